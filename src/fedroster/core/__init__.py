@@ -1,0 +1,1 @@
+"""Values, protocols, streams, state and errors: what everything else stands on."""

@@ -1,0 +1,69 @@
+"""The error tree.
+
+Every error that fedroster raises on purpose derives from :class:`FedrosterError` and, beside it, from the builtin that
+a caller would expect.  A message says what is wrong, which value was met and what was expected.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class FedrosterError(Exception):
+    """Root of all errors that fedroster raises on purpose."""
+
+
+class ConfigurationError(FedrosterError, ValueError):
+    """A parameter of a policy, scenario or experiment is out of its range."""
+
+
+class InfeasibleError(ConfigurationError):
+    """The parameters are each in range, yet together they ask for what cannot be had."""
+
+
+class InvalidInputError(FedrosterError, ValueError):
+    """A context, time or other value from outside is malformed."""
+
+
+class UnknownNameError(FedrosterError, LookupError):
+    """A policy, scenario, parameter or client of that name does not exist."""
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+        """Build the error for ``name``, naming the nearest of ``known``.
+
+        Args:
+            kind: What was looked for, such as "policy".
+            name: The name that was not found.
+            known: The names that exist.
+        """
+        names = sorted(known)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        return cls(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
+
+
+class FeedbackError(FedrosterError, ValueError):
+    """Feedback names an unknown round, an unselected client, or comes twice."""
+
+
+class SelectionError(FedrosterError, RuntimeError):
+    """A policy returned a decision that breaks a hard constraint."""
+
+
+class StateFileError(FedrosterError, ValueError):
+    """A state file is damaged, foreign, or belongs to another configuration."""
+
+
+class MissingDependencyError(FedrosterError, ImportError):
+    """An optional dependency is needed and not installed."""
+
+    @classmethod
+    def of(cls, module: str, extra: str) -> MissingDependencyError:
+        """Build the error for a missing ``module`` that ``extra`` would bring."""
+        return cls(f"this needs the package {module!r}, which is not installed: pip install 'fedroster[{extra}]'")
+
+
+class FairnessWarning(UserWarning):
+    """The guaranteed participation rate cannot be met with what is observed."""

@@ -1,0 +1,265 @@
+"""The values that travel through a round: what is known, what is decided, what happened, what is told.
+
+A *row is a link*: one (client, server) pair.  A flat federation is the case of one server, where the rows of a
+:class:`RoundContext` usually are the clients themselves (``client is None``).  Nothing is ragged: everything is an array
+over rows, and ``available`` says which rows may be used this round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
+from fedroster.core.errors import ConfigurationError, InvalidInputError, SelectionError
+
+
+class Status(IntEnum):
+    """How the exchange with a chosen client ended."""
+
+    COMPLETED = 0
+    """The update came in time; its exchange time is known."""
+    LATE = 1
+    """The update came, but not in time; its exchange time is known."""
+    DROPPED = 2
+    """Nothing came; no exchange time."""
+    FAILED = 3
+    """The client answered with an error or with an update that was refused; no exchange time."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemSpec:
+    """What stays fixed over all rounds of one federation.
+
+    Attributes:
+        num_clients: Number of clients N, >= 1.
+        cohort_size: Largest number of clients in a round, m of paper A (4), >= 1.
+        num_features: Length D of a link's feature vector, >= 1.
+        num_servers: Number of (edge) servers M, >= 1.
+    """
+
+    num_clients: int
+    cohort_size: int
+    num_features: int
+    num_servers: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a number is not a positive integer.
+        """
+        for name in ("num_clients", "cohort_size", "num_features", "num_servers"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+                raise ConfigurationError(f"{name} is {value!r}; expected an integer >= 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What would happen on every link this round; only the simulator holds it.
+
+    Attributes:
+        exchange_time_s: Realised model exchange time tau of each link, shape (links,), seconds, > 0.
+        expected_time_s: Its expectation c . theta*, shape (links,), seconds, > 0.
+        expected_upload_s: The part of the expectation that is upload, shape (links,), seconds, >= 0.
+        responds: Whether the link's client, if chosen, would send its update, shape (links,).
+    """
+
+    exchange_time_s: FloatArray
+    expected_time_s: FloatArray
+    expected_upload_s: FloatArray
+    responds: BoolArray
+
+    def reveal(self, context: RoundContext, selection: Selection) -> Feedback:
+        """Return what the server learns when ``selection`` is played: the chosen links and no other.
+
+        Args:
+            context: The round's context.
+            selection: The decision.
+        """
+        links = selection.links
+        responds = self.responds[links]
+        return Feedback(
+            round=context.round,
+            client=context.clients_of(links),
+            features=context.features[links],
+            status=np.where(responds, np.uint8(Status.COMPLETED), np.uint8(Status.DROPPED)),
+            exchange_time_s=np.where(responds, self.exchange_time_s[links], np.nan),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundContext:
+    """What is known before the decision of one round (stage 1 of paper A, section 3).
+
+    Attributes:
+        round: Round number t = 1, 2, ...
+        features: Context vectors c of the links, shape (links, D).  Column-major order is fastest and never copied.
+        available: I of paper A (3): whether the link may be used this round, shape (links,).
+        cohort_size: Largest number of clients that may be chosen, m of paper A (4), >= 1.
+        client: Client of each row, shape (links,); None when row i is client i.
+        server: Server of each row, shape (links,); None when there is one server.
+        members: Which clients belong to the federation now, shape (clients,); None for all.  Others owe and are owed
+            nothing.
+        truth: The outcome of every link; set by the simulator for policies that declare ``omniscient``.
+    """
+
+    round: int
+    features: FloatArray
+    available: BoolArray
+    cohort_size: int
+    client: IntArray | None = None
+    server: IntArray | None = None
+    members: BoolArray | None = None
+    truth: Outcome | None = None
+
+    @property
+    def num_links(self) -> int:
+        """Number of rows."""
+        return int(self.available.shape[0])
+
+    def clients_of(self, links: IntArray) -> IntArray:
+        """Return the client index of each of the given rows.
+
+        Args:
+            links: Row indices, shape (k,).
+        """
+        return links if self.client is None else self.client[links]
+
+    def require_truth(self, policy: str) -> Outcome:
+        """Return the outcome of every link, for an omniscient policy.
+
+        Args:
+            policy: Its name, for the message.
+
+        Raises:
+            ConfigurationError: If nobody knows it, as outside a simulation.
+        """
+        if self.truth is None:
+            raise ConfigurationError(f"{policy} knows the network's true times; it runs in simulations only")
+        return self.truth
+
+    def with_truth(self, truth: Outcome) -> RoundContext:
+        """Return this context with the outcome of every link in it, for an omniscient policy."""
+        return replace(self, truth=truth)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The decision of one round.
+
+    Attributes:
+        round: Round number.
+        links: Rows of the context that were chosen, ascending and without repetition, shape (k,).  Empty when nobody
+            was available: an empty round is an ordinary, explicit event.
+    """
+
+    round: int
+    links: IntArray
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody was chosen."""
+        return self.links.shape[0] == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What came back from some or all of the chosen links of one round; it may be late and in parts.
+
+    Attributes:
+        round: Round in which the links were chosen.
+        client: Client of each row, shape (k,).
+        features: Context vectors under which they were chosen, shape (k, D).
+        status: :class:`Status` of each row, shape (k,).
+        exchange_time_s: Measured exchange time, shape (k,), seconds; NaN where none was measured.
+        server: Server of each row, shape (k,); None when there is one server.
+    """
+
+    round: int
+    client: IntArray
+    features: FloatArray
+    status: StatusArray
+    exchange_time_s: FloatArray
+    server: IntArray | None = field(default=None)
+
+    @property
+    def observed(self) -> BoolArray:
+        """Rows whose exchange time was measured, shape (k,)."""
+        return ~np.isnan(self.exchange_time_s)
+
+
+def check_context(context: RoundContext, spec: ProblemSpec) -> None:
+    """Check a context that comes from outside, once, at the edge.
+
+    Args:
+        context: The context.
+        spec: What it must fit.
+
+    Raises:
+        InvalidInputError: If a shape, type, index or value is wrong; the message names the first wrong row.
+    """
+    links = context.num_links
+    if context.available.dtype != np.bool_ or context.available.ndim != 1:
+        raise InvalidInputError(
+            f"available has type {context.available.dtype} and shape {context.available.shape}; "
+            "expected booleans of shape (links,)"
+        )
+    expected = (links, spec.num_features)
+    if context.features.shape != expected:
+        raise InvalidInputError(f"features have shape {context.features.shape}; expected {expected}, (links, features)")
+    usable = context.features if bool(context.available.all()) else context.features[context.available]
+    if not np.isfinite(usable.sum()) and not np.isfinite(usable).all():
+        wrong = ~np.isfinite(context.features).all(axis=1) & context.available
+        row = int(np.flatnonzero(wrong)[0])
+        raise InvalidInputError(
+            f"features of row {row} are {context.features[row].tolist()}; expected finite numbers for an available link"
+        )
+    if context.client is None and links != spec.num_clients:
+        raise InvalidInputError(
+            f"the context has {links} rows and names no clients; expected one row for each of {spec.num_clients} clients"
+        )
+    for name, index, bound in (
+        ("client", context.client, spec.num_clients),
+        ("server", context.server, spec.num_servers),
+    ):
+        if index is None:
+            continue
+        if index.shape != (links,) or index.dtype.kind not in "iu":
+            raise InvalidInputError(f"{name} has shape {index.shape}; expected integers of shape ({links},)")
+        if links and (index.min() < 0 or index.max() >= bound):
+            row = int(np.flatnonzero((index < 0) | (index >= bound))[0])
+            raise InvalidInputError(f"{name} of row {row} is {int(index[row])}; expected 0 <= {name} < {bound}")
+
+
+def check_selection(selection: Selection, context: RoundContext, *, fills_cohort: bool) -> None:
+    r"""Check the hard constraints of paper A on a decision.
+
+    (3): only available clients; (4): :math:`|S_t| = \min\{m, \sum_n I_{t,n}\}`.
+
+    Args:
+        selection: The decision.
+        context: The context that it answers.
+        fills_cohort: Whether the policy promises (4); FedCS, by its design, does not.
+
+    Raises:
+        SelectionError: If a constraint is broken.
+    """
+    links = selection.links
+    if selection.round != context.round:
+        raise SelectionError(f"the decision is for round {selection.round}; expected round {context.round}")
+    if links.shape[0]:
+        if links.ndim != 1 or links[0] < 0 or links[-1] >= context.num_links or not (links[1:] > links[:-1]).all():
+            raise SelectionError(f"links are {links.tolist()}; expected ascending rows of 0..{context.num_links - 1}")
+        if not context.available[links].all():
+            row = int(links[~context.available[links]][0])
+            raise SelectionError(f"row {row} was chosen and is not available in round {context.round} (paper A, (3))")
+        if context.client is not None and np.unique(context.client[links]).shape[0] != links.shape[0]:
+            raise SelectionError("a client was chosen on more than one link; expected at most one (paper B, (10d))")
+    if fills_cohort:
+        expected = min(context.cohort_size, int(np.count_nonzero(context.available)))
+        if links.shape[0] != expected:
+            raise SelectionError(f"{links.shape[0]} clients were chosen; expected {expected} (paper A, (4))")

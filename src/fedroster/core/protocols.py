@@ -1,0 +1,75 @@
+"""The two interfaces that everything else composes: a policy and an environment."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from numpy.random import Generator
+
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
+
+S = TypeVar("S")
+E = TypeVar("E")
+
+
+class Policy(Protocol[S]):
+    """Decides who takes part.
+
+    A policy is a value, a frozen dataclass of hyper-parameters; what it learns is another value, the state.  ``commit``
+    and ``update`` may reuse the arrays of the state that they are given: the caller gives it up.
+
+    Attributes:
+        omniscient: Whether ``select`` needs ``context.truth``, which only a simulator has.
+        fills_cohort: Whether every decision has exactly ``min(m, available)`` clients (paper A, (4)).
+    """
+
+    omniscient: ClassVar[bool]
+    fills_cohort: ClassVar[bool]
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Raise :class:`~fedroster.core.errors.InfeasibleError` if what the policy promises cannot be had in ``spec``."""
+        ...
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> S:
+        """Return the state before the first round; ``rng`` is for policies that draw parameters once."""
+        ...
+
+    def select(self, state: S, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Decide one round.  Changes nothing; ``rng`` breaks ties."""
+        ...
+
+    def commit(self, state: S, context: RoundContext, selection: Selection, /) -> S:
+        """Book the decision: called exactly once for each round, before any of its feedback."""
+        ...
+
+    def update(self, state: S, feedback: Feedback, /) -> S:
+        """Learn from feedback: called any number of times for a round, early or late, each row once."""
+        ...
+
+
+class Environment(Protocol[E]):
+    """A simulated network: the four-stage loop asks it what is reported and what happens."""
+
+    @property
+    def spec(self) -> ProblemSpec:
+        """What stays fixed over all rounds."""
+        ...
+
+    def init(self, *, rng: Generator) -> E:
+        """Return the state before the first round."""
+        ...
+
+    def observe(self, state: E, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
+        """Return what is reported before the decision, and what would happen on every link.
+
+        Draws for the whole fleet, whatever was decided before, so that every policy meets the same world.
+        """
+        ...
+
+    def advance(self, state: E, context: RoundContext, selection: Selection, /) -> E:
+        """Return the state after the decision was played."""
+        ...
+
+
+AnyPolicy = Policy[Any]
+AnyEnvironment = Environment[Any]

@@ -1,0 +1,5 @@
+"""Simulated networks."""
+
+from fedroster.environment.flat import FlatNetwork
+
+__all__ = ["FlatNetwork"]

@@ -1,0 +1,190 @@
+r"""The flat network of paper A, section 6.1.1: one server, clients of four classes, linear exchange times."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.core.units import MEGA
+
+FEATURES = ("1/mu", "s", "M/B")
+"""Context of a client: inverse compute share, cold start, model bits per hertz of bandwidth."""
+
+
+def exchange_features(
+    compute_share: FloatArray, cold: BoolArray, model_size_bit: float, bandwidth_hz: FloatArray
+) -> FloatArray:
+    r"""Context vectors :math:`c = [1/\mu,\ s,\ M/B]` (paper A, section 4.4.2).
+
+    Args:
+        compute_share: mu, share of one CPU that is free, shape (clients,), > 0; above 1 with several CPUs.
+        cold: s, whether the client did not take part in the previous round, shape (clients,) (Choice A1).
+        model_size_bit: M, bits.
+        bandwidth_hz: B, shape (clients,), Hz, > 0.
+
+    Returns:
+        Shape (clients, 3), column-major.
+    """
+    features = np.empty((3, compute_share.shape[0]))
+    np.divide(1.0, compute_share, out=features[0])
+    features[1] = cold
+    np.divide(model_size_bit, bandwidth_hz, out=features[2])
+    return features.T
+
+
+@dataclass(frozen=True, slots=True)
+class FlatState:
+    """What the network remembers between rounds.
+
+    Attributes:
+        coefficients: theta* of each client, shape (3, clients): local training time, cold start time, 1 / eta.
+        cold: Whether the client did not take part in the previous round, shape (clients,).
+    """
+
+    coefficients: FloatArray
+    cold: BoolArray
+
+
+@dataclass(frozen=True, slots=True)
+class FlatNetwork:
+    r"""Clients whose exchange time is linear in their context (paper A, (14), Table 1 and section 6.1.1).
+
+    .. math:: \tau_{t,n} = c_{t,n}^\top \theta_n^* + \epsilon_{t,n},\qquad
+        \theta_n^* = [\tau_n^b,\ \tau_n^s,\ 1/\eta_n],\qquad \epsilon \sim U(-a\, c^\top\theta^*,\ a\, c^\top\theta^*)
+
+    Every round, mu, B, availability and noise are drawn for the whole fleet, whatever was decided before.  Clients are
+    divided equally among the classes, in blocks, for any number of clients.
+
+    Attributes:
+        num_clients: N.
+        cohort_size: m.
+        train_time_s: tau^b of each class, seconds at one full CPU.
+        cold_start_s: tau^s of each class, seconds.
+        snr: Signal-to-noise ratio of each class, linear.
+        log_base: "2" for :math:`\eta = \log_2(1+SNR)` in bit/s/Hz, "e" for the natural logarithm (Choice A2).
+        compute_share_min: Lower end of mu.
+        compute_share_max: Upper end of mu.
+        bandwidth_min_hz: Lower end of B.
+        bandwidth_max_hz: Upper end of B.
+        model_size_bit: M.
+        availability: Probability of I = 1, in [0, 1].
+        noise: a, in [0, 1]; 1 in the paper (Choice A7).
+        dropout: Probability that a chosen client never answers, in [0, 1]; 0 in the paper.
+    """
+
+    num_clients: int = 40
+    cohort_size: int = 8
+    train_time_s: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
+    cold_start_s: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
+    snr: tuple[float, ...] = (1000.0, 100.0, 10.0, 1.0)
+    log_base: Literal["2", "e"] = "2"
+    compute_share_min: float = 0.5
+    compute_share_max: float = 2.0
+    bandwidth_min_hz: float = 2.0 * MEGA
+    bandwidth_max_hz: float = 4.0 * MEGA
+    model_size_bit: float = 20.0 * MEGA
+    availability: float = 0.8
+    noise: float = 1.0
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range, or the classes differ in number.
+        """
+        check_integer("num_clients", self.num_clients, least=1)
+        check_integer("cohort_size", self.cohort_size, least=1)
+        check_choice("log_base", self.log_base, ("2", "e"))
+        for name in ("train_time_s", "cold_start_s"):
+            for value in getattr(self, name):
+                check_number(name, value, least=0.0)
+        for value in self.snr:
+            check_number("snr", value, above=0.0)
+        if not len(self.train_time_s) == len(self.cold_start_s) == len(self.snr) >= 1:
+            raise ConfigurationError(
+                f"train_time_s, cold_start_s and snr have {len(self.train_time_s)}, {len(self.cold_start_s)} and "
+                f"{len(self.snr)} entries; expected one for each client class"
+            )
+        for low, high in (("compute_share_min", "compute_share_max"), ("bandwidth_min_hz", "bandwidth_max_hz")):
+            check_number(low, getattr(self, low), above=0.0)
+            check_number(high, getattr(self, high), least=getattr(self, low))
+        check_number("model_size_bit", self.model_size_bit, least=0.0)
+        for name in ("availability", "noise", "dropout"):
+            check_number(name, getattr(self, name), least=0.0, most=1.0)
+
+    @property
+    def spec(self) -> ProblemSpec:
+        """One server, three features."""
+        return ProblemSpec(num_clients=self.num_clients, cohort_size=self.cohort_size, num_features=len(FEATURES))
+
+    @property
+    def client_class(self) -> IntArray:
+        """Class of each client, 0, 1, ..., in equal blocks, shape (clients,)."""
+        return np.arange(self.num_clients) * len(self.snr) // self.num_clients
+
+    @property
+    def spectral_efficiency(self) -> FloatArray:
+        """Eta of each class, bit/s/Hz, shape (classes,)."""
+        eta = np.log1p(np.asarray(self.snr))
+        return eta / math.log(2.0) if self.log_base == "2" else eta
+
+    @property
+    def feature_norm(self) -> float:
+        """L: the largest norm of a context."""
+        return math.hypot(1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz)
+
+    @property
+    def coefficient_norm(self) -> float:
+        """S: the largest norm of a client's coefficients."""
+        classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
+        return max(math.hypot(*theta) for theta in classes)
+
+    @property
+    def max_expected_time_s(self) -> float:
+        """K: the largest expected exchange time."""
+        classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
+        context = (1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz)
+        return max(sum(c * theta for c, theta in zip(context, thetas, strict=True)) for thetas in classes)
+
+    def init(self, *, rng: Generator) -> FlatState:
+        """Everybody is cold in round 1 (Choice A1)."""
+        classes = np.stack((np.asarray(self.train_time_s), np.asarray(self.cold_start_s), 1.0 / self.spectral_efficiency))
+        coefficients = np.ascontiguousarray(classes[:, self.client_class])
+        return FlatState(coefficients=coefficients, cold=np.ones(self.num_clients, np.bool_))
+
+    def observe(self, state: FlatState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
+        """Draw one round for the whole fleet."""
+        compute_share = rng.uniform(self.compute_share_min, self.compute_share_max, self.num_clients)
+        bandwidth_hz = rng.uniform(self.bandwidth_min_hz, self.bandwidth_max_hz, self.num_clients)
+        available = rng.random(self.num_clients) < self.availability
+        noise = rng.random(self.num_clients)
+        responds = rng.random(self.num_clients) >= self.dropout
+        features = exchange_features(compute_share, state.cold, self.model_size_bit, bandwidth_hz)
+        terms = state.coefficients * features.T
+        upload_s = terms[2]
+        expected_s = terms[0] + terms[1]
+        expected_s += upload_s
+        # 1 + a (1 - 2u) with u in [0, 1): above zero even for a = 1.
+        noise *= -2.0 * self.noise
+        noise += 1.0 + self.noise
+        noise *= expected_s
+        context = RoundContext(round=round, features=features, available=available, cohort_size=self.cohort_size)
+        outcome = Outcome(
+            exchange_time_s=noise, expected_time_s=expected_s, expected_upload_s=upload_s, responds=responds
+        )
+        return context, outcome
+
+    def advance(self, state: FlatState, context: RoundContext, selection: Selection, /) -> FlatState:
+        """Remember who was chosen."""
+        cold = np.ones(self.num_clients, np.bool_)
+        cold[context.clients_of(selection.links)] = False
+        return FlatState(coefficients=state.coefficients, cold=cold)

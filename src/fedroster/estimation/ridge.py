@@ -1,0 +1,198 @@
+r"""Ridge regression for every client at once, with confidence widths (paper A, section 4.4).
+
+For client n the paper keeps :math:`H_n = \lambda I + \sum_t x_{t,n} c_{t,n} c_{t,n}^\top` and
+:math:`b_n = \sum_t x_{t,n} \tau_{t,n} c_{t,n}` and needs, each round,
+
+.. math:: c^\top H_n^{-1} b_n \quad\text{(17)(18)}, \qquad \sqrt{c^\top H_n^{-1} c} \quad\text{(19)}.
+
+Here the Cholesky factor :math:`H_n = L_n L_n^\top` and the whitened moment :math:`z_n = L_n^{-1} b_n` are kept instead.  One
+forward substitution :math:`w = L_n^{-1} c` gives both: the estimate is :math:`w \cdot z_n`, the width is :math:`\|w\|`.
+An observation is a rank-one update of :math:`[L_n^\top\;z_n]` by Givens rotations (square-root recursive least squares): no
+inverse is ever formed, and rounding errors do not accumulate as they do with Sherman and Morrison's formula.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.parallel import for_ranges
+from fedroster.core.state import per_client
+
+_BLOCK = 1024  # clients for each pass over the features: the working set stays in the first-level cache
+
+
+@dataclass(frozen=True, slots=True)
+class RidgeState:
+    """What is believed about every client.
+
+    Attributes:
+        factor: Cholesky factors L, shape (D (D+1) / 2, clients): first the D reciprocals of the diagonal, then the rows
+            below the diagonal, one after the other.
+        moment: Whitened moments z = L^-1 b, shape (D, clients).
+    """
+
+    factor: FloatArray = per_client()
+    moment: FloatArray = per_client()
+
+
+def ridge_init(num_clients: int, num_features: int, *, ridge: float) -> RidgeState:
+    r"""State before any observation: :math:`H_n = \lambda I,\ b_n = 0` (Algorithm 2, line 2).
+
+    Args:
+        num_clients: N.
+        num_features: D.
+        ridge: lambda, > 0.
+    """
+    factor = np.zeros((num_features * (num_features + 1) // 2, num_clients))
+    factor[:num_features] = 1.0 / math.sqrt(ridge)
+    return RidgeState(factor=factor, moment=np.zeros((num_features, num_clients)))
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _bounds_kernel(features, factor, moment, available, alpha, bound, start, stop):  # type: ignore[no-untyped-def]
+    num_features = features.shape[0]
+    whitened = np.empty((num_features, _BLOCK))
+    mean = np.empty(_BLOCK)
+    square = np.empty(_BLOCK)
+    for low in range(start, stop, _BLOCK):
+        high = min(low + _BLOCK, stop)
+        width = high - low
+        mean[:] = 0.0
+        square[:] = 0.0
+        for i in range(num_features):  # forward substitution, row i, for the whole block
+            w_i = whitened[i]
+            c_i = features[i, low:high]
+            for n in range(width):
+                w_i[n] = c_i[n]
+            first = num_features + i * (i - 1) // 2
+            for j in range(i):
+                l_ij = factor[first + j, low:high]
+                w_j = whitened[j]
+                for n in range(width):
+                    w_i[n] -= l_ij[n] * w_j[n]
+            reciprocal = factor[i, low:high]
+            z_i = moment[i, low:high]
+            for n in range(width):
+                w = w_i[n] * reciprocal[n]
+                w_i[n] = w
+                mean[n] += w * z_i[n]
+                square[n] += w * w
+        out = bound[low:high]
+        usable = available[low:high]
+        for n in range(width):
+            lower = max(mean[n] - alpha * math.sqrt(square[n]), 0.0)
+            out[n] = lower if usable[n] else np.inf
+
+
+def lower_bounds(
+    state: RidgeState,
+    features: FloatArray,
+    *,
+    alpha: float,
+    available: BoolArray | None = None,
+    client: IntArray | None = None,
+) -> FloatArray:
+    r"""Optimistic exchange times of all links (paper A, (19)).
+
+    .. math:: \bar\tau_n = \max\{c_n^\top \hat\theta_n - \alpha \sqrt{c_n^\top H_n^{-1} c_n},\ 0\}
+
+    Args:
+        state: What is believed.
+        features: Context vectors c, shape (links, D).
+        alpha: Exploration factor alpha_t, >= 0.
+        available: Links in use, shape (links,); None for all.
+        client: Client of each link, shape (links,); None when row i is client i.
+
+    Returns:
+        Shape (links,), seconds, >= 0; infinite for links that are not available.
+
+    Deviations: the clamp at zero is (19)'s; Algorithm 2, line 9 omits it (Choice A3).
+    """
+    factor, moment = state.factor, state.moment
+    if client is not None:
+        factor, moment = factor[:, client], moment[:, client]
+    num_links = features.shape[0]
+    usable = np.ones(num_links, np.bool_) if available is None else available
+    bound = np.empty(num_links)
+    columns = np.ascontiguousarray(features.T)
+    for_ranges(_bounds_kernel, num_links, columns, factor, moment, usable, float(alpha), bound)
+    return bound
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _observe_kernel(factor, moment, client, features, target):  # type: ignore[no-untyped-def]
+    num_features = moment.shape[0]
+    c = np.empty(num_features)
+    for row in range(client.shape[0]):
+        y = target[row]
+        if math.isnan(y):
+            continue
+        n = client[row]
+        c[:] = features[row]
+        for i in range(num_features):  # rotate c into row i of L^T, so that c[i] becomes zero
+            diagonal = 1.0 / factor[i, n]
+            radius = math.hypot(diagonal, c[i])
+            cosine = diagonal / radius
+            sine = c[i] / radius
+            factor[i, n] = 1.0 / radius
+            for j in range(i + 1, num_features):
+                below = num_features + j * (j - 1) // 2 + i
+                l_ji = factor[below, n]
+                factor[below, n] = cosine * l_ji + sine * c[j]
+                c[j] = cosine * c[j] - sine * l_ji
+            z_i = moment[i, n]
+            moment[i, n] = cosine * z_i + sine * y
+            y = cosine * y - sine * z_i
+
+
+def observe(state: RidgeState, client: IntArray, features: FloatArray, target: FloatArray) -> RidgeState:
+    r"""Add observations: :math:`H_n \gets H_n + c c^\top,\ b_n \gets b_n + \tau c` (Algorithm 2, lines 15 and 16).
+
+    Args:
+        state: What is believed; its arrays are reused.
+        client: Client of each observation, shape (k,); a client may occur more than once.
+        features: Context vectors c, shape (k, D).
+        target: Observed exchange times tau, shape (k,), seconds; NaN rows are skipped.
+    """
+    _observe_kernel(state.factor, state.moment, client, np.ascontiguousarray(features), target)
+    return state
+
+
+def coefficients(state: RidgeState) -> FloatArray:
+    r"""Estimates :math:`\hat\theta_n = H_n^{-1} b_n = L_n^{-\top} z_n` (paper A, (17)), shape (clients, D).
+
+    For inspection: decisions never need them.
+    """
+    num_features, num_clients = state.moment.shape
+    theta = np.empty((num_clients, num_features))
+    for i in reversed(range(num_features)):
+        rest = state.moment[i].copy()
+        for j in range(i + 1, num_features):
+            rest -= state.factor[num_features + j * (j - 1) // 2 + i] * theta[:, j]
+        theta[:, i] = rest * state.factor[i]
+    return theta
+
+
+def alpha_schedule(
+    round: int, *, noise: float, feature_norm: float, coefficient_norm: float, delta: float, ridge: float
+) -> float:
+    r"""Lemma 1's exploration factor (paper A).
+
+    .. math:: \alpha_t = R \sqrt{3 \log\frac{1 + t L^2/\lambda}{\delta}} + \sqrt\lambda\, S
+
+    Args:
+        round: t >= 1.
+        noise: R, the noise is conditionally R-sub-Gaussian, >= 0, seconds.
+        feature_norm: L >= ||c||, > 0.
+        coefficient_norm: S >= ||theta*||, >= 0.
+        delta: The bound may fail with this probability, in (0, 1).
+        ridge: lambda > 0.
+    """
+    return noise * math.sqrt(3.0 * math.log((1.0 + round * feature_norm**2 / ridge) / delta)) + (
+        math.sqrt(ridge) * coefficient_norm
+    )

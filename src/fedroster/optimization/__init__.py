@@ -1,0 +1,1 @@
+"""Which feasible set of links is best."""

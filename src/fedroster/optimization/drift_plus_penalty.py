@@ -1,0 +1,337 @@
+r"""Exact solver of P4 (paper A, (21)): least drift plus penalty over all cohorts of k clients.
+
+.. math:: \min_{S \subseteq \{n : I_n = 1\},\ |S| = k}\ V \max_{n \in S} \bar\tau_n - \sum_{n \in S} Z_n
+
+Algorithm 1 of the paper fixes the slowest client's time T among the N possible values and takes the k longest queues
+among the clients that are not slower: :math:`F(T) = V T - (\text{sum of the } k \text{ largest } Z_n \text{ with } \bar\tau_n \le T)`.
+That is O(N^2).  In order of time, a heap of the k longest queues gives every F(T) in O(N log N) (:func:`_sweep`).  For many
+clients, most thresholds are ruled out before anything is sorted (:func:`_prune`):
+
+1. One pass counts the clients in a grid of time bins x queue bins.  Prefix sums over the time bins bound the k largest
+   queues of every prefix from both sides, hence F over every bin from below and F at every bin's end from above.
+2. Time bins whose lower bound exceeds the least upper bound hold no optimum.  Of what comes before the first remaining
+   bin only the k longest queues matter; of what comes later, only longer queues than those.
+3. What is left is the same problem, smaller.  Repeat while it shrinks, then sweep.
+
+Ties in the queues and between equal optima are broken by the caller's generator (Choice A5).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from fedroster.core.arrays import FloatArray, IntArray
+
+_TIME_BINS = 128
+_QUEUE_BINS = 256
+_SWEEP_AT_ONCE = 4096  # fewer rows than this are swept without pruning
+_SORT_OUTSIDE = 16_384  # more rows than this are sorted by NumPy, whose sort is vectorised
+
+
+@njit(cache=True, nogil=True)
+def _heap_push(heap, size, value):  # type: ignore[no-untyped-def]
+    i = size
+    while i > 0:
+        parent = (i - 1) >> 1
+        if heap[parent] <= value:
+            break
+        heap[i] = heap[parent]
+        i = parent
+    heap[i] = value
+
+
+@njit(cache=True, nogil=True)
+def _heap_replace_least(heap, size, value):  # type: ignore[no-untyped-def]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = value
+
+
+@njit(cache=True, nogil=True)
+def _sweep(time, backlog, order, size, penalty):  # type: ignore[no-untyped-def]
+    """F at every threshold, in order of time.  Returns all best thresholds and the k-th longest queue at each."""
+    heap = np.empty(size)
+    filled = 0
+    total = 0.0
+    best = np.inf
+    thresholds = np.empty(4)
+    cuts = np.empty(4)
+    num_best = 0
+    i = 0
+    while i < order.shape[0]:
+        threshold = time[order[i]]
+        if threshold == np.inf:
+            break
+        improved = False
+        while i < order.shape[0] and time[order[i]] == threshold:
+            queue = backlog[order[i]]
+            if filled < size:
+                _heap_push(heap, filled, queue)
+                filled += 1
+                total += queue
+                improved = True
+            elif queue > heap[0]:
+                total += queue - heap[0]
+                _heap_replace_least(heap, size, queue)
+                improved = True
+            i += 1
+        if improved and filled == size:  # otherwise the same cohort was met at an earlier threshold
+            objective = penalty * threshold - total
+            if objective < best:
+                best = objective
+                num_best = 0
+            if objective == best:
+                if num_best == thresholds.shape[0]:
+                    thresholds = np.concatenate((thresholds, np.empty(num_best)))
+                    cuts = np.concatenate((cuts, np.empty(num_best)))
+                thresholds[num_best] = threshold
+                cuts[num_best] = heap[0]
+                num_best += 1
+    return thresholds[:num_best], cuts[:num_best]
+
+
+@njit(cache=True, nogil=True)
+def _largest_first(values, size):  # type: ignore[no-untyped-def]
+    """Three-way quickselect in place: afterwards the ``size`` largest values stand in front, in any order."""
+    low, high = 0, values.shape[0]
+    while high - low > 1:
+        a, b, c = values[low], values[(low + high) >> 1], values[high - 1]
+        pivot = max(min(a, b), min(max(a, b), c))
+        larger, smaller, i = low, high, low
+        while i < smaller:
+            value = values[i]
+            if value > pivot:
+                values[i] = values[larger]
+                values[larger] = value
+                larger += 1
+                i += 1
+            elif value < pivot:
+                smaller -= 1
+                values[i] = values[smaller]
+                values[smaller] = value
+            else:
+                i += 1
+        if size <= larger:
+            high = larger
+        elif size <= smaller:
+            break
+        else:
+            low = smaller
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _extent(time, backlog):  # type: ignore[no-untyped-def]
+    """Number of available rows; least and largest time; shortest and longest queue."""
+    count = 0
+    least, largest = np.inf, -np.inf
+    shortest, longest = np.inf, -np.inf
+    for n in range(time.shape[0]):
+        usable = time[n] < np.inf
+        count += usable
+        least = min(least, time[n])
+        largest = max(largest, time[n] if usable else -np.inf)
+        shortest = min(shortest, backlog[n])
+        longest = max(longest, backlog[n])
+    return count, least, largest, shortest, longest
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _count_grid(time, backlog, least, time_scale, shortest, queue_scale):  # type: ignore[no-untyped-def]
+    # Branch-free: a mispredicted branch for each row would cost more than all the arithmetic.
+    counts = np.zeros((_TIME_BINS + 3, _QUEUE_BINS), np.int32)
+    for n in range(time.shape[0]):
+        # Unavailable rows (infinite) are clipped into the bin behind the last.
+        offset = min((time[n] - least) * time_scale, _TIME_BINS + 1.0)
+        row = int(offset) + (1 if time[n] > least else 0)
+        column = int(min((backlog[n] - shortest) * queue_scale, _QUEUE_BINS - 1.0))
+        counts[row, column] += 1
+    return counts
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _prune(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
+    """Shrink the problem until a sweep is cheap.  Rows of the result are (time, queue) pairs without identity."""
+    while True:
+        count, least, largest, shortest, longest = _extent(time, backlog)
+        if count <= _SWEEP_AT_ONCE or not largest > least:
+            return time, backlog
+        # The last bin holds the largest time itself, wherever rounding puts it.
+        time_width = (largest - least) / (_TIME_BINS - 0.5)
+        time_scale = 1.0 / time_width
+        queue_width = (longest - shortest) / _QUEUE_BINS
+        queue_scale = 1.0 / queue_width if queue_width > 0.0 else 0.0
+        counts = _count_grid(time, backlog, least, time_scale, shortest, queue_scale)
+
+        bound = np.full(_TIME_BINS + 1, np.inf)
+        attained = np.inf
+        for row in range(_TIME_BINS + 1):
+            if row > 0:
+                for column in range(_QUEUE_BINS):
+                    counts[row, column] += counts[row - 1, column]
+            need = size
+            most, fewest = 0.0, 0.0
+            for column in range(_QUEUE_BINS - 1, -1, -1):
+                take = min(need, counts[row, column])
+                most += take * (shortest + (column + 1) * queue_width)
+                fewest += take * (shortest + column * queue_width)
+                need -= take
+                if need == 0:
+                    break
+            if need > 0:
+                continue
+            start = least if row == 0 else least + (row - 1) * time_width
+            end = least if row == 0 else least + row * time_width
+            bound[row] = penalty * start - most
+            attained = min(attained, penalty * end - fewest)
+        # Bin edges and grid arithmetic are rounded: what lies within rounding of the bound stays.
+        slack = 1e-9 * (abs(attained) + penalty * abs(largest) + size * max(abs(shortest), abs(longest)))
+        first, last = -1, -1
+        for row in range(_TIME_BINS + 1):
+            if bound[row] <= attained + slack:
+                if first < 0:
+                    first = row
+                last = row
+
+        # Everything up to `base` counts only through its k longest queues.  Bin 0 has a single threshold, so it may
+        # serve as the base although it may hold the optimum: the sweep evaluates the base's own threshold first.
+        base = 0 if first == 0 else first - 1
+        in_base = 0
+        for column in range(_QUEUE_BINS):
+            in_base += counts[base, column]
+        cut_column = 0
+        if in_base < size:
+            base = -1
+        else:
+            need = size
+            for column in range(_QUEUE_BINS - 1, -1, -1):
+                need -= counts[base, column]
+                if need <= 0:
+                    cut_column = column
+                    break
+        kept, from_base = 0, 0
+        for column in range(cut_column, _QUEUE_BINS):
+            kept += counts[last, column]
+            from_base += counts[base, column] if base >= 0 else 0
+        base_queue = np.empty(from_base + 1)
+        new_time = np.empty(size + kept - from_base + 1)
+        new_queue = np.empty(size + kept - from_base + 1)
+        num_base = 0
+        num_new = size if base >= 0 else 0
+        for n in range(time.shape[0]):
+            offset = min((time[n] - least) * time_scale, _TIME_BINS + 1.0)
+            row = int(offset) + (1 if time[n] > least else 0)
+            column = int(min((backlog[n] - shortest) * queue_scale, _QUEUE_BINS - 1.0))
+            if column >= cut_column:
+                if row <= base:
+                    base_queue[num_base] = backlog[n]
+                    num_base += 1
+                elif row <= last:
+                    new_time[num_new] = time[n]
+                    new_queue[num_new] = backlog[n]
+                    num_new += 1
+        if base >= 0:
+            _largest_first(base_queue[:num_base], size)
+            # As if all of the base had the base's largest time: its own threshold, or one that no optimum has.
+            base_time = least if base == 0 else least + base * time_width
+            cut = base_queue[0]
+            for i in range(size):
+                new_time[i] = base_time
+                new_queue[i] = base_queue[i]
+                cut = min(cut, base_queue[i])
+            after = size
+            for i in range(size, num_new):
+                if new_queue[i] > cut:
+                    new_time[after] = max(new_time[i], base_time)
+                    new_queue[after] = new_queue[i]
+                    after += 1
+            num_new = after
+        time, backlog = new_time[:num_new], new_queue[:num_new]
+        if num_new > 0.8 * count and last > _TIME_BINS // 2:
+            return time, backlog
+
+
+@njit(cache=True, nogil=True)
+def _prune_and_sweep(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
+    time, backlog = _prune(time, backlog, size, penalty)
+    if time.shape[0] > _SORT_OUTSIDE:
+        return time, backlog, np.empty(0), np.empty(0)
+    thresholds, cuts = _sweep(time, backlog, np.argsort(time), size, penalty)
+    return time[:0], backlog[:0], thresholds, cuts
+
+
+@njit(cache=True, nogil=True)
+def _collect(time, backlog, threshold, cut, size):  # type: ignore[no-untyped-def]
+    """Rows in time with a longer queue than ``cut``, and rows in time with exactly that queue."""
+    num_chosen, num_tied = 0, 0
+    for n in range(time.shape[0]):
+        in_time = time[n] <= threshold
+        num_chosen += in_time & (backlog[n] > cut)
+        num_tied += in_time & (backlog[n] == cut)
+    chosen = np.empty(num_chosen, np.int64)
+    tied = np.empty(num_tied, np.int64)
+    i, j = 0, 0
+    for n in range(time.shape[0]):
+        if backlog[n] >= cut and time[n] <= threshold:
+            if backlog[n] > cut:
+                chosen[i] = n
+                i += 1
+            else:
+                tied[j] = n
+                j += 1
+    return chosen, tied
+
+
+def least_drift_plus_penalty(
+    time_s: FloatArray, backlog: FloatArray, *, penalty: float, cohort_size: int, rng: Generator
+) -> IntArray:
+    r"""Solve P4 exactly (paper A, (21)).
+
+    Args:
+        time_s: Estimated exchange times, shape (clients,), seconds, >= 0; infinite for clients that are not available.
+        backlog: Queue lengths Z, shape (clients,), >= 0.
+        penalty: V >= 0.
+        cohort_size: m; :math:`k = \min\{m, \sum_n I_n\}` clients are chosen.
+        rng: Breaks ties in the queues and between equal optima (Choice A5).
+
+    Returns:
+        Indices of the chosen clients, ascending, shape (k,).
+
+    Cost: a few passes over the clients, plus O(M log M) for the M rows that pruning leaves; M = N at worst.
+    """
+    usable = np.flatnonzero(time_s < math.inf) if time_s.shape[0] <= cohort_size else None
+    if usable is None and np.count_nonzero(time_s < math.inf) <= cohort_size:
+        usable = np.flatnonzero(time_s < math.inf)
+    if usable is not None:
+        return usable
+    if penalty == 0.0:
+        # Time costs nothing: every threshold with the longest queues ties, and the last one admits all of them.
+        finite = time_s < math.inf
+        queues = backlog[finite]
+        cut = float(np.partition(queues, queues.shape[0] - cohort_size)[queues.shape[0] - cohort_size])
+        threshold = float(time_s[finite].max())
+    else:
+        rest_time, rest_queue, thresholds, cuts = _prune_and_sweep(time_s, backlog, cohort_size, penalty)
+        if rest_time.shape[0]:
+            thresholds, cuts = _sweep(rest_time, rest_queue, np.argsort(rest_time), cohort_size, penalty)
+        which = int(rng.integers(thresholds.shape[0])) if thresholds.shape[0] > 1 else 0
+        threshold, cut = float(thresholds[which]), float(cuts[which])
+    chosen, tied = _collect(time_s, backlog, threshold, cut, cohort_size)
+    missing = cohort_size - chosen.shape[0]
+    if missing < tied.shape[0]:
+        tied = tied[rng.choice(tied.shape[0], size=missing, replace=False, shuffle=False)]
+    links = np.concatenate((chosen, tied))
+    links.sort()
+    return links

@@ -1,0 +1,81 @@
+r"""The optimal policy of paper A's regret (23): P3 with the true mean times (Choice A8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.checks import check_number
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.state import per_client
+from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
+from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
+
+
+@dataclass(frozen=True, slots=True)
+class OmniscientState:
+    """What is owed; nothing needs to be learned.
+
+    Attributes:
+        backlog: Virtual queues Z, shape (clients,), rounds owed.
+    """
+
+    backlog: FloatArray = per_client()
+
+
+@dataclass(frozen=True, slots=True)
+class OmniscientP3:
+    r"""Least drift plus penalty under the true mean times: RBCS-F with nothing left to learn.
+
+    .. math:: \min_S V \max_{n \in S} c_{t,n}^\top \theta_n^* - \sum_{n \in S} Z_{t,n} \quad\text{(P3, (13))}
+
+    It keeps its own queues.  Regret (23) is printed against this policy with the same V.
+
+    Guarantee: as RBCS-F's.  Cost: P4 in a few passes over the clients.
+
+    Attributes:
+        V: Weight of time against fairness, >= 0.
+        beta: Guaranteed participation rate, in [0, 1].
+    """
+
+    omniscient: ClassVar[bool] = True
+    fills_cohort: ClassVar[bool] = True
+
+    V: float = 20.0
+    beta: float = 0.15
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_number("V", self.V, least=0.0)
+        check_number("beta", self.beta, least=0.0, most=1.0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server, and a beta that cannot be met."""
+        check_flat("the omniscient P3", spec)
+        check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> OmniscientState:
+        """Owe nothing."""
+        return OmniscientState(empty_queues(spec))
+
+    def select(self, state: OmniscientState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Solve P3."""
+        expected_s = context.require_truth("the omniscient P3").expected_time_s
+        time_s = np.where(context.available, expected_s, np.inf)
+        backlog = state.backlog if context.client is None else state.backlog[context.client]
+        links = least_drift_plus_penalty(time_s, backlog, penalty=self.V, cohort_size=context.cohort_size, rng=rng)
+        return Selection(context.round, links)
+
+    def commit(self, state: OmniscientState, context: RoundContext, selection: Selection, /) -> OmniscientState:
+        """Step the queues (6)."""
+        served = context.clients_of(selection.links)
+        queue_step(state.backlog, arrival=snap_rate(self.beta), served=served, members=context.members)
+        return state
+
+    def update(self, state: OmniscientState, feedback: Feedback, /) -> OmniscientState:
+        """Learn nothing."""
+        return state

@@ -1,0 +1,167 @@
+r"""RBCS-F: reputation-based client selection with fairness (paper A, Algorithm 2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from numpy.random import Generator
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.checks import check_choice, check_number
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.state import per_client
+from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, ridge_init
+from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
+from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
+
+
+@dataclass(frozen=True, slots=True)
+class RBCSFState:
+    """What RBCS-F knows: 80 bytes a client for the paper's three features.
+
+    Attributes:
+        ridge: What is believed about each client's exchange time.
+        backlog: Virtual queues Z, shape (clients,), rounds owed.
+    """
+
+    ridge: RidgeState
+    backlog: FloatArray = per_client()
+
+
+def regret_bound(
+    rounds: int,
+    *,
+    num_clients: int,
+    rate: float,
+    penalty: float,
+    max_time_s: float,
+    noise: float,
+    feature_norm: float,
+    coefficient_norm: float,
+    delta: float,
+    ridge: float,
+) -> float:
+    r"""Theorem 3's bound on the time-average regret (paper A, (24)); holds with probability (1 - delta)^2.
+
+    .. math::
+        R(T) \le \frac{N(1+\beta^2)}{2V} + \zeta_T \sqrt{\frac{6 \log(1 + T L^2/3\lambda)}{T}},\qquad
+        \zeta_T = \max\{K, 1\} \max\Bigl\{2R\sqrt{3\log\tfrac{1+TL^2/\lambda}{\delta}} + \sqrt\lambda S,\ 1\Bigr\}
+
+    Args:
+        rounds: T >= 1.
+        num_clients: N.
+        rate: beta.
+        penalty: V > 0.
+        max_time_s: K, a bound on every expected exchange time, seconds.
+        noise: R, the noise is conditionally R-sub-Gaussian.
+        feature_norm: L >= ||c||.
+        coefficient_norm: S >= ||theta*||.
+        delta: In (0, 1).
+        ridge: lambda >= 1, as Lemma 3 asks.
+
+    Deviations: as printed in (24), where :math:`2\alpha_T` appears without the factor 2 on its second term.
+    """
+    inner = 2.0 * noise * math.sqrt(3.0 * math.log((1.0 + rounds * feature_norm**2 / ridge) / delta))
+    zeta = max(max_time_s, 1.0) * max(inner + math.sqrt(ridge) * coefficient_norm, 1.0)
+    learning = zeta * math.sqrt(6.0 * math.log(1.0 + rounds * feature_norm**2 / (3.0 * ridge)) / rounds)
+    return num_clients * (1.0 + rate**2) / (2.0 * penalty) + learning
+
+
+@dataclass(frozen=True, slots=True)
+class RBCSF:
+    r"""Short rounds in the long run, with a guaranteed participation rate for every client.
+
+    Each round (Algorithm 2): estimate every exchange time optimistically by ridge regression on its context (19), choose
+    the cohort of least :math:`V \max_{n \in S} \bar\tau_n - \sum_{n \in S} Z_n` (P4, (21)), then let the queues grow by beta and
+    serve the chosen ones (6).
+
+    Guarantee: if beta can be met at all, the queues are mean-rate stable for every V (Theorem 4), so each client's long-term
+    rate is at least beta; after T rounds it is at least :math:`\beta - Z_{T,n}/T`.  Time-average regret: Theorem 3
+    (:func:`regret_bound`).
+
+    Cost per round: O(N D^2) for the estimates, P4 in a few passes over the clients.
+
+    Attributes:
+        V: Weight of time against fairness, >= 0.  Larger is faster and fair only later.
+        beta: Guaranteed participation rate, in [0, 1]; ``num_clients * beta <= cohort_size``.
+        alpha: Exploration factor when ``schedule`` is "constant", >= 0 (Choice A4).
+        ridge: Regularisation lambda of the regression, > 0.
+        schedule: "constant", or "lemma-1" for alpha_t from R, L, S, delta and lambda.
+        R: The noise is conditionally R-sub-Gaussian, seconds.
+        L: Bound on the norm of a context.
+        S: Bound on the norm of a client's coefficients.
+        delta: Probability with which the confidence bound may fail, in (0, 1).
+
+    Deviations: (19)'s clamp is used (Choice A3); queues are kept for unavailable clients too (Choice A6); beta is rounded to
+    a multiple of 2^-32 (:func:`~fedroster.queues.snap_rate`).
+    """
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = True
+
+    V: float = 20.0
+    beta: float = 0.15
+    alpha: float = 0.1
+    ridge: float = 1.0
+    schedule: Literal["constant", "lemma-1"] = "constant"
+    R: float = 0.0
+    L: float = 0.0
+    S: float = 0.0
+    delta: float = 0.05
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        for name in ("V", "alpha", "R", "L", "S"):
+            check_number(name, getattr(self, name), least=0.0)
+        check_number("beta", self.beta, least=0.0, most=1.0)
+        check_number("ridge", self.ridge, above=0.0)
+        check_number("delta", self.delta, above=0.0, below=1.0)
+        check_choice("schedule", self.schedule, ("constant", "lemma-1"))
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server, and a beta that cannot be met."""
+        check_flat("RBCS-F", spec)
+        check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RBCSFState:
+        """Algorithm 2, lines 1 to 3."""
+        ridge = ridge_init(spec.num_clients, spec.num_features, ridge=self.ridge)
+        return RBCSFState(ridge=ridge, backlog=empty_queues(spec))
+
+    def alpha_at(self, round: int) -> float:
+        """Exploration factor alpha_t of a round."""
+        if self.schedule == "constant":
+            return self.alpha
+        return alpha_schedule(
+            round, noise=self.R, feature_norm=self.L, coefficient_norm=self.S, delta=self.delta, ridge=self.ridge
+        )
+
+    def select(self, state: RBCSFState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Algorithm 2, lines 5 to 11."""
+        time_s = lower_bounds(
+            state.ridge,
+            context.features,
+            alpha=self.alpha_at(context.round),
+            available=context.available,
+            client=context.client,
+        )
+        backlog = state.backlog if context.client is None else state.backlog[context.client]
+        links = least_drift_plus_penalty(time_s, backlog, penalty=self.V, cohort_size=context.cohort_size, rng=rng)
+        return Selection(context.round, links)
+
+    def commit(self, state: RBCSFState, context: RoundContext, selection: Selection, /) -> RBCSFState:
+        """Algorithm 2, line 14: the queues."""
+        served = context.clients_of(selection.links)
+        queue_step(state.backlog, arrival=snap_rate(self.beta), served=served, members=context.members)
+        return state
+
+    def update(self, state: RBCSFState, feedback: Feedback, /) -> RBCSFState:
+        """Algorithm 2, lines 15 and 16: the estimates.  Drop-outs and failures teach nothing about times."""
+        observe(state.ridge, feedback.client, feedback.features, feedback.exchange_time_s)
+        return state

@@ -1,0 +1,156 @@
+"""The four-stage synchronous round loop, without training (paper A, section 3)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy
+from fedroster.core.state import load_arrays, pack, save_arrays, unpack
+from fedroster.core.streams import Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of a simulation.
+
+    Attributes:
+        context: What was reported.
+        outcome: What would have happened on every link.
+        selection: What was decided.
+        feedback: What came back.
+        time_s: Round time, paper A's (1), seconds; 0 for an empty round.
+        policy_state: The policy's state after the round; its arrays are reused by the next one.
+        environment_state: The network's state after the round.
+    """
+
+    context: RoundContext
+    outcome: Outcome
+    selection: Selection
+    feedback: Feedback
+    time_s: float
+    policy_state: Any
+    environment_state: Any
+
+    @property
+    def number(self) -> int:
+        """Round number t."""
+        return self.context.round
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All that is needed to go on after a round: random streams are addressed by round and need not be saved.
+
+    Attributes:
+        round: Last finished round.
+        policy_state: State of the policy.
+        environment_state: State of the network.
+    """
+
+    round: int
+    policy_state: Any
+    environment_state: Any
+
+
+def round_time(outcome: Outcome, selection: Selection) -> float:
+    r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (paper A, (1)), seconds.
+
+    A drop-out is noticed when its answer was due.  An empty round takes no time.
+
+    Args:
+        outcome: What happens on every link.
+        selection: The decision.
+    """
+    return 0.0 if selection.is_empty else float(outcome.exchange_time_s[selection.links].max())
+
+
+def simulate(
+    policy: AnyPolicy,
+    environment: AnyEnvironment,
+    *,
+    num_rounds: int,
+    seed: int,
+    start: Checkpoint | None = None,
+) -> Iterator[Round]:
+    """Play rounds: report, select, exchange, aggregate.
+
+    Args:
+        policy: Who takes part.
+        environment: The network.
+        num_rounds: Last round to play.
+        seed: Seed of all random streams.  The network's draws do not depend on the policy.
+        start: Go on after this checkpoint, given up to the loop; None to begin.
+
+    Yields:
+        The rounds, one after the other.
+
+    Raises:
+        InfeasibleError: If the policy promises what cannot be had.
+        SelectionError: If a decision breaks a hard constraint.
+    """
+    streams = Streams(seed)
+    spec = environment.spec
+    policy.check(spec)
+    if start is None:
+        state = policy.init(spec, rng=streams.at("policy-init"))
+        network = environment.init(rng=streams.at("environment-init"))
+        first = 1
+    else:
+        state, network, first = start.policy_state, start.environment_state, start.round + 1
+    for number in range(first, num_rounds + 1):
+        # 1. Clients report their availability and their context.
+        context, outcome = environment.observe(network, number, rng=streams.at("environment", number))
+        # 2. The server selects.
+        known = context.with_truth(outcome) if policy.omniscient else context
+        selection = policy.select(state, known, rng=streams.at("policy", number))
+        check_selection(selection, context, fills_cohort=policy.fills_cohort)
+        # 3. The chosen clients train and exchange their models.
+        feedback = outcome.reveal(context, selection)
+        # 4. The server aggregates what came, and learns.
+        state = policy.update(policy.commit(state, context, selection), feedback)
+        network = environment.advance(network, context, selection)
+        yield Round(context, outcome, selection, feedback, round_time(outcome, selection), state, network)
+
+
+def save_checkpoint(path: str | os.PathLike[str], last: Round, *, policy: AnyPolicy, seed: int) -> None:
+    """Save the state after a round, atomically.
+
+    Args:
+        path: File to create or replace.
+        last: The round.
+        policy: The policy that plays.
+        seed: Seed of the simulation.
+    """
+    arrays = pack(last.policy_state, "policy.") | pack(last.environment_state, "environment.")
+    header = {"round": last.number, "policy": repr(policy), "seed": seed}
+    save_arrays(path, arrays, header, kind="simulation")
+
+
+def load_checkpoint(
+    path: str | os.PathLike[str], *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
+) -> Checkpoint:
+    """Load what :func:`save_checkpoint` saved.
+
+    Args:
+        path: The file.
+        policy: The same policy.
+        environment: The same environment.
+        seed: The same seed.
+
+    Raises:
+        StateFileError: If the file is damaged or foreign.
+        ConfigurationError: If it belongs to another policy or seed.
+    """
+    arrays, header = load_arrays(path, kind="simulation")
+    for name, value in (("policy", repr(policy)), ("seed", seed)):
+        if header[name] != value:
+            raise ConfigurationError(f"{os.fspath(path)!r} belongs to {name} {header[name]}; expected {value}")
+    streams = Streams(seed)
+    state = policy.init(environment.spec, rng=streams.at("policy-init"))
+    network = environment.init(rng=streams.at("environment-init"))
+    return Checkpoint(header["round"], unpack(state, arrays, "policy."), unpack(network, arrays, "environment."))
