@@ -35,7 +35,7 @@ def snap_rate(rate: float) -> float:
     Queues then hold exact binary fractions: clients that are owed the same compare equal whatever their histories, and
     sums do not depend on their order.  With 0.15 itself, rounding noise would decide ties instead of the generator.
     """
-    return round(rate / _GRID) * _GRID
+    return float(round(rate / _GRID)) * _GRID
 
 
 def check_rate(rate: float, *, num_clients: int, cohort_size: int) -> None:
@@ -53,8 +53,8 @@ def check_rate(rate: float, *, num_clients: int, cohort_size: int) -> None:
     check_number("beta", rate, least=0.0, most=1.0)
     if num_clients * rate > cohort_size * (1 + 1e-9):
         raise InfeasibleError(
-            f"beta = {rate} cannot be met: {num_clients} clients x {rate} = {num_clients * rate:g} places a round are owed, "
-            f"and a round has cohort_size = {cohort_size}; expected beta <= {cohort_size / num_clients:.4g} "
+            f"beta = {rate} cannot be met: {num_clients} clients x {rate} = {num_clients * rate:g} places "
+            f"a round are owed, and a round has cohort_size = {cohort_size}; expected beta <= {cohort_size / num_clients:.4g} "
             f"or cohort_size >= {math.ceil(num_clients * rate - 1e-9)}"
         )
 
@@ -141,15 +141,15 @@ def drift_plus_cost_bound(
         penalty: V >= 0.
         round_time_s: f, paper A's (1), seconds.
     """
-    gamma = before.shape[0] * (1.0 + rate**2) / 2.0
+    gamma = before.shape[0] * (1.0 + rate * rate) / 2.0
     return gamma + rate * float(before.sum()) - float(before[served].sum()) + penalty * round_time_s
 
 
 def backlog_bound(num_clients: int, rate: float, penalty: float, max_time_s: float, rounds: int) -> float:
     r"""Bound on the root of the summed squared queues after T rounds, from (53) (paper A, appendix D).
 
-    :math:`\sqrt{\sum_n Z_{T,n}^2} \le \sqrt{2T(\Gamma + V \tau_{\max})}`.  The paper drops V's term in (56) by comparing with the
-    optimal policy; what is kept here needs no such comparison.
+    :math:`\sqrt{\sum_n Z_{T,n}^2} \le \sqrt{2T(\Gamma + V \tau_{\max})}`.  The paper drops V's term in (56) by
+    comparing with the optimal policy; what is kept here needs no such comparison.
 
     Args:
         num_clients: N.
@@ -158,5 +158,5 @@ def backlog_bound(num_clients: int, rate: float, penalty: float, max_time_s: flo
         max_time_s: A bound on every estimated exchange time, seconds.
         rounds: T.
     """
-    gamma = num_clients * (1.0 + rate**2) / 2.0
+    gamma = num_clients * (1.0 + rate * rate) / 2.0
     return math.sqrt(2.0 * rounds * (gamma + penalty * max_time_s))

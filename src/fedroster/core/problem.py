@@ -1,8 +1,8 @@
 """The values that travel through a round: what is known, what is decided, what happened, what is told.
 
 A *row is a link*: one (client, server) pair.  A flat federation is the case of one server, where the rows of a
-:class:`RoundContext` usually are the clients themselves (``client is None``).  Nothing is ragged: everything is an array
-over rows, and ``available`` says which rows may be used this round.
+:class:`RoundContext` usually are the clients themselves (``client is None``).  Nothing is ragged: everything is an
+array over rows, and ``available`` says which rows may be used this round.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class Selection:
     @property
     def is_empty(self) -> bool:
         """Whether nobody was chosen."""
-        return self.links.shape[0] == 0
+        return bool(self.links.shape[0] == 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,8 @@ def check_context(context: RoundContext, spec: ProblemSpec) -> None:
         )
     if context.client is None and links != spec.num_clients:
         raise InvalidInputError(
-            f"the context has {links} rows and names no clients; expected one row for each of {spec.num_clients} clients"
+            f"the context has {links} rows and names no clients; "
+            f"expected one row for each of {spec.num_clients} clients"
         )
     for name, index, bound in (
         ("client", context.client, spec.num_clients),

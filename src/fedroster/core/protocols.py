@@ -27,7 +27,8 @@ class Policy(Protocol[S]):
     fills_cohort: ClassVar[bool]
 
     def check(self, spec: ProblemSpec, /) -> None:
-        """Raise :class:`~fedroster.core.errors.InfeasibleError` if what the policy promises cannot be had in ``spec``."""
+        """Raise :class:`~fedroster.core.errors.InfeasibleError` if what the policy promises cannot be had in
+        ``spec``."""
         ...
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> S:

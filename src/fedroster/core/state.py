@@ -1,8 +1,8 @@
 """State that saves, loads and grows.
 
-A state is a (possibly nested) frozen dataclass of arrays and scalars.  Arrays with one entry for each client are declared
-with :func:`per_client`, so that a federation can grow without any code in the policy.  Files are an uncompressed ``.npz``
-with a JSON header, written to a temporary name and renamed; nothing is ever pickled.
+A state is a (possibly nested) frozen dataclass of arrays and scalars.  Arrays with one entry for each client are
+declared with :func:`per_client`, so that a federation can grow without any code in the policy.  Files are an
+uncompressed ``.npz`` with a JSON header, written to a temporary name and renamed; nothing is ever pickled.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+        Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
@@ -143,7 +143,11 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
 
 def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
     """Write ``text`` as UTF-8, like :func:`write_atomically`."""
-    write_atomically(path, lambda file: file.write(text.encode()) and None)
+
+    def write(file: IO[bytes]) -> None:
+        file.write(text.encode())
+
+    write_atomically(path, write)
 
 
 def save_arrays(
@@ -192,6 +196,7 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, N
         )
     if header.get("format_version", 0) > FORMAT_VERSION:
         raise StateFileError(
-            f"{os.fspath(path)!r} has format version {header['format_version']}; this release reads up to {FORMAT_VERSION}"
+            f"{os.fspath(path)!r} has format version {header['format_version']}; "
+            f"this release reads up to {FORMAT_VERSION}"
         )
     return arrays, header

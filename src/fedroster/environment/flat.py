@@ -134,7 +134,7 @@ class FlatNetwork:
     @property
     def spectral_efficiency(self) -> FloatArray:
         """Eta of each class, bit/s/Hz, shape (classes,)."""
-        eta = np.log1p(np.asarray(self.snr))
+        eta: FloatArray = np.log1p(np.asarray(self.snr))
         return eta / math.log(2.0) if self.log_base == "2" else eta
 
     @property
@@ -153,11 +153,13 @@ class FlatNetwork:
         """K: the largest expected exchange time."""
         classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
         context = (1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz)
-        return max(sum(c * theta for c, theta in zip(context, thetas, strict=True)) for thetas in classes)
+        return max(float(np.dot(context, theta)) for theta in classes)
 
     def init(self, *, rng: Generator) -> FlatState:
         """Everybody is cold in round 1 (Choice A1)."""
-        classes = np.stack((np.asarray(self.train_time_s), np.asarray(self.cold_start_s), 1.0 / self.spectral_efficiency))
+        classes = np.stack(
+            (np.asarray(self.train_time_s), np.asarray(self.cold_start_s), 1.0 / self.spectral_efficiency)
+        )
         coefficients = np.ascontiguousarray(classes[:, self.client_class])
         return FlatState(coefficients=coefficients, cold=np.ones(self.num_clients, np.bool_))
 

@@ -5,10 +5,11 @@ For client n the paper keeps :math:`H_n = \lambda I + \sum_t x_{t,n} c_{t,n} c_{
 
 .. math:: c^\top H_n^{-1} b_n \quad\text{(17)(18)}, \qquad \sqrt{c^\top H_n^{-1} c} \quad\text{(19)}.
 
-Here the Cholesky factor :math:`H_n = L_n L_n^\top` and the whitened moment :math:`z_n = L_n^{-1} b_n` are kept instead.  One
-forward substitution :math:`w = L_n^{-1} c` gives both: the estimate is :math:`w \cdot z_n`, the width is :math:`\|w\|`.
-An observation is a rank-one update of :math:`[L_n^\top\;z_n]` by Givens rotations (square-root recursive least squares): no
-inverse is ever formed, and rounding errors do not accumulate as they do with Sherman and Morrison's formula.
+Here the Cholesky factor :math:`H_n = L_n L_n^\top` and the whitened moment :math:`z_n = L_n^{-1} b_n` are kept
+instead.  One forward substitution :math:`w = L_n^{-1} c` gives both: the estimate is :math:`w \cdot z_n`, the width
+is :math:`\|w\|`. An observation is a rank-one update of :math:`[L_n^\top\;z_n]` by Givens rotations (square-root
+recursive least squares): no inverse is ever formed, and rounding errors do not accumulate as they do with Sherman and
+Morrison's formula.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ r"""Exact solver of P4 (paper A, (21)): least drift plus penalty over all cohort
 .. math:: \min_{S \subseteq \{n : I_n = 1\},\ |S| = k}\ V \max_{n \in S} \bar\tau_n - \sum_{n \in S} Z_n
 
 Algorithm 1 of the paper fixes the slowest client's time T among the N possible values and takes the k longest queues
-among the clients that are not slower: :math:`F(T) = V T - (\text{sum of the } k \text{ largest } Z_n \text{ with } \bar\tau_n \le T)`.
-That is O(N^2).  In order of time, a heap of the k longest queues gives every F(T) in O(N log N) (:func:`_sweep`).  For many
-clients, most thresholds are ruled out before anything is sorted (:func:`_prune`):
+among the clients that are not slower: :math:`F(T) = V T - (\text{sum of the } k \text{ largest } Z_n \text{ with }
+\bar\tau_n \le T)`. That is O(N^2).  In order of time, a heap of the k longest queues gives every F(T) in O(N log N)
+(:func:`_sweep`). For many clients, most thresholds are ruled out before anything is sorted (:func:`_prune`):
 
 1. One pass counts the clients in a grid of time bins x queue bins.  Prefix sums over the time bins bound the k largest
    queues of every prefix from both sides, hence F over every bin from below and F at every bin's end from above.

@@ -42,9 +42,9 @@ def log_gamma_variates(shape: float, size: int, *, rng: Generator) -> FloatArray
 class Dirichlet:
     r"""Draws clients without replacement with probabilities :math:`q' \sim \mathrm{Dir}(\gamma_2 \mathbf 1)`.
 
-    A small gamma_2 favours a few clients, a large one approaches random selection.  q' is drawn once for a run.  Given q', a
-    cohort is the first m of an exponential race with rates q' (Efraimidis and Spirakis 2006), which is successive sampling
-    without replacement among the available clients.
+    A small gamma_2 favours a few clients, a large one approaches random selection.  q' is drawn once for a run.
+    Given q', a cohort is the first m of an exponential race with rates q' (Efraimidis and Spirakis 2006), which is
+    successive sampling without replacement among the available clients.
 
     Guarantee: none; it is the control for unfairness.  Cost: O(N).
 

@@ -81,7 +81,8 @@ def greedy_within_deadline(
 ) -> IntArray:
     r"""Nishio and Yonetani's Algorithm 3: the cohort grows by whoever adds least time, while the deadline holds.
 
-    Clients update in parallel and upload one after the other.  With :math:`\Theta` the time until the last upload so far,
+    Clients update in parallel and upload one after the other.  With :math:`\Theta` the time until the last upload so
+    far,
 
     .. math:: x = \arg\max_k \frac{1}{T^d_{S \cup k} - T^d_S + t^{UL}_k + \max\{0, t^{UD}_k - \Theta\}}
 

@@ -73,13 +73,13 @@ def regret_bound(
 class RBCSF:
     r"""Short rounds in the long run, with a guaranteed participation rate for every client.
 
-    Each round (Algorithm 2): estimate every exchange time optimistically by ridge regression on its context (19), choose
-    the cohort of least :math:`V \max_{n \in S} \bar\tau_n - \sum_{n \in S} Z_n` (P4, (21)), then let the queues grow by beta and
-    serve the chosen ones (6).
+    Each round (Algorithm 2): estimate every exchange time optimistically by ridge regression on its context (19),
+    choose the cohort of least :math:`V \max_{n \in S} \bar\tau_n - \sum_{n \in S} Z_n` (P4, (21)), then let the
+    queues grow by beta and serve the chosen ones (6).
 
-    Guarantee: if beta can be met at all, the queues are mean-rate stable for every V (Theorem 4), so each client's long-term
-    rate is at least beta; after T rounds it is at least :math:`\beta - Z_{T,n}/T`.  Time-average regret: Theorem 3
-    (:func:`regret_bound`).
+    Guarantee: if beta can be met at all, the queues are mean-rate stable for every V (Theorem 4), so each client's
+    long-term rate is at least beta; after T rounds it is at least :math:`\beta - Z_{T,n}/T`.  Time-average regret:
+    Theorem 3 (:func:`regret_bound`).
 
     Cost per round: O(N D^2) for the estimates, P4 in a few passes over the clients.
 
@@ -94,8 +94,8 @@ class RBCSF:
         S: Bound on the norm of a client's coefficients.
         delta: Probability with which the confidence bound may fail, in (0, 1).
 
-    Deviations: (19)'s clamp is used (Choice A3); queues are kept for unavailable clients too (Choice A6); beta is rounded to
-    a multiple of 2^-32 (:func:`~fedroster.queues.snap_rate`).
+    Deviations: (19)'s clamp is used (Choice A3); queues are kept for unavailable clients too (Choice A6); beta is
+    rounded to a multiple of 2^-32 (:func:`~fedroster.queues.snap_rate`).
     """
 
     omniscient: ClassVar[bool] = False

@@ -1,0 +1,35 @@
+# make install | demo | test | check | docs | bench: everything is set up on first use, in .venv
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= 2
+
+.PHONY: install demo test check docs bench clean
+
+install: .venv/.installed
+
+.venv/.installed: requirements/constraints.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+demo: install
+	$(BIN)/fedroster compare --out runs/demo
+
+test: install
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+
+check: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+docs: install
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+bench: install
+	$(BIN)/python -m benchmarks.selection
+
+clean:
+	rm -rf .venv docs/_build runs

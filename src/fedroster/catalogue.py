@@ -1,0 +1,189 @@
+"""Policies and scenarios by name, with parameters as text: what the command line and the studies speak.
+
+A policy is written ``name:parameter=value,...``, such as ``rbcs-f:V=20,beta=0.1``.  A scenario is a name such as
+``rbcs-f/table-1``, optionally with its version, ``rbcs-f/table-1@1``: a version's defaults never change.
+
+Other packages add policies through the entry point group ``fedroster.policies`` and scenarios through
+``fedroster.scenarios``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy
+from fedroster.environment.flat import FlatNetwork
+from fedroster.policies import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something that can be made by name.
+
+    Attributes:
+        make: A frozen dataclass; its fields are the parameters.
+        summary: One line.
+        source: Where it is published.
+        version: Grows when defaults change; scenarios only.
+    """
+
+    make: Callable[..., Any]
+    summary: str
+    source: str
+    version: int = 1
+
+    def parameters(self) -> dict[str, Any]:
+        """Names and defaults of the parameters."""
+        return {field.name: field.default for field in dataclasses.fields(self.make)}  # type: ignore[arg-type]
+
+
+_RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
+_FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
+
+_POLICIES: dict[str, Entry] = {
+    "rbcs-f": Entry(RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
+    "random": Entry(Uniform, "uniform among the available clients", "McMahan et al., AISTATS 2017"),
+    "fedcs": Entry(
+        FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
+    ),
+    "fedcs-greedy": Entry(
+        FedCSGreedy, "greedy upload schedule within a deadline, as published; knows the true means", _FEDCS
+    ),
+    "dirichlet": Entry(Dirichlet, "fixed random probabilities, Dir(gamma_2): unfairness by dial", _RBCS_F),
+    "p3": Entry(OmniscientP3, "RBCS-F's problem under the true means: the regret's optimal policy", _RBCS_F),
+}
+
+_SCENARIOS: dict[str, Entry] = {
+    "rbcs-f/table-1": Entry(FlatNetwork, "40 clients of four classes, one server, linear exchange times", _RBCS_F),
+}
+
+
+@cache
+def policies() -> Mapping[str, Entry]:
+    """All policies by name, plug-ins included."""
+    return _POLICIES | _plugins("fedroster.policies")
+
+
+@cache
+def scenarios() -> Mapping[str, Entry]:
+    """All scenarios by name, plug-ins included."""
+    return _SCENARIOS | _plugins("fedroster.scenarios")
+
+
+def _plugins(group: str) -> dict[str, Entry]:
+    found: dict[str, Entry] = {}
+    for point in entry_points(group=group):
+        loaded = point.load()
+        summary = (loaded.__doc__ or "").strip().partition("\n")[0]
+        found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
+    return found
+
+
+def make_policy(text: str) -> AnyPolicy:
+    """Make a policy from its text.
+
+    Args:
+        text: ``name`` or ``name:parameter=value,...``.
+
+    Raises:
+        UnknownNameError: If there is no such policy or parameter; names the nearest.
+        ConfigurationError: If a value is malformed or out of range.
+    """
+    name, _, tail = text.partition(":")
+    entry = policies().get(name.strip())
+    if entry is None:
+        raise UnknownNameError.of("policy", name.strip(), policies())
+    settings = dict(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
+    policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
+    return policy
+
+
+def find_scenario(text: str) -> Entry:
+    """Return the entry of a scenario.
+
+    Args:
+        text: ``name`` or ``name@version``.
+
+    Raises:
+        UnknownNameError: If there is no such scenario or version.
+    """
+    name, _, version = text.partition("@")
+    entry = scenarios().get(name)
+    if entry is None:
+        raise UnknownNameError.of("scenario", name, scenarios())
+    if version and version != str(entry.version):
+        raise UnknownNameError.of(f"version of scenario {name}", version, [str(entry.version)])
+    return entry
+
+
+def make_scenario(text: str, settings: Mapping[str, str] | None = None) -> AnyEnvironment:
+    """Make a scenario's environment.
+
+    Args:
+        text: ``name`` or ``name@version``.
+        settings: Parameters to override, as text.
+
+    Raises:
+        UnknownNameError: If there is no such scenario, version or parameter; names the nearest.
+        ConfigurationError: If a value is malformed or out of range.
+    """
+    environment: AnyEnvironment = _make(find_scenario(text), settings or {}, f"parameter of scenario {text}")
+    return environment
+
+
+def parse_settings(parts: typing.Iterable[str]) -> dict[str, str]:
+    """Read ``name=value`` texts.
+
+    Args:
+        parts: The texts.
+
+    Raises:
+        ConfigurationError: If one has no ``=``, or a name comes twice.
+    """
+    settings: dict[str, str] = {}
+    for part in parts:
+        name, value = _setting(part, f"setting {part!r}")
+        if name in settings:
+            raise ConfigurationError(f"setting {name!r} is given twice; expected once")
+        settings[name] = value
+    return settings
+
+
+def _setting(part: str, where: str) -> tuple[str, str]:
+    name, equals, value = part.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise ConfigurationError(f"{where}: {part!r} is not of the form name=value")
+    return name.strip(), value.strip()
+
+
+def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
+    known = entry.parameters()
+    for name in settings:
+        if name not in known:
+            raise UnknownNameError.of(kind, name, known)
+    hints = typing.get_type_hints(entry.make)
+    return entry.make(**{name: _convert(name, value, hints[name]) for name, value in settings.items()})
+
+
+def _convert(name: str, value: str, hint: Any) -> Any:
+    """Read a value as its parameter's type; entries of a tuple are separated by ``/``."""
+    try:
+        if typing.get_origin(hint) is tuple:
+            return tuple(_convert(name, part, typing.get_args(hint)[0]) for part in value.split("/"))
+        if hint is bool:
+            return {"true": True, "false": False}[value.lower()]
+        if hint is int:
+            return int(value)
+        if hint is float:
+            return float(value)
+    except (ValueError, KeyError):
+        wanted = getattr(hint, "__name__", str(hint))
+        raise ConfigurationError(f"{name} is {value!r}; expected {wanted}") from None
+    return value

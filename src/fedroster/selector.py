@@ -1,0 +1,578 @@
+"""The object that callers hold: ask for a cohort, tell what came back.
+
+:class:`Selector` is the edge of the library: it checks everything that comes from outside, maps outside client ids to
+rows, lets clients join and leave, holds the random streams, and saves and loads itself.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer
+from fedroster.core.errors import (
+    ConfigurationError,
+    FairnessWarning,
+    FeedbackError,
+    InfeasibleError,
+    InvalidInputError,
+    StateFileError,
+    UnknownNameError,
+)
+from fedroster.core.problem import (
+    Feedback,
+    ProblemSpec,
+    RoundContext,
+    Status,
+    check_context,
+    check_selection,
+)
+from fedroster.core.protocols import AnyPolicy
+from fedroster.core.state import grow, load_arrays, pack, reset, save_arrays, unpack
+from fedroster.core.streams import Streams
+
+ClientId: TypeAlias = str | int
+
+_OPEN = 255  # no feedback yet
+_AVAILABILITY_PERIOD = 64  # rounds between two looks at who is seen too rarely
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Who takes part in a round.
+
+    Attributes:
+        round: Round number; feedback refers to it.
+        clients: Ids of the chosen clients.  Empty when nobody was available.
+    """
+
+    round: int
+    clients: tuple[ClientId, ...]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody was chosen."""
+        return not self.clients
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A round that has not been answered in full.
+
+    Attributes:
+        slot: Slots of the chosen clients, shape (k,).
+        features: Their contexts, shape (k, D).
+        status: What came back so far; ``_OPEN`` where nothing did, shape (k,).
+    """
+
+    slot: IntArray
+    features: FloatArray
+    status: np.ndarray[Any, np.dtype[np.uint8]]
+
+
+def _checked_id(client: object) -> ClientId:
+    if isinstance(client, np.integer):
+        return int(client)
+    if isinstance(client, bool) or not isinstance(client, str | int):
+        raise InvalidInputError(f"client id is {client!r}; expected a string or an integer")
+    return client
+
+
+class Selector:
+    """Chooses cohorts in a running federation (ask/tell).
+
+    Example:
+        >>> from fedroster import RBCSF, Selector
+        >>> selector = Selector(RBCSF(V=5.0, beta=0.2), cohort_size=2, num_features=1, clients=["a", "b", "c"])
+        >>> cohort = selector.select({"a": [1.0], "b": [2.0], "c": [4.0]})
+        >>> len(cohort.clients)
+        2
+        >>> selector.observe(cohort.round, times_s={client: 1.5 for client in cohort.clients})
+        >>> selector.participation().sum()
+        np.int64(2)
+
+    Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
+    until it is answered or ``patience_rounds`` later rounds have begun.
+    """
+
+    def __init__(
+        self,
+        policy: AnyPolicy,
+        *,
+        cohort_size: int,
+        num_features: int = 3,
+        seed: int = 0,
+        clients: Iterable[ClientId] = (),
+        patience_rounds: int = 100,
+    ) -> None:
+        """Start a federation.
+
+        Args:
+            policy: Decides; must not be omniscient.
+            cohort_size: Largest number of clients in a round, m.
+            num_features: Length D of a client's context; 3 for ``[1/mu, s, M/B]`` of paper A.
+            seed: Seed of the random streams that break ties.
+            clients: Ids of the first members.
+            patience_rounds: Rounds after which missing feedback is given up.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
+            InfeasibleError: If the policy's promise cannot be kept for these clients.
+        """
+        if policy.omniscient:
+            raise ConfigurationError(
+                f"{type(policy).__name__} knows the network's true times; it runs in simulations only"
+            )
+        check_integer("patience_rounds", patience_rounds, least=1)
+        self._policy = policy
+        self._streams = Streams(seed)
+        self._patience = patience_rounds
+        self._round = 0
+        self._ids: list[ClientId | None] = []
+        self._slot_of: dict[ClientId, int] = {}
+        self._free: list[int] = []
+        self._pending: dict[int, _Pending] = {}
+        # Checks both sizes before the first client is there.
+        self._spec = ProblemSpec(num_clients=1, cohort_size=cohort_size, num_features=num_features)
+        self._state = policy.init(self._spec, rng=self._init_rng())
+        self._members = np.zeros(1, np.bool_)
+        self._cold = np.ones(1, np.bool_)
+        self._chosen = np.zeros(1, np.int64)
+        self._present = np.zeros(1, np.int64)
+        self._seen = np.zeros(1, np.int64)
+        first = [_checked_id(client) for client in clients]
+        if first:
+            policy.check(ProblemSpec(num_clients=len(set(first)), cohort_size=cohort_size, num_features=num_features))
+            self.join(first)
+
+    def _init_rng(self) -> np.random.Generator:
+        return self._streams.at("policy-init")
+
+    # ---------------------------------------------------------------- who belongs
+
+    @property
+    def policy(self) -> AnyPolicy:
+        """The policy."""
+        return self._policy
+
+    @property
+    def round(self) -> int:
+        """Number of the last round that was begun; 0 before the first."""
+        return self._round
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        """Ids of the members, in the order of rows that array arguments follow."""
+        return tuple(client for client in self._ids if client is not None and self._members[self._slot_of[client]])
+
+    def join(self, clients: Iterable[ClientId]) -> None:
+        """Let clients in, new ones or ones that had left (they keep what was learned of them).
+
+        Args:
+            clients: Ids.
+
+        Raises:
+            InvalidInputError: If an id is neither a string nor an integer, occurs twice or is a member already.
+
+        Warns:
+            FairnessWarning: If the policy's promise cannot be kept for so many members.
+        """
+        ids = [_checked_id(client) for client in clients]
+        if len(set(ids)) != len(ids):
+            twice = next(client for client in ids if ids.count(client) > 1)
+            raise InvalidInputError(f"client {twice!r} joins twice in one call; expected distinct ids")
+        for client in ids:
+            if client in self._slot_of and self._members[self._slot_of[client]]:
+                raise InvalidInputError(f"client {client!r} joins and is a member already")
+        unknown = [client for client in ids if client not in self._slot_of]
+        self._reserve(len(self._ids) - len(self._free) + len(unknown))
+        reused: list[int] = []
+        for client in unknown:
+            if self._free:
+                slot = self._free.pop()
+                self._ids[slot] = client
+                reused.append(slot)
+            else:
+                slot = len(self._ids)
+                self._ids.append(client)
+            self._slot_of[client] = slot
+        if reused:
+            self._forget(np.array(reused))
+        slots = np.array([self._slot_of[client] for client in ids], np.int64)
+        self._members[slots] = True
+        self._cold[slots] = True
+        self._check_promise()
+
+    def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
+        """Let members go.  Their queues rest, and late feedback from them is still accepted.
+
+        Args:
+            clients: Ids.
+            forget: Also delete what was learned of them; a client of the same id is a stranger then.
+
+        Raises:
+            UnknownNameError: If one is not a member.
+        """
+        slots = [self._member_slot(client) for client in clients]
+        self._members[slots] = False
+        if forget:
+            for slot in slots:
+                del self._slot_of[self._ids[slot]]  # type: ignore[arg-type]
+                self._ids[slot] = None
+            self._free.extend(slots)
+            gone = np.array(slots, np.int64)
+            for number, pending in list(self._pending.items()):
+                stays = ~np.isin(pending.slot, gone)
+                self._keep_open(number, _Pending(pending.slot[stays], pending.features[stays], pending.status[stays]))
+
+    def _member_slot(self, client: ClientId) -> int:
+        slot = self._slot_of.get(_checked_id(client))
+        if slot is None or not self._members[slot]:
+            raise UnknownNameError.of("client", str(client), (str(known) for known in self.clients))
+        return slot
+
+    def _reserve(self, wanted: int) -> None:
+        capacity = self._spec.num_clients
+        if wanted <= capacity:
+            return
+        # An exact fit for the first batch, doubling afterwards: joining one by one costs O(1) each on average.
+        capacity = wanted if not self._ids else max(wanted, 2 * capacity)
+        spec = ProblemSpec(
+            num_clients=capacity, cohort_size=self._spec.cohort_size, num_features=self._spec.num_features
+        )
+        fresh = self._policy.init(spec, rng=self._init_rng())
+        self._state = grow(self._state, fresh) if self._ids else fresh
+        more = capacity - self._spec.num_clients
+        self._spec = spec
+        self._members = np.append(self._members, np.zeros(more, np.bool_))
+        self._cold = np.append(self._cold, np.ones(more, np.bool_))
+        for name in ("_chosen", "_present", "_seen"):
+            setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
+
+    def _forget(self, slots: IntArray) -> None:
+        reset(self._state, self._policy.init(self._spec, rng=self._init_rng()), slots)
+        self._cold[slots] = True
+        for counter in (self._chosen, self._present, self._seen):
+            counter[slots] = 0
+
+    def _check_promise(self) -> None:
+        num_members = int(np.count_nonzero(self._members))
+        if num_members == 0:
+            return
+        spec = ProblemSpec(
+            num_clients=num_members, cohort_size=self._spec.cohort_size, num_features=self._spec.num_features
+        )
+        try:
+            self._policy.check(spec)
+        except InfeasibleError as error:
+            warnings.warn(str(error), FairnessWarning, stacklevel=3)
+
+    # ---------------------------------------------------------------- ask
+
+    def cold(self) -> BoolArray:
+        """The paper's s: whether each member, in the order of ``clients``, did not take part in the last round."""
+        return self._cold[self._order()]
+
+    def participation(self) -> IntArray:
+        """How often each member, in the order of ``clients``, was chosen."""
+        return self._chosen[self._order()]
+
+    def _order(self) -> IntArray:
+        return np.flatnonzero(self._members)
+
+    def select(
+        self,
+        features: Mapping[ClientId, ArrayLike] | ArrayLike,
+        *,
+        clients: Sequence[ClientId] | None = None,
+        available: ArrayLike | None = None,
+    ) -> Cohort:
+        """Begin a round and choose its cohort.
+
+        Args:
+            features: Contexts.  A mapping from id to vector: whoever is missing is not available.  Or an array of shape
+                (clients, D), with a row for each of ``clients``.
+            clients: Ids of the rows of an array; None for all members, in the order of :attr:`clients`.
+            available: Which rows of an array are available, shape (clients,); None for all.
+
+        Returns:
+            The cohort; empty, and a round all the same, when nobody is available.
+
+        Raises:
+            InvalidInputError: If a context is malformed or a client is named twice.
+            UnknownNameError: If a client is not a member.
+        """
+        if isinstance(features, Mapping):
+            if clients is not None or available is not None:
+                raise InvalidInputError("a mapping names clients and availability itself; expected no other argument")
+            slots = np.array([self._member_slot(client) for client in features], np.int64)
+            rows = self._vectors(list(features.values()))
+            usable = np.ones(slots.shape[0], np.bool_)
+        else:
+            rows = self._matrix(features)
+            slots = self._order() if clients is None else self._distinct_slots(clients)
+            usable = np.ones(slots.shape[0], np.bool_) if available is None else np.asarray(available)
+            if usable.dtype != np.bool_ or usable.shape != slots.shape:
+                raise InvalidInputError(
+                    f"available has type {usable.dtype} and shape {usable.shape}; "
+                    f"expected booleans of shape {slots.shape}"
+                )
+        expected = (slots.shape[0], self._spec.num_features)
+        if rows.shape != expected:
+            raise InvalidInputError(f"features have shape {rows.shape}; expected {expected}, (clients, features)")
+        context = self._context(slots, rows, usable)
+        check_context(context, self._spec)
+        selection = self._policy.select(self._state, context, rng=self._streams.at("policy", context.round))
+        check_selection(selection, context, fills_cohort=self._policy.fills_cohort)
+
+        self._state = self._policy.commit(self._state, context, selection)
+        self._round = context.round
+        chosen = selection.links
+        self._cold[:] = True
+        self._cold[chosen] = False
+        self._chosen[chosen] += 1
+        self._present += self._members
+        self._seen += context.available
+        self._keep_open(
+            context.round, _Pending(chosen, context.features[chosen], np.full(chosen.shape[0], _OPEN, np.uint8))
+        )
+        self._pending.pop(context.round - self._patience, None)
+        self._report_unseen()
+        return Cohort(context.round, tuple(self._ids[slot] for slot in chosen))
+
+    def _vectors(self, values: list[ArrayLike]) -> FloatArray:
+        if not values:
+            return np.empty((0, self._spec.num_features))
+        return self._matrix(values)
+
+    def _matrix(self, features: ArrayLike | list[ArrayLike]) -> FloatArray:
+        try:
+            rows = np.asarray(features, np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"features are not an array of numbers ({error}); expected {self._spec.num_features} for each client"
+            ) from error
+        if rows.ndim != 2:
+            raise InvalidInputError(f"features have shape {rows.shape}; expected (clients, {self._spec.num_features})")
+        return rows
+
+    def _distinct_slots(self, clients: Sequence[ClientId]) -> IntArray:
+        slots = np.array([self._member_slot(client) for client in clients], np.int64)
+        if np.unique(slots).shape[0] != slots.shape[0]:
+            twice = next(client for client in clients if list(clients).count(client) > 1)
+            raise InvalidInputError(f"client {twice!r} has two rows; expected one for each client")
+        return slots
+
+    def _context(self, slots: IntArray, rows: FloatArray, usable: BoolArray) -> RoundContext:
+        capacity = self._spec.num_clients
+        if slots.shape[0] == capacity and (slots[:-1] < slots[1:]).all():
+            features, available = rows, usable
+        else:
+            features = np.zeros((self._spec.num_features, capacity)).T
+            features[slots] = rows
+            available = np.zeros(capacity, np.bool_)
+            available[slots] = usable
+        return RoundContext(
+            round=self._round + 1,
+            features=features,
+            available=available,
+            cohort_size=self._spec.cohort_size,
+            members=None if self._members.all() else self._members,
+        )
+
+    def _keep_open(self, number: int, pending: _Pending) -> None:
+        if (pending.status == _OPEN).any():
+            self._pending[number] = pending
+        else:
+            self._pending.pop(number, None)
+
+    def _report_unseen(self) -> None:
+        """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
+        rate = getattr(self._policy, "beta", 0.0)
+        if not rate or self._round % _AVAILABILITY_PERIOD:
+            return
+        rounds = self._present
+        # Three standard deviations below the rate, so that chance alone hardly ever warns.
+        margin = 3.0 * np.sqrt(rate * (1.0 - rate) * np.maximum(rounds, 1))
+        rare = self._members & (rounds >= _AVAILABILITY_PERIOD) & (self._seen < rate * rounds - margin)
+        if rare.any():
+            named = [self._ids[slot] for slot in np.flatnonzero(rare)[:5]]
+            warnings.warn(
+                f"beta = {rate} cannot be met for {int(rare.sum())} clients that are available less often, "
+                f"such as {named}; their queues grow without bound",
+                FairnessWarning,
+                stacklevel=3,
+            )
+
+    # ---------------------------------------------------------------- tell
+
+    def open_rounds(self) -> dict[int, tuple[ClientId, ...]]:
+        """Rounds with missing feedback, and the clients that it is missing from."""
+        return {
+            number: tuple(self._ids[slot] for slot in pending.slot[pending.status == _OPEN])
+            for number, pending in self._pending.items()
+        }
+
+    def observe(
+        self,
+        round: int,
+        *,
+        times_s: Mapping[ClientId, float] | None = None,
+        late: Collection[ClientId] = (),
+        dropped: Collection[ClientId] = (),
+        failed: Collection[ClientId] = (),
+    ) -> None:
+        """Tell what came back from a round: all of it, a part, or a part that comes late.
+
+        Args:
+            round: The cohort's round.
+            times_s: Measured exchange times of clients that answered, seconds, > 0.
+            late: Those of ``times_s`` that missed the deadline.
+            dropped: Clients that will not answer.
+            failed: Clients that answered with an error.
+
+        Raises:
+            FeedbackError: If the round is unknown, a client was not chosen, or its feedback came before.  Nothing is
+                learned then.
+            InvalidInputError: If a time is not a positive, finite number.
+        """
+        times = {} if times_s is None else times_s
+        pending = self._pending.get(round)
+        if pending is None:
+            raise FeedbackError(
+                f"feedback for round {round!r}, which is unknown or has all its feedback; "
+                f"open rounds: {sorted(self._pending) or 'none'}"
+            )
+        row_of = {self._ids[slot]: row for row, slot in enumerate(pending.slot)}
+        answers: dict[int, tuple[Status, float]] = {}
+        for clients, status in ((times, Status.COMPLETED), (dropped, Status.DROPPED), (failed, Status.FAILED)):
+            for client in clients:
+                row = self._open_row(client, round, row_of, pending)
+                if row in answers:
+                    raise FeedbackError(f"client {client!r} has two outcomes in one feedback for round {round}")
+                time_s = self._checked_time(client, times[client]) if status is Status.COMPLETED else float("nan")
+                answers[row] = (status, time_s)
+        for client in late:
+            row = self._open_row(client, round, row_of, pending)
+            if row not in answers or answers[row][0] is not Status.COMPLETED:
+                raise FeedbackError(f"client {client!r} is late in round {round}, but has no time in times_s")
+            answers[row] = (Status.LATE, answers[row][1])
+        if not answers:
+            return
+        rows = np.array(sorted(answers), np.int64)
+        feedback = Feedback(
+            round=round,
+            client=pending.slot[rows],
+            features=pending.features[rows],
+            status=np.array([answers[row][0] for row in rows], np.uint8),
+            exchange_time_s=np.array([answers[row][1] for row in rows]),
+        )
+        self._state = self._policy.update(self._state, feedback)
+        pending.status[rows] = feedback.status
+        self._keep_open(round, pending)
+
+    def _open_row(self, client: ClientId, round: int, row_of: Mapping[ClientId | None, int], pending: _Pending) -> int:
+        row = row_of.get(client) if isinstance(client, Hashable) else None
+        if row is None or isinstance(client, bool):
+            raise FeedbackError(f"client {client!r} was not chosen in round {round}; chosen: {list(row_of)}")
+        if pending.status[row] != _OPEN:
+            raise FeedbackError(f"client {client!r} has given feedback for round {round} before")
+        return row
+
+    @staticmethod
+    def _checked_time(client: ClientId, value: float) -> float:
+        try:
+            time_s = float(value)
+        except (TypeError, ValueError):
+            time_s = float("nan")
+        if isinstance(value, bool) or not 0.0 < time_s < float("inf"):
+            raise InvalidInputError(f"time of client {client!r} is {value!r}; expected a finite number of seconds > 0")
+        return time_s
+
+    # ---------------------------------------------------------------- keep
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save everything that :meth:`load` needs, atomically and without pickles.
+
+        Args:
+            path: File to create or replace.
+        """
+        numbers = sorted(self._pending)
+        pending = [self._pending[number] for number in numbers]
+        header = {
+            "policy": repr(self._policy),
+            "cohort_size": self._spec.cohort_size,
+            "num_features": self._spec.num_features,
+            "capacity": self._spec.num_clients,
+            "seed": self._streams.seed,
+            "patience_rounds": self._patience,
+            "round": self._round,
+            "ids": self._ids,
+            "pending": [[number, int(part.slot.shape[0])] for number, part in zip(numbers, pending, strict=True)],
+        }
+        empty = _Pending(np.empty(0, np.int64), np.empty((0, self._spec.num_features)), np.empty(0, np.uint8))
+        arrays = pack(self._state, "policy.") | {
+            "members": self._members,
+            "cold": self._cold,
+            "chosen": self._chosen,
+            "present": self._present,
+            "seen": self._seen,
+            "pending.slot": np.concatenate([part.slot for part in (*pending, empty)]),
+            "pending.features": np.concatenate([part.features for part in (*pending, empty)]),
+            "pending.status": np.concatenate([part.status for part in (*pending, empty)]),
+        }
+        save_arrays(path, arrays, header, kind="selector")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], policy: AnyPolicy) -> Self:
+        """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
+
+        Args:
+            path: The file.
+            policy: The same policy; a file never says which code to run.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            StateFileError: If the file is damaged, foreign, or belongs to another policy.
+        """
+        arrays, header = load_arrays(path, kind="selector")
+        if header.get("policy") != repr(policy):
+            raise StateFileError(f"{os.fspath(path)!r} belongs to {header.get('policy')}; expected {policy!r}")
+        try:
+            selector = cls(
+                policy,
+                cohort_size=header["cohort_size"],
+                num_features=header["num_features"],
+                seed=header["seed"],
+                patience_rounds=header["patience_rounds"],
+            )
+            selector._restore(arrays, header)
+        except (KeyError, TypeError, IndexError) as error:
+            raise StateFileError(f"{os.fspath(path)!r} lacks a part of a selector ({error!r})") from error
+        return selector
+
+    def _restore(self, arrays: Mapping[str, Any], header: Mapping[str, Any]) -> None:
+        self._spec = ProblemSpec(
+            num_clients=header["capacity"], cohort_size=header["cohort_size"], num_features=header["num_features"]
+        )
+        self._state = unpack(self._policy.init(self._spec, rng=self._init_rng()), arrays, "policy.")
+        self._round = header["round"]
+        self._ids = list(header["ids"])
+        self._slot_of = {client: slot for slot, client in enumerate(self._ids) if client is not None}
+        self._free = [slot for slot, client in enumerate(self._ids) if client is None]
+        for name in ("members", "cold", "chosen", "present", "seen"):
+            setattr(self, f"_{name}", arrays[name])
+        low = 0
+        for number, count in header["pending"]:
+            part = slice(low, low + count)
+            self._pending[number] = _Pending(
+                arrays["pending.slot"][part], arrays["pending.features"][part], arrays["pending.status"][part]
+            )
+            low += count
