@@ -54,8 +54,8 @@ def check_rate(rate: float, *, num_clients: int, cohort_size: int) -> None:
     if num_clients * rate > cohort_size * (1 + 1e-9):
         raise InfeasibleError(
             f"beta = {rate} cannot be met: {num_clients} clients x {rate} = {num_clients * rate:g} places "
-            f"a round are owed, and a round has cohort_size = {cohort_size}; expected beta <= {cohort_size / num_clients:.4g} "
-            f"or cohort_size >= {math.ceil(num_clients * rate - 1e-9)}"
+            f"a round are owed, and a round has cohort_size = {cohort_size}; "
+            f"expected beta <= {cohort_size / num_clients:.4g} or cohort_size >= {math.ceil(num_clients * rate - 1e-9)}"
         )
 
 
@@ -142,7 +142,7 @@ def drift_plus_cost_bound(
         round_time_s: f, paper A's (1), seconds.
     """
     gamma = before.shape[0] * (1.0 + rate * rate) / 2.0
-    return gamma + rate * float(before.sum()) - float(before[served].sum()) + penalty * round_time_s
+    return float(gamma + rate * before.sum() - before[served].sum() + penalty * round_time_s)
 
 
 def backlog_bound(num_clients: int, rate: float, penalty: float, max_time_s: float, rounds: int) -> float:

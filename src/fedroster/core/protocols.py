@@ -27,8 +27,7 @@ class Policy(Protocol[S]):
     fills_cohort: ClassVar[bool]
 
     def check(self, spec: ProblemSpec, /) -> None:
-        """Raise :class:`~fedroster.core.errors.InfeasibleError` if what the policy promises cannot be had in
-        ``spec``."""
+        """Raise an ``InfeasibleError`` if what the policy promises cannot be had in ``spec``."""
         ...
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> S:

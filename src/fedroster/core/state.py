@@ -121,6 +121,12 @@ def unpack(like: S, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> S:
     return dataclasses.replace(like, **values)  # type: ignore[type-var]
 
 
+def _umask() -> int:
+    current = os.umask(0o077)
+    os.umask(current)
+    return current
+
+
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
     """Write a file so that, whatever happens, ``path`` holds the old content or the new one, never a part.
 
@@ -135,6 +141,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
             write(file)
             file.flush()
             os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())  # a temporary file is private; the result is an ordinary one
         Path(temporary).replace(target)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)

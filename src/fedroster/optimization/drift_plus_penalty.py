@@ -173,6 +173,8 @@ def _prune(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
         time_scale = 1.0 / time_width
         queue_width = (longest - shortest) / _QUEUE_BINS
         queue_scale = 1.0 / queue_width if queue_width > 0.0 else 0.0
+        if time_scale == np.inf or queue_scale == np.inf:  # differences below 1e-306 cannot be told apart by bins
+            return time, backlog
         counts = _count_grid(time, backlog, least, time_scale, shortest, queue_scale)
 
         bound = np.full(_TIME_BINS + 1, np.inf)

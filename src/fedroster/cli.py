@@ -1,0 +1,312 @@
+"""The command line: for people, and with ``--json`` for scripts.
+
+Results go to stdout, everything else to stderr.  Exit codes: 0 done, 1 failed, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from fedroster import __version__
+from fedroster.catalogue import Entry, find_scenario, parse_settings, policies, scenarios
+from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, UnknownNameError
+
+app = typer.Typer(
+    name="fedroster",
+    help="Decide which clients take part in each round of federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+F = TypeVar("F", bound=Callable[..., None])
+
+_CITATIONS = {
+    "rbcs-f": """@article{huang2021rbcsf,
+  author  = {Huang, Tiansheng and Lin, Weiwei and Wu, Wentai and He, Ligang and Li, Keqin and Zomaya, Albert Y.},
+  title   = {An Efficiency-Boosting Client Selection Scheme for Federated Learning with Fairness Guarantee},
+  journal = {IEEE Transactions on Parallel and Distributed Systems},
+  year    = {2021},
+  doi     = {10.1109/TPDS.2020.3040887}
+}""",
+    "cocs": """@misc{qu2021cocs,
+  author = {Qu, Zhe and Duan, Rui and Chen, Lixing and Xu, Jie and Lu, Zhuo and Liu, Yao},
+  title  = {Context-Aware Online Client Selection for Hierarchical Federated Learning},
+  year   = {2021},
+  eprint = {2112.00925},
+  archivePrefix = {arXiv}
+}""",
+    "fedcs": """@inproceedings{nishio2019fedcs,
+  author    = {Nishio, Takayuki and Yonetani, Ryo},
+  title     = {Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge},
+  booktitle = {IEEE International Conference on Communications (ICC)},
+  year      = {2019},
+  doi       = {10.1109/ICC.2019.8761315}
+}""",
+}
+
+
+def _reporting(command: F) -> F:
+    """Turn errors into one clear line and the exit code that fits."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except (ConfigurationError, UnknownNameError, InvalidInputError) as error:
+            _fail(error, 2)
+        except (FedrosterError, OSError) as error:
+            _fail(error, 1)
+        except KeyboardInterrupt as error:
+            err.print("interrupted; finished runs are kept")
+            raise typer.Exit(1) from error
+
+    return wrapped  # type: ignore[return-value]
+
+
+def _fail(error: Exception, code: int) -> None:
+    if os.environ.get("FEDROSTER_DEBUG"):
+        raise error
+    err.print("error: ", style="bold red", end="")
+    err.print(str(error), markup=False, soft_wrap=True)
+    raise typer.Exit(code) from error
+
+
+def _seeds(text: str) -> list[int]:
+    """Read ``0-4``, ``1,3`` or a mixture."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdigit() or (dash and not high.isdigit()) or (dash and int(high) < int(low)):
+            raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5")
+        seeds.extend(range(int(low), int(high if dash else low) + 1))
+    if len(set(seeds)) != len(seeds):
+        raise ConfigurationError(f"seeds are {text!r}; expected each seed once")
+    return seeds
+
+
+def _command() -> str:
+    return shlex.join(["fedroster", *sys.argv[1:]])
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
+    """A progress bar on stderr; yields the function that says how much is done."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done: bar.update(task, completed=done)
+
+
+def _print_json(content: object) -> None:
+    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+
+
+SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds, such as 0-4 or 1,3,5.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Override a parameter of the scenario.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; one for each core if not given.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"fedroster {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Decide which clients take part in each round of federated learning."""
+
+
+@app.command("list")
+@_reporting
+def list_(as_json: JsonOption = False) -> None:
+    """List policies and scenarios with their parameters."""
+    groups = {"policies": policies(), "scenarios": scenarios()}
+    if as_json:
+        _print_json(
+            {
+                group: [
+                    {
+                        "name": name,
+                        "summary": entry.summary,
+                        "source": entry.source,
+                        "version": entry.version,
+                        "parameters": entry.parameters(),
+                    }
+                    for name, entry in entries.items()
+                ]
+                for group, entries in groups.items()
+            }
+        )
+        return
+    for group, entries in groups.items():
+        table = Table(title=group, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for column in ("name", "what", "parameters"):
+            table.add_column(column, no_wrap=column == "name", overflow="fold")
+        for name, entry in entries.items():
+            table.add_row(name, entry.summary, _parameters(entry))
+        out.print(table)
+        out.print()
+
+
+def _parameters(entry: Entry) -> str:
+    def shown(value: Any) -> str:
+        return "/".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
+
+    return ", ".join(f"{name}={shown(value)}" for name, value in entry.parameters().items()) or "-"
+
+
+@app.command()
+@_reporting
+def simulate(
+    scenario: Annotated[str, typer.Argument(help="Scenario, such as rbcs-f/table-1.")],
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; give it several times.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,
+    seeds: SeedsOption = "0",
+    set_: SetOption = None,
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Play rounds without training and print what each policy costs and who takes part."""
+    from fedroster.study.experiment import Cell, run_cells
+    from fedroster.study.statistics import mean_interval
+
+    settings = parse_settings(set_ or [])
+    chosen = policy or ["rbcs-f:V=20", "random", "fedcs:deadline_s=3"]
+    cells = [Cell(scenario, text, seed, rounds, settings) for text in chosen for seed in _seeds(seeds)]
+    version = find_scenario(scenario).version
+    for text in chosen:
+        Cell(scenario, text, 0, rounds, settings).check()
+    results: list[dict[str, Any]] = [{}] * len(cells)
+    with _progress("simulating", len(cells)) as advance:
+        for finished, done in enumerate(run_cells(cells, workers=workers), start=1):
+            cell = done.cell
+            results[done.index] = {
+                "scenario": cell.scenario,
+                "scenario_version": version,
+                "policy": cell.policy,
+                "seed": cell.seed,
+                "settings": dict(cell.settings),
+                **done.result.summary(),
+            }
+            advance(finished)
+    if as_json:
+        _print_json(results)
+        return
+    measures = (
+        ("mean_round_time_s", "round, s"),
+        ("mean_cohort_size", "cohort"),
+        ("min_participation_rate", "lowest"),
+        ("max_participation_rate", "highest"),
+        ("jain_index", "Jain"),
+        ("final_mean_backlog", "backlog"),
+    )
+    table = Table(title=f"{scenario}, {rounds} rounds, seeds {seeds}", title_justify="left", box=None)
+    table.add_column("policy", no_wrap=True)
+    for _, heading in measures:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for text in dict.fromkeys(chosen):
+        rows = [result for result in results if result["policy"] == text]
+        table.add_row(text, *(_with_interval(mean_interval([row[name] for row in rows])) for name, _ in measures))
+    out.print(table)
+
+
+def _with_interval(interval: Any) -> str:
+    half = interval.high - interval.mean
+    return f"{interval.mean:.3g}" if half == 0.0 else f"{interval.mean:.3g} ± {half:.2g}"
+
+
+@app.command()
+@_reporting
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Paper, such as rbcs-f.")],
+    figure: Annotated[
+        list[str] | None, typer.Option("--figure", help="Figure, such as 2; give it several times. All if not given.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each run.")] = 500,
+    seeds: SeedsOption = "0-9",
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
+    data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
+    workers: WorkersOption = None,
+) -> None:
+    """Make a paper's figures again, with intervals, and judge its claims."""
+    from fedroster.study.reproduce import reproduce as make
+
+    target = folder or Path("runs/reproduce") / paper
+    with _progress("simulating", 1) as advance:
+        made = make(
+            paper,
+            figures=figure or [],
+            seeds=_seeds(seeds),
+            num_rounds=rounds,
+            folder=target,
+            command=_command(),
+            workers=workers,
+            data_only=data_only,
+            progress=lambda done, total: advance(done / total),
+        )
+    _print_verdicts(made.verdicts)
+    for sentence in made.findings:
+        out.print(sentence, markup=False)
+    err.print(f"written to {made.folder}", markup=False)
+
+
+def _print_verdicts(verdicts: Sequence[Any]) -> None:
+    table = Table(title="Claims", title_justify="left", box=None)
+    for column in ("where", "claim", "p (Holm)", "verdict"):
+        table.add_column(column, overflow="fold")
+    for verdict in verdicts:
+        style = "green" if verdict.holds else "red"
+        table.add_row(
+            verdict.claim.source, verdict.claim.statement, f"{verdict.adjusted_p:.3g}", f"[{style}]{verdict.word}[/]"
+        )
+    out.print(table)
+
+
+@app.command()
+@_reporting
+def cite(paper: Annotated[str | None, typer.Argument(help="Paper; all if not given.")] = None) -> None:
+    """Print BibTeX of the published systems that are built here."""
+    if paper is not None and paper not in _CITATIONS:
+        raise UnknownNameError.of("paper", paper, _CITATIONS)
+    for name, entry in _CITATIONS.items():
+        if paper in (None, name):
+            sys.stdout.write(entry + "\n")
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

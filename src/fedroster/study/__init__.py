@@ -1,0 +1,1 @@
+"""Experiments: cells in parallel, measures, statistics, figures and reports."""

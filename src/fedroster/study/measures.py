@@ -1,0 +1,120 @@
+"""What is measured on a run, whatever the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.queues import drift_plus_cost_bound, lyapunov_drift, queue_step, snap_rate
+from fedroster.simulate import Round
+
+
+def jain_index(values: FloatArray | IntArray) -> float:
+    r"""Jain's fairness index, :math:`(\sum_n x_n)^2 / (N \sum_n x_n^2)`, in [1/N, 1]; 1 when all are equal.
+
+    Nobody having anything is perfectly equal too.
+
+    Args:
+        values: One value for each client, shape (clients,), >= 0.
+    """
+    x = np.asarray(values, np.float64)
+    squares = float(np.dot(x, x))
+    return float(x.sum()) ** 2 / (x.shape[0] * squares) if squares > 0.0 else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """The course of one run without training.
+
+    Attributes:
+        round_time_s: Time of each round, shape (rounds,), seconds.
+        cohort_size: Clients chosen in each round, shape (rounds,).
+        mean_backlog: Mean length of the queues (6) at the measured rate after each round, shape (rounds,).
+        bound_margin: How far each round's drift plus cost stays below the bound (11), shape (rounds,).
+        chosen: How often each client was chosen, shape (clients,).
+        available: How often each client was available, shape (clients,).
+    """
+
+    round_time_s: FloatArray
+    cohort_size: IntArray
+    mean_backlog: FloatArray
+    bound_margin: FloatArray
+    chosen: IntArray
+    available: IntArray
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of rounds T."""
+        return int(self.round_time_s.shape[0])
+
+    @property
+    def participation_rate(self) -> FloatArray:
+        """Share of the rounds in which each client was chosen, shape (clients,)."""
+        return self.chosen / max(self.num_rounds, 1)
+
+    def summary(self) -> dict[str, float | int]:
+        """The measures that a comparison prints."""
+        rate = self.participation_rate
+        total_time_s = float(self.round_time_s.sum())
+        return {
+            "rounds": self.num_rounds,
+            "total_time_s": total_time_s,
+            "mean_round_time_s": total_time_s / max(self.num_rounds, 1),
+            "mean_cohort_size": float(self.cohort_size.mean()) if self.num_rounds else 0.0,
+            "min_participation_rate": float(rate.min()),
+            "max_participation_rate": float(rate.max()),
+            "jain_index": jain_index(self.chosen),
+            "final_mean_backlog": float(self.mean_backlog[-1]) if self.num_rounds else 0.0,
+            "empty_rounds": int(np.count_nonzero(self.cohort_size == 0)),
+        }
+
+
+class Recorder:
+    """Measures rounds as they pass.
+
+    The queues (6) are kept here, at the rate that is asked for, for policies that keep none as well: so every policy
+    can be asked what it would owe.
+    """
+
+    def __init__(self, num_clients: int, *, rate: float) -> None:
+        """Start before round 1.
+
+        Args:
+            num_clients: N.
+            rate: beta.
+        """
+        self._rate = snap_rate(rate)
+        self._backlog = np.zeros(num_clients)
+        self._chosen = np.zeros(num_clients, np.int64)
+        self._available = np.zeros(num_clients, np.int64)
+        self._time_s: list[float] = []
+        self._cohort_size: list[int] = []
+        self._mean_backlog: list[float] = []
+        self._bound_margin: list[float] = []
+
+    def add(self, played: Round) -> None:
+        """Measure one round."""
+        clients = played.context.clients_of(played.selection.links)
+        before = self._backlog.copy()
+        queue_step(self._backlog, arrival=self._rate, served=clients, members=played.context.members)
+        self._chosen[clients] += 1
+        self._available += played.context.available
+        self._time_s.append(played.time_s)
+        self._cohort_size.append(clients.shape[0])
+        self._mean_backlog.append(float(self._backlog.mean()))
+        # V f stands on both sides of (11) and drops out.
+        bound = drift_plus_cost_bound(before, clients, rate=self._rate, penalty=0.0, round_time_s=0.0)
+        self._bound_margin.append(bound - lyapunov_drift(before, self._backlog))
+
+    def trajectory(self) -> Trajectory:
+        """All rounds so far."""
+        return Trajectory(
+            round_time_s=np.array(self._time_s),
+            cohort_size=np.array(self._cohort_size, np.int64),
+            mean_backlog=np.array(self._mean_backlog),
+            bound_margin=np.array(self._bound_margin),
+            chosen=self._chosen,
+            available=self._available,
+        )

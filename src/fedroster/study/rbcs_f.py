@@ -1,0 +1,446 @@
+"""Reproduction of paper A's simulations: Figs. 2, 3 and 4, its regret bound, and the sensitivity to alpha."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from fedroster.core.arrays import FloatArray
+from fedroster.environment.flat import FlatNetwork
+from fedroster.policies.rbcs_f import regret_bound
+from fedroster.study.experiment import Cell
+from fedroster.study.figures import Curve, curves_figure, places, pull_record_figure
+from fedroster.study.measures import Trajectory, jain_index
+from fedroster.study.statistics import Claim, band
+
+SCENARIO = "rbcs-f/table-1"
+BETA = 0.15
+_NETWORK = FlatNetwork()
+PENALTIES = (1, 5, 20, 50)
+ALPHAS = (0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0)
+RBCS_F = tuple(f"rbcs-f:V={penalty}" for penalty in PENALTIES)
+FEDCS = "fedcs:deadline_s=3"
+OPTIMAL = "p3:V=20"
+LEARNED = "rbcs-f:V=20"
+FIGURE_POLICIES = (*RBCS_F, "random", FEDCS, OPTIMAL)
+LABELS = {
+    **{policy: f"RBCS-F({penalty})" for policy, penalty in zip(RBCS_F, PENALTIES, strict=True)},
+    "random": "random",
+    FEDCS: "FedCS(3)",
+    OPTIMAL: "omniscient P3(20)",
+}
+
+Runs = Mapping[str, Sequence[Trajectory]]
+"""Trajectories of each policy, one for each seed, in the same order of seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A figure with the data that it shows.
+
+    Attributes:
+        figure: The picture.
+        data: Tidy table.
+    """
+
+    figure: Figure
+    data: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRecipe:
+    """How a figure of the paper is made.
+
+    Attributes:
+        title: What it shows.
+        policies: Policies that it needs, as text.
+        draw: Makes it from their runs.
+        claims: The paper's claims about it, measured on these runs.
+        findings: What a reader should know beside the verdicts, in sentences.
+    """
+
+    title: str
+    policies: tuple[str, ...]
+    draw: Callable[[Runs], Product]
+    claims: Callable[[Runs], list[Claim]]
+    findings: Callable[[Runs], list[str]]
+
+
+def cells(policies: Sequence[str], *, seeds: Sequence[int], num_rounds: int) -> list[Cell]:
+    """All runs that are needed, policy by policy.
+
+    Args:
+        policies: Policies as text.
+        seeds: Seeds.
+        num_rounds: T.
+    """
+    return [Cell(SCENARIO, policy, seed, num_rounds) for policy in policies for seed in seeds]
+
+
+def _curves(series: Mapping[str, FloatArray], name: str) -> tuple[dict[str, Curve], pl.DataFrame]:
+    curves: dict[str, Curve] = {}
+    tables = []
+    for policy, values in series.items():
+        rounds = np.arange(1, values.shape[1] + 1, dtype=np.float64)
+        mean, low, high = band(values)
+        curves[LABELS[policy]] = Curve(rounds, mean, low, high)
+        tables.append(
+            pl.DataFrame(
+                {
+                    "policy": policy,
+                    "round": rounds.astype(np.int64),
+                    name: mean,
+                    f"{name}_low": low,
+                    f"{name}_high": high,
+                    "seeds": values.shape[0],
+                }
+            )
+        )
+    return curves, pl.concat(tables)
+
+
+_PLACES = places(list(LABELS.values()))
+
+
+def _figure_2(runs: Runs) -> Product:
+    series = {policy: np.stack([run.mean_backlog for run in runs[policy]]) for policy in RBCS_F}
+    curves, data = _curves(series, "mean_backlog")
+    figure = curves_figure(
+        curves, x_label="round", y_label="mean queue length, rounds owed", title="Queues against V", places=_PLACES
+    )
+    return Product(figure, data)
+
+
+def _figure_3(runs: Runs) -> Product:
+    series = {policy: np.stack([run.round_time_s.cumsum() for run in runs[policy]]) for policy in FIGURE_POLICIES}
+    curves, data = _curves(series, "elapsed_s")
+    figure = curves_figure(
+        curves, x_label="round", y_label="elapsed time, s", title="Training time of the strategies", places=_PLACES
+    )
+    return Product(figure, data)
+
+
+def _figure_4(runs: Runs) -> Product:
+    counts = {policy: np.stack([np.sort(run.chosen) for run in runs[policy]]) for policy in FIGURE_POLICIES}
+    tables = []
+    for policy, values in counts.items():
+        mean, low, high = band(values.astype(np.float64))
+        tables.append(
+            pl.DataFrame(
+                {
+                    "policy": policy,
+                    "rank": np.arange(1, values.shape[1] + 1),
+                    "chosen": mean,
+                    "chosen_low": low,
+                    "chosen_high": high,
+                    "seeds": values.shape[0],
+                }
+            )
+        )
+    figure = pull_record_figure(
+        {LABELS[policy]: values.mean(axis=0) for policy, values in counts.items()}, title="Pull record"
+    )
+    return Product(figure, pl.concat(tables))
+
+
+def _running_regret(runs: Runs) -> FloatArray:
+    """Time-average regret (23) of RBCS-F(20) against P3 with the true means and the same V, shape (seeds, rounds)."""
+    gaps = [
+        (learned.round_time_s - optimal.round_time_s).cumsum() / np.arange(1, learned.num_rounds + 1)
+        for learned, optimal in zip(runs[LEARNED], runs[OPTIMAL], strict=True)
+    ]
+    return np.stack(gaps)
+
+
+def _theorem_3(num_rounds: int, penalty: float) -> FloatArray:
+    # The noise lies in (-c.theta, c.theta), so it is sub-Gaussian with R = K (Hoeffding's lemma).
+    largest_s = _NETWORK.max_expected_time_s
+    return np.array(
+        [
+            regret_bound(
+                number,
+                num_clients=_NETWORK.num_clients,
+                rate=BETA,
+                penalty=penalty,
+                max_time_s=largest_s,
+                noise=largest_s,
+                feature_norm=_NETWORK.feature_norm,
+                coefficient_norm=_NETWORK.coefficient_norm,
+                delta=0.05,
+                ridge=1.0,
+            )
+            for number in range(1, num_rounds + 1)
+        ]
+    )
+
+
+def _figure_regret(runs: Runs) -> Product:
+    regret = _running_regret(runs)
+    rounds = np.arange(1, regret.shape[1] + 1, dtype=np.float64)
+    mean, low, high = band(regret)
+    bound = _theorem_3(regret.shape[1], 20.0)
+    measured = "measured, RBCS-F(20) against P3(20)"
+    figure = curves_figure(
+        {
+            measured: Curve(rounds, mean, low, high),
+            "Theorem 3's bound": Curve(rounds, bound, bound, bound),
+        },
+        x_label="round T",
+        y_label="time-average regret R(T), s",
+        title="Regret and its bound",
+        log_y=True,
+    )
+    data = pl.DataFrame(
+        {
+            "round": rounds.astype(np.int64),
+            "regret_s": mean,
+            "regret_s_low": low,
+            "regret_s_high": high,
+            "bound_s": bound,
+            "seeds": regret.shape[0],
+        }
+    )
+    return Product(figure, data)
+
+
+_ALPHA_POLICIES = (
+    *(f"rbcs-f:V=20,alpha={alpha:g}" for alpha in ALPHAS),
+    # Lemma 1 with the scenario's own constants: R = K, L and S are the network's.
+    f"rbcs-f:V=20,schedule=lemma-1,R={_NETWORK.max_expected_time_s:.4f},L={_NETWORK.feature_norm:.4f},"
+    f"S={_NETWORK.coefficient_norm:.4f},delta=0.05",
+)
+
+
+def _figure_alpha(runs: Runs) -> Product:
+    rows = []
+    for policy in _ALPHA_POLICIES:
+        label = policy.partition("alpha=")[2] or "Lemma 1"
+        times = np.array([run.round_time_s.mean() for run in runs[policy]])
+        least = np.array([run.participation_rate.min() for run in runs[policy]])
+        for name, values in (("mean_round_time_s", times), ("min_participation_rate", least)):
+            mean, low, high = band(values[:, None])
+            rows.append(
+                {
+                    "alpha": label,
+                    "policy": policy,
+                    "measure": name,
+                    "mean": float(mean[0]),
+                    "low": float(low[0]),
+                    "high": float(high[0]),
+                    "seeds": values.shape[0],
+                }
+            )
+    data = pl.DataFrame(rows)
+    position = np.arange(len(_ALPHA_POLICIES), dtype=np.float64)
+    shown = data.filter(pl.col("measure") == "mean_round_time_s")
+    curve = Curve(position, *(shown[name].to_numpy() for name in ("mean", "low", "high")))
+    figure = curves_figure(
+        {"RBCS-F(20)": curve},
+        x_label="alpha",
+        y_label="mean round time, s",
+        title="Sensitivity to the exploration factor",
+    )
+    figure.axes[0].set_xticks(position, shown["alpha"].to_list())
+    return Product(figure, data)
+
+
+def _plateau(run: Trajectory) -> float:
+    """Mean queue length over the last fifth of the rounds."""
+    return float(run.mean_backlog[-max(run.num_rounds // 5, 1) :].mean())
+
+
+def _late_slope(run: Trajectory) -> float:
+    """Growth of the mean queue length over the last fifth of the rounds, rounds owed per round."""
+    tail = run.mean_backlog[-max(run.num_rounds // 5, 2) :]
+    return float(np.polyfit(np.arange(tail.shape[0]), tail, 1)[0])
+
+
+def _settling_round(run: Trajectory) -> float:
+    """First round at which the mean queue length reaches nine tenths of its plateau."""
+    return float(np.argmax(run.mean_backlog >= 0.9 * _plateau(run)) + 1)
+
+
+def _each(runs: Runs, policy: str, measure: Callable[[Trajectory], float]) -> FloatArray:
+    return np.array([measure(run) for run in runs[policy]])
+
+
+def _mean_time(run: Trajectory) -> float:
+    return float(run.round_time_s.mean())
+
+
+def _jain(run: Trajectory) -> float:
+    return jain_index(run.chosen)
+
+
+def _rising(runs: Runs, measure: Callable[[Trajectory], float]) -> tuple[tuple[float, ...], ...]:
+    """One part for each step of V: how much the measure rises."""
+    steps = [_each(runs, policy, measure) for policy in RBCS_F]
+    return tuple(tuple(after - before) for before, after in itertools.pairwise(steps))
+
+
+def _falling(runs: Runs, measure: Callable[[Trajectory], float]) -> tuple[tuple[float, ...], ...]:
+    return _rising(runs, lambda run: -measure(run))
+
+
+_PENALTY_LIST = ", ".join(map(str, PENALTIES))
+
+
+def _claims_on_queues(runs: Runs) -> list[Claim]:
+    num_rounds = runs[RBCS_F[0]][0].num_rounds
+    late = f"rounds {num_rounds - num_rounds // 5 + 1}-{num_rounds}"
+    flattening = [
+        Claim(
+            f"flat-{penalty}",
+            "Fig. 2",
+            f"The queues of RBCS-F({penalty}) flatten after a number of rounds.",
+            f"growth of the mean queue over {late} is below 5 % of beta a round",
+            (tuple(0.05 * BETA - _each(runs, policy, _late_slope)),),
+        )
+        for penalty, policy in zip(PENALTIES, RBCS_F, strict=True)
+    ]
+    return [
+        *flattening,
+        Claim(
+            "higher-with-V",
+            "Fig. 2",
+            "A higher V has a higher convergence value of the queues.",
+            f"mean queue over {late} rises at each step of V = {_PENALTY_LIST}",
+            _rising(runs, _plateau),
+        ),
+        Claim(
+            "later-with-V",
+            "Fig. 2",
+            "A higher V has a slower convergence of the queues.",
+            f"the round that reaches 90 % of the plateau rises at each step of V = {_PENALTY_LIST}",
+            _rising(runs, _settling_round),
+        ),
+    ]
+
+
+def _claims_on_time(runs: Runs) -> list[Claim]:
+    between = tuple(
+        tuple(part)
+        for policy in RBCS_F
+        for part in (
+            _each(runs, policy, _mean_time) - _each(runs, FEDCS, _mean_time),
+            _each(runs, "random", _mean_time) - _each(runs, policy, _mean_time),
+        )
+    )
+    cohort = _each(runs, FEDCS, lambda run: float(run.cohort_size.mean()))
+    margins = tuple(
+        tuple(_each(runs, policy, lambda run: float(run.bound_margin.min()) + 1e-9)) for policy in FIGURE_POLICIES
+    )
+    return [
+        Claim(
+            "faster-with-V",
+            "Fig. 3",
+            "RBCS-F with a higher V takes less time for the same number of rounds.",
+            f"mean round time falls at each step of V = {_PENALTY_LIST}",
+            _falling(runs, _mean_time),
+        ),
+        Claim(
+            "between",
+            "Fig. 3",
+            "RBCS-F is faster than random, and slower than FedCS(3).",
+            f"mean round time lies between the two for each V = {_PENALTY_LIST}",
+            between,
+        ),
+        Claim(
+            "eight-clients",
+            "Footnote 5",
+            "FedCS(3) chooses about 8 clients a round.",
+            "mean cohort size is within 1 of 8",
+            (tuple(cohort - 7.0), tuple(9.0 - cohort)),
+        ),
+        Claim(
+            "theorem-2",
+            "Theorem 2",
+            "The drift plus cost never exceeds the bound (11).",
+            "least margin over all rounds of all policies is not below zero (to rounding, 1e-9)",
+            margins,
+        ),
+    ]
+
+
+def _claims_on_pulls(runs: Runs) -> list[Claim]:
+    return [
+        Claim(
+            "uneven-with-V",
+            "Fig. 4",
+            "The pull record becomes less even as V grows.",
+            f"Jain's index falls at each step of V = {_PENALTY_LIST}",
+            _falling(runs, _jain),
+        ),
+        Claim(
+            "fedcs-least-even",
+            "Fig. 4",
+            "The unbalanced selection is most intense for FedCS(3).",
+            f"Jain's index of FedCS(3) is below that of random and of RBCS-F with each V = {_PENALTY_LIST}",
+            tuple(tuple(_each(runs, policy, _jain) - _each(runs, FEDCS, _jain)) for policy in (*RBCS_F, "random")),
+        ),
+        Claim(
+            "fair-is-even",
+            "Fig. 4",
+            "Random and RBCS-F with a low V have an even distribution.",
+            "Jain's index of random and of RBCS-F(1) is above 0.95",
+            tuple(tuple(_each(runs, policy, _jain) - 0.95) for policy in (RBCS_F[0], "random")),
+        ),
+    ]
+
+
+def _claims_on_regret(runs: Runs) -> list[Claim]:
+    regret = _running_regret(runs)[:, -1]
+    num_rounds = runs[LEARNED][0].num_rounds
+    return [
+        Claim(
+            "theorem-3",
+            "Theorem 3",
+            "The time-average regret stays below (24).",
+            f"R({num_rounds}) of RBCS-F(20) against P3(20) is below the bound",
+            (tuple(_theorem_3(num_rounds, 20.0)[-1] - regret),),
+        ),
+    ]
+
+
+def _findings_on_pulls(runs: Runs) -> list[str]:
+    num_rounds = runs["random"][0].num_rounds
+    owed = math.floor(BETA * num_rounds)
+    least = {policy: _each(runs, policy, lambda run: float(run.chosen.min())) for policy in (*RBCS_F, OPTIMAL)}
+    shown = ", ".join(f"{LABELS[policy]} {values.mean():.0f}" for policy, values in least.items())
+    return [
+        f"The guarantee (2) is a limit: beta = {BETA} promises {owed} of {num_rounds} rounds, and the least served "
+        f"client took part, on average over seeds, this often: {shown}."
+    ]
+
+
+def _findings_on_regret(runs: Runs) -> list[str]:
+    num_rounds = runs[LEARNED][0].num_rounds
+    bound = _theorem_3(num_rounds, 20.0)[-1]
+    regret = _running_regret(runs)[:, -1].mean()
+    return [
+        f"Theorem 3's bound says little at this size: it is {bound:,.0f} s a round, where the measured regret of "
+        f"RBCS-F(20) against P3 with the true mean times and the same V is {regret:.2f} s.",
+    ]
+
+
+def _nothing(runs: Runs) -> list[Any]:
+    return []
+
+
+FIGURES: Mapping[str, FigureRecipe] = {
+    "2": FigureRecipe("Fig. 2: queues against V", RBCS_F, _figure_2, _claims_on_queues, _nothing),
+    "3": FigureRecipe("Fig. 3: training time", FIGURE_POLICIES, _figure_3, _claims_on_time, _nothing),
+    "4": FigureRecipe("Fig. 4: pull record", FIGURE_POLICIES, _figure_4, _claims_on_pulls, _findings_on_pulls),
+    "regret": FigureRecipe(
+        "Regret (23) and Theorem 3's bound", (LEARNED, OPTIMAL), _figure_regret, _claims_on_regret, _findings_on_regret
+    ),
+    "alpha": FigureRecipe("Choice A4: sensitivity to alpha", _ALPHA_POLICIES, _figure_alpha, _nothing, _nothing),
+}
+"""Figures by the name that the command line uses."""

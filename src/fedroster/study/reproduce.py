@@ -1,0 +1,158 @@
+"""Makes a paper's figures: runs, data, pictures, verdicts and one page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from fedroster.core.checks import check_integer
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.study import rbcs_f
+from fedroster.study.experiment import Cell, run_cells
+from fedroster.study.figures import save_png
+from fedroster.study.measures import Trajectory
+from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, picture, write_report
+from fedroster.study.statistics import Verdict, judge
+from fedroster.study.store import machine, significant, write_json, write_table
+
+PAPERS: Mapping[str, Mapping[str, rbcs_f.FigureRecipe]] = {"rbcs-f": rbcs_f.FIGURES}
+"""Papers, and the figures of each, by the names that the command line uses."""
+
+_TITLES = {"rbcs-f": "RBCS-F: the paper's simulations, made again"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """What was made.
+
+    Attributes:
+        folder: Where it lies.
+        verdicts: The paper's claims, judged.
+        findings: What else a reader should know.
+    """
+
+    folder: Path
+    verdicts: Sequence[Verdict]
+    findings: Sequence[str]
+
+
+def reproduce(
+    paper: str,
+    *,
+    figures: Sequence[str],
+    seeds: Sequence[int],
+    num_rounds: int,
+    folder: Path,
+    command: str,
+    workers: int | None = None,
+    data_only: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Reproduction:
+    """Make figures of a paper.
+
+    Args:
+        paper: Name in :data:`PAPERS`.
+        figures: Names of its figures; empty for all.
+        seeds: Seeds, at least two.
+        num_rounds: T of every run.
+        folder: Where to write.
+        command: The command that makes it again, for the page.
+        workers: Processes; None for one for each core.
+        data_only: Write tables only, no pictures and no page.
+        progress: Called with the number of finished runs and of all runs.
+
+    Raises:
+        UnknownNameError: If there is no such paper or figure.
+        ConfigurationError: If there are too few seeds or rounds for intervals and slopes.
+    """
+    if paper not in PAPERS:
+        raise UnknownNameError.of("paper", paper, PAPERS)
+    recipes = PAPERS[paper]
+    for name in figures:
+        if name not in recipes:
+            raise UnknownNameError.of(f"figure of {paper}", name, recipes)
+    if len(set(seeds)) < 2:
+        raise ConfigurationError(f"seeds are {list(seeds)}; expected at least two different ones, for intervals")
+    check_integer("rounds", num_rounds, least=10)
+    wanted = [name for name in recipes if not figures or name in figures]
+    policies = list(dict.fromkeys(policy for name in wanted for policy in recipes[name].policies))
+    runs = _run(rbcs_f.cells(policies, seeds=seeds, num_rounds=num_rounds), policies, workers, progress)
+
+    claims = [claim for name in wanted for claim in recipes[name].claims(runs)]
+    verdicts = judge(claims)
+    findings = [sentence for name in wanted for sentence in recipes[name].findings(runs)]
+    by_name = {verdict.claim.name: verdict for verdict in verdicts}
+    sections = []
+    for name in wanted:
+        recipe = recipes[name]
+        product = recipe.draw(runs)
+        write_table(significant(product.data), folder / f"figure-{name}.csv")
+        if data_only:
+            continue
+        save_png(product.figure, folder / f"figure-{name}.png")
+        own = [by_name[claim.name] for claim in recipe.claims(runs)]
+        sections.append(
+            Section(
+                title=recipe.title,
+                text=recipe.findings(runs),
+                figures=[picture(product.figure, recipe.title)],
+                table=claims_table(own) if own else None,
+            )
+        )
+    write_table(_claims_frame(verdicts), folder / "claims.csv")
+    settings = {
+        "paper": paper,
+        "scenario": rbcs_f.SCENARIO,
+        "policies": ", ".join(policies),
+        "rounds": num_rounds,
+        "seeds": ", ".join(map(str, seeds)),
+        **machine(),
+    }
+    write_json(folder / "settings.json", {"command": command, **settings})
+    if not data_only:
+        held = sum(verdict.holds for verdict in verdicts)
+        lead = [f"{held} of {len(verdicts)} claims of the paper hold here.", TEST_NOTE]
+        page = Report(_TITLES[paper], lead, sections, command, settings, str(machine().get("fedroster", "")))
+        write_report(page, folder / "report.html")
+    return Reproduction(folder, verdicts, findings)
+
+
+def _run(
+    cells: Sequence[Cell],
+    policies: Sequence[str],
+    workers: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> dict[str, list[Trajectory]]:
+    results: list[Trajectory | None] = [None] * len(cells)
+    for finished, done in enumerate(run_cells(cells, workers=workers), start=1):
+        results[done.index] = done.result
+        if progress is not None:
+            progress(finished, len(cells))
+    runs: dict[str, list[Trajectory]] = {policy: [] for policy in policies}
+    for cell, result in zip(cells, results, strict=True):
+        assert result is not None
+        runs[cell.policy].append(result)
+    return runs
+
+
+def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
+    rows = [
+        {
+            "claim": verdict.claim.name,
+            "source": verdict.claim.source,
+            "statement": verdict.claim.statement,
+            "measure": verdict.claim.measure,
+            "margin": verdict.weakest.mean,
+            "margin_low": verdict.weakest.low,
+            "margin_high": verdict.weakest.high,
+            "p_value": verdict.p_value,
+            "p_holm": verdict.adjusted_p,
+            "verdict": verdict.word,
+        }
+        for verdict in verdicts
+    ]
+    names = ("claim", "source", "statement", "measure", "margin", "margin_low", "margin_high", "p_value", "p_holm")
+    return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "verdict")})

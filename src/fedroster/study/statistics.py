@@ -1,0 +1,151 @@
+"""Intervals and tests over seeds, and verdicts on claims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import stats
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.errors import ConfigurationError
+
+LEVEL = 0.05
+"""Probability of a false "holds" over all claims of a paper together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds with its confidence interval.
+
+    Attributes:
+        mean: Mean.
+        low: Lower end.
+        high: Upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
+    """Student's t interval of a mean.
+
+    Args:
+        values: One value for each seed; a single one has an interval without width.
+        confidence: Coverage, in (0, 1).
+    """
+    x = np.asarray(values, np.float64)
+    mean = float(x.mean())
+    if x.shape[0] < 2:
+        return Interval(mean, mean, mean)
+    half = float(stats.t.ppf(0.5 + confidence / 2.0, x.shape[0] - 1)) * float(x.std(ddof=1)) / math.sqrt(x.shape[0])
+    return Interval(mean, mean - half, mean + half)
+
+
+def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Pointwise t intervals of curves.
+
+    Args:
+        values: Shape (seeds, points).
+        confidence: Coverage at each point, in (0, 1).
+
+    Returns:
+        Mean, lower and upper end, each of shape (points,).
+    """
+    mean = values.mean(axis=0)
+    if values.shape[0] < 2:
+        return mean, mean, mean
+    quantile = float(stats.t.ppf(0.5 + confidence / 2.0, values.shape[0] - 1))
+    half = quantile * values.std(axis=0, ddof=1) / math.sqrt(values.shape[0])
+    return mean, mean - half, mean + half
+
+
+def one_sided_p(advantage: Sequence[float] | FloatArray) -> float:
+    """P-value of "the mean is not above zero", by Student's paired t test over seeds.
+
+    Args:
+        advantage: One value for each seed, positive where the claim is right.
+    """
+    x = np.asarray(advantage, np.float64)
+    if x.shape[0] < 2:
+        return 1.0
+    error = float(x.std(ddof=1)) / math.sqrt(x.shape[0])
+    if error == 0.0:
+        return 0.0 if x[0] > 0.0 else 1.0
+    return float(stats.t.sf(float(x.mean()) / error, x.shape[0] - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A statement of a paper, in a form that a test can decide.
+
+    Attributes:
+        name: Short id.
+        source: Where the paper says it.
+        statement: What the paper says.
+        measure: What is tested, in words.
+        advantages: For each part that must hold, one value for each seed, positive where the part is right.  A claim
+            with several parts holds if all do (intersection-union test).
+    """
+
+    name: str
+    source: str
+    statement: str
+    measure: str
+    advantages: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a claim holds here.
+
+    Attributes:
+        claim: The claim.
+        weakest: Mean and interval of the part with the least evidence.
+        p_value: Largest p-value of the parts.
+        adjusted_p: After Holm's correction over all claims that are judged together.
+        holds: Whether ``adjusted_p`` is below the level.
+    """
+
+    claim: Claim
+    weakest: Interval
+    p_value: float
+    adjusted_p: float
+    holds: bool
+
+    @property
+    def word(self) -> str:
+        """The verdict in words: a claim that does not hold may be refuted or only not shown."""
+        if self.holds:
+            return "holds"
+        return "does not hold (the opposite is shown)" if self.weakest.high < 0.0 else "does not hold (not shown)"
+
+
+def judge(claims: Sequence[Claim], *, level: float = LEVEL) -> list[Verdict]:
+    """Decide claims together: one-sided paired t tests over seeds, Holm's correction.
+
+    Args:
+        claims: The claims.
+        level: Probability of even one false "holds".
+
+    Raises:
+        ConfigurationError: If a claim has no part.
+    """
+    verdicts = []
+    for claim in claims:
+        if not claim.advantages:
+            raise ConfigurationError(f"claim {claim.name!r} has no part; expected at least one")
+        p_values = [one_sided_p(part) for part in claim.advantages]
+        weakest = int(np.argmax(p_values))
+        interval = mean_interval(claim.advantages[weakest])
+        verdicts.append(Verdict(claim, interval, p_values[weakest], 1.0, False))
+    order = sorted(range(len(verdicts)), key=lambda i: verdicts[i].p_value)
+    running = 0.0
+    for rank, i in enumerate(order):
+        running = max(running, min(1.0, verdicts[i].p_value * (len(verdicts) - rank)))
+        verdicts[i] = replace(verdicts[i], adjusted_p=running, holds=running < level)
+    return verdicts

@@ -1,0 +1,95 @@
+"""Results on disk: tidy tables and what is needed to make them again."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from fedroster.core.errors import InvalidInputError
+from fedroster.core.parallel import num_threads
+from fedroster.core.state import write_atomically, write_text_atomically
+
+
+def machine() -> dict[str, str | int]:
+    """The machine and the versions that results depend on."""
+    packages = {}
+    for name in ("fedroster", "numpy", "numba", "scipy", "torch"):
+        try:
+            packages[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "system": platform.system(),
+        "processor": _processor(),
+        "cores": num_threads(),
+        "python": platform.python_version(),
+        **packages,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def significant(table: pl.DataFrame, digits: int = 6) -> pl.DataFrame:
+    """Round all floats for publication."""
+    return table.with_columns(pl.selectors.float().round_sig_figs(digits))
+
+
+def write_table(table: pl.DataFrame, path: Path) -> None:
+    """Write a table as CSV, atomically; floats are written so that reading gives them back exactly.
+
+    Args:
+        table: The table.
+        path: File with the suffix ``.csv`` or ``.parquet``.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        write_atomically(path, table.write_parquet)
+    else:
+        write_atomically(path, table.write_csv)
+
+
+def read_table(path: Path) -> pl.DataFrame:
+    """Read a table that :func:`write_table` wrote.
+
+    Raises:
+        InvalidInputError: If it is missing or damaged.
+    """
+    try:
+        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InvalidInputError(f"{os.fspath(path)!r} is not a readable table ({error})") from error
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON, atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text_atomically(path, json.dumps(content, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read JSON.
+
+    Raises:
+        InvalidInputError: If it is missing or damaged.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInputError(f"{os.fspath(path)!r} is not a readable JSON file ({error})") from error
+    if not isinstance(content, dict):
+        raise InvalidInputError(f"{os.fspath(path)!r} holds a {type(content).__name__}; expected an object")
+    return content
