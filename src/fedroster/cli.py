@@ -298,6 +298,68 @@ def _print_verdicts(verdicts: Sequence[Any]) -> None:
 
 @app.command()
 @_reporting
+def compare(
+    scenario: Annotated[str, typer.Option("--scenario", help="Flat scenario.")] = "rbcs-f/table-1",
+    policy: Annotated[
+        list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; give it several times.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 150,
+    seeds: SeedsOption = "0-4",
+    gamma_1: Annotated[float, typer.Option("--gamma-1", help="Dirichlet concentration of the clients' classes.")] = 0.5,
+    target: Annotated[float, typer.Option("--target", help="Accuracy for the time to accuracy.")] = 0.9,
+    set_: SetOption = None,
+    folder: Annotated[Path, typer.Option("--out", help="Folder.")] = Path("runs/compare"),
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Train on real data (handwritten digits) under several policies and write a report: the main job."""
+    from fedroster.study.compare import POLICIES, SUMMARY_COLUMNS, summary_rows
+    from fedroster.study.compare import compare as train
+
+    chosen = policy or list(POLICIES)
+    numbers = _seeds(seeds)
+    with _progress("training", len(chosen) * len(numbers)) as advance:
+        summary = train(
+            scenario=scenario,
+            policies=chosen,
+            seeds=numbers,
+            num_rounds=rounds,
+            gamma_1=gamma_1,
+            target_accuracy=target,
+            settings=parse_settings(set_ or []),
+            folder=folder,
+            command=_command(),
+            workers=workers,
+            progress=advance,
+        )
+    if as_json:
+        _print_json(summary.to_dicts())
+    else:
+        table = Table(
+            title=f"{scenario}, {rounds} rounds, seeds {seeds}, target {target:.0%}", title_justify="left", box=None
+        )
+        for index, column in enumerate(SUMMARY_COLUMNS):
+            table.add_column(column, no_wrap=True, justify="right" if index else "left")
+        for row in summary_rows(summary):
+            table.add_row(*row)
+        out.print(table)
+    err.print(f"report: {folder / 'report.html'}", markup=False)
+
+
+@app.command()
+@_reporting
+def report(folder: Annotated[Path, typer.Argument(help="Folder that `fedroster compare` wrote.")]) -> None:
+    """Make summary, figures and page again from a comparison's tables."""
+    from fedroster.study.compare import render
+
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")
+    render(folder)
+    err.print(f"report: {folder / 'report.html'}", markup=False)
+
+
+@app.command()
+@_reporting
 def cite(paper: Annotated[str | None, typer.Argument(help="Paper; all if not given.")] = None) -> None:
     """Print BibTeX of the published systems that are built here."""
     if paper is not None and paper not in _CITATIONS:

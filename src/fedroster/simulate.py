@@ -60,13 +60,15 @@ class Checkpoint:
 def round_time(outcome: Outcome, selection: Selection) -> float:
     r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (paper A, (1)), seconds.
 
-    A drop-out is noticed when its answer was due.  An empty round takes no time.
+    A drop-out is noticed when its answer was due.  Nobody waits beyond the deadline.  An empty round takes no time.
 
     Args:
         outcome: What happens on every link.
         selection: The decision.
     """
-    return 0.0 if selection.is_empty else float(outcome.exchange_time_s[selection.links].max())
+    if selection.is_empty:
+        return 0.0
+    return min(float(outcome.exchange_time_s[selection.links].max()), outcome.deadline_s)
 
 
 def simulate(

@@ -7,6 +7,7 @@ array over rows, and ``available`` says which rows may be used this round.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -63,15 +64,26 @@ class Outcome:
 
     Attributes:
         exchange_time_s: Realised model exchange time tau of each link, shape (links,), seconds, > 0.
-        expected_time_s: Its expectation c . theta*, shape (links,), seconds, > 0.
+        expected_time_s: Its expectation, c . theta* in paper A, shape (links,), seconds, > 0; infinite where it has none,
+            as under Rayleigh fading.
         expected_upload_s: The part of the expectation that is upload, shape (links,), seconds, >= 0.
-        responds: Whether the link's client, if chosen, would send its update, shape (links,).
+        responds: Whether the link's client, if chosen, would send its update at all, shape (links,).
+        deadline_s: Updates that take longer are late, tau_dead of paper B, seconds; infinite for none.
+        participation_probability: Probability of being in time given the context, p of paper B, shape (links,), in
+            [0, 1]; None where nobody computes it.
     """
 
     exchange_time_s: FloatArray
     expected_time_s: FloatArray
     expected_upload_s: FloatArray
     responds: BoolArray
+    deadline_s: float = math.inf
+    participation_probability: FloatArray | None = None
+
+    @property
+    def in_time(self) -> BoolArray:
+        """X of paper B: whether the update of each link's client would be there by the deadline, shape (links,)."""
+        return self.responds & (self.exchange_time_s <= self.deadline_s)
 
     def reveal(self, context: RoundContext, selection: Selection) -> Feedback:
         """Return what the server learns when ``selection`` is played: the chosen links and no other.
@@ -82,12 +94,15 @@ class Outcome:
         """
         links = selection.links
         responds = self.responds[links]
+        time_s = self.exchange_time_s[links]
+        answered = np.where(time_s <= self.deadline_s, np.uint8(Status.COMPLETED), np.uint8(Status.LATE))
         return Feedback(
             round=context.round,
             client=context.clients_of(links),
             features=context.features[links],
-            status=np.where(responds, np.uint8(Status.COMPLETED), np.uint8(Status.DROPPED)),
-            exchange_time_s=np.where(responds, self.exchange_time_s[links], np.nan),
+            status=np.where(responds, answered, np.uint8(Status.DROPPED)),
+            exchange_time_s=np.where(responds, time_s, np.nan),
+            server=None if context.server is None else context.server[links],
         )
 
 
@@ -102,6 +117,8 @@ class RoundContext:
         cohort_size: Largest number of clients that may be chosen, m of paper A (4), >= 1.
         client: Client of each row, shape (links,); None when row i is client i.
         server: Server of each row, shape (links,); None when there is one server.
+        cost: Price of using each link, c_n(y) of paper B, shape (links,), >= 0; None where nothing has a price.
+        budget: What each server may spend, B of paper B, shape (servers,), >= 0; None without prices.
         members: Which clients belong to the federation now, shape (clients,); None for all.  Others owe and are owed
             nothing.
         truth: The outcome of every link; set by the simulator for policies that declare ``omniscient``.
@@ -113,6 +130,8 @@ class RoundContext:
     cohort_size: int
     client: IntArray | None = None
     server: IntArray | None = None
+    cost: FloatArray | None = None
+    budget: FloatArray | None = None
     members: BoolArray | None = None
     truth: Outcome | None = None
 
@@ -239,6 +258,8 @@ def check_context(context: RoundContext, spec: ProblemSpec) -> None:
 def check_selection(selection: Selection, context: RoundContext, *, fills_cohort: bool) -> None:
     r"""Check the hard constraints of paper A on a decision.
 
+    Also paper B's, where links have prices: every server keeps its budget, every client serves one server.
+
     (3): only available clients; (4): :math:`|S_t| = \min\{m, \sum_n I_{t,n}\}`.
 
     Args:
@@ -260,6 +281,16 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
             raise SelectionError(f"row {row} was chosen and is not available in round {context.round} (paper A, (3))")
         if context.client is not None and np.unique(context.client[links]).shape[0] != links.shape[0]:
             raise SelectionError("a client was chosen on more than one link; expected at most one (paper B, (10d))")
+        if context.cost is not None and context.budget is not None:
+            server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
+            spent = np.bincount(server, weights=context.cost[links], minlength=context.budget.shape[0])
+            over = spent > context.budget * (1.0 + 1e-9)
+            if over.any():
+                worst = int(np.flatnonzero(over)[0])
+                raise SelectionError(
+                    f"server {worst} spends {spent[worst]:g}; expected at most its budget {context.budget[worst]:g} "
+                    "(paper B, (10b))"
+                )
     if fills_cohort:
         expected = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if links.shape[0] != expected:

@@ -1,0 +1,473 @@
+"""The main job: real federated training under several policies, and one page about it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedroster.catalogue import make_policy, make_scenario
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer, check_number
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.study.experiment import measured_rate, run_cells
+from fedroster.study.figures import Curve, curves_figure, places, save_png, sorted_lines_figure
+from fedroster.study.measures import Recorder, jain_index
+from fedroster.study.report import Picture, Report, Section, Table, picture, write_report
+from fedroster.study.statistics import Interval, band, mean_interval
+from fedroster.study.store import machine, read_json, read_table, write_json, write_table
+
+POLICIES = ("rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", "random", "fedcs:deadline_s=3", "p3:V=20")
+"""What the main job compares."""
+
+_LAST = 10  # final accuracy is the mean over this many last rounds: single rounds are noisy
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """The course of one run with training.
+
+    Attributes:
+        round_time_s: As :class:`~fedroster.study.measures.Trajectory`.
+        cohort_size: As there.
+        mean_backlog: As there.
+        bound_margin: As there.
+        chosen: As there.
+        available: As there.
+        accuracy: Test accuracy after each round, shape (rounds,), in [0, 1].
+        test_loss: Test loss after each round, shape (rounds,).
+        refused: Updates that were refused in each round, shape (rounds,).
+    """
+
+    round_time_s: FloatArray
+    cohort_size: IntArray
+    mean_backlog: FloatArray
+    bound_margin: FloatArray
+    chosen: IntArray
+    available: IntArray
+    accuracy: FloatArray
+    test_loss: FloatArray
+    refused: IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCell:
+    """One run with training.
+
+    Attributes:
+        scenario: Name, optionally with version.
+        policy: Policy as text.
+        seed: Seed of the network, the partition, the model and the batches.
+        num_rounds: T.
+        gamma_1: Concentration of the clients' class proportions.
+        settings: Parameters of the scenario that are overridden, as text.
+    """
+
+    scenario: str
+    policy: str
+    seed: int
+    num_rounds: int
+    gamma_1: float
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    def check(self) -> None:
+        """Raise what :meth:`run` would, without training."""
+        check_integer("rounds", self.num_rounds, least=1)
+        check_number("gamma_1", self.gamma_1, above=0.0)
+        make_policy(self.policy).check(make_scenario(self.scenario, self.settings).spec)
+
+    def run(self) -> TrainingRun:
+        """Train."""
+        from fedroster.federate import federate
+        from fedroster.training.tasks import DigitsTask
+
+        policy = make_policy(self.policy)
+        environment = make_scenario(self.scenario, self.settings)
+        num_clients = environment.spec.num_clients
+        trainer = DigitsTask(gamma_1=self.gamma_1).trainer(num_clients=num_clients, seed=self.seed)
+        recorder = Recorder(num_clients, rate=measured_rate(policy))
+        accuracy, loss, refused = [], [], []
+        for trained in federate(policy, environment, trainer, num_rounds=self.num_rounds, seed=self.seed):
+            recorder.add(trained.round)
+            accuracy.append(trained.accuracy)
+            loss.append(trained.test_loss)
+            refused.append(len(trained.refused))
+        course = recorder.trajectory()
+        return TrainingRun(
+            round_time_s=course.round_time_s,
+            cohort_size=course.cohort_size,
+            mean_backlog=course.mean_backlog,
+            bound_margin=course.bound_margin,
+            chosen=course.chosen,
+            available=course.available,
+            accuracy=np.array(accuracy),
+            test_loss=np.array(loss),
+            refused=np.array(refused, np.int64),
+        )
+
+    @property
+    def work(self) -> float:
+        """Rough cost in seconds: about a hundredth of a second a round."""
+        return self.num_rounds * 0.01
+
+
+def compare(
+    *,
+    scenario: str,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    num_rounds: int,
+    gamma_1: float,
+    target_accuracy: float,
+    settings: Mapping[str, str],
+    folder: Path,
+    command: str,
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> pl.DataFrame:
+    """Train under every policy and seed, and write tables, figures and one page.
+
+    Finished runs are kept in ``folder/cells``: a killed comparison goes on where it stopped.
+
+    Args:
+        scenario: Name of a flat scenario.
+        policies: Policies as text.
+        seeds: Seeds; every policy meets the same worlds, partitions and first models.
+        num_rounds: T.
+        gamma_1: Concentration of the clients' class proportions.
+        target_accuracy: For the time to accuracy, in (0, 1).
+        settings: Parameters of the scenario that are overridden, as text.
+        folder: Where to write.
+        command: The command that makes it again, for the page.
+        workers: Processes; None for one for each core.
+        progress: Called with the number of finished runs.
+
+    Returns:
+        The summary: a row for each policy.
+
+    Raises:
+        ConfigurationError: If a parameter is out of its range, or ``folder`` belongs to another comparison.
+    """
+    check_number("target accuracy", target_accuracy, above=0.0, below=1.0)
+    if len(set(policies)) != len(policies):
+        raise ConfigurationError(f"policies are {list(policies)}; expected each once")
+    cells = [
+        TrainingCell(scenario, policy, seed, num_rounds, gamma_1, settings) for policy in policies for seed in seeds
+    ]
+    for cell in cells[:: len(seeds)]:
+        cell.check()
+    description = {
+        "scenario": scenario,
+        "settings": dict(settings),
+        "policies": list(policies),
+        "seeds": list(seeds),
+        "rounds": num_rounds,
+        "gamma_1": gamma_1,
+        "target_accuracy": target_accuracy,
+    }
+    _claim_folder(folder, description)
+    results: list[TrainingRun | None] = [None] * len(cells)
+    finished = run_cells(cells, workers=workers, folder=folder / "cells", result_type=TrainingRun)
+    for count, done in enumerate(finished, start=1):
+        results[done.index] = done.result
+        if progress is not None:
+            progress(count)
+    runs = [(cell, result) for cell, result in zip(cells, results, strict=True) if result is not None]
+    write_table(_rounds_table(runs), folder / "rounds.csv")
+    write_table(_participation_table(runs), folder / "participation.csv")
+    write_json(folder / "settings.json", {"command": command, **description, "machine": machine()})
+    return render(folder)
+
+
+def _claim_folder(folder: Path, description: Mapping[str, Any]) -> None:
+    """Refuse a folder that holds another comparison; nothing in it is overwritten then."""
+    known = folder / "settings.json"
+    if not known.exists():
+        return
+    found = read_json(known)
+    for name in ("scenario", "settings", "rounds", "gamma_1"):
+        if found.get(name) != description[name]:
+            raise ConfigurationError(
+                f"{folder} holds a comparison with {name} = {found.get(name)!r}; expected {description[name]!r}: "
+                "choose another folder or delete it"
+            )
+
+
+def _rounds_table(runs: Sequence[tuple[TrainingCell, TrainingRun]]) -> pl.DataFrame:
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "policy": cell.policy,
+                "seed": cell.seed,
+                "round": np.arange(1, run.accuracy.shape[0] + 1),
+                "elapsed_s": run.round_time_s.cumsum(),
+                "round_time_s": run.round_time_s,
+                "cohort_size": run.cohort_size,
+                "mean_backlog": run.mean_backlog,
+                "accuracy": run.accuracy,
+                "test_loss": run.test_loss,
+                "refused": run.refused,
+            }
+        )
+        for cell, run in runs
+    )
+
+
+def _participation_table(runs: Sequence[tuple[TrainingCell, TrainingRun]]) -> pl.DataFrame:
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "policy": cell.policy,
+                "seed": cell.seed,
+                "client": np.arange(run.chosen.shape[0]),
+                "chosen": run.chosen,
+                "available": run.available,
+            }
+        )
+        for cell, run in runs
+    )
+
+
+# -------------------------------------------------------------------- from tables to the page
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """All runs of one policy, read from the tables; arrays of shape (seeds, rounds) or (seeds, clients)."""
+
+    text: str
+    elapsed_s: FloatArray
+    accuracy: FloatArray
+    mean_backlog: FloatArray
+    chosen: FloatArray
+
+    @property
+    def rates(self) -> FloatArray:
+        return self.chosen / self.elapsed_s.shape[1]
+
+    def final_accuracy(self) -> FloatArray:
+        return np.asarray(self.accuracy[:, -_LAST:].mean(axis=1))
+
+    def mean_round_time_s(self) -> FloatArray:
+        return np.asarray(self.elapsed_s[:, -1] / self.elapsed_s.shape[1])
+
+    def time_to(self, target: float) -> FloatArray:
+        """Simulated seconds until the accuracy is first reached; infinite where it never is."""
+        reached: BoolArray = self.accuracy >= target
+        first = reached.argmax(axis=1)
+        times = self.elapsed_s[np.arange(reached.shape[0]), first]
+        return np.where(reached.any(axis=1), times, np.inf)
+
+
+def _read(folder: Path) -> tuple[dict[str, _Policy], dict[str, Any]]:
+    settings = read_json(folder / "settings.json")
+    rounds = read_table(folder / "rounds.csv")
+    participation = read_table(folder / "participation.csv")
+    policies = {}
+    try:
+        for text in settings["policies"]:
+            course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
+            counts = participation.filter(pl.col("policy") == text).sort("seed", "client")
+            seeds = len(settings["seeds"])
+            policies[text] = _Policy(
+                text,
+                *(course[name].to_numpy().reshape(seeds, -1) for name in ("elapsed_s", "accuracy", "mean_backlog")),
+                counts["chosen"].to_numpy().reshape(seeds, -1).astype(np.float64),
+            )
+    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InvalidInputError(f"{folder} does not hold a complete comparison ({error})") from error
+    return policies, settings
+
+
+def render(folder: Path) -> pl.DataFrame:
+    """Make summary, figures and page again from the tables in a folder.
+
+    Args:
+        folder: A folder that :func:`compare` wrote.
+
+    Returns:
+        The summary: a row for each policy.
+
+    Raises:
+        InvalidInputError: If the folder does not hold a complete comparison.
+    """
+    policies, settings = _read(folder)
+    target = float(settings["target_accuracy"])
+    summary = _summary(policies, target)
+    write_table(summary, folder / "summary.csv")
+    place = places(list(policies))
+    figures = {
+        "accuracy-per-round": _per_round(policies, place),
+        "accuracy-per-second": _per_second(policies, place),
+        "queues": _queues(policies, place),
+        "participation": _participation(policies, place),
+    }
+    for name, (figure, _) in figures.items():
+        save_png(figure, folder / f"{name}.png")
+    pictures = {name: picture(figure, label) for name, (figure, label) in figures.items()}
+    write_report(_page(policies, settings, summary, pictures), folder / "report.html")
+    return summary
+
+
+def _summary(policies: Mapping[str, _Policy], target: float) -> pl.DataFrame:
+    rows = []
+    for text, runs in policies.items():
+        times = runs.time_to(target)
+        everywhere = bool(np.isfinite(times).all())
+        row: dict[str, Any] = {"policy": text, "seeds": times.shape[0]}
+        measures = {
+            "final_accuracy": runs.final_accuracy(),
+            "time_to_target_s": times if everywhere else np.full(times.shape[0], np.nan),
+            "mean_round_time_s": runs.mean_round_time_s(),
+            "min_participation_rate": runs.rates.min(axis=1),
+            "jain_index": np.array([jain_index(counts) for counts in runs.chosen]),
+        }
+        for name, values in measures.items():
+            interval = mean_interval(values)
+            row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        row["reached_target"] = int(np.isfinite(times).sum())
+        rows.append(row)
+    return pl.DataFrame(rows).with_columns(pl.selectors.float().fill_nan(None))
+
+
+def _curve(x: FloatArray, values: FloatArray) -> Curve:
+    return Curve(x, *band(values))
+
+
+def _per_round(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tuple[Any, str]:
+    curves = {
+        text: _curve(np.arange(1, runs.accuracy.shape[1] + 1, dtype=np.float64), 100 * runs.accuracy)
+        for text, runs in policies.items()
+    }
+    label = "Accuracy per round"
+    figure = curves_figure(curves, x_label="round", y_label="test accuracy, %", title=label, places=place)
+    return figure, label
+
+
+def _per_second(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tuple[Any, str]:
+    curves = {}
+    for text, runs in policies.items():
+        # Every seed is a step function of its own times; beyond the first run's end there is no mean.
+        grid = np.linspace(0.0, float(runs.elapsed_s[:, -1].min()), 400)
+        values = np.stack(
+            [
+                np.where(grid < times[0], np.nan, accuracy[np.searchsorted(times, grid, side="right") - 1])
+                for times, accuracy in zip(runs.elapsed_s, runs.accuracy, strict=True)
+            ]
+        )
+        known = ~np.isnan(values).any(axis=0)
+        curves[text] = _curve(grid[known], 100 * values[:, known])
+    label = "Accuracy per simulated second"
+    figure = curves_figure(curves, x_label="simulated time, s", y_label="test accuracy, %", title=label, places=place)
+    return figure, label
+
+
+def _queues(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tuple[Any, str]:
+    curves = {
+        text: _curve(np.arange(1, runs.mean_backlog.shape[1] + 1, dtype=np.float64), runs.mean_backlog)
+        for text, runs in policies.items()
+    }
+    label = "Rounds owed: mean virtual queue"
+    figure = curves_figure(curves, x_label="round", y_label="mean queue length, rounds", title=label, places=place)
+    return figure, label
+
+
+def _participation(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tuple[Any, str]:
+    rates = {text: 100 * np.sort(runs.rates, axis=1).mean(axis=0) for text, runs in policies.items()}
+    owed = {measured_rate(make_policy(text)) for text in policies}
+    reference = (100 * max(owed), f"beta = {max(owed):g}") if len(owed) == 1 else None
+    label = "Participation per client"
+    figure = sorted_lines_figure(
+        rates, y_label="rounds taken part in, %", title=label, reference=reference, places=place
+    )
+    return figure, label
+
+
+def _speedup(policies: Mapping[str, _Policy], target: float) -> list[str]:
+    """Time to the target against random, policy by policy, paired by seed."""
+    if "random" not in policies:
+        return []
+    base = policies["random"].time_to(target)
+    sentences = []
+    for text, runs in policies.items():
+        times = runs.time_to(target)
+        if text == "random" or not (np.isfinite(times).all() and np.isfinite(base).all()):
+            continue
+        # Ratios are averaged as logarithms: twice and half as fast cancel.
+        ratio = mean_interval(np.log(times / base))
+        low, mean, high = (math.exp(value) for value in (ratio.low, ratio.mean, ratio.high))
+        sentences.append(
+            f"{text} reaches {target:.0%} in {mean:.2f} times random's simulated time "
+            f"(95 % interval {low:.2f} to {high:.2f}, paired by seed)."
+        )
+    return sentences
+
+
+def summary_rows(summary: pl.DataFrame) -> list[tuple[str, ...]]:
+    """The summary as text, for the terminal and the page."""
+
+    def shown(row: Mapping[str, Any], name: str, digits: int, scale: float = 1.0) -> str:
+        if row[name] is None:
+            return f"reached by {row['reached_target']} of {row['seeds']}"
+        interval = Interval(*(scale * row[f"{name}{end}"] for end in ("", "_low", "_high")))
+        half = interval.high - interval.mean
+        return f"{interval.mean:.{digits}f}" + (f" ± {half:.{digits}f}" if row["seeds"] > 1 else "")
+
+    return [
+        (
+            row["policy"],
+            shown(row, "final_accuracy", 1, 100.0),
+            shown(row, "time_to_target_s", 0),
+            shown(row, "mean_round_time_s", 2),
+            shown(row, "min_participation_rate", 3),
+            shown(row, "jain_index", 3),
+        )
+        for row in summary.iter_rows(named=True)
+    ]
+
+
+SUMMARY_COLUMNS = ("policy", "accuracy, %", "time to target, s", "round, s", "lowest rate", "Jain")
+"""Headings of :func:`summary_rows`."""
+
+
+def _page(
+    policies: Mapping[str, _Policy],
+    settings: Mapping[str, Any],
+    summary: pl.DataFrame,
+    pictures: Mapping[str, Picture],
+) -> Report:
+    target = float(settings["target_accuracy"])
+    seeds = len(settings["seeds"])
+    note = (
+        f"Accuracy is the mean over the last {_LAST} rounds; time to target is simulated time until {target:.0%} is first "
+        f"reached; intervals and bands are 95 % Student's t over {seeds} seeds. Every policy meets the same worlds, "
+        "partitions and first models."
+    )
+    lead = [
+        f"Federated training on real data, {settings['rounds']} rounds, {seeds} seeds, scenario {settings['scenario']}.",
+        *_speedup(policies, target),
+    ]
+    owed = (
+        "The virtual queues (6), measured for every policy at the guaranteed rate beta, whether it keeps queues or not."
+    )
+    sections = [
+        Section("Summary", table=Table(SUMMARY_COLUMNS, summary_rows(summary), text=("policy",)), notes=[note]),
+        Section("Accuracy", figures=[pictures["accuracy-per-round"], pictures["accuracy-per-second"]]),
+        Section("Fairness", text=[owed], figures=[pictures["queues"], pictures["participation"]]),
+    ]
+    details = {
+        "scenario": settings["scenario"],
+        "overridden": ", ".join(f"{name}={value}" for name, value in settings["settings"].items()) or "nothing",
+        "policies": ", ".join(settings["policies"]),
+        "rounds": settings["rounds"],
+        "seeds": ", ".join(map(str, settings["seeds"])),
+        "gamma_1": settings["gamma_1"],
+        **settings["machine"],
+    }
+    version = str(settings["machine"].get("fedroster", ""))
+    return Report("Who trains? Policies compared", lead, sections, settings["command"], details, version)

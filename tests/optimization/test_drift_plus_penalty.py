@@ -1,0 +1,340 @@
+"""P4: the solver against the printed algorithm, brute force, a mixed-integer solver, and its tie-breaking."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import algorithm_1, brute_force_p4, heap_p4, inclusion_p_value, milp_p4, p4_objective
+
+from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
+
+
+def solve(times, backlog, penalty, size, *, available=None, seed=0):
+    times = np.asarray(times, float)
+    if available is not None:
+        times = np.where(available, times, np.inf)
+    rng = np.random.default_rng(seed)
+    return least_drift_plus_penalty(times, np.asarray(backlog, float), penalty=penalty, cohort_size=size, rng=rng)
+
+
+def random_instance(rng):
+    """A small instance; most kinds are full of ties and zeros, and some have too few clients."""
+    num = int(rng.integers(1, 10))
+    size = int(rng.integers(1, 6))
+    kind = rng.integers(0, 5)
+    if kind == 0:
+        times, backlog = rng.lognormal(size=num), rng.exponential(size=num)
+    elif kind == 1:
+        times, backlog = rng.integers(0, 4, num) * 1.0, rng.integers(0, 4, num) * 1.0
+    elif kind == 2:
+        times, backlog = np.zeros(num), rng.integers(0, 3, num) * 0.5
+    elif kind == 3:
+        times, backlog = rng.integers(1, 6, num) * 0.25, np.zeros(num)
+    else:
+        times = rng.integers(0, 8, num) * 0.5
+        backlog = times * rng.integers(0, 3)
+    # Binary fractions keep sums exact, so that ties are ties in every order of summation.
+    penalty = float(rng.choice([0.0, 0.25, 0.5, 1.0, 2.0, 16.0, 4096.0]))
+    available = rng.random(num) < rng.choice([0.0, 0.5, 1.0], p=[0.02, 0.48, 0.5])
+    return times, backlog, available, size, penalty, kind == 0
+
+
+def check_feasible(links, available, size):
+    assert links.dtype == np.int64
+    assert len(links) == min(size, np.count_nonzero(available))
+    assert (np.diff(links) > 0).all()
+    assert np.asarray(available)[links].all()
+
+
+def test_agrees_with_brute_force_and_with_the_printed_algorithm():
+    rng = np.random.default_rng(20)
+    several = few = empty = 0
+    for case in range(3000):
+        times, backlog, available, size, penalty, continuous = random_instance(rng)
+        links = solve(times, backlog, penalty, size, available=available, seed=case)
+        check_feasible(links, available, size)
+        best, winners = brute_force_p4(times, backlog, available, size, penalty)
+        value = p4_objective(times, backlog, links, penalty)
+        printed = algorithm_1(times, backlog, available, size, penalty)
+        if printed:
+            least = min(objective for objective, _ in printed)
+            if continuous:
+                assert math.isclose(least, best, rel_tol=1e-12, abs_tol=1e-12)
+            else:
+                assert least == best
+        else:
+            assert not available.any()  # the printed procedure has no answer then
+            empty += 1
+        if continuous:
+            assert math.isclose(value, best, rel_tol=1e-12, abs_tol=1e-12)
+        else:
+            assert value == best
+            assert links.tolist() in winners
+        several += len(winners) > 1
+        few += np.count_nonzero(available) < size
+    assert several > 500  # ties were among them
+    assert few > 300  # and too few clients
+    assert empty > 10
+
+
+def test_agrees_with_a_mixed_integer_solver():
+    rng = np.random.default_rng(21)
+    for case in range(300):
+        num = int(rng.integers(4, 26))
+        size = int(rng.integers(1, num + 3))
+        times = rng.lognormal(size=num) if case % 2 else rng.integers(0, 6, num) * 1.0
+        backlog = rng.exponential(3.0, num) if case % 3 else rng.integers(0, 6, num) * 1.0
+        penalty = float(rng.choice([0.0, 0.3, 1.0, 7.0]))
+        available = rng.random(num) < 0.8
+        links = solve(times, backlog, penalty, size, available=available, seed=case)
+        check_feasible(links, available, size)
+        value = p4_objective(times, backlog, links, penalty)
+        least = milp_p4(times, backlog, available, size, penalty)
+        assert abs(value - least) <= 1e-6 * (1 + abs(least))
+
+
+def test_a_wrong_solver_would_be_noticed():
+    """Negative control: Algorithm 1 whose break ends the outer loop, and the greedy that looks at queues only."""
+    rng = np.random.default_rng(22)
+    wrong_break = wrong_greedy = 0
+    for _ in range(300):
+        times, backlog, available, size, penalty, _ = random_instance(rng)
+        best, _ = brute_force_p4(times, backlog, available, size, penalty)
+        printed = algorithm_1(times, backlog, available, size, penalty)
+        if printed:
+            wrong_break += printed[0][0] > best + 1e-9
+            longest = sorted(np.flatnonzero(available), key=lambda n: -backlog[n])[:size]
+            wrong_greedy += p4_objective(times, backlog, longest, penalty) > best + 1e-9
+    assert wrong_break > 50
+    assert wrong_greedy > 50
+
+
+# --- many clients: the pruning path -------------------------------------------------------------------------------
+
+
+def shape_of(kind, rng, num, penalty, size):
+    if kind == "log-normal":
+        return rng.lognormal(sigma=1.5, size=num), rng.exponential(5.0, num)
+    if kind == "heavy tail":
+        return 10.0 ** rng.uniform(-12, 12, num), rng.exponential(5.0, num)
+    if kind == "equal times":
+        return np.full(num, 3.5), rng.exponential(5.0, num)
+    if kind == "equal queues":
+        return rng.lognormal(size=num), np.full(num, 2.25)
+    if kind == "atom at zero":
+        times = np.where(rng.random(num) < 0.4, 0.0, rng.lognormal(size=num))
+        return times, np.where(rng.random(num) < 0.3, 0.0, rng.exponential(5.0, num))
+    if kind == "slow wait longest":  # the sum over the k chosen grows as fast as V times the slowest: all is close
+        times = rng.uniform(1.0, 20.0, num)
+        return times, times * penalty / size
+    if kind == "slow wait longest, noisy":
+        times = rng.uniform(1.0, 20.0, num)
+        return times, times * penalty / size * rng.uniform(0.999, 1.001, num)
+    if kind == "integers":
+        return rng.integers(0, 50, num) * 1.0, rng.integers(0, 60, num) * 1.0
+    if kind == "two times":
+        return np.where(rng.random(num) < 0.5, 1.0, np.nextafter(1.0, 2.0)), rng.exponential(5.0, num)
+    if kind == "one fast":
+        times = np.full(num, 100.0) + rng.random(num)
+        times[rng.integers(num)] = 1e-3
+        return times, rng.exponential(0.1, num)
+    if kind == "rounds owed":  # what virtual queues look like: few distinct values
+        return rng.gamma(4.0, 2.0, num), np.maximum(rng.binomial(40, 0.2, num) * 0.15 - rng.integers(0, 3, num), 0.0)
+    if kind == "denormal":
+        return rng.integers(0, 3, num) * 1e-310, rng.exponential(5.0, num)
+    raise AssertionError(kind)
+
+
+KINDS = (
+    "log-normal",
+    "heavy tail",
+    "equal times",
+    "equal queues",
+    "atom at zero",
+    "slow wait longest",
+    "slow wait longest, noisy",
+    "integers",
+    "two times",
+    "one fast",
+    "rounds owed",
+    "denormal",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_clients_agree_with_a_heap(kind):
+    rng = np.random.default_rng([23, KINDS.index(kind)])
+    cases = [(5_000, size, penalty) for size in (1, 7, 100, 2_500, 4_999) for penalty in (0.0, 0.01, 20.0, 1e6)]
+    cases += [(int(rng.integers(4_097, 12_000)), int(rng.integers(1, 600)), 10 ** rng.uniform(-3, 3)) for _ in range(8)]
+    cases += [(60_000, 100, 20.0), (60_000, 10_000, 300.0)]
+    for case, (num, size, penalty) in enumerate(cases):
+        times, backlog = shape_of(kind, rng, num, penalty, size)
+        if case % 2:
+            times = np.where(rng.random(num) < 0.8, times, np.inf)
+        count = int(np.isfinite(times).sum())
+        links = solve(times, backlog, penalty, size, seed=case)
+        check_feasible(links, np.isfinite(times), size)
+        value = penalty * times[links].max() - math.fsum(backlog[links])
+        least = heap_p4(times, backlog, min(size, count), penalty)
+        scale = penalty * times[links].max() + math.fsum(backlog[links])
+        assert value <= least + 1e-11 * scale, (kind, num, size, penalty, value, least)
+
+
+def test_many_clients_exactly_with_integers():
+    """Whole numbers leave no room for rounding: the optimum is met exactly, on either side of every size limit."""
+    rng = np.random.default_rng(24)
+    for case in range(60):
+        num = int(rng.choice([4_096, 4_097, 5_000, 9_000, 20_000]))
+        size = int(rng.choice([1, 2, 50, 300, 2_000, num - 1]))
+        spread = int(rng.choice([3, 200, 100_000]))
+        times = rng.integers(0, spread, num) * 1.0
+        penalty = float(rng.choice([1, 3, 1_000]))
+        backlog = np.floor(rng.integers(0, 40, num) + times * (penalty / size) * rng.choice([0, 1]))
+        links = solve(times, backlog, penalty, size, seed=case)
+        assert penalty * times[links].max() - backlog[links].sum() == heap_p4(times, backlog, size, penalty)
+
+
+# --- ties ---------------------------------------------------------------------------------------------------------
+
+
+def inclusion_counts(times, backlog, penalty, size, draws, seed):
+    rng = np.random.default_rng(seed)
+    counts = np.zeros(len(times), np.int64)
+    for _ in range(draws):
+        counts[least_drift_plus_penalty(times, backlog, penalty=penalty, cohort_size=size, rng=rng)] += 1
+    return counts
+
+
+def test_round_one_is_fair():
+    """Everybody ties in round 1: every client is equally likely."""
+    counts = inclusion_counts(np.zeros(40), np.zeros(40), 20.0, 8, 4000, seed=25)
+    assert inclusion_p_value(counts, 8, 4000) > 0.001
+
+
+def test_round_one_is_fair_without_a_penalty():
+    counts = inclusion_counts(np.arange(1.0, 41.0), np.zeros(40), 0.0, 8, 4000, seed=26)
+    assert inclusion_p_value(counts, 8, 4000) > 0.001
+
+
+def test_the_tie_test_notices_an_order():
+    """Negative control: a fixed order, and a generator that favours the first half a little."""
+    fixed = np.zeros(40)
+    fixed[:8] = 4000
+    assert inclusion_p_value(fixed, 8, 4000) < 1e-9
+    rng = np.random.default_rng(27)
+    biased = np.zeros(40)
+    weight = np.where(np.arange(40) < 20, 1.15, 1.0)
+    for _ in range(4000):
+        biased[np.argsort(rng.exponential(size=40) / weight)[:8]] += 1
+    assert inclusion_p_value(biased, 8, 4000) < 1e-6
+
+
+def test_ties_at_the_cut_are_fair():
+    """Three longest queues are certain; the last two places are drawn among the ten that tie."""
+    backlog = np.concatenate((np.full(3, 5.0), np.full(10, 2.0), np.full(7, 1.0)))
+    order = np.random.default_rng(28).permutation(20)
+    counts = inclusion_counts(np.ones(20), backlog[order], 1.0, 5, 3000, seed=29)
+    assert (counts[backlog[order] == 5.0] == 3000).all()
+    assert (counts[backlog[order] == 1.0] == 0).all()
+    assert inclusion_p_value(counts[backlog[order] == 2.0], 2, 3000) > 0.001
+
+
+def test_ties_are_fair_among_many_clients():
+    """The same where rows are pruned, and only among those that are fast enough."""
+    num, size, draws = 6_000, 600, 400
+    times = np.where(np.arange(num) % 2 == 0, 1.0, 50.0)
+    counts = inclusion_counts(times, np.full(num, 3.0), 10.0, size, draws, seed=30)
+    assert (counts[times == 50.0] == 0).all()
+    assert inclusion_p_value(counts[times == 1.0], size, draws) > 0.001
+
+
+def test_equal_optima_are_equally_likely():
+    """Ten thresholds have the same objective: V t - Z_t = 0 for each single client."""
+    values = np.arange(10.0)
+    counts = inclusion_counts(values, values, 1.0, 1, 3000, seed=31)
+    assert inclusion_p_value(counts, 1, 3000) > 0.001
+
+
+def test_two_equal_optima_among_many_clients():
+    """Either the fast client alone or one that waited; the rest is out of the question."""
+    rng = np.random.default_rng(32)
+    times, backlog = rng.uniform(200.0, 300.0, 5_000), np.zeros(5_000)
+    times[[17, 4_000]] = 1.0, 3.0
+    backlog[[17, 4_000]] = 0.0, 4.0
+    counts = inclusion_counts(times, backlog, 2.0, 1, 600, seed=33)
+    assert counts.sum() == counts[[17, 4_000]].sum()
+    assert inclusion_p_value(counts[[17, 4_000]], 1, 600) > 0.001
+
+
+# --- properties ---------------------------------------------------------------------------------------------------
+
+
+@given(data=st.data(), num=st.integers(1, 9), size=st.integers(1, 9), penalty=st.sampled_from([0.0, 0.3141, 2.718, 90.1]))
+@settings(max_examples=150)
+def test_permuting_clients_permutes_the_decision(data, num, size, penalty):
+    unlike = st.floats(0.0, 100.0).map(lambda x: round(x, 6))
+    times = np.array(data.draw(st.lists(unlike, min_size=num, max_size=num, unique=True)))
+    backlog = np.array(data.draw(st.lists(unlike, min_size=num, max_size=num, unique=True)))
+    available = np.array(data.draw(st.lists(st.booleans(), min_size=num, max_size=num)))
+    order = np.array(data.draw(st.permutations(range(num))))
+    _, winners = brute_force_p4(times, backlog, available, size, penalty)
+    if len(winners) != 1:
+        return
+    links = solve(times, backlog, penalty, size, available=available, seed=1)
+    moved = solve(times[order], backlog[order], penalty, size, available=available[order], seed=2)
+    value = p4_objective(times, backlog, links, penalty)
+    if any(  # a tie up to rounding
+        c != links.tolist() and math.isclose(p4_objective(times, backlog, c, penalty), value, rel_tol=1e-12, abs_tol=1e-9)
+        for c in map(list, itertools.combinations(np.flatnonzero(available).tolist(), len(links)))
+    ):
+        return
+    assert links.tolist() == winners[0]
+    assert sorted(order[moved].tolist()) == links.tolist()
+
+
+@pytest.mark.parametrize("num", [300, 7_000])
+def test_permuting_many_clients_permutes_the_decision(num):
+    rng = np.random.default_rng(34)
+    for seed in range(10):
+        times, backlog = rng.lognormal(size=num), rng.exponential(size=num)
+        order = rng.permutation(num)
+        links = solve(times, backlog, 30.0, 40, seed=seed)
+        moved = solve(times[order], backlog[order], 30.0, 40, seed=seed + 1)
+        assert sorted(order[moved].tolist()) == links.tolist()
+
+
+def test_the_generator_is_left_alone_without_ties():
+    rng = np.random.default_rng(35)
+    times, backlog = rng.lognormal(size=50), rng.exponential(size=50)
+    before = rng.bit_generator.state
+    least_drift_plus_penalty(times, backlog, penalty=5.0, cohort_size=6, rng=rng)
+    assert rng.bit_generator.state == before
+
+
+def test_inputs_are_not_changed():
+    rng = np.random.default_rng(36)
+    for num in (30, 9_000):
+        times, backlog = rng.lognormal(size=num), rng.exponential(size=num)
+        copies = times.copy(), backlog.copy()
+        solve(times, backlog, 20.0, 10)
+        assert np.array_equal(times, copies[0])
+        assert np.array_equal(backlog, copies[1])
+
+
+def test_a_larger_penalty_is_never_slower():
+    """The slowest chosen client's time falls with V, the queues served fall too: a property of the exact optimum."""
+    rng = np.random.default_rng(37)
+    for num in (60, 8_000):
+        times, backlog = rng.lognormal(size=num), rng.exponential(5.0, num)
+        cohorts = [solve(times, backlog, penalty, 12) for penalty in (0.0, 0.1, 1.0, 5.0, 20.0, 100.0, 1e5)]
+        slowest = [times[links].max() for links in cohorts]
+        served = [backlog[links].sum() for links in cohorts]
+        assert slowest == sorted(slowest, reverse=True)
+        assert served == sorted(served, reverse=True)
+        assert slowest[-1] == np.sort(times)[11]  # in the end the fastest
+        assert np.isclose(served[0], np.sort(backlog)[-12:].sum())  # without a penalty those who waited longest

@@ -1,0 +1,189 @@
+"""Slow versions, written from the papers and from nothing else; the library is compared with them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+# --- P4, paper A, (21) ---------------------------------------------------------------------------------------------
+
+
+def p4_objective(times, backlog, cohort, penalty):
+    """V max tau - sum Z over a cohort; 0 for the empty one."""
+    if len(cohort) == 0:
+        return 0.0
+    return penalty * max(times[n] for n in cohort) - math.fsum(backlog[n] for n in cohort)
+
+
+def algorithm_1(times, backlog, available, cohort_size, penalty):
+    """Algorithm 1 as printed, O(N^2).  "Break the first loop" (line 13) ends the inner loop (Choice A5).
+
+    Returns every F_{n_max} that was calculated, as pairs (F, cohort); the printed answer is the one of least F.
+    """
+    volunteers = [n for n in range(len(times)) if available[n]]  # lines 1 and 3
+    by_queue = sorted(volunteers, key=lambda n: -backlog[n])  # line 2
+    size = min(cohort_size, len(volunteers))  # line 4
+    found = []
+    for slowest in volunteers:  # line 5
+        cohort = []  # line 6
+        for n in by_queue:  # line 7
+            if times[n] <= times[slowest]:  # line 8
+                cohort.append(n)  # line 9
+            if len(cohort) == size:  # line 11
+                found.append((p4_objective(times, backlog, cohort, penalty), sorted(cohort)))  # line 12
+                break  # line 13
+    return found
+
+
+def brute_force_p4(times, backlog, available, cohort_size, penalty):
+    """The least objective and all cohorts that attain it, by looking at every cohort."""
+    volunteers = [n for n in range(len(times)) if available[n]]
+    size = min(cohort_size, len(volunteers))
+    best, winners = math.inf, []
+    for cohort in itertools.combinations(volunteers, size):
+        value = p4_objective(times, backlog, cohort, penalty)
+        if value < best:
+            best, winners = value, []
+        if value == best:
+            winners.append(list(cohort))
+    return best, winners
+
+
+def milp_p4(times, backlog, available, cohort_size, penalty):
+    """The least objective by a mixed-integer solver: x binary, T >= tau_n x_n."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    num = len(times)
+    size = min(cohort_size, int(np.count_nonzero(available)))
+    cost = np.append(-np.asarray(backlog, float), penalty)
+    slowest = np.hstack((-np.diag(np.asarray(times, float)), np.ones((num, 1))))
+    everybody = np.append(np.ones(num), 0.0)[None]
+    result = milp(
+        cost,
+        integrality=np.append(np.ones(num), 0),
+        bounds=Bounds(np.zeros(num + 1), np.append(np.asarray(available, float), np.inf)),
+        constraints=[LinearConstraint(slowest, 0, np.inf), LinearConstraint(everybody, size, size)],
+        options={"mip_rel_gap": 0.0},
+    )
+    assert result.status == 0, result.message
+    return result.fun
+
+
+def heap_p4(times, backlog, cohort_size, penalty):
+    """The least objective for many clients: a heap of the longest queues, in order of time.  Infinite times are out."""
+    heap, total, best = [], 0.0, math.inf
+    queue, time = np.asarray(backlog).tolist(), np.asarray(times).tolist()
+    for n in np.argsort(times, kind="stable").tolist():
+        if time[n] == math.inf:
+            break
+        if len(heap) < cohort_size:
+            heapq.heappush(heap, queue[n])
+            total += queue[n]
+        elif queue[n] > heap[0]:
+            total += queue[n] - heapq.heapreplace(heap, queue[n])
+        else:
+            continue
+        if len(heap) == cohort_size:
+            best = min(best, penalty * time[n] - total)
+    return best
+
+
+# --- ridge regression, paper A, (17) to (19) -----------------------------------------------------------------------
+
+
+@dataclass
+class Ridge:
+    """One client's D^T D + lambda I and D^T y, summed up in extended precision."""
+
+    gram: np.ndarray
+    moment: np.ndarray
+
+    @classmethod
+    def of(cls, features, targets, ridge):
+        design = np.asarray(features, np.longdouble).reshape(len(targets), -1)
+        gram = design.T @ design + np.longdouble(ridge) * np.eye(design.shape[1], dtype=np.longdouble)
+        return cls(gram, design.T @ np.asarray(targets, np.longdouble))
+
+    def solve(self, right):
+        """Gauss elimination in extended precision; the matrix is symmetric and positive definite."""
+        a = np.column_stack((self.gram, np.asarray(right, np.longdouble)))
+        for i in range(len(a)):
+            a[i] /= a[i, i]
+            for j in range(len(a)):
+                if j != i:
+                    a[j] -= a[j, i] * a[i]
+        return a[:, -1]
+
+    def theta(self):
+        """(17)."""
+        return self.solve(self.moment)
+
+    def width(self, context):
+        """The root in (19)."""
+        context = np.asarray(context, np.longdouble)
+        return np.sqrt(context @ self.solve(context))
+
+    def lower_bound(self, context, alpha):
+        """(19)."""
+        mean = np.asarray(context, np.longdouble) @ self.theta()
+        return max(mean - alpha * self.width(context), np.longdouble(0))
+
+
+def closed_form(features, targets, ridge):
+    """(17) with numpy.linalg, in float64."""
+    design = np.asarray(features, float).reshape(len(targets), -1)
+    return np.linalg.solve(design.T @ design + ridge * np.eye(design.shape[1]), design.T @ np.asarray(targets, float))
+
+
+# --- queues, paper A, (6) ------------------------------------------------------------------------------------------
+
+
+def queue_formula(backlog, rate, chosen):
+    """[Z + beta - x]^+, client by client."""
+    return [max(z + rate - (1.0 if n in chosen else 0.0), 0.0) for n, z in enumerate(backlog)]
+
+
+# --- FedCS as published: Nishio and Yonetani, ICC 2019, Algorithm 3 -------------------------------------------------
+
+
+def nishio_yonetani(update_s, upload_s, *, deadline_s, distribution_s=0.0, overhead_s=0.0):
+    """Algorithm 3: the candidate of largest 1 / (added time) joins while the deadline holds, in order of upload."""
+
+    def distribution(cohort):
+        return distribution_s if cohort else 0.0
+
+    candidates = list(range(len(update_s)))
+    cohort, theta = [], 0.0
+    while candidates:
+        added = [
+            distribution([*cohort, k]) - distribution(cohort) + upload_s[k] + max(0.0, update_s[k] - theta)
+            for k in candidates
+        ]
+        x = candidates.pop(added.index(min(added)))
+        later = theta + upload_s[x] + max(0.0, update_s[x] - theta)
+        if overhead_s + distribution([*cohort, x]) + later < deadline_s:
+            theta = later
+            cohort.append(x)
+    return cohort
+
+
+# --- statistics ----------------------------------------------------------------------------------------------------
+
+
+def inclusion_p_value(counts, size, draws):
+    """Chi-square p-value of "every set of ``size`` is equally likely" from how often each of n was in the set.
+
+    Inclusions exclude each other, Cov = -p (1 - p) / (n - 1), hence the factor (n - 1) / n; n - 1 degrees of freedom.
+    """
+    from scipy.stats import chi2
+
+    counts = np.asarray(counts, float)
+    n = counts.size
+    p = size / n
+    assert counts.sum() == size * draws
+    statistic = (n - 1) / n * float(((counts - draws * p) ** 2).sum()) / (draws * p * (1 - p))
+    return float(chi2.sf(statistic, n - 1))
