@@ -104,7 +104,7 @@ class Ridge:
 
     @classmethod
     def of(cls, features, targets, ridge):
-        design = np.asarray(features, np.longdouble).reshape(len(targets), -1)
+        design = np.asarray(features, np.longdouble)
         gram = design.T @ design + np.longdouble(ridge) * np.eye(design.shape[1], dtype=np.longdouble)
         return cls(gram, design.T @ np.asarray(targets, np.longdouble))
 
@@ -135,7 +135,7 @@ class Ridge:
 
 def closed_form(features, targets, ridge):
     """(17) with numpy.linalg, in float64."""
-    design = np.asarray(features, float).reshape(len(targets), -1)
+    design = np.asarray(features, float)
     return np.linalg.solve(design.T @ design + ridge * np.eye(design.shape[1]), design.T @ np.asarray(targets, float))
 
 

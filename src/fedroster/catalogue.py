@@ -41,7 +41,14 @@ class Entry:
 
     def parameters(self) -> dict[str, Any]:
         """Names and defaults of the parameters."""
-        return {field.name: field.default for field in dataclasses.fields(self.make)}  # type: ignore[arg-type]
+        return {field.name: _default(field) for field in dataclasses.fields(self.make)}  # type: ignore[arg-type]
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """A field's default; None for one that must be given."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 _RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
@@ -100,7 +107,7 @@ def make_policy(text: str) -> AnyPolicy:
     entry = policies().get(name.strip())
     if entry is None:
         raise UnknownNameError.of("policy", name.strip(), policies())
-    settings = dict(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
+    settings = _distinct(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
     policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
     return policy
 
@@ -147,9 +154,12 @@ def parse_settings(parts: typing.Iterable[str]) -> dict[str, str]:
     Raises:
         ConfigurationError: If one has no ``=``, or a name comes twice.
     """
+    return _distinct(_setting(part, f"setting {part!r}") for part in parts)
+
+
+def _distinct(pairs: typing.Iterable[tuple[str, str]]) -> dict[str, str]:
     settings: dict[str, str] = {}
-    for part in parts:
-        name, value = _setting(part, f"setting {part!r}")
+    for name, value in pairs:
         if name in settings:
             raise ConfigurationError(f"setting {name!r} is given twice; expected once")
         settings[name] = value

@@ -32,7 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-out = Console(highlight=False)
+# Where there is no terminal, 80 columns would cut the tables.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True, highlight=False)
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -93,7 +94,7 @@ def _seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
-        if not low.isdigit() or (dash and not high.isdigit()) or (dash and int(high) < int(low)):
+        if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5")
         seeds.extend(range(int(low), int(high if dash else low) + 1))
     if len(set(seeds)) != len(seeds):
@@ -303,7 +304,7 @@ def compare(
     policy: Annotated[
         list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; give it several times.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 150,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 200,
     seeds: SeedsOption = "0-4",
     gamma_1: Annotated[float, typer.Option("--gamma-1", help="Dirichlet concentration of the clients' classes.")] = 0.5,
     target: Annotated[float, typer.Option("--target", help="Accuracy for the time to accuracy.")] = 0.9,

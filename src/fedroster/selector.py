@@ -6,10 +6,13 @@ rows, lets clients join and leave, holds the random streams, and saves and loads
 
 from __future__ import annotations
 
+import difflib
 import os
 import warnings
+from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -42,6 +45,8 @@ ClientId: TypeAlias = str | int
 
 _OPEN = 255  # no feedback yet
 _AVAILABILITY_PERIOD = 64  # rounds between two looks at who is seen too rarely
+_NAMED = 8  # ids that an error names
+_COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +88,16 @@ def _checked_id(client: object) -> ClientId:
     if isinstance(client, bool) or not isinstance(client, str | int):
         raise InvalidInputError(f"client id is {client!r}; expected a string or an integer")
     return client
+
+
+def _checked_ids(clients: Iterable[ClientId]) -> list[ClientId]:
+    if isinstance(clients, str):
+        raise InvalidInputError(f"clients are the string {clients!r}; expected a collection of ids")
+    ids = [_checked_id(client) for client in clients]
+    if len(set(ids)) != len(ids):
+        twice = next(client for client, count in Counter(ids).items() if count > 1)
+        raise InvalidInputError(f"client {twice!r} occurs twice in one call; expected distinct ids")
+    return ids
 
 
 class Selector:
@@ -133,7 +148,7 @@ class Selector:
         check_integer("patience_rounds", patience_rounds, least=1)
         self._policy = policy
         self._streams = Streams(seed)
-        self._patience = patience_rounds
+        self._patience = int(patience_rounds)
         self._round = 0
         self._ids: list[ClientId | None] = []
         self._slot_of: dict[ClientId, int] = {}
@@ -141,15 +156,17 @@ class Selector:
         self._pending: dict[int, _Pending] = {}
         # Checks both sizes before the first client is there.
         self._spec = ProblemSpec(num_clients=1, cohort_size=cohort_size, num_features=num_features)
+        # Python's own integers, which a file's header can hold.
+        self._spec = ProblemSpec(num_clients=1, cohort_size=int(cohort_size), num_features=int(num_features))
         self._state = policy.init(self._spec, rng=self._init_rng())
         self._members = np.zeros(1, np.bool_)
         self._cold = np.ones(1, np.bool_)
         self._chosen = np.zeros(1, np.int64)
         self._present = np.zeros(1, np.int64)
         self._seen = np.zeros(1, np.int64)
-        first = [_checked_id(client) for client in clients]
+        first = _checked_ids(clients)
         if first:
-            policy.check(ProblemSpec(num_clients=len(set(first)), cohort_size=cohort_size, num_features=num_features))
+            policy.check(ProblemSpec(num_clients=len(first), cohort_size=cohort_size, num_features=num_features))
             self.join(first)
 
     def _init_rng(self) -> np.random.Generator:
@@ -184,27 +201,20 @@ class Selector:
         Warns:
             FairnessWarning: If the policy's promise cannot be kept for so many members.
         """
-        ids = [_checked_id(client) for client in clients]
-        if len(set(ids)) != len(ids):
-            twice = next(client for client in ids if ids.count(client) > 1)
-            raise InvalidInputError(f"client {twice!r} joins twice in one call; expected distinct ids")
+        ids = _checked_ids(clients)
         for client in ids:
             if client in self._slot_of and self._members[self._slot_of[client]]:
                 raise InvalidInputError(f"client {client!r} joins and is a member already")
         unknown = [client for client in ids if client not in self._slot_of]
         self._reserve(len(self._ids) - len(self._free) + len(unknown))
-        reused: list[int] = []
         for client in unknown:
             if self._free:
                 slot = self._free.pop()
                 self._ids[slot] = client
-                reused.append(slot)
             else:
                 slot = len(self._ids)
                 self._ids.append(client)
             self._slot_of[client] = slot
-        if reused:
-            self._forget(np.array(reused))
         slots = np.array([self._slot_of[client] for client in ids], np.int64)
         self._members[slots] = True
         self._cold[slots] = True
@@ -218,16 +228,19 @@ class Selector:
             forget: Also delete what was learned of them; a client of the same id is a stranger then.
 
         Raises:
+            InvalidInputError: If an id occurs twice.
             UnknownNameError: If one is not a member.
         """
-        slots = [self._member_slot(client) for client in clients]
+        slots = [self._member_slot(client) for client in _checked_ids(clients)]
         self._members[slots] = False
         if forget:
             for slot in slots:
                 del self._slot_of[self._ids[slot]]  # type: ignore[arg-type]
                 self._ids[slot] = None
-            self._free.extend(slots)
+            # The lowest slot is taken first, whatever the order of leaving: a loaded selector does the same.
+            self._free = sorted((*self._free, *slots), reverse=True)
             gone = np.array(slots, np.int64)
+            self._forget(gone)
             for number, pending in list(self._pending.items()):
                 stays = ~np.isin(pending.slot, gone)
                 self._keep_open(number, _Pending(pending.slot[stays], pending.features[stays], pending.status[stays]))
@@ -235,8 +248,19 @@ class Selector:
     def _member_slot(self, client: ClientId) -> int:
         slot = self._slot_of.get(_checked_id(client))
         if slot is None or not self._members[slot]:
-            raise UnknownNameError.of("client", str(client), (str(known) for known in self.clients))
+            raise UnknownNameError(self._unknown(client))
         return slot
+
+    def _unknown(self, client: ClientId) -> str:
+        members = self.clients
+        near = difflib.get_close_matches(
+            str(client), [str(known) for known in islice(members, _COMPARED)], n=1, cutoff=0.5
+        )
+        nearest = next((known for known in members if near and str(known) == near[0]), None)
+        hint = "" if nearest is None else f" Did you mean {nearest!r}?"
+        named = ", ".join(repr(known) for known in members[:_NAMED]) or "none"
+        rest = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+        return f"unknown client {client!r}.{hint} Members: {named}{rest}."
 
     def _reserve(self, wanted: int) -> None:
         capacity = self._spec.num_clients
@@ -327,6 +351,7 @@ class Selector:
         expected = (slots.shape[0], self._spec.num_features)
         if rows.shape != expected:
             raise InvalidInputError(f"features have shape {rows.shape}; expected {expected}, (clients, features)")
+        self._check_vectors(slots, rows, usable)
         context = self._context(slots, rows, usable)
         check_context(context, self._spec)
         selection = self._policy.select(self._state, context, rng=self._streams.at("policy", context.round))
@@ -354,7 +379,10 @@ class Selector:
 
     def _matrix(self, features: ArrayLike | list[ArrayLike]) -> FloatArray:
         try:
-            rows = np.asarray(features, np.float64)
+            given = np.asarray(features)
+            if given.dtype.kind not in "biufO":
+                raise TypeError(f"they are of type {given.dtype}")
+            rows = given.astype(np.float64, copy=False)
         except (TypeError, ValueError) as error:
             raise InvalidInputError(
                 f"features are not an array of numbers ({error}); expected {self._spec.num_features} for each client"
@@ -362,6 +390,17 @@ class Selector:
         if rows.ndim != 2:
             raise InvalidInputError(f"features have shape {rows.shape}; expected (clients, {self._spec.num_features})")
         return rows
+
+    def _check_vectors(self, slots: IntArray, rows: FloatArray, usable: BoolArray) -> None:
+        known = rows if usable.all() else rows[usable]
+        # Two passes without a temporary; NaN fails the first comparison.
+        if not known.size or (known.min() >= 0.0 and known.max() < np.inf):
+            return
+        wrong = usable & ~((rows >= 0.0) & (rows < np.inf)).all(axis=1)
+        row = int(np.flatnonzero(wrong)[0])
+        raise InvalidInputError(
+            f"features of client {self._ids[slots[row]]!r} are {rows[row].tolist()}; expected finite numbers >= 0"
+        )
 
     def _distinct_slots(self, clients: Sequence[ClientId]) -> IntArray:
         slots = np.array([self._member_slot(client) for client in clients], np.int64)
@@ -444,7 +483,10 @@ class Selector:
             InvalidInputError: If a time is not a positive, finite number.
         """
         times = {} if times_s is None else times_s
-        pending = self._pending.get(round)
+        if not isinstance(times, Mapping):
+            raise InvalidInputError(f"times_s is a {type(times).__name__}; expected a mapping from client to seconds")
+        is_number = isinstance(round, int | np.integer) and not isinstance(round, bool)
+        pending = self._pending.get(int(round)) if is_number else None
         if pending is None:
             raise FeedbackError(
                 f"feedback for round {round!r}, which is unknown or has all its feedback; "
@@ -468,7 +510,7 @@ class Selector:
             return
         rows = np.array(sorted(answers), np.int64)
         feedback = Feedback(
-            round=round,
+            round=int(round),
             client=pending.slot[rows],
             features=pending.features[rows],
             status=np.array([answers[row][0] for row in rows], np.uint8),
@@ -476,7 +518,7 @@ class Selector:
         )
         self._state = self._policy.update(self._state, feedback)
         pending.status[rows] = feedback.status
-        self._keep_open(round, pending)
+        self._keep_open(int(round), pending)
 
     def _open_row(self, client: ClientId, round: int, row_of: Mapping[ClientId | None, int], pending: _Pending) -> int:
         row = row_of.get(client) if isinstance(client, Hashable) else None
@@ -489,10 +531,10 @@ class Selector:
     @staticmethod
     def _checked_time(client: ClientId, value: float) -> float:
         try:
-            time_s = float(value)
+            time_s = float("nan") if isinstance(value, bool | np.bool_ | str | bytes) else float(value)
         except (TypeError, ValueError):
             time_s = float("nan")
-        if isinstance(value, bool) or not 0.0 < time_s < float("inf"):
+        if not 0.0 < time_s < float("inf"):
             raise InvalidInputError(f"time of client {client!r} is {value!r}; expected a finite number of seconds > 0")
         return time_s
 
@@ -511,7 +553,7 @@ class Selector:
             "cohort_size": self._spec.cohort_size,
             "num_features": self._spec.num_features,
             "capacity": self._spec.num_clients,
-            "seed": self._streams.seed,
+            "seed": int(self._streams.seed),
             "patience_rounds": self._patience,
             "round": self._round,
             "ids": self._ids,
@@ -566,7 +608,7 @@ class Selector:
         self._round = header["round"]
         self._ids = list(header["ids"])
         self._slot_of = {client: slot for slot, client in enumerate(self._ids) if client is not None}
-        self._free = [slot for slot, client in enumerate(self._ids) if client is None]
+        self._free = [slot for slot, client in enumerate(self._ids) if client is None][::-1]
         for name in ("members", "cold", "chosen", "present", "seen"):
             setattr(self, f"_{name}", arrays[name])
         low = 0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
@@ -57,6 +57,10 @@ class Checkpoint:
     environment_state: Any
 
 
+Exchange: TypeAlias = Callable[[RoundContext, Selection, Outcome], Feedback]
+"""What happens with the chosen links, and what the server learns from it."""
+
+
 def round_time(outcome: Outcome, selection: Selection) -> float:
     r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (paper A, (1)), seconds.
 
@@ -78,6 +82,7 @@ def simulate(
     num_rounds: int,
     seed: int,
     start: Checkpoint | None = None,
+    exchange: Exchange | None = None,
 ) -> Iterator[Round]:
     """Play rounds: report, select, exchange, aggregate.
 
@@ -87,6 +92,7 @@ def simulate(
         num_rounds: Last round to play.
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
         start: Go on after this checkpoint, given up to the loop; None to begin.
+        exchange: Stages 3 and 4 with training; None to only reveal what happened.
 
     Yields:
         The rounds, one after the other.
@@ -112,7 +118,7 @@ def simulate(
         selection = policy.select(state, known, rng=streams.at("policy", number))
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
         # 3. The chosen clients train and exchange their models.
-        feedback = outcome.reveal(context, selection)
+        feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
         # 4. The server aggregates what came, and learns.
         state = policy.update(policy.commit(state, context, selection), feedback)
         network = environment.advance(network, context, selection)
@@ -149,6 +155,28 @@ def load_checkpoint(
         ConfigurationError: If it belongs to another policy or seed.
     """
     arrays, header = load_arrays(path, kind="simulation")
+    return restore_checkpoint(arrays, header, path, policy=policy, environment=environment, seed=seed)
+
+
+def restore_checkpoint(
+    arrays: Mapping[str, Any],
+    header: Mapping[str, Any],
+    path: str | os.PathLike[str],
+    *,
+    policy: AnyPolicy,
+    environment: AnyEnvironment,
+    seed: int,
+) -> Checkpoint:
+    """Rebuild a checkpoint from a file's content; see :func:`load_checkpoint`.
+
+    Args:
+        arrays: Its arrays.
+        header: Its header.
+        path: The file, for messages.
+        policy: The same policy.
+        environment: The same environment.
+        seed: The same seed.
+    """
     for name, value in (("policy", repr(policy)), ("seed", seed)):
         if header[name] != value:
             raise ConfigurationError(f"{os.fspath(path)!r} belongs to {name} {header[name]}; expected {value}")

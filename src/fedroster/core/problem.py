@@ -64,8 +64,8 @@ class Outcome:
 
     Attributes:
         exchange_time_s: Realised model exchange time tau of each link, shape (links,), seconds, > 0.
-        expected_time_s: Its expectation, c . theta* in paper A, shape (links,), seconds, > 0; infinite where it has none,
-            as under Rayleigh fading.
+        expected_time_s: Its expectation, c . theta* in paper A, shape (links,), seconds, > 0; infinite where it has
+            none, as under Rayleigh fading.
         expected_upload_s: The part of the expectation that is upload, shape (links,), seconds, >= 0.
         responds: Whether the link's client, if chosen, would send its update at all, shape (links,).
         deadline_s: Updates that take longer are late, tau_dead of paper B, seconds; infinite for none.
@@ -231,7 +231,9 @@ def check_context(context: RoundContext, spec: ProblemSpec) -> None:
     if context.features.shape != expected:
         raise InvalidInputError(f"features have shape {context.features.shape}; expected {expected}, (links, features)")
     usable = context.features if bool(context.available.all()) else context.features[context.available]
-    if not np.isfinite(usable.sum()) and not np.isfinite(usable).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = usable.sum()
+    if not np.isfinite(total) and not np.isfinite(usable).all():
         wrong = ~np.isfinite(context.features).all(axis=1) & context.available
         row = int(np.flatnonzero(wrong)[0])
         raise InvalidInputError(
@@ -273,8 +275,10 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
     links = selection.links
     if selection.round != context.round:
         raise SelectionError(f"the decision is for round {selection.round}; expected round {context.round}")
+    if links.ndim != 1 or links.dtype.kind not in "iu":
+        raise SelectionError(f"links have type {links.dtype} and shape {links.shape}; expected integers of shape (k,)")
     if links.shape[0]:
-        if links.ndim != 1 or links[0] < 0 or links[-1] >= context.num_links or not (links[1:] > links[:-1]).all():
+        if links[0] < 0 or links[-1] >= context.num_links or not (links[1:] > links[:-1]).all():
             raise SelectionError(f"links are {links.tolist()}; expected ascending rows of 0..{context.num_links - 1}")
         if not context.available[links].all():
             row = int(links[~context.available[links]][0])

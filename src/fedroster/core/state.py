@@ -11,7 +11,6 @@ import dataclasses
 import json
 import os
 import tempfile
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -27,6 +26,7 @@ S = TypeVar("S")
 FORMAT = "fedroster-state"
 FORMAT_VERSION = 1
 _HEADER = "__header__"
+_NAMES = "arrays"
 _CLIENT_AXIS = "client_axis"
 
 
@@ -168,7 +168,7 @@ def save_arrays(
         header: JSON-able description.
         kind: What the file is; :func:`load_arrays` insists on it.
     """
-    meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": kind, **header}
+    meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": kind, _NAMES: sorted(arrays), **header}
     text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
     write_atomically(path, lambda file: np.savez(file, **{_HEADER: text}, **arrays))  # type: ignore[arg-type]
 
@@ -190,20 +190,20 @@ def load_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, N
     if not Path(path).exists():
         raise FileNotFoundError(f"no state file at {os.fspath(path)!r}")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}  # reads all, so that every checksum is verified
-        header = json.loads(arrays.pop(_HEADER).tobytes().decode())
-    except (KeyError, ValueError, EOFError, OSError, zipfile.BadZipFile, AttributeError, UnicodeDecodeError) as error:
+        header = dict(json.loads(arrays.pop(_HEADER).tobytes().decode()))
+        of_format, of_kind, version = header.get("format"), header.get("kind"), int(header.get("format_version", 0))
+    except Exception as error:  # flipped bytes make zipfile and NumPy raise nearly anything
         raise StateFileError(
             f"{os.fspath(path)!r} is damaged or not a fedroster state file ({type(error).__name__}: {error})"
         ) from error
-    if header.get("format") != FORMAT or header.get("kind") != kind:
+    if of_format != FORMAT or of_kind != kind:
+        raise StateFileError(f"{os.fspath(path)!r} is a {of_format} {of_kind}; expected a {FORMAT} {kind}")
+    if version > FORMAT_VERSION:
         raise StateFileError(
-            f"{os.fspath(path)!r} is a {header.get('format')} {header.get('kind')}; expected a {FORMAT} {kind}"
+            f"{os.fspath(path)!r} has format version {version}; this release reads up to {FORMAT_VERSION}"
         )
-    if header.get("format_version", 0) > FORMAT_VERSION:
-        raise StateFileError(
-            f"{os.fspath(path)!r} has format version {header['format_version']}; "
-            f"this release reads up to {FORMAT_VERSION}"
-        )
+    if header.pop(_NAMES, None) != sorted(arrays):
+        raise StateFileError(f"{os.fspath(path)!r} is damaged: arrays are missing from it")
     return arrays, header

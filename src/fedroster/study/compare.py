@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -15,12 +15,18 @@ from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.streams import Streams
+from fedroster.data.digits import load_digits
+from fedroster.data.partition import dirichlet_partition
 from fedroster.study.experiment import measured_rate, run_cells
 from fedroster.study.figures import Curve, curves_figure, places, save_png, sorted_lines_figure
 from fedroster.study.measures import Recorder, jain_index
 from fedroster.study.report import Picture, Report, Section, Table, picture, write_report
 from fedroster.study.statistics import Interval, band, mean_interval
 from fedroster.study.store import machine, read_json, read_table, write_json, write_table
+
+if TYPE_CHECKING:
+    from fedroster.training.cohort import CohortTrainer
 
 POLICIES = ("rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", "random", "fedcs:deadline_s=3", "p3:V=20")
 """What the main job compares."""
@@ -55,6 +61,43 @@ class TrainingRun:
     refused: IntArray
 
 
+def digits_trainer(num_clients: int, *, gamma_1: float, seed: int) -> CohortTrainer:
+    """Trainer on the handwritten digits, divided by Choice A9.
+
+    Args:
+        num_clients: N.
+        gamma_1: Concentration of the clients' class proportions.
+        seed: Seed of the partition; the test set is the same for every seed.
+    """
+    import torch
+
+    from fedroster.training.cohort import CohortTrainer
+    from fedroster.training.models import MODELS
+    from fedroster.training.tasks import DIGITS
+
+    torch.set_num_threads(1)  # seeds run in parallel; these models are too small for more
+    digits = load_digits()
+    partition = dirichlet_partition(
+        digits.train_y,
+        num_clients=num_clients,
+        samples_per_client=DIGITS.samples_per_client,
+        gamma_1=gamma_1,
+        num_classes=digits.num_classes,
+        rng=Streams(seed).at("partition"),
+    )
+    return CohortTrainer(
+        model=MODELS[DIGITS.model],
+        train_x=digits.train_x,
+        train_y=digits.train_y,
+        test_x=digits.test_x,
+        test_y=digits.test_y,
+        partition=partition,
+        epochs=DIGITS.epochs,
+        batch_size=DIGITS.batch_size,
+        learning_rate=DIGITS.learning_rate,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class TrainingCell:
     """One run with training.
@@ -84,12 +127,11 @@ class TrainingCell:
     def run(self) -> TrainingRun:
         """Train."""
         from fedroster.federate import federate
-        from fedroster.training.tasks import DigitsTask
 
         policy = make_policy(self.policy)
         environment = make_scenario(self.scenario, self.settings)
         num_clients = environment.spec.num_clients
-        trainer = DigitsTask(gamma_1=self.gamma_1).trainer(num_clients=num_clients, seed=self.seed)
+        trainer = digits_trainer(num_clients, gamma_1=self.gamma_1, seed=self.seed)
         recorder = Recorder(num_clients, rate=measured_rate(policy))
         accuracy, loss, refused = [], [], []
         for trained in federate(policy, environment, trainer, num_rounds=self.num_rounds, seed=self.seed):
@@ -248,13 +290,16 @@ class _Policy:
 
     @property
     def rates(self) -> FloatArray:
-        return self.chosen / self.elapsed_s.shape[1]
+        rates: FloatArray = self.chosen / self.elapsed_s.shape[1]
+        return rates
 
     def final_accuracy(self) -> FloatArray:
-        return np.asarray(self.accuracy[:, -_LAST:].mean(axis=1))
+        mean: FloatArray = self.accuracy[:, -_LAST:].mean(axis=1)
+        return mean
 
     def mean_round_time_s(self) -> FloatArray:
-        return np.asarray(self.elapsed_s[:, -1] / self.elapsed_s.shape[1])
+        mean: FloatArray = self.elapsed_s[:, -1] / self.elapsed_s.shape[1]
+        return mean
 
     def time_to(self, target: float) -> FloatArray:
         """Simulated seconds until the accuracy is first reached; infinite where it never is."""
@@ -264,8 +309,24 @@ class _Policy:
         return np.where(reached.any(axis=1), times, np.inf)
 
 
+_SETTINGS = ("command", "scenario", "settings", "policies", "seeds", "rounds", "gamma_1", "target_accuracy", "machine")
+
+
+def _check_complete(table: pl.DataFrame, key: str, seeds: Sequence[int], count: int, policy: str) -> None:
+    """Check that every seed has ``count`` rows: a table with rows missing must not be read as a shorter run."""
+    found = table.group_by("seed").agg(pl.col(key).n_unique().alias("keys"), pl.len().alias("rows"))
+    rows = {row["seed"]: (row["keys"], row["rows"]) for row in found.iter_rows(named=True)}
+    if count < 1 or rows != dict.fromkeys(seeds, (count, count)):
+        raise ValueError(f"policy {policy!r} lacks some of its {count} {key}s or seeds {list(seeds)}")
+
+
 def _read(folder: Path) -> tuple[dict[str, _Policy], dict[str, Any]]:
     settings = read_json(folder / "settings.json")
+    for name in _SETTINGS:
+        if name not in settings:
+            raise InvalidInputError(
+                f"{folder / 'settings.json'} has no {name!r}; expected what `fedroster compare` wrote"
+            )
     rounds = read_table(folder / "rounds.csv")
     participation = read_table(folder / "participation.csv")
     policies = {}
@@ -274,10 +335,18 @@ def _read(folder: Path) -> tuple[dict[str, _Policy], dict[str, Any]]:
             course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
             counts = participation.filter(pl.col("policy") == text).sort("seed", "client")
             seeds = len(settings["seeds"])
+            _check_complete(course, "round", settings["seeds"], settings["rounds"], text)
+            _check_complete(counts, "client", settings["seeds"], counts["client"].n_unique(), text)
+
+            def course_of(name: str, table: pl.DataFrame = course, seeds: int = seeds) -> FloatArray:
+                return table[name].to_numpy().reshape(seeds, -1)
+
             policies[text] = _Policy(
-                text,
-                *(course[name].to_numpy().reshape(seeds, -1) for name in ("elapsed_s", "accuracy", "mean_backlog")),
-                counts["chosen"].to_numpy().reshape(seeds, -1).astype(np.float64),
+                text=text,
+                elapsed_s=course_of("elapsed_s"),
+                accuracy=course_of("accuracy"),
+                mean_backlog=course_of("mean_backlog"),
+                chosen=counts["chosen"].to_numpy().reshape(seeds, -1).astype(np.float64),
             )
     except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
         raise InvalidInputError(f"{folder} does not hold a complete comparison ({error})") from error
@@ -309,7 +378,7 @@ def render(folder: Path) -> pl.DataFrame:
     }
     for name, (figure, _) in figures.items():
         save_png(figure, folder / f"{name}.png")
-    pictures = {name: picture(figure, label) for name, (figure, label) in figures.items()}
+    pictures = {name: picture(figure, label, f"{name}.png") for name, (figure, label) in figures.items()}
     write_report(_page(policies, settings, summary, pictures), folder / "report.html")
     return summary
 
@@ -341,11 +410,13 @@ def _curve(x: FloatArray, values: FloatArray) -> Curve:
 
 def _per_round(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tuple[Any, str]:
     curves = {
-        text: _curve(np.arange(1, runs.accuracy.shape[1] + 1, dtype=np.float64), 100 * runs.accuracy)
+        text: _curve(np.arange(1, runs.accuracy.shape[1] + 1, dtype=np.float64), runs.accuracy)
         for text, runs in policies.items()
     }
     label = "Accuracy per round"
-    figure = curves_figure(curves, x_label="round", y_label="test accuracy, %", title=label, places=place)
+    figure = curves_figure(
+        curves, x_label="round", y_label="test accuracy, %", title=label, percent_y=True, places=place
+    )
     return figure, label
 
 
@@ -353,7 +424,7 @@ def _per_second(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tu
     curves = {}
     for text, runs in policies.items():
         # Every seed is a step function of its own times; beyond the first run's end there is no mean.
-        grid = np.linspace(0.0, float(runs.elapsed_s[:, -1].min()), 400)
+        grid = np.geomspace(1.0, float(runs.elapsed_s[:, -1].min()), 400)
         values = np.stack(
             [
                 np.where(grid < times[0], np.nan, accuracy[np.searchsorted(times, grid, side="right") - 1])
@@ -361,9 +432,17 @@ def _per_second(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tu
             ]
         )
         known = ~np.isnan(values).any(axis=0)
-        curves[text] = _curve(grid[known], 100 * values[:, known])
+        curves[text] = _curve(grid[known], values[:, known])
     label = "Accuracy per simulated second"
-    figure = curves_figure(curves, x_label="simulated time, s", y_label="test accuracy, %", title=label, places=place)
+    figure = curves_figure(
+        curves,
+        x_label="simulated time, s",
+        y_label="test accuracy, %",
+        title=label,
+        log_x=True,
+        percent_y=True,
+        places=place,
+    )
     return figure, label
 
 
@@ -444,12 +523,13 @@ def _page(
     target = float(settings["target_accuracy"])
     seeds = len(settings["seeds"])
     note = (
-        f"Accuracy is the mean over the last {_LAST} rounds; time to target is simulated time until {target:.0%} is first "
-        f"reached; intervals and bands are 95 % Student's t over {seeds} seeds. Every policy meets the same worlds, "
-        "partitions and first models."
+        f"Accuracy is the mean over the last {_LAST} rounds; time to target is simulated time until {target:.0%} is "
+        f"first reached; intervals and bands are 95 % Student's t over {seeds} seeds. Every policy meets the same "
+        "worlds, partitions and first models."
     )
     lead = [
-        f"Federated training on real data, {settings['rounds']} rounds, {seeds} seeds, scenario {settings['scenario']}.",
+        f"Federated training on handwritten digits, {settings['rounds']} rounds, {seeds} seeds, "
+        f"scenario {settings['scenario']}.",
         *_speedup(policies, target),
     ]
     owed = (

@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.state import write_atomically
@@ -69,7 +70,9 @@ def curves_figure(
     y_label: str,
     title: str = "",
     reference: tuple[float, str] | None = None,
+    log_x: bool = False,
     log_y: bool = False,
+    percent_y: bool = False,
     places: Mapping[str, int] | None = None,
 ) -> Figure:
     """Curves with bands.
@@ -80,7 +83,9 @@ def curves_figure(
         y_label: With its unit.
         title: What the figure says; empty for none.
         reference: A horizontal line and its label.
+        log_x: Logarithmic abscissa.
         log_y: Logarithmic ordinate.
+        percent_y: Values are shares in (0, 1), shown in percent on an axis that is stretched towards 100 %.
         places: Colour and line of each label, so that a policy looks alike in every figure; None for their order.
     """
     with mpl.rc_context(_STYLE):
@@ -102,8 +107,17 @@ def curves_figure(
                 fontsize=9,
                 color="#444444",
             )
+        if log_x:
+            axes.set_xscale("log")
         if log_y:
             axes.set_yscale("log")
+        if percent_y:
+            axes.set_yscale("logit")
+            ticks = (0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+            axes.set_yticks(ticks, [f"{100 * tick:g}" for tick in ticks])
+            axes.yaxis.set_minor_locator(NullLocator())
+            shown = np.concatenate([curve.mean for curve in curves.values()])
+            axes.set_ylim(max(float(shown.min()) - 0.05, 0.05), min(float(shown.max()) + 0.01, 0.9995))
         axes.set(xlabel=x_label, ylabel=y_label, title=title)
         axes.margins(x=0)
         _legend_below(figure, len(curves))

@@ -22,10 +22,12 @@ class Picture:
     Attributes:
         label: What it shows, for those who cannot see it.
         svg: An SVG element.
+        file: Name of the same figure as a file beside the page.
     """
 
     label: str
     svg: str
+    file: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +85,9 @@ class Report:
     version: str = ""
 
 
-def picture(figure: Figure, label: str) -> Picture:
+def picture(figure: Figure, label: str, file: str) -> Picture:
     """Put a figure on the page."""
-    return Picture(label, svg_text(figure))
+    return Picture(label, svg_text(figure), file)
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
@@ -130,3 +132,31 @@ def write_report(report: Report, path: Path) -> None:
     )
     template = environment.get_template("report.html.j2")
     write_text_atomically(path, template.render(report=report, zip=zip))
+
+
+def write_markdown(report: Report, path: Path) -> None:
+    """Write the page as Markdown beside its figures, atomically, for a documentation.
+
+    Args:
+        report: The page.
+        path: File to create or replace, in the folder of the figures.
+    """
+    lines = [f"# {report.title}", "", *_paragraphs(report.lead)]
+    for section in report.sections:
+        lines += [f"## {section.title}", "", *_paragraphs(section.text)]
+        lines += [f"![{shown.label}]({shown.file})\n" for shown in section.figures]
+        if section.table is not None:
+            lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
+            lines += [_markdown_row(row) for row in section.table.rows] + [""]
+        lines += _paragraphs(section.notes)
+    lines += ["## How this was made", "", "```", report.command, "```", ""]
+    lines += [f"* {name}: {value}" for name, value in report.settings.items()]
+    write_text_atomically(path, "\n".join(lines).rstrip() + "\n")
+
+
+def _paragraphs(sentences: Sequence[str]) -> list[str]:
+    return [line for sentence in sentences for line in (sentence, "")]
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -14,7 +14,7 @@ from fedroster.study import rbcs_f
 from fedroster.study.experiment import Cell, run_cells
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
-from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, picture, write_report
+from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, picture, write_markdown, write_report
 from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, significant, write_json, write_table
 
@@ -78,27 +78,36 @@ def reproduce(
         raise ConfigurationError(f"seeds are {list(seeds)}; expected at least two different ones, for intervals")
     check_integer("rounds", num_rounds, least=10)
     wanted = [name for name in recipes if not figures or name in figures]
-    policies = list(dict.fromkeys(policy for name in wanted for policy in recipes[name].policies))
-    runs = _run(rbcs_f.cells(policies, seeds=seeds, num_rounds=num_rounds), policies, workers, progress)
+    needed = {
+        (policy, recipes[name].stretch): rbcs_f.cells(
+            [policy], seeds=seeds, num_rounds=num_rounds * recipes[name].stretch
+        )
+        for name in wanted
+        for policy in recipes[name].policies
+    }
+    played = _run(needed, workers, progress)
+    runs_of = {
+        name: {policy: played[policy, recipes[name].stretch] for policy in recipes[name].policies} for name in wanted
+    }
 
-    claims = [claim for name in wanted for claim in recipes[name].claims(runs)]
-    verdicts = judge(claims)
-    findings = [sentence for name in wanted for sentence in recipes[name].findings(runs)]
+    claims = {name: recipes[name].claims(runs_of[name]) for name in wanted}
+    verdicts = judge([claim for name in wanted for claim in claims[name]])
+    findings = {name: recipes[name].findings(runs_of[name]) for name in wanted}
     by_name = {verdict.claim.name: verdict for verdict in verdicts}
     sections = []
     for name in wanted:
         recipe = recipes[name]
-        product = recipe.draw(runs)
+        product = recipe.draw(runs_of[name])
         write_table(significant(product.data), folder / f"figure-{name}.csv")
         if data_only:
             continue
         save_png(product.figure, folder / f"figure-{name}.png")
-        own = [by_name[claim.name] for claim in recipe.claims(runs)]
+        own = [by_name[claim.name] for claim in claims[name]]
         sections.append(
             Section(
                 title=recipe.title,
-                text=recipe.findings(runs),
-                figures=[picture(product.figure, recipe.title)],
+                text=findings[name],
+                figures=[picture(product.figure, recipe.title, f"figure-{name}.png")],
                 table=claims_table(own) if own else None,
             )
         )
@@ -106,7 +115,7 @@ def reproduce(
     settings = {
         "paper": paper,
         "scenario": rbcs_f.SCENARIO,
-        "policies": ", ".join(policies),
+        "policies": ", ".join(dict.fromkeys(policy for policy, _ in needed)),
         "rounds": num_rounds,
         "seeds": ", ".join(map(str, seeds)),
         **machine(),
@@ -117,25 +126,23 @@ def reproduce(
         lead = [f"{held} of {len(verdicts)} claims of the paper hold here.", TEST_NOTE]
         page = Report(_TITLES[paper], lead, sections, command, settings, str(machine().get("fedroster", "")))
         write_report(page, folder / "report.html")
-    return Reproduction(folder, verdicts, findings)
+        write_markdown(page, folder / "index.md")
+    return Reproduction(folder, verdicts, [sentence for name in wanted for sentence in findings[name]])
 
 
 def _run(
-    cells: Sequence[Cell],
-    policies: Sequence[str],
+    needed: Mapping[tuple[str, int], Sequence[Cell]],
     workers: int | None,
     progress: Callable[[int, int], None] | None,
-) -> dict[str, list[Trajectory]]:
-    results: list[Trajectory | None] = [None] * len(cells)
+) -> dict[tuple[str, int], list[Trajectory]]:
+    cells = [cell for group in needed.values() for cell in group]
+    results: dict[int, Trajectory] = {}
     for finished, done in enumerate(run_cells(cells, workers=workers), start=1):
         results[done.index] = done.result
         if progress is not None:
             progress(finished, len(cells))
-    runs: dict[str, list[Trajectory]] = {policy: [] for policy in policies}
-    for cell, result in zip(cells, results, strict=True):
-        assert result is not None
-        runs[cell.policy].append(result)
-    return runs
+    in_order = iter(range(len(cells)))
+    return {key: [results[next(in_order)] for _ in group] for key, group in needed.items()}
 
 
 def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:

@@ -1,0 +1,294 @@
+"""The flat network: Table 1, section 6.1.1 and Choices A1, A2 and A7."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, kstest
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Outcome, RoundContext, Selection
+from fedroster.core.streams import Streams
+from fedroster.environment import FlatNetwork
+from fedroster.environment.flat import FlatState, exchange_features
+from fedroster.testing import EnvironmentContract
+
+
+class FlatContract(EnvironmentContract):
+    def exogenous(self, context, outcome):
+        """The cold start is history; availability, the other features, uploads and answers are not."""
+        return {
+            "available": context.available,
+            "compute": context.features[:, 0],
+            "bandwidth": context.features[:, 2],
+            "upload": outcome.expected_upload_s,
+            "responds": outcome.responds,
+        }
+
+
+class TestFlatNetwork(FlatContract):
+    def environment(self):
+        return FlatNetwork()
+
+
+class TestFlatNetworkWithDropouts(FlatContract):
+    def environment(self):
+        return FlatNetwork(num_clients=7, cohort_size=3, availability=0.5, noise=0.3, dropout=0.4, log_base="e")
+
+
+@pytest.mark.parametrize(
+    ("broken", "test"),
+    [
+        ("history", "test_every_policy_meets_the_same_world"),
+        ("bias", "test_expectations_are_the_mean_of_what_happens"),
+        ("negative", "test_shapes_types_and_ranges"),
+        ("float32", "test_shapes_types_and_ranges"),
+        ("silent", "test_reveal_shows_only_the_chosen"),
+        ("unseeded", "test_the_seed_decides"),
+        ("state", "test_observing_changes_nothing"),
+    ],
+)
+def test_the_contract_notices(broken, test):
+    """Negative controls: each network breaks one rule."""
+
+    class Tell(Outcome):
+        def reveal(self, context, selection):
+            honest = Outcome.reveal(self, context, selection)
+            return dataclasses.replace(honest, exchange_time_s=self.exchange_time_s[selection.links])
+
+    @dataclasses.dataclass(frozen=True)
+    class Broken(FlatNetwork):
+        def observe(self, state, round, /, *, rng):
+            if broken == "history":
+                rng.random(int(np.count_nonzero(state.cold)))
+            if broken == "unseeded":
+                rng = np.random.default_rng()
+            context, outcome = FlatNetwork.observe(self, state, round, rng=rng)
+            time_s = outcome.exchange_time_s
+            if broken == "bias":
+                outcome = dataclasses.replace(outcome, exchange_time_s=time_s * 1.03)
+            if broken == "negative":
+                outcome = dataclasses.replace(outcome, exchange_time_s=time_s - 2.0)
+            if broken == "float32":
+                outcome = dataclasses.replace(outcome, exchange_time_s=time_s.astype(np.float32))
+            if broken == "silent":
+                outcome = Tell(**{f.name: getattr(outcome, f.name) for f in dataclasses.fields(outcome)})
+            if broken == "state":
+                state.cold[0] ^= True
+            return context, outcome
+
+    class Contract(FlatContract):
+        def environment(self):
+            return Broken(dropout=0.2)
+
+    with pytest.raises(AssertionError):
+        getattr(Contract(), test)()
+
+
+def rounds(network, num_rounds, seed=0):
+    """Everybody stays cold: nobody is ever chosen."""
+    streams = Streams(seed)
+    state = network.init(rng=streams.at("environment-init"))
+    return [network.observe(state, t, rng=streams.at("environment", t)) for t in range(1, num_rounds + 1)]
+
+
+# --- Table 1 and Table 2 -------------------------------------------------------------------------------------------
+
+
+def test_table_1():
+    network = FlatNetwork()
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    assert theta.shape == (3, 40)
+    for index, (train_s, cold_s, snr) in enumerate([(1, 1, 1000), (2, 1, 100), (3, 1, 10), (4, 1, 1)]):
+        block = theta[:, 10 * index : 10 * index + 10]
+        np.testing.assert_allclose(block.T, np.tile([train_s, cold_s, 1 / math.log2(1 + snr)], (10, 1)), rtol=1e-15)
+
+
+def test_table_2_and_section_6():
+    network = FlatNetwork()
+    assert (network.num_clients, network.cohort_size, network.availability, network.noise) == (40, 8, 0.8, 1.0)
+    assert (network.compute_share_min, network.compute_share_max) == (0.5, 2.0)
+    assert (network.bandwidth_min_hz, network.bandwidth_max_hz, network.model_size_bit) == (2e6, 4e6, 20e6)
+    assert (network.spec.num_clients, network.spec.cohort_size, network.spec.num_features) == (40, 8, 3)
+
+
+def test_exchange_time_by_hand():
+    """Class 4 at half a CPU, cold, 2 MHz: 4/0.5 + 1 + 20e6 / (2e6 log2(2)) = 19 s, the largest there is."""
+    features = exchange_features(np.array([0.5]), np.array([True]), 20e6, np.array([2e6]))
+    np.testing.assert_array_equal(features, [[2.0, 1.0, 10.0]])
+    assert features @ [4.0, 1.0, 1.0 / math.log2(2.0)] == 19.0
+    assert FlatNetwork().max_expected_time_s == 19.0
+
+
+def test_the_logarithm_is_selectable():
+    """Choice A2."""
+    np.testing.assert_allclose(FlatNetwork().spectral_efficiency, np.log2([1001, 101, 11, 2]), rtol=1e-15)
+    natural = FlatNetwork(log_base="e").spectral_efficiency
+    np.testing.assert_allclose(natural, np.log([1001, 101, 11, 2]), rtol=1e-15)
+    assert FlatNetwork(log_base="e").max_expected_time_s == pytest.approx(9 + 10 / math.log(2))
+
+
+def test_the_bounds_hold_and_are_met():
+    """L and S bound what is drawn, and K the expected times, none by more than a fifth."""
+    network = FlatNetwork()
+    drawn = rounds(network, 300)
+    norm = max(np.linalg.norm(context.features, axis=1).max() for context, _ in drawn)
+    longest = max(outcome.expected_time_s.max() for _, outcome in drawn)
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    assert 0.8 * network.feature_norm < norm <= network.feature_norm
+    assert 0.8 * network.max_expected_time_s < longest <= network.max_expected_time_s
+    assert network.coefficient_norm == pytest.approx(np.linalg.norm(theta, axis=0).max(), rel=1e-15)
+
+
+@pytest.mark.parametrize("num_clients", [1, 3, 4, 5, 7, 40, 41, 1000])
+def test_classes_are_equal_blocks(num_clients):
+    classes = FlatNetwork(num_clients=num_clients).client_class
+    assert classes.shape == (num_clients,)
+    assert (np.diff(classes) >= 0).all()
+    sizes = np.bincount(classes, minlength=4)
+    assert sizes.shape == (4,)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_other_classes():
+    network = FlatNetwork(num_clients=6, train_time_s=(1.0, 9.0), cold_start_s=(0.0, 2.0), snr=(3.0, 1.0))
+    np.testing.assert_array_equal(network.client_class, [0, 0, 0, 1, 1, 1])
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    np.testing.assert_allclose(theta[:, [0, 5]].T, [[1.0, 0.0, 0.5], [9.0, 2.0, 1.0]])
+
+
+# --- what is drawn -------------------------------------------------------------------------------------------------
+
+
+def test_contexts_are_uniform_in_their_ranges():
+    drawn = rounds(FlatNetwork(), 100)
+    features = np.concatenate([context.features for context, _ in drawn])
+    assert kstest(1.0 / features[:, 0], "uniform", (0.5, 1.5)).pvalue > 0.001
+    assert kstest(20e6 / features[:, 2], "uniform", (2e6, 2e6)).pvalue > 0.001
+    assert kstest(features[:, 0], "uniform", (0.5, 1.5)).pvalue < 1e-9  # mu is uniform, 1/mu is not
+    assert features[:, 0].min() >= 0.5
+    assert features[:, 0].max() <= 2.0
+    assert features[:, 2].min() >= 5.0
+    assert features[:, 2].max() <= 10.0
+    assert abs(np.corrcoef(features[:, 0], features[:, 2])[0, 1]) < 0.06
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.25])
+def test_noise_is_uniform_around_the_expectation(noise):
+    """Choice A7: tau = c.theta + U(-a c.theta, a c.theta)."""
+    drawn = rounds(FlatNetwork(noise=noise), 150)
+    ratio = np.concatenate([outcome.exchange_time_s / outcome.expected_time_s for _, outcome in drawn])
+    assert ratio.min() > 1 - noise
+    assert ratio.max() <= 1 + noise
+    assert kstest(ratio, "uniform", (1 - noise, 2 * noise)).pvalue > 0.001
+    assert kstest(ratio, "uniform", (1 - noise, 1.9 * noise)).pvalue < 1e-6  # negative control
+    assert abs(ratio.mean() - 1) < 4.5 * noise / math.sqrt(3 * ratio.size)
+
+
+def test_without_noise():
+    for _, outcome in rounds(FlatNetwork(noise=0.0), 5):
+        np.testing.assert_array_equal(outcome.exchange_time_s, outcome.expected_time_s)
+
+
+def test_the_largest_noise_leaves_times_positive():
+    """Even the largest number that a generator returns."""
+
+    class Extreme:
+        def uniform(self, low, high, size):
+            return np.full(size, low)
+
+        def random(self, size):
+            return np.full(size, np.nextafter(1.0, 0.0))
+
+    network = FlatNetwork()
+    _, outcome = network.observe(network.init(rng=Streams(0).at("environment-init")), 1, rng=Extreme())
+    assert (outcome.exchange_time_s > 0).all()
+
+
+def test_expected_times_are_linear_in_the_context():
+    network = FlatNetwork()
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    for context, outcome in rounds(network, 5):
+        expected = np.einsum("nd,dn->n", context.features, theta)
+        np.testing.assert_allclose(outcome.expected_time_s, expected, rtol=1e-14)
+        np.testing.assert_allclose(outcome.expected_upload_s, context.features[:, 2] * theta[2], rtol=1e-15)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.3, 0.0, 1.0])
+def test_availability_and_dropout(share):
+    drawn = rounds(FlatNetwork(availability=share, dropout=1.0 - share), 200)
+    for count in (
+        sum(np.count_nonzero(context.available) for context, _ in drawn),
+        sum(np.count_nonzero(outcome.responds) for _, outcome in drawn),
+    ):
+        assert binomtest(count, 200 * 40, share).pvalue > 0.001
+    assert binomtest(round(8000 * 0.75), 8000, 0.8).pvalue < 1e-9  # negative control
+
+
+def test_everybody_is_cold_at_first_and_after_a_pause():
+    """Choice A1: s = 1 when the client did not take part in the previous round."""
+    network = FlatNetwork(num_clients=5, cohort_size=2)
+    state = network.init(rng=Streams(0).at("environment-init"))
+    expected = [[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1, 1, 0, 0, 1], [1, 1, 1, 1, 1]]
+    for number, chosen in enumerate(([1, 3], [2, 3], [], [0]), start=1):
+        context, _ = network.observe(state, number, rng=Streams(0).at("environment", number))
+        np.testing.assert_array_equal(context.features[:, 1], expected[number - 1])
+        state = network.advance(state, context, Selection(number, np.array(chosen, np.int64)))
+        assert isinstance(state, FlatState)
+
+
+def test_a_cold_start_costs_its_time():
+    network = FlatNetwork(cold_start_s=(5.0, 5.0, 5.0, 5.0), noise=0.0)
+    cold = network.init(rng=Streams(0).at("environment-init"))
+    warm = dataclasses.replace(cold, cold=np.zeros(40, np.bool_))
+    _, slow = network.observe(cold, 1, rng=Streams(0).at("environment", 1))
+    _, fast = network.observe(warm, 1, rng=Streams(0).at("environment", 1))
+    np.testing.assert_allclose(slow.expected_time_s - fast.expected_time_s, 5.0)
+
+
+def test_features_are_column_major():
+    """What the estimator reads without a copy."""
+    context, _ = rounds(FlatNetwork(), 1)[0]
+    assert isinstance(context, RoundContext)
+    assert context.features.flags.f_contiguous
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------
+
+NAN, INF = math.nan, math.inf
+BAD = {
+    "num_clients": [0, -1, 2.5, True, "40", None],
+    "cohort_size": [0, -3, 1.0, False],
+    "train_time_s": [(1.0, 2.0), (), (1.0, 2.0, 3.0, -1.0), (1.0, 2.0, 3.0, NAN), (1.0, 2.0, 3.0, INF)],
+    "cold_start_s": [(1.0,), (1.0, 1.0, 1.0, -0.5), (NAN, 1.0, 1.0, 1.0)],
+    "snr": [(1.0, 1.0), (1.0, 1.0, 1.0, 0.0), (1.0, 1.0, 1.0, INF), (1.0, 1.0, 1.0, "1")],
+    "log_base": ["10", "", 2],
+    "compute_share_min": [0.0, -0.5, 3.0, NAN, INF],
+    "compute_share_max": [0.25, NAN, INF],
+    "bandwidth_min_hz": [0.0, -1.0, 5e6, NAN],
+    "bandwidth_max_hz": [1e6, INF],
+    "model_size_bit": [-1.0, NAN, INF, "20"],
+    "availability": [-0.1, 1.1, NAN, True],
+    "noise": [-0.1, 1.5, INF],
+    "dropout": [-1.0, 2.0, NAN],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_bad_parameters(name, value):
+    with pytest.raises(ConfigurationError, match=r"expected|one for each"):
+        FlatNetwork(**{name: value})
+
+
+def test_every_parameter_has_a_bad_value():
+    assert set(BAD) == {field.name for field in dataclasses.fields(FlatNetwork)}
+
+
+def test_the_message_names_the_parameter_and_the_value():
+    with pytest.raises(ConfigurationError, match=r"noise is 1\.5; expected a finite number >= 0 and <= 1"):
+        FlatNetwork(noise=1.5)
+    with pytest.raises(ConfigurationError, match=r"num_clients is 0; expected an integer >= 1"):
+        FlatNetwork(num_clients=0)

@@ -1,0 +1,260 @@
+"""The estimator for all clients at once against the closed form, known answers and itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from reference import Ridge, closed_form
+
+from fedroster.core import parallel
+from fedroster.estimation.ridge import alpha_schedule, coefficients, lower_bounds, observe, ridge_init
+
+DIMENSIONS = (1, 2, 3, 5)
+
+
+def random_history(rng, num_clients, num_features, num_rows):
+    client = rng.integers(0, num_clients, num_rows)
+    features = rng.uniform(0.2, 5.0, (num_rows, num_features))
+    target = rng.uniform(0.5, 40.0, num_rows)
+    return client, features, target
+
+
+@pytest.mark.parametrize("num_features", DIMENSIONS)
+@pytest.mark.parametrize("ridge", [1.0, 0.25, 10.0])
+def test_agrees_with_the_closed_form(num_features, ridge):
+    rng = np.random.default_rng([40, num_features])
+    client, features, target = random_history(rng, 30, num_features, 200)
+    state = ridge_init(30, num_features, ridge=ridge)
+    for low in range(0, 200, 8):  # cohort by cohort
+        rows = slice(low, low + 8)
+        observe(state, client[rows], features[rows], target[rows])
+    contexts = rng.uniform(0.2, 5.0, (30, num_features))
+    theta = coefficients(state)
+    assert theta.shape == (30, num_features)
+    for alpha in (0.0, 0.1, 3.0):
+        bounds = lower_bounds(state, contexts, alpha=alpha)
+        for n in range(30):
+            mine = client == n
+            np.testing.assert_allclose(theta[n], closed_form(features[mine], target[mine], ridge), rtol=1e-9, atol=1e-11)
+            exact = Ridge.of(features[mine], target[mine], ridge)
+            np.testing.assert_allclose(bounds[n], float(exact.lower_bound(contexts[n], alpha)), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("num_features", DIMENSIONS)
+def test_does_not_drift(num_features):
+    """After 10,000 updates of one client the closed form, in extended precision, is still met."""
+    rng = np.random.default_rng([41, num_features])
+    client, features, target = random_history(rng, 3, num_features, 30_000)
+    state = ridge_init(3, num_features, ridge=1.0)
+    for low in range(0, 30_000, 100):
+        rows = slice(low, low + 100)
+        observe(state, client[rows], features[rows], target[rows])
+    contexts = rng.uniform(0.2, 5.0, (3, num_features))
+    bounds = lower_bounds(state, contexts, alpha=0.5)
+    for n in range(3):
+        mine = client == n
+        assert np.count_nonzero(mine) > 9_800
+        exact = Ridge.of(features[mine], target[mine], 1.0)
+        np.testing.assert_allclose(coefficients(state)[n], exact.theta().astype(float), rtol=1e-9)
+        np.testing.assert_allclose(bounds[n], float(exact.lower_bound(contexts[n], 0.5)), rtol=1e-10)
+        # Negative control: one observation of the ten thousand left out is noticed.
+        without = Ridge.of(features[mine][1:], target[mine][1:], 1.0)
+        assert not np.allclose(coefficients(state)[n], without.theta().astype(float), rtol=1e-9)
+
+
+def test_does_not_drift_with_nearly_parallel_contexts():
+    """Ill-conditioned: contexts that differ in the sixth digit."""
+    rng = np.random.default_rng(42)
+    features = np.array([1.0, 2.0, 3.0]) * (1 + 1e-6 * rng.standard_normal((10_000, 3)))
+    target = features @ np.array([1.0, 0.5, 0.25])
+    state = ridge_init(1, 3, ridge=1.0)
+    observe(state, np.zeros(10_000, np.int64), features, target)
+    exact = Ridge.of(features, target, 1.0)
+    for context in ([1.0, 2.0, 3.0], [3.0, -1.0, 0.5]):
+        width = 1e3 - lower_bounds(shifted(state, context, 1e3), np.array([context]), alpha=1.0)[0]
+        np.testing.assert_allclose(width, float(exact.width(context)), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(coefficients(state)[0], exact.theta().astype(float), rtol=1e-8)
+
+
+def shifted(state, context, mean):
+    """The same widths with an estimate of ``mean`` for one context, so that the clamp at zero does not hide them."""
+    whitened = np.empty(len(context))
+    size = len(context)
+    for i in range(size):
+        below = [state.factor[size + i * (i - 1) // 2 + j, 0] for j in range(i)]
+        whitened[i] = (context[i] - np.dot(below, whitened[:i])) * state.factor[i, 0]
+    return type(state)(factor=state.factor, moment=(whitened / (whitened @ whitened) * mean)[:, None])
+
+
+def test_a_cold_client_has_the_width_of_theory():
+    """sqrt(c' H^-1 c) = ||c|| / sqrt(lambda): 0.5 for c = (0.6, 0.8) and lambda = 4, not 2.0."""
+    state = ridge_init(1, 2, ridge=4.0)
+    observe(state, np.array([0]), np.zeros((1, 2)), np.array([1.0]))  # teaches nothing: c is zero
+    assert Ridge.of(np.zeros((1, 2)), [1.0], 4.0).width([0.6, 0.8]) == pytest.approx(0.5, rel=1e-15)
+    mean = 10.0
+    width = mean - lower_bounds(shifted(state, [0.6, 0.8], mean), np.array([[0.6, 0.8]]), alpha=1.0)[0]
+    assert width == pytest.approx(0.5, rel=1e-14)
+
+
+def test_one_observation_by_hand():
+    """lambda = 1, c = (3, 4), tau = 52: H = I + c c', theta = tau c / 26 = (6, 8), width of c = 5 / sqrt(26)."""
+    state = observe(ridge_init(2, 2, ridge=1.0), np.array([1]), np.array([[3.0, 4.0]]), np.array([52.0]))
+    np.testing.assert_allclose(coefficients(state), [[0.0, 0.0], [6.0, 8.0]], rtol=1e-14)
+    contexts = np.array([[3.0, 4.0], [3.0, 4.0]])
+    np.testing.assert_allclose(lower_bounds(state, contexts, alpha=0.0), [0.0, 50.0], rtol=1e-14)
+    np.testing.assert_allclose(lower_bounds(state, contexts, alpha=2.0)[1], 50.0 - 10.0 / math.sqrt(26.0), rtol=1e-14)
+    # An orthogonal context has learned nothing: width 5, not narrower (the scalar c.c instead of the outer product).
+    orthogonal = np.array([[4.0, -3.0], [4.0, -3.0]])
+    moved = shifted(type(state)(factor=state.factor[:, 1:], moment=state.moment[:, 1:]), [4.0, -3.0], 100.0)
+    assert 100.0 - lower_bounds(moved, orthogonal[1:], alpha=1.0)[0] == pytest.approx(5.0, rel=1e-12)
+
+
+def test_the_bound_is_clamped_at_zero():
+    """Choice A3."""
+    state = ridge_init(4, 3, ridge=1.0)
+    assert (lower_bounds(state, np.ones((4, 3)), alpha=5.0) == 0.0).all()
+
+
+def test_unavailable_links_are_infinite():
+    state = ridge_init(4, 3, ridge=1.0)
+    features = np.ones((4, 3))
+    features[1] = np.nan  # a client that is away reports nothing
+    available = np.array([True, False, True, False])
+    np.testing.assert_array_equal(lower_bounds(state, features, alpha=0.1, available=available), [0, np.inf, 0, np.inf])
+
+
+def test_a_client_may_occur_more_than_once():
+    rng = np.random.default_rng(43)
+    features, target = rng.uniform(0.5, 2.0, (6, 3)), rng.uniform(1.0, 9.0, 6)
+    client = np.array([2, 0, 2, 2, 0, 1])
+    together = observe(ridge_init(3, 3, ridge=1.0), client, features, target)
+    apart = ridge_init(3, 3, ridge=1.0)
+    for row in range(6):
+        observe(apart, client[row : row + 1], features[row : row + 1], target[row : row + 1])
+    assert together.factor.tobytes() == apart.factor.tobytes()
+    assert together.moment.tobytes() == apart.moment.tobytes()
+    exact = Ridge.of(features[client == 2], target[client == 2], 1.0)
+    np.testing.assert_allclose(coefficients(together)[2], exact.theta().astype(float), rtol=1e-12)
+
+
+def test_missing_times_are_skipped():
+    rng = np.random.default_rng(44)
+    client, features, target = random_history(rng, 5, 3, 40)
+    seen = rng.random(40) < 0.6
+    features[~seen] = np.where(rng.random((np.count_nonzero(~seen), 3)) < 0.5, np.nan, 1.0)
+    with_gaps = observe(ridge_init(5, 3, ridge=1.0), client, features, np.where(seen, target, np.nan))
+    without = observe(ridge_init(5, 3, ridge=1.0), client[seen], features[seen], target[seen])
+    assert with_gaps.factor.tobytes() == without.factor.tobytes()
+    assert with_gaps.moment.tobytes() == without.moment.tobytes()
+
+
+def test_nothing_observed_changes_nothing():
+    state = ridge_init(5, 3, ridge=1.0)
+    before = state.factor.copy()
+    observe(state, np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros(0))
+    assert np.array_equal(state.factor, before)
+
+
+def test_other_clients_are_not_touched():
+    rng = np.random.default_rng(45)
+    state = observe(ridge_init(9, 3, ridge=1.0), np.full(20, 4), rng.random((20, 3)), rng.random(20))
+    untouched = ridge_init(8, 3, ridge=1.0)
+    assert np.array_equal(np.delete(state.factor, 4, axis=1), untouched.factor)
+    assert np.array_equal(np.delete(state.moment, 4, axis=1), untouched.moment)
+
+
+def test_negative_features():
+    """Nothing in the regression needs a sign."""
+    rng = np.random.default_rng(46)
+    features, target = rng.standard_normal((50, 3)), rng.standard_normal(50)
+    state = observe(ridge_init(1, 3, ridge=1.0), np.zeros(50, np.int64), features, target)
+    np.testing.assert_allclose(coefficients(state)[0], closed_form(features, target, 1.0), rtol=1e-10)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_rows_that_name_their_clients(order):
+    rng = np.random.default_rng(47)
+    state = observe(ridge_init(50, 3, ridge=1.0), *random_history(rng, 50, 3, 400))
+    features = rng.uniform(0.5, 3.0, (50, 3))
+    whole = lower_bounds(state, np.asarray(features, order=order), alpha=0.1)
+    client = rng.permutation(50)[:20]
+    rows = lower_bounds(state, np.asarray(features[client], order=order), alpha=0.1, client=client)
+    assert rows.tobytes() == whole[client].tobytes()
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_threads_give_identical_bits(monkeypatch, threads):
+    """A range split over threads at any place gives what one thread gives."""
+    rng = np.random.default_rng(48)
+    num = 40_003
+    state = observe(ridge_init(num, 3, ridge=1.0), *random_history(rng, num, 3, 60_000))
+    features, available = rng.uniform(0.5, 3.0, (num, 3)), rng.random(num) < 0.8
+    monkeypatch.setattr(parallel, "num_threads", lambda: 1)
+    alone = lower_bounds(state, features, alpha=0.1, available=available)
+    monkeypatch.setattr(parallel, "num_threads", lambda: threads)
+    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 1_000)
+    ranges = []
+
+    def spy(kernel, num_rows, *args):
+        def recorded(*arguments):
+            ranges.append(arguments[-2:])
+            kernel(*arguments)
+
+        parallel.for_ranges(recorded, num_rows, *args)
+
+    monkeypatch.setattr("fedroster.estimation.ridge.for_ranges", spy)
+    together = lower_bounds(state, features, alpha=0.1, available=available)
+    assert len(ranges) == threads
+    assert sorted(ranges)[0][0] == 0
+    assert max(stop for _, stop in ranges) == num
+    assert together.tobytes() == alone.tobytes()
+
+
+def test_the_learned_state_is_small():
+    """At most 120 bytes a client; the paper's three features need 72."""
+    state = ridge_init(1000, 3, ridge=1.0)
+    assert state.factor.nbytes + state.moment.nbytes == 72 * 1000
+
+
+# --- alpha_t, Lemma 1 ----------------------------------------------------------------------------------------------
+
+
+def test_alpha_schedule_by_hand():
+    """delta = 1/2, t L^2 / lambda = e^3/2 - 1: the logarithm is 3, so alpha = R sqrt(9) + sqrt(lambda) S."""
+    length = math.sqrt((math.e**3 / 2 - 1) * 4.0 / 5.0)
+    alpha = alpha_schedule(5, noise=0.7, feature_norm=length, coefficient_norm=1.5, delta=0.5, ridge=4.0)
+    assert alpha == pytest.approx(0.7 * 3.0 + 2.0 * 1.5, rel=1e-14)
+
+
+def test_alpha_schedule_at_table_2():
+    """R = 2, L = 3, S = 1.25, delta = 0.05, lambda = 1, t = 100: 2 sqrt(3 ln 18020) + 1.25 = 12.0939"""
+    alpha = alpha_schedule(100, noise=2.0, feature_norm=3.0, coefficient_norm=1.25, delta=0.05, ridge=1.0)
+    assert alpha == pytest.approx(2.0 * math.sqrt(3.0 * 9.7992375) + 1.25, rel=1e-8)
+
+
+def test_alpha_schedule_never_falls():
+    values = [
+        alpha_schedule(t, noise=1.0, feature_norm=2.0, coefficient_norm=1.0, delta=0.1, ridge=1.0) for t in range(1, 50)
+    ]
+    assert values == sorted(values)
+
+
+def test_lemma_1_covers_the_truth():
+    """With Lemma 1's alpha, (20) holds for every client in every round (seeded); with alpha = 0 it does not."""
+    rng = np.random.default_rng(49)
+    theta = rng.uniform(0.2, 1.0, (20, 3))
+    state = ridge_init(20, 3, ridge=1.0)
+    covered = missed = 0
+    for t in range(1, 201):
+        features = rng.uniform(0.1, 1.0, (20, 3))
+        expected = (features * theta).sum(axis=1)
+        alpha = alpha_schedule(
+            t, noise=0.5, feature_norm=math.sqrt(3), coefficient_norm=math.sqrt(3), delta=0.05, ridge=1.0
+        )
+        covered += np.count_nonzero(lower_bounds(state, features, alpha=alpha) <= expected)
+        missed += np.count_nonzero(lower_bounds(state, features, alpha=0.0) > expected)
+        observe(state, np.arange(20), features, expected + rng.uniform(-0.5, 0.5, 20))
+    assert covered == 20 * 200
+    assert missed > 200

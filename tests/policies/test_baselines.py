@@ -1,0 +1,276 @@
+"""Uniform, FedCS in both forms, Dirichlet and the omniscient P3."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from reference import brute_force_p4, inclusion_p_value, nishio_yonetani, p4_objective
+from scipy.stats import chisquare, gamma, kstest
+
+from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import ProblemSpec, RoundContext
+from fedroster.core.streams import Streams
+from fedroster.environment import FlatNetwork
+from fedroster.policies.dirichlet import DirichletState, log_gamma_variates
+from fedroster.policies.fedcs import greedy_within_deadline
+from fedroster.policies.stateless import NoState
+from fedroster.simulate import simulate
+
+
+def context_of(available, size, number=1):
+    available = np.asarray(available, np.bool_)
+    return RoundContext(number, np.ones((available.size, 3)), available, size)
+
+
+def mean_cohort(policy, network, seed, num_rounds=500):
+    return np.mean([len(played.selection.links) for played in simulate(policy, network, num_rounds=num_rounds, seed=seed)])
+
+
+# --- random --------------------------------------------------------------------------------------------------------
+
+
+def test_uniform_is_uniform_over_the_available():
+    available = np.arange(30) % 3 != 0
+    context, streams = context_of(available, 6), Streams(50)
+    counts = np.zeros(30)
+    for draw in range(4000):
+        counts[Uniform().select(NoState(), context, rng=streams.at("policy", draw)).links] += 1
+    assert (counts[~available] == 0).all()
+    assert inclusion_p_value(counts[available], 6, 4000) > 0.001
+
+
+# --- FedCS as paper A adapts it ------------------------------------------------------------------------------------
+
+
+def test_fedcs_takes_everybody_who_is_expected_in_time():
+    for played in simulate(FedCS(deadline_s=3.0), FlatNetwork(), num_rounds=50, seed=4):
+        in_time = played.outcome.expected_time_s < 3.0
+        np.testing.assert_array_equal(played.selection.links, np.flatnonzero(in_time & played.context.available))
+
+
+def test_fedcs_deadline_is_strict():
+    network = FlatNetwork()
+    context, outcome = network.observe(network.init(rng=Streams(0).at("e")), 1, rng=Streams(0).at("e", 1))
+    exact = float(outcome.expected_time_s[context.available].min())
+    for deadline_s, size in ((exact, 0), (math.nextafter(exact, math.inf), 1)):
+        policy = FedCS(deadline_s=deadline_s)
+        assert policy.select(NoState(), context.with_truth(outcome), rng=Streams(0).at("p")).links.size == size
+
+
+def test_fedcs_3_chooses_close_to_8():
+    """Choice A2: as the paper says with log2; the natural logarithm gives something else."""
+    means = [mean_cohort(FedCS(3.0), FlatNetwork(), seed) for seed in range(5)]
+    natural = [mean_cohort(FedCS(3.0), FlatNetwork(log_base="e"), seed) for seed in range(5)]
+    assert all(8.0 <= mean <= 9.5 for mean in means)
+    assert not any(8.0 <= mean <= 9.5 for mean in natural)
+
+
+# --- FedCS as published --------------------------------------------------------------------------------------------
+
+
+def test_greedy_agrees_with_the_published_loop():
+    rng = np.random.default_rng(51)
+    sizes = set()
+    for case in range(800):
+        num = int(rng.integers(0, 15))
+        if case % 2:  # ties
+            update_s, upload_s = rng.integers(0, 5, num) * 1.0, rng.integers(1, 4, num) * 1.0
+        else:
+            update_s, upload_s = rng.exponential(4.0, num), rng.exponential(1.0, num)
+        arguments = {
+            "deadline_s": float(rng.choice([2.0, 6.0, 10.0, 1000.0])),
+            "distribution_s": float(rng.choice([0.0, 1.0, 2.5])),
+            "overhead_s": float(rng.choice([0.0, 0.5])),
+        }
+        chosen = greedy_within_deadline(update_s, upload_s, **arguments)
+        expected = nishio_yonetani(update_s.tolist(), upload_s.tolist(), **arguments)
+        assert chosen.tolist() == expected
+        sizes.add(len(expected))
+    assert len(sizes) > 10
+
+
+def test_greedy_by_hand():
+    """A uploads while B still computes: 1 + 2 = 3, then B is ready at 4 and done at 5; C would end at 5 + 6 = 11."""
+    update_s, upload_s = np.array([4.0, 1.0, 2.0]), np.array([1.0, 2.0, 6.0])
+    assert greedy_within_deadline(update_s, upload_s, deadline_s=11.5).tolist() == [1, 0, 2]
+    assert greedy_within_deadline(update_s, upload_s, deadline_s=11.0).tolist() == [1, 0]
+    assert greedy_within_deadline(update_s, upload_s, deadline_s=3.0).tolist() == []
+    assert greedy_within_deadline(update_s, upload_s, deadline_s=6.0, distribution_s=0.5, overhead_s=0.5).tolist() == [1]
+
+
+def test_greedy_policy_agrees_with_the_published_loop():
+    policy = FedCSGreedy(deadline_s=9.0, distribution_s=0.5, overhead_s=0.25)
+    for played in simulate(policy, FlatNetwork(), num_rounds=100, seed=5):
+        rows = np.flatnonzero(played.context.available)
+        upload_s = played.outcome.expected_upload_s[rows]
+        update_s = played.outcome.expected_time_s[rows] - upload_s
+        expected = nishio_yonetani(
+            update_s.tolist(), upload_s.tolist(), deadline_s=9.0, distribution_s=0.5, overhead_s=0.25
+        )
+        assert played.selection.links.tolist() == sorted(rows[expected].tolist())
+
+
+@pytest.mark.parametrize(("fraction", "asked"), [(1.0, 40), (0.5, 20), (0.26, 11), (0.01, 1), (0.1, 4)])
+def test_greedy_asks_a_share_of_the_clients(fraction, asked):
+    """With a deadline that admits everybody, whoever was asked and is there takes part."""
+    policy, network = FedCSGreedy(deadline_s=1e6, fraction=fraction), FlatNetwork(availability=1.0)
+    counts = np.zeros(40)
+    for played in simulate(policy, network, num_rounds=300, seed=6):
+        assert len(played.selection.links) == asked
+        counts[played.selection.links] += 1
+    if asked < 40:
+        assert inclusion_p_value(counts, asked, 300) > 0.001
+
+
+@pytest.mark.parametrize("policy", [FedCS(), FedCSGreedy(), OmniscientP3()], ids=repr)
+def test_omniscient_policies_run_in_simulations_only(policy):
+    context = context_of(np.ones(10), 2)
+    state = policy.init(ProblemSpec(10, 2, 3), rng=Streams(0).at("p"))
+    with pytest.raises(ConfigurationError, match="knows the network's true times; it runs in simulations only"):
+        policy.select(state, context, rng=Streams(0).at("p"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "name", "value"),
+    [
+        (FedCS, "deadline_s", 0.0),
+        (FedCS, "deadline_s", math.nan),
+        (FedCS, "deadline_s", math.inf),
+        (FedCSGreedy, "deadline_s", -1.0),
+        (FedCSGreedy, "fraction", 0.0),
+        (FedCSGreedy, "fraction", 1.1),
+        (FedCSGreedy, "distribution_s", -0.1),
+        (FedCSGreedy, "overhead_s", math.nan),
+        (Dirichlet, "gamma_2", 0.0),
+        (Dirichlet, "gamma_2", -1.0),
+        (Dirichlet, "gamma_2", math.inf),
+        (OmniscientP3, "V", -1.0),
+        (OmniscientP3, "beta", 2.0),
+    ],
+)
+def test_bad_parameters(policy, name, value):
+    with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected"):
+        policy(**{name: value})
+
+
+# --- Dirichlet -----------------------------------------------------------------------------------------------------
+
+
+def selections(gamma_2, num_rounds=400, seed=7):
+    counts = np.zeros(40)
+    network = FlatNetwork(availability=1.0)
+    for played in simulate(Dirichlet(gamma_2=gamma_2), network, num_rounds=num_rounds, seed=seed):
+        counts[played.selection.links] += 1
+    return counts
+
+
+def test_a_large_concentration_is_nearly_random():
+    assert inclusion_p_value(selections(1e6, num_rounds=2000), 8, 2000) > 0.001
+    assert inclusion_p_value(selections(1.0, num_rounds=2000), 8, 2000) < 1e-9  # negative control
+
+
+def test_a_small_concentration_favours_a_few():
+    shares = {
+        gamma_2: np.mean([np.sort(selections(gamma_2, seed=seed))[-8:].sum() / 3200 for seed in range(3)])
+        for gamma_2 in (1e-3, 0.05, 1.0, 100.0)
+    }
+    assert shares[1e-3] > 0.999  # always the same eight
+    assert shares[1e-3] > shares[0.05] > shares[1.0] > shares[100.0]
+    assert shares[0.05] > 0.8
+    assert shares[100.0] < 0.3
+
+
+@pytest.mark.parametrize("gamma_2", [1e-3, 1e-6, 1e-300])
+def test_a_tiny_concentration_still_works(gamma_2):
+    """The weights themselves would underflow; their logarithms do not, and all clients differ."""
+    state = Dirichlet(gamma_2=gamma_2).init(ProblemSpec(1000, 8, 3), rng=Streams(0).at("policy-init"))
+    assert np.isfinite(state.log_weight).all()
+    assert np.unique(state.log_weight).size > 990
+    assert (np.exp(state.log_weight) == 0).any()
+
+
+@pytest.mark.parametrize("shape", [0.3, 1.0, 4.0])
+def test_log_gamma_variates(shape):
+    draws = np.exp(log_gamma_variates(shape, 4000, rng=np.random.default_rng(52)))
+    assert kstest(draws, gamma(shape).cdf).pvalue > 0.001
+    assert kstest(draws, gamma(shape * 1.15).cdf).pvalue < 1e-3  # negative control
+
+
+def test_given_the_weights_a_draw_is_proportional():
+    weights, streams = np.array([1.0, 2.0, 5.0, 8.0]), Streams(53)
+    state = DirichletState(np.log(weights))
+    for available, share in (([1, 1, 1, 1], weights / 16), ([1, 0, 1, 0], np.array([1, 0, 5, 0]) / 6)):
+        counts = np.zeros(4)
+        for draw in range(4000):
+            counts[Dirichlet().select(state, context_of(available, 1), rng=streams.at("policy", draw)).links] += 1
+        there = share > 0
+        assert (counts[~there] == 0).all()
+        assert chisquare(counts[there], 4000 * share[there]).pvalue > 0.001
+    assert chisquare(counts[there], [2000, 2000]).pvalue < 1e-9  # negative control
+
+
+def test_pairs_are_drawn_successively():
+    """P{1, 2} = q1 q2 / (1 - q1) + q2 q1 / (1 - q2)."""
+    q, streams = np.array([0.1, 0.2, 0.7]), Streams(54)
+    pairs = {(0, 1): 0, (0, 2): 0, (1, 2): 0}
+    for draw in range(4000):
+        links = Dirichlet().select(
+            DirichletState(np.log(q)), context_of(np.ones(3), 2), rng=streams.at("policy", draw)
+        ).links
+        pairs[tuple(links.tolist())] += 1
+    expected = [q[i] * q[j] * (1 / (1 - q[i]) + 1 / (1 - q[j])) for i, j in pairs]
+    assert sum(expected) == pytest.approx(1.0)
+    assert chisquare(list(pairs.values()), 4000 * np.array(expected)).pvalue > 0.001
+
+
+def test_probabilities_are_drawn_once_for_a_run():
+    *_, last = simulate(Dirichlet(), FlatNetwork(), num_rounds=10, seed=1)
+    first = next(simulate(Dirichlet(), FlatNetwork(), num_rounds=1, seed=1))
+    other = next(simulate(Dirichlet(), FlatNetwork(), num_rounds=1, seed=2))
+    assert np.array_equal(last.policy_state.log_weight, first.policy_state.log_weight)
+    assert not np.array_equal(first.policy_state.log_weight, other.policy_state.log_weight)
+
+
+# --- the omniscient P3 ---------------------------------------------------------------------------------------------
+
+
+def test_p3_is_solved_with_the_true_means():
+    policy = OmniscientP3(V=2.0, beta=0.25)
+    backlog = np.zeros(9)
+    for played in simulate(policy, FlatNetwork(num_clients=9, cohort_size=3), num_rounds=60, seed=9):
+        best, _ = brute_force_p4(played.outcome.expected_time_s, backlog, played.context.available, 3, 2.0)
+        value = p4_objective(played.outcome.expected_time_s, backlog, played.selection.links, 2.0)
+        assert value == pytest.approx(best, rel=1e-12, abs=1e-12)
+        backlog = played.policy_state.backlog.copy()
+
+
+@pytest.mark.parametrize("penalty", [5.0, 20.0])
+def test_knowing_the_times_pays(penalty):
+    """With the same V and the same worlds, the omniscient P3 is at least as fast as RBCS-F on average."""
+    gaps = []
+    for seed in range(5):
+        learned, known = (
+            np.mean([played.time_s for played in simulate(policy, FlatNetwork(), num_rounds=300, seed=seed)])
+            for policy in (RBCSF(V=penalty), OmniscientP3(V=penalty))
+        )
+        gaps.append(learned - known)
+    assert np.mean(gaps) > 3 * np.std(gaps, ddof=1) / math.sqrt(5)
+
+
+def test_policies_do_not_depend_on_the_layout_of_features():
+    """Row-major and column-major contexts lead to the same decisions."""
+
+    @dataclasses.dataclass(frozen=True)
+    class RowMajor(FlatNetwork):
+        def observe(self, state, round, /, *, rng):
+            context, outcome = FlatNetwork.observe(self, state, round, rng=rng)
+            return dataclasses.replace(context, features=np.ascontiguousarray(context.features)), outcome
+
+    for policy in (RBCSF(), OmniscientP3()):
+        runs = [simulate(policy, network, num_rounds=30, seed=1) for network in (FlatNetwork(), RowMajor())]
+        for one, other in zip(*runs, strict=True):
+            assert np.array_equal(one.selection.links, other.selection.links)

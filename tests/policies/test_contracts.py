@@ -1,0 +1,316 @@
+"""Every policy keeps the public contract; and a policy that breaks it is noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+import doctest
+import sys
+import textwrap
+import types
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import fedroster.testing
+from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster.core.errors import SelectionError
+from fedroster.core.problem import Selection
+from fedroster.core.state import per_client
+from fedroster.policies.stateless import Stateless
+from fedroster.testing import PolicyContract
+
+
+class TestRBCSF(PolicyContract):
+    equivariant = True
+
+    def policy(self):
+        return RBCSF(V=5.0)
+
+
+class TestRBCSFLemma1(PolicyContract):
+    equivariant = True
+
+    def policy(self):
+        return RBCSF(V=5.0, schedule="lemma-1", R=0.05, L=7.0, S=0.1)
+
+
+class TestUniform(PolicyContract):
+    def policy(self):
+        return Uniform()
+
+
+class TestFedCS(PolicyContract):
+    deterministic = True
+    equivariant = True
+
+    def policy(self):
+        return FedCS(deadline_s=4.0)
+
+
+class TestFedCSGreedy(PolicyContract):
+    deterministic = True  # everybody is asked, and real times do not tie
+    equivariant = True
+
+    def policy(self):
+        return FedCSGreedy(deadline_s=8.0)
+
+
+class TestFedCSGreedyOfAShare(PolicyContract):
+    def policy(self):
+        return FedCSGreedy(deadline_s=8.0, fraction=0.5, distribution_s=0.5, overhead_s=0.25)
+
+
+class TestDirichlet(PolicyContract):
+    def policy(self):
+        return Dirichlet(gamma_2=0.5)
+
+
+class TestOmniscientP3(PolicyContract):
+    equivariant = True
+
+    def policy(self):
+        return OmniscientP3(V=5.0)
+
+
+# --- negative controls: each breaks one rule -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CountState:
+    count: np.ndarray = per_client()
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """A well-behaved policy: serves whoever was served least, ties by the generator."""
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = True
+
+    def check(self, spec, /):
+        pass
+
+    def init(self, spec, /, *, rng):
+        return CountState(np.zeros(spec.num_clients))
+
+    def select(self, state, context, /, *, rng):
+        count = state.count if context.client is None else state.count[context.client]
+        rank = np.lexsort((rng.random(context.num_links), count, ~context.available))
+        return Selection(context.round, np.sort(rank[: min(context.cohort_size, context.available.sum())]))
+
+    def commit(self, state, context, selection, /):
+        state.count[context.clients_of(selection.links)] += 1
+        return dataclasses.replace(state, total=state.total + len(selection.links))
+
+    def update(self, state, feedback, /):
+        return state
+
+
+class TestCounting(PolicyContract):
+    def policy(self):
+        return Counting()
+
+
+@dataclass(frozen=True, slots=True)
+class TakesTheAbsent(Counting):
+    def select(self, state, context, /, *, rng):
+        return Selection(context.round, np.arange(min(context.cohort_size, context.num_links)))
+
+
+@dataclass(frozen=True, slots=True)
+class TakesTooFew(Counting):
+    def select(self, state, context, /, *, rng):
+        return Selection(context.round, Counting.select(self, state, context, rng=rng).links[:-1])
+
+
+@dataclass(frozen=True, slots=True)
+class CrashesWhenAlone(Counting):
+    def select(self, state, context, /, *, rng):
+        assert context.available.sum() > 0
+        return Counting.select(self, state, context, rng=rng)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnsInSelect(Counting):
+    def select(self, state, context, /, *, rng):
+        state.count[0] += 1
+        return Counting.select(self, state, context, rng=rng)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedOrder(Counting):
+    def select(self, state, context, /, *, rng):
+        return Counting.select(self, state, context, rng=np.random.default_rng(0))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnGenerator(Counting):
+    def select(self, state, context, /, *, rng):
+        return Counting.select(self, state, context, rng=np.random.default_rng())
+
+
+@dataclass(frozen=True, slots=True)
+class Peeks(Counting):
+    def select(self, state, context, /, *, rng):
+        if context.truth is not None and context.truth.responds.all():
+            pass
+        return Counting.select(self, state, context, rng=rng)
+
+
+@dataclass(frozen=True, slots=True)
+class NoticesTheTruth(Counting):
+    def select(self, state, context, /, *, rng):
+        if context.truth is not None:
+            rng.random()
+        return Counting.select(self, state, context, rng=rng)
+
+
+@dataclass(frozen=True, slots=True)
+class UndeclaredState:
+    count: np.ndarray
+    total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UndeclaredAxis(Counting):
+    def init(self, spec, /, *, rng):
+        return UndeclaredState(np.zeros(spec.num_clients))
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectState:
+    count: np.ndarray = per_client()
+    total: int = 0
+    seen: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsObjects(Counting):
+    def init(self, spec, /, *, rng):
+        return ObjectState(np.zeros(spec.num_clients), seen={"a": 1})
+
+
+@dataclass(frozen=True, slots=True)
+class LastOnly(Counting):
+    """Learns from the last row of feedback only."""
+
+    def update(self, state, feedback, /):
+        if len(feedback.client):
+            state.count[feedback.client[-1]] += 0.5
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class LearnsNaN(Counting):
+    def update(self, state, feedback, /):
+        state.count[feedback.client] += feedback.exchange_time_s
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class ByNumber(Stateless):
+    def select(self, state, context, /, *, rng):
+        return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
+
+
+@dataclass(frozen=True, slots=True)
+class Remembers(Counting):
+    """Keeps something outside the state."""
+
+    cache: list = field(default_factory=list, compare=False, repr=False, hash=False)
+
+    def select(self, state, context, /, *, rng):
+        self.cache.append(context.round)
+        if len(self.cache) % 7 == 0:
+            rng.random()
+        return Counting.select(self, state, context, rng=rng)
+
+
+@dataclass
+class Mutable:
+    V: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("policy", "test"),
+    [
+        (TakesTheAbsent(), "test_obeys_the_hard_constraints"),
+        (TakesTooFew(), "test_obeys_the_hard_constraints"),
+        (CrashesWhenAlone(), "test_nobody_available_is_an_empty_round"),
+        (LearnsInSelect(), "test_select_changes_nothing"),
+        (OwnGenerator(), "test_select_changes_nothing"),
+        (FixedOrder(), "test_the_seed_decides"),
+        (OwnGenerator(), "test_the_seed_decides"),
+        (Peeks(), "test_the_truth_stays_hidden"),
+        (NoticesTheTruth(), "test_the_truth_stays_hidden"),
+        (UndeclaredAxis(), "test_the_federation_grows"),
+        (HoldsObjects(), "test_the_state_saves_without_pickles"),
+        (LastOnly(), "test_the_order_of_feedback_does_not_matter"),
+        (LearnsNaN(), "test_survives_partial_late_and_missing_feedback"),
+        (ByNumber(), "test_renumbered_clients_get_the_same_decision"),
+        (Mutable(), "test_is_a_value"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_the_contract_notices(policy, test, tmp_path):
+    class Contract(PolicyContract):
+        equivariant = True
+
+        def policy(self):
+            return policy
+
+    method = getattr(Contract(), test)
+    arguments = (tmp_path,) if "saves" in test or "resumed" in test else ()
+    with pytest.raises((AssertionError, SelectionError)):
+        method(*arguments)
+
+
+def test_the_contract_notices_what_is_kept_outside_the_state(tmp_path):
+    class Contract(PolicyContract):
+        def policy(self):
+            return policy
+
+    policy = Remembers()
+    with pytest.raises(AssertionError, match="differs"):
+        Contract().test_resumed_equals_uninterrupted(tmp_path)
+
+
+def test_rows_are_not_clients():
+    """A policy that takes row i for client i."""
+
+    @dataclass(frozen=True, slots=True)
+    class Sorted(Counting):
+        def select(self, state, context, /, *, rng):
+            rank = np.lexsort((context.features[:, 0], state.count, ~context.available))
+            return Selection(context.round, np.sort(rank[: min(context.cohort_size, context.available.sum())]))
+
+    class Contract(PolicyContract):
+        equivariant = True
+
+        def policy(self):
+            return Sorted()
+
+    with pytest.raises(AssertionError, match="after renumbering"):
+        Contract().test_renumbered_clients_get_the_same_decision()
+
+
+def test_the_documented_examples_run():
+    assert doctest.testmod(fedroster.testing).failed == 0
+    text = fedroster.testing.__doc__
+    code = textwrap.dedent(text[text.index("        from dataclasses") : text.index("pytest collects")])
+    sys.modules["test_mine"] = module = types.ModuleType("test_mine")
+    try:
+        exec(code, module.__dict__)
+        module.TestLottery().test_obeys_the_hard_constraints()
+        module.TestLottery().test_is_a_value()
+        module.TestLottery().test_the_seed_decides()
+    finally:
+        del sys.modules["test_mine"]
+
+
+def test_the_policy_must_be_given():
+    with pytest.raises(NotImplementedError, match="override policy"):
+        PolicyContract().test_is_a_value()

@@ -1,0 +1,241 @@
+"""RBCS-F against Algorithm 2 written down once more, Theorem 3, and a short golden run."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
+
+from fedroster import RBCSF, OmniscientP3, Uniform
+from fedroster.core.errors import ConfigurationError
+from fedroster.environment import FlatNetwork
+from fedroster.policies.rbcs_f import regret_bound
+from fedroster.queues import snap_rate
+from fedroster.simulate import simulate
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        RBCSF(V=3.0, beta=0.25),
+        RBCSF(V=20.0, beta=0.1, alpha=1.0, ridge=4.0),
+        RBCSF(V=0.5, beta=0.2, schedule="lemma-1", R=0.3, L=10.2, S=0.05, delta=0.2),
+    ],
+    ids=["table-2", "curious", "lemma-1"],
+)
+def test_follows_algorithm_2(policy):
+    """Every decision of a run is an optimum of the P4 that the paper's own steps lead to."""
+    network = FlatNetwork(num_clients=10, cohort_size=3, dropout=0.1)
+    rate = snap_rate(policy.beta)
+    backlog = [0.0] * 10
+    history = [([], []) for _ in range(10)]
+    decided_by_time = 0
+    for played in simulate(policy, network, num_rounds=120, seed=8):
+        if policy.schedule == "constant":
+            alpha = policy.alpha
+        else:
+            spread = math.log((1 + played.number * policy.L**2 / policy.ridge) / policy.delta)
+            alpha = policy.R * math.sqrt(3 * spread) + math.sqrt(policy.ridge) * policy.S
+        times = []
+        for n, context in enumerate(played.context.features):
+            features, targets = history[n]
+            ridge = Ridge.of(np.reshape(features, (-1, 3)), targets, policy.ridge)
+            times.append(float(ridge.lower_bound(context, alpha)))
+        links = played.selection.links.tolist()
+        printed = algorithm_1(times, backlog, played.context.available, 3, policy.V)
+        if printed:
+            best = min(objective for objective, _ in printed)
+            value = p4_objective(times, backlog, links, policy.V)
+            assert value == pytest.approx(best, rel=1e-9, abs=1e-9)
+            decided_by_time += len({objective for objective, _ in printed}) > 1
+        backlog = queue_formula(backlog, rate, links)
+        np.testing.assert_allclose(played.policy_state.backlog, backlog, rtol=0, atol=1e-12)
+        for n, time_s in zip(played.feedback.client, played.feedback.exchange_time_s, strict=True):
+            if not math.isnan(time_s):
+                history[n][0].append(played.context.features[n])
+                history[n][1].append(time_s)
+    assert decided_by_time > 60
+
+
+def test_golden_run():
+    """Twenty rounds on `rbcs-f/table-1`.  A change needs a line under "Numerical changes" in the changelog."""
+    rows = [played.selection.links.tolist() for played in simulate(RBCSF(), FlatNetwork(), num_rounds=20, seed=2020)]
+    assert rows == [
+        [4, 11, 13, 21, 25, 28, 34, 36],
+        [0, 5, 8, 9, 18, 19, 23, 37],
+        [3, 14, 20, 22, 27, 29, 30, 39],
+        [2, 7, 12, 15, 16, 32, 33, 35],
+        [1, 6, 10, 12, 17, 24, 26, 38],
+        [4, 5, 6, 9, 12, 16, 31, 39],
+        [1, 4, 5, 9, 11, 13, 17, 22],
+        [1, 4, 5, 8, 9, 12, 18, 31],
+        [1, 2, 3, 4, 5, 6, 9, 11],
+        [1, 4, 5, 6, 8, 9, 11, 12],
+        [0, 1, 2, 4, 6, 8, 9, 12],
+        [1, 2, 4, 5, 6, 8, 9, 17],
+        [1, 2, 3, 4, 5, 8, 11, 12],
+        [0, 1, 2, 4, 5, 6, 8, 12],
+        [1, 6, 7, 8, 9, 17, 26, 36],
+        [0, 2, 3, 5, 6, 9, 12, 17],
+        [0, 1, 2, 4, 5, 9, 12, 17],
+        [0, 1, 5, 6, 7, 8, 9, 22],
+        [1, 2, 5, 6, 7, 8, 9, 17],
+        [1, 2, 4, 8, 9, 11, 17, 26],
+    ]
+
+
+def test_round_one_favours_nobody():
+    """Over many seeds, the first cohort of a run is uniform."""
+    counts = np.zeros(10)
+    network = FlatNetwork(num_clients=10, cohort_size=3, availability=1.0)
+    for seed in range(1500):
+        counts[next(simulate(RBCSF(beta=0.2), network, num_rounds=1, seed=seed)).selection.links] += 1
+    assert inclusion_p_value(counts, 3, 1500) > 0.001
+
+
+def test_drop_outs_teach_nothing_about_times():
+    network = FlatNetwork(num_clients=6, cohort_size=2, dropout=1.0)
+    *_, last = simulate(RBCSF(beta=0.2), network, num_rounds=30, seed=0)
+    assert (last.policy_state.ridge.moment == 0).all()
+    assert (last.policy_state.ridge.factor[3:] == 0).all()
+    assert last.policy_state.backlog.max() < 30 * 0.2  # but the queues were served
+
+
+def test_a_larger_penalty_is_faster():
+    means = []
+    for penalty in (0.0, 5.0, 20.0, 100.0):
+        times = [
+            played.time_s
+            for seed in range(3)
+            for played in simulate(RBCSF(V=penalty), FlatNetwork(), num_rounds=300, seed=seed)
+        ]
+        means.append(np.mean(times))
+    assert means == sorted(means, reverse=True)
+    assert means[0] > 1.5 * means[-1]
+
+
+def test_alpha_at():
+    assert RBCSF(alpha=0.3).alpha_at(7) == 0.3
+    scheduled = RBCSF(schedule="lemma-1", R=0.5, L=2.0, S=3.0, delta=0.1, ridge=4.0)
+    assert scheduled.alpha_at(5) == pytest.approx(0.5 * math.sqrt(3 * math.log(60.0)) + 6.0, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("V", -1.0),
+        ("V", math.nan),
+        ("V", math.inf),
+        ("V", "20"),
+        ("beta", -0.1),
+        ("beta", 1.5),
+        ("beta", math.nan),
+        ("alpha", -0.1),
+        ("ridge", 0.0),
+        ("ridge", -1.0),
+        ("schedule", "lemma1"),
+        ("R", -1.0),
+        ("L", math.inf),
+        ("S", -0.5),
+        ("delta", 0.0),
+        ("delta", 1.0),
+    ],
+)
+def test_bad_parameters(name, value):
+    with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected"):
+        RBCSF(**{name: value})
+
+
+# --- Theorem 3 -----------------------------------------------------------------------------------------------------
+
+
+def test_regret_bound_by_hand():
+    """T = 5, lambda = 4, delta = 1/2 and T L^2 / lambda = e^3/2 - 1 =: y, so that the logarithm in zeta is 3.
+
+    zeta = 10 (2 x 0.5 x sqrt(9) + 2 x 2) = 70; Gamma / V = 2 (1 + 0.25) / (2 x 5) = 0.25.
+    """
+    y = math.e**3 / 2 - 1
+    bound = regret_bound(
+        5,
+        num_clients=2,
+        rate=0.5,
+        penalty=5.0,
+        max_time_s=10.0,
+        noise=0.5,
+        feature_norm=math.sqrt(4 * y / 5),
+        coefficient_norm=2.0,
+        delta=0.5,
+        ridge=4.0,
+    )
+    assert y == pytest.approx(9.04276846, rel=1e-9)
+    assert bound == pytest.approx(0.25 + 70 * math.sqrt(6 * math.log(1 + y / 3) / 5), rel=1e-13)
+    # ln(1 + y/3) = ln 4 + ln 1.00356404 = 1.38985206; times 6/5, the root is 1.29144201.
+    assert bound == pytest.approx(0.25 + 70 * 1.29144201, rel=1e-8)
+
+
+def test_regret_bound_takes_at_least_one():
+    """Both maxima: K = 0.1 and 2R sqrt(.) + sqrt(lambda) S = 0 count as 1."""
+    bound = regret_bound(
+        6,
+        num_clients=4,
+        rate=1.0,
+        penalty=2.0,
+        max_time_s=0.1,
+        noise=0.0,
+        feature_norm=math.sqrt((math.e - 1) / 2),
+        coefficient_norm=0.0,
+        delta=0.5,
+        ridge=1.0,
+    )
+    assert bound == pytest.approx(2.0 + 1.0, rel=1e-14)
+
+
+def test_regret_bound_vanishes_but_for_the_penalty():
+    arguments = {
+        "num_clients": 40,
+        "rate": 0.15,
+        "max_time_s": 19.0,
+        "noise": 1.0,
+        "feature_norm": 10.0,
+        "coefficient_norm": 4.0,
+        "delta": 0.1,
+        "ridge": 1.0,
+    }
+    values = [regret_bound(10**e, penalty=20.0, **arguments) for e in range(1, 12)]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == pytest.approx(40 * (1 + 0.15**2) / 40, rel=0.02)
+    assert regret_bound(100, penalty=1.0, **arguments) > regret_bound(100, penalty=2.0, **arguments)
+
+
+def test_theorem_3_holds_on_a_simulated_run():
+    """(23) against the omniscient P3 of the same V (Choice A8), averaged over seeds; the bound is a loose one."""
+    network = FlatNetwork(num_clients=12, cohort_size=3)
+    regret, random = [], []
+    for seed in range(6):
+        times = {
+            policy: np.array([played.time_s for played in simulate(policy, network, num_rounds=400, seed=seed)])
+            for policy in (RBCSF(V=20.0), OmniscientP3(V=20.0), Uniform())
+        }
+        optimal = times[OmniscientP3(V=20.0)]
+        regret.append(np.cumsum(times[RBCSF(V=20.0)] - optimal) / np.arange(1, 401))
+        random.append(np.mean(times[Uniform()] - optimal))
+    regret = np.mean(regret, axis=0)
+    for rounds in (10, 50, 100, 400):
+        bound = regret_bound(
+            rounds,
+            num_clients=12,
+            rate=0.15,
+            penalty=20.0,
+            max_time_s=network.max_expected_time_s,
+            noise=network.max_expected_time_s,  # bounded by K, hence K-sub-Gaussian
+            feature_norm=network.feature_norm,
+            coefficient_norm=network.coefficient_norm,
+            delta=0.05,
+            ridge=1.0,
+        )
+        assert regret[rounds - 1] <= bound
+    # What the bound promises beyond its constants: regret falls, and lies well below that of not learning.
+    assert regret[399] < 0.7 * regret[49]
+    assert regret[399] < 0.3 * np.mean(random)

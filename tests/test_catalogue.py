@@ -1,0 +1,279 @@
+"""Policies and scenarios by name, parameters as text, and plug-ins."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform, catalogue
+from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, parse_settings, policies, scenarios
+from fedroster.core.errors import ConfigurationError, FedrosterError, UnknownNameError
+from fedroster.core.problem import Selection
+from fedroster.environment import FlatNetwork
+from fedroster.policies.stateless import Stateless
+from fedroster.simulate import simulate
+
+POLICIES = {
+    "rbcs-f": RBCSF,
+    "random": Uniform,
+    "fedcs": FedCS,
+    "fedcs-greedy": FedCSGreedy,
+    "dirichlet": Dirichlet,
+    "p3": OmniscientP3,
+}
+
+
+def test_the_names_are_these():
+    assert {name: policies()[name].make for name in POLICIES} == POLICIES
+    assert scenarios()["rbcs-f/table-1"].make is FlatNetwork
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_is_made_from_its_name_and_plays(name):
+    policy = make_policy(name)
+    assert policy == POLICIES[name]()
+    assert len(list(simulate(policy, make_scenario("rbcs-f/table-1"), num_rounds=3, seed=0))) == 3
+
+
+@pytest.mark.parametrize("name", sorted(policies()))
+def test_every_policy_is_made_from_its_defaults_as_text(name):
+    entry = policies()[name]
+    text = ",".join(f"{parameter}={value}" for parameter, value in entry.parameters().items())
+    assert make_policy(f"{name}:{text}") == make_policy(name)
+    assert entry.summary
+    assert entry.source
+
+
+@pytest.mark.parametrize("name", sorted(scenarios()))
+def test_every_scenario_is_made_from_its_name_and_its_defaults_as_text(name):
+    def text(value):
+        return "/".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+    entry = scenarios()[name]
+    settings = {parameter: text(value) for parameter, value in entry.parameters().items()}
+    assert make_scenario(name) == make_scenario(name, settings) == make_scenario(f"{name}@{entry.version}") == entry.make()
+    assert entry.summary
+    assert entry.source
+
+
+def test_parameters_are_the_fields_with_their_defaults():
+    assert policies()["rbcs-f"].parameters()["beta"] == 0.15
+    assert list(policies()["p3"].parameters()) == ["V", "beta"]
+    assert policies()["random"].parameters() == {}
+    table_1 = scenarios()["rbcs-f/table-1"].parameters()
+    assert (table_1["num_clients"], table_1["cohort_size"], table_1["availability"]) == (40, 8, 0.8)
+
+
+# -------------------------------------------------------------------- values
+
+
+def test_values_are_read_as_their_types():
+    policy = make_policy(" rbcs-f : V = 50 , beta=1e-1,schedule=lemma-1,,delta=.5,")
+    assert policy == RBCSF(V=50.0, beta=0.1, schedule="lemma-1", delta=0.5)
+    assert type(policy.V) is float
+    network = make_scenario(
+        "rbcs-f/table-1",
+        {"num_clients": "80", "log_base": "e", "train_time_s": "1/2", "cold_start_s": "0/0.5", "snr": "10/1e3"},
+    )
+    assert network == FlatNetwork(
+        num_clients=80, log_base="e", train_time_s=(1.0, 2.0), cold_start_s=(0.0, 0.5), snr=(10.0, 1000.0)
+    )
+    assert type(network.num_clients) is int
+
+
+def test_without_parameters_a_colon_says_nothing():
+    assert make_policy("rbcs-f:") == RBCSF()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rbcs-f:V=fast", "V is 'fast'; expected float"),
+        ("rbcs-f:V=1/2", "V is '1/2'; expected float"),
+        ("rbcs-f:V=-1", r"V is -1.0; expected a finite number >= 0"),
+        ("rbcs-f:V=nan", "V is nan; expected a finite number"),
+        ("rbcs-f:V=inf", "V is inf; expected a finite number"),
+        ("rbcs-f:beta=1.5", "beta is 1.5"),
+        ("rbcs-f:schedule=constnat", "schedule is 'constnat'; expected one of constant, lemma-1"),
+        ("rbcs-f:V", r"policy 'rbcs-f:V': 'V' is not of the form name=value"),
+        ("rbcs-f:V=", "'V=' is not of the form name=value"),
+        ("rbcs-f:=5", "'=5' is not of the form name=value"),
+        ("rbcs-f:V=5,V=20", "setting 'V' is given twice; expected once"),
+        ("fedcs:deadline_s=0", r"deadline_s is 0.0; expected a finite number > 0"),
+        ("fedcs-greedy:fraction=0", "fraction is 0.0"),
+        ("dirichlet:gamma_2=0", "gamma_2 is 0.0"),
+    ],
+)
+def test_bad_policy_values(text, message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        make_policy(text)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, FedrosterError)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_clients": "40.5"}, "num_clients is '40.5'; expected int"),
+        ({"num_clients": "many"}, "num_clients is 'many'; expected int"),
+        ({"num_clients": "0"}, "num_clients is 0"),
+        ({"log_base": "10"}, "log_base is '10'; expected one of 2, e"),
+        ({"snr": "1/2"}, "have 4, 4 and 2 entries"),
+        ({"snr": "1/x/3/4"}, "snr is 'x'; expected float"),
+        ({"snr": "1//3/4"}, "snr is ''; expected float"),
+        ({"availability": "1.1"}, "availability is 1.1"),
+        ({"bandwidth_max_hz": "1"}, "bandwidth_max_hz is 1.0"),
+    ],
+)
+def test_bad_scenario_values(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make_scenario("rbcs-f/table-1", settings)
+
+
+# -------------------------------------------------------------------- unknown names
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: make_policy("rbcsf:V=20"), "unknown policy 'rbcsf'. Did you mean 'rbcs-f'"),
+        (lambda: make_policy("RANDOM"), "unknown policy 'RANDOM'. Known: .*rbcs-f"),
+        (lambda: make_policy(""), "unknown policy ''"),
+        (lambda: make_policy("rbcs-f:betta=0.1"), "unknown parameter of policy rbcs-f 'betta'. Did you mean 'beta'"),
+        (lambda: make_policy("random:V=1"), "unknown parameter of policy random 'V'. Known: none"),
+        (lambda: make_policy("fedcs:deadline=3"), "Did you mean 'deadline_s'"),
+        (lambda: make_scenario("rbcs-f/table-2"), "unknown scenario 'rbcs-f/table-2'. Did you mean 'rbcs-f/table-1'"),
+        (lambda: make_scenario("rbcs-f/table-1", {"num_client": "4"}), "'num_client'. Did you mean 'num_clients'"),
+        (
+            lambda: find_scenario("rbcs-f/table-1@9"),
+            "unknown version of scenario rbcs-f/table-1 '9'.* Known: 1",
+        ),
+        (lambda: make_scenario("rbcs-f/table-1@0"), "unknown version"),
+        (lambda: make_scenario("rbcs-f/table-1@one"), "unknown version"),
+    ],
+)
+def test_unknown_names_name_the_nearest(make, message):
+    with pytest.raises(UnknownNameError, match=message) as caught:
+        make()
+    assert isinstance(caught.value, LookupError)
+
+
+def test_a_version_that_exists():
+    assert find_scenario("rbcs-f/table-1@1") is find_scenario("rbcs-f/table-1")
+
+
+# -------------------------------------------------------------------- settings
+
+
+def test_settings_are_pairs_of_text():
+    assert parse_settings([]) == {}
+    assert parse_settings(["a=1", " b = x=y "]) == {"a": "1", "b": "x=y"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (["num_clients"], "setting 'num_clients': 'num_clients' is not of the form name=value"),
+        (["num_clients="], "not of the form"),
+        (["=40"], "not of the form"),
+        ([""], "not of the form"),
+        (["a=1", "b=2", "a=1"], "setting 'a' is given twice"),
+    ],
+)
+def test_malformed_settings(parts, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse_settings(parts)
+
+
+# -------------------------------------------------------------------- plug-ins
+
+
+@dataclass(frozen=True, slots=True)
+class Favourites(Stateless):
+    """The first clients, always.
+
+    More text.
+    """
+
+    eager: bool = False
+    order: tuple[int, ...] = (1, 2)
+    mode: Literal["a", "b"] = "a"
+    weights: tuple[float, ...] = field(default_factory=lambda: (0.5,))
+
+    def select(self, state, context, /, *, rng):
+        return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
+
+
+@dataclass(frozen=True, slots=True)
+class Needy(Stateless):
+    """Has no default."""
+
+    size: int
+
+
+class Point:
+    def __init__(self, name, loaded):
+        self.name, self.loaded, self.value = name, loaded, f"some.where:{name}"
+
+    def load(self):
+        return self.loaded
+
+
+@pytest.fixture
+def plugins(monkeypatch):
+    """Entry points of other packages; the catalogue forgets them afterwards."""
+    small = dataclasses.make_dataclass("Small", [], bases=(FlatNetwork,), frozen=True)
+    groups = {
+        "fedroster.policies": [Point("favourites", Favourites), Point("needy", Needy)],
+        "fedroster.scenarios": [
+            Point("mine/small", Entry(FlatNetwork, "a network", "nowhere", version=3)),
+            Point("mine/plain", small),
+        ],
+    }
+    monkeypatch.setattr(catalogue, "entry_points", lambda *, group: groups[group])
+    for cached in (policies, scenarios):
+        cached.cache_clear()
+    yield
+    for cached in (policies, scenarios):
+        cached.cache_clear()
+
+
+@pytest.mark.usefixtures("plugins")
+def test_plugins_are_found_beside_what_is_built_in():
+    assert set(POLICIES) | {"favourites", "needy"} == set(policies())
+    assert {"rbcs-f/table-1", "mine/small", "mine/plain"} == set(scenarios())
+    entry = policies()["favourites"]
+    assert (entry.summary, entry.source, entry.version) == ("The first clients, always.", "some.where:favourites", 1)
+    assert entry.parameters() == {"eager": False, "order": (1, 2), "mode": "a", "weights": (0.5,)}
+    assert policies()["needy"].parameters() == {"size": None}
+
+
+@pytest.mark.usefixtures("plugins")
+def test_plugins_are_made_from_text():
+    made = make_policy("favourites:eager=True,order=3/4,mode=b,weights=1/2.5")
+    assert made == Favourites(eager=True, order=(3, 4), mode="b", weights=(1.0, 2.5))
+    assert make_policy("favourites:eager=false") == Favourites()
+    assert make_policy("needy:size=3") == Needy(3)
+    with pytest.raises(ConfigurationError, match="eager is 'yes'; expected bool"):
+        make_policy("favourites:eager=yes")
+    with pytest.raises(UnknownNameError, match="Did you mean 'favourites'"):
+        make_policy("favorites")
+    assert make_scenario("mine/small@3", {"num_clients": "4"}) == FlatNetwork(num_clients=4)
+    with pytest.raises(UnknownNameError, match="Known: 3"):
+        make_scenario("mine/small@1")
+
+
+@pytest.mark.usefixtures("plugins")
+def test_a_parameter_that_must_be_given():
+    with pytest.raises(ConfigurationError, match="policy 'needy' needs size"):
+        make_policy("needy")
+
+
+def test_without_plugins_nothing_is_left_of_them():
+    assert "favourites" not in policies()
+    with pytest.raises(UnknownNameError):
+        make_policy("favourites")

@@ -1,0 +1,250 @@
+"""Virtual queues: the formula, the bound (11) on every simulated round, stability, and what cannot be met."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from reference import queue_formula
+
+from fedroster import RBCSF, Dirichlet, FedCS, OmniscientP3, Uniform
+from fedroster.core.errors import ConfigurationError, InfeasibleError
+from fedroster.core.problem import ProblemSpec
+from fedroster.environment import FlatNetwork
+from fedroster.queues import (
+    backlog_bound,
+    check_flat,
+    check_rate,
+    drift_plus_cost,
+    drift_plus_cost_bound,
+    empty_queues,
+    lyapunov,
+    lyapunov_drift,
+    queue_step,
+    snap_rate,
+)
+from fedroster.simulate import simulate
+
+# --- (6) -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    backlog=st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12),
+    rate=st.floats(0.0, 1.0),
+    data=st.data(),
+)
+def test_queue_step_is_the_formula(backlog, rate, data):
+    served = sorted(data.draw(st.sets(st.integers(0, len(backlog) - 1))))
+    stepped = queue_step(np.array(backlog), arrival=rate, served=np.array(served, np.int64))
+    np.testing.assert_allclose(stepped, queue_formula(backlog, rate, served), rtol=1e-15, atol=1e-15)
+    assert (stepped >= 0).all()
+
+
+def test_queue_step_by_hand():
+    backlog = np.array([0.0, 0.0, 0.5, 2.0, 0.875])
+    stepped = queue_step(backlog, arrival=0.25, served=np.array([1, 2, 3]))
+    assert stepped is backlog
+    np.testing.assert_array_equal(stepped, [0.25, 0.0, 0.0, 1.25, 1.125])
+
+
+def test_members_rest():
+    """Others owe and are owed nothing."""
+    members = np.array([True, False, True, False])
+    stepped = queue_step(np.array([1.0, 2.0, 3.0, 0.0]), arrival=0.5, served=np.array([0]), members=members)
+    np.testing.assert_array_equal(stepped, [0.5, 2.0, 3.5, 0.0])
+
+
+def test_unavailable_clients_are_owed_too():
+    """Choice A6: the queue of a client that is never there grows by beta each round."""
+    network = FlatNetwork(num_clients=6, cohort_size=2, availability=0.0)
+    *_, last = simulate(RBCSF(beta=0.25), network, num_rounds=20, seed=0)
+    np.testing.assert_array_equal(last.policy_state.backlog, np.full(6, 5.0))
+
+
+@given(rate=st.floats(0.0, 1.0))
+def test_snap_rate(rate):
+    snapped = snap_rate(rate)
+    assert abs(snapped - rate) <= 2.0**-33
+    assert (snapped * 2.0**32).is_integer()
+    assert snap_rate(snapped) == snapped
+
+
+def test_snapped_queues_tie_exactly():
+    """What 0.15 itself does not give: two clients served equally often in another order owe the same."""
+    early, late = ([0], [0], [], [], [], []), ([], [], [], [], [0], [0])
+
+    def play(rate, rounds):
+        backlog = np.array([3.0])
+        for served in rounds:
+            queue_step(backlog, arrival=rate, served=np.array(served, np.int64))
+        return backlog[0]
+
+    assert play(snap_rate(0.15), early) == play(snap_rate(0.15), late)
+    assert play(0.15, early) != play(0.15, late)  # negative control
+    assert play(0.15, early) == pytest.approx(play(0.15, late), rel=1e-12)
+
+
+def test_empty_queues():
+    np.testing.assert_array_equal(empty_queues(ProblemSpec(num_clients=3, cohort_size=1, num_features=1)), np.zeros(3))
+
+
+# --- what cannot be had --------------------------------------------------------------------------------------------
+
+
+def test_check_rate_says_what_would_do():
+    with pytest.raises(InfeasibleError, match=r"beta = 0\.5 cannot be met: 40 clients x 0\.5 = 20 places a round are"):
+        check_rate(0.5, num_clients=40, cohort_size=8)
+    with pytest.raises(InfeasibleError, match=r"cohort_size = 8; expected beta <= 0\.2 or cohort_size >= 20"):
+        check_rate(0.5, num_clients=40, cohort_size=8)
+
+
+def test_check_rate_accepts_what_is_just_feasible():
+    check_rate(0.2, num_clients=40, cohort_size=8)
+    check_rate(1.0, num_clients=3, cohort_size=3)
+    check_rate(0.0, num_clients=10, cohort_size=1)
+    check_rate(8 / 39, num_clients=39, cohort_size=8)
+    check_rate(0.1, num_clients=30, cohort_size=3)  # 30 x 0.1 is 3.0000000000000004 in some orders
+    with pytest.raises(InfeasibleError):
+        check_rate(0.2001, num_clients=40, cohort_size=8)
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan, math.inf, True, "0.1", None])
+def test_check_rate_refuses_what_is_no_rate(rate):
+    with pytest.raises(ConfigurationError, match="beta is .*; expected a finite number >= 0 and <= 1"):
+        check_rate(rate, num_clients=4, cohort_size=4)
+
+
+@pytest.mark.parametrize("policy", [RBCSF(beta=0.5), OmniscientP3(beta=0.5)])
+def test_policies_refuse_what_cannot_be_met(policy):
+    with pytest.raises(InfeasibleError, match="cannot be met"):
+        next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
+
+
+@pytest.mark.parametrize("policy", [RBCSF(), OmniscientP3()])
+def test_policies_refuse_several_servers(policy):
+    spec = ProblemSpec(num_clients=40, cohort_size=8, num_features=3, num_servers=2)
+    with pytest.raises(ConfigurationError, match="selects for one server; this federation has 2"):
+        policy.check(spec)
+    check_flat("it", ProblemSpec(num_clients=40, cohort_size=8, num_features=3))
+
+
+# --- (8) to (11) ---------------------------------------------------------------------------------------------------
+
+
+def test_lyapunov_by_hand():
+    assert lyapunov(np.array([1.0, 2.0, 2.0])) == 4.5
+    assert lyapunov_drift(np.array([1.0, 2.0]), np.array([2.0, 1.5])) == 0.5 * (4 + 2.25 - 1 - 4)
+    before, after = np.array([1.0, 2.0]), np.array([2.0, 1.5])
+    assert drift_plus_cost(before, after, penalty=3.0, round_time_s=2.0) == 0.625 + 6.0
+
+
+def test_drift_keeps_its_digits():
+    """The difference of two large sums of squares would lose what is asked for."""
+    before = np.full(1000, 1e8)
+    after = before + 2.0**-20
+    assert lyapunov_drift(before, after) == pytest.approx(1000 * 1e8 * 2.0**-20, rel=1e-12)
+    assert lyapunov(after) - lyapunov(before) != pytest.approx(1000 * 1e8 * 2.0**-20, rel=1e-6)
+
+
+def test_bound_by_hand():
+    """Gamma = 3 (1 + 1/16) / 2; then Z = (1, 2, 4), x = (0, 1, 0), beta = 1/4, V f = 10."""
+    bound = drift_plus_cost_bound(
+        np.array([1.0, 2.0, 4.0]), np.array([1]), rate=0.25, penalty=2.0, round_time_s=5.0
+    )
+    assert bound == 3 * 1.0625 / 2 + 0.25 * 7 - 2 + 10
+
+
+POLICIES = (
+    RBCSF(V=20.0),
+    RBCSF(V=0.0),
+    RBCSF(V=1000.0),
+    RBCSF(V=5.0, schedule="lemma-1", R=1.0, L=10.0, S=4.0),
+    OmniscientP3(V=20.0),
+    Uniform(),
+    FedCS(deadline_s=3.0),
+    Dirichlet(gamma_2=0.1),
+)
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=repr)
+def test_theorem_2_holds_on_every_round(policy):
+    """(11), for every realisation: with the policy's own queues where it has them, else with queues kept here."""
+    rate, penalty = snap_rate(0.15), getattr(policy, "V", 20.0)
+    backlog = np.zeros(40)
+    tight = violated = 0
+    for played in simulate(policy, FlatNetwork(), num_rounds=400, seed=3):
+        before, served = backlog.copy(), played.selection.links
+        queue_step(backlog, arrival=rate, served=served)
+        if hasattr(played.policy_state, "backlog"):
+            assert np.array_equal(backlog, played.policy_state.backlog)
+        cost = drift_plus_cost(before, backlog, penalty=penalty, round_time_s=played.time_s)
+        bound = drift_plus_cost_bound(before, served, rate=rate, penalty=penalty, round_time_s=played.time_s)
+        assert cost <= bound * (1 + 1e-12)
+        tight += cost > bound - 0.9 * 40 * (1 + rate**2) / 2
+        # Negative control: without Gamma, or with somebody else's service, the bound is wrong.
+        violated += cost > bound - 40 * (1 + rate**2) / 2
+        unserved = np.zeros(0, np.int64)
+        assert drift_plus_cost_bound(before, unserved, rate=rate, penalty=penalty, round_time_s=played.time_s) >= bound
+    assert tight > 0
+    assert violated > 0
+
+
+# --- Theorem 4 -----------------------------------------------------------------------------------------------------
+
+
+def test_backlog_bound_by_hand():
+    """N = 8, beta = 1/2: Gamma = 5; V tau = 20; T = 2: sqrt(2 x 2 x 25)."""
+    assert backlog_bound(8, 0.5, 10.0, 2.0, 2) == 10.0
+
+
+NETWORK = FlatNetwork(num_clients=8, cohort_size=2)
+RATE = 0.2
+
+
+def fairness(policy, num_rounds, seed=1):
+    """Participation rates, and the norm and the largest of the queues halfway and at the end."""
+    backlog, chosen, norms = np.zeros(8), np.zeros(8), {}
+    for played in simulate(policy, NETWORK, num_rounds=num_rounds, seed=seed):
+        chosen[played.selection.links] += 1
+        queue_step(backlog, arrival=snap_rate(RATE), served=played.selection.links)
+        norms[played.number] = float(np.linalg.norm(backlog)), float(backlog.max())
+    return chosen / num_rounds, norms
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=1.0, beta=RATE), OmniscientP3(V=1.0, beta=RATE)], ids=repr)
+def test_queues_are_stable_and_rates_are_guaranteed(policy):
+    num_rounds = 4000
+    rates, norms = fairness(policy, num_rounds)
+    for number in range(1, num_rounds + 1):
+        bound = backlog_bound(8, RATE, policy.V, NETWORK.max_expected_time_s, number)
+        assert norms[number][0] <= bound
+    # Mean-rate stable: Z_T / T falls towards zero.
+    assert norms[4000][1] / 4000 < 0.6 * norms[2000][1] / 2000 < 0.36 * norms[1000][1] / 1000 < 0.01
+    # Every client's rate is above beta - Z_T / T, and that is above beta minus the bound.
+    assert (rates >= RATE - norms[4000][1] / 4000 - 1e-9).all()
+    assert (rates >= RATE - bound / num_rounds).all()
+    assert RATE - bound / num_rounds > 0.09  # the guarantee says something
+    assert rates.min() > 0.195
+
+
+@pytest.mark.parametrize("policy", [FedCS(deadline_s=3.0), Dirichlet(gamma_2=0.02)], ids=repr)
+def test_a_policy_that_ignores_the_queues_breaks_the_guarantee(policy):
+    """Negative control."""
+    rates, norms = fairness(policy, 4000)
+    bound = backlog_bound(8, RATE, 1.0, NETWORK.max_expected_time_s, 4000)
+    assert norms[4000][0] > bound
+    assert norms[4000][1] / 4000 > 0.9 * norms[2000][1] / 2000 > 0.1
+    assert rates.min() < RATE - bound / 4000
+
+
+def test_larger_penalties_are_stable_too_and_later():
+    """Theorem 4 holds in any setting of V; the queues level off higher (Fig. 2)."""
+    levels = {}
+    for penalty in (1.0, 10.0, 40.0):
+        _, norms = fairness(RBCSF(V=penalty, beta=RATE), 4000)
+        assert norms[4000][1] / 4000 < 0.6 * norms[2000][1] / 2000
+        levels[penalty] = norms[4000][0]
+    assert levels[1.0] < levels[10.0] < levels[40.0]
