@@ -257,7 +257,7 @@ def reproduce(
     figure: Annotated[
         list[str] | None, typer.Option("--figure", help="Figure, such as 2; give it several times. All if not given.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each run.")] = 500,
+    rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of each run; the paper's if not given.")] = None,
     seeds: SeedsOption = "0-9",
     folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,

@@ -5,19 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.policies.rbcs_f import regret_bound
-from fedroster.study.experiment import Cell
 from fedroster.study.figures import Curve, curves_figure, places, pull_record_figure
 from fedroster.study.measures import Trajectory, jain_index
+from fedroster.study.recipe import FigureRecipe, Need, Paper, Product, Runs
 from fedroster.study.statistics import Claim, band
 
 SCENARIO = "rbcs-f/table-1"
@@ -38,53 +35,9 @@ LABELS = {
     OPTIMAL: "omniscient P3(20)",
 }
 
-Runs = Mapping[str, Sequence[Trajectory]]
-"""Trajectories of each policy, one for each seed, in the same order of seeds."""
 
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A figure with the data that it shows.
-
-    Attributes:
-        figure: The picture.
-        data: Tidy table.
-    """
-
-    figure: Figure
-    data: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class FigureRecipe:
-    """How a figure of the paper is made.
-
-    Attributes:
-        title: What it shows.
-        policies: Policies that it needs, as text.
-        draw: Makes it from their runs.
-        claims: The paper's claims about it, measured on these runs.
-        findings: What a reader should know beside the verdicts, in sentences.
-        stretch: Its runs are this many times as long as asked for.
-    """
-
-    title: str
-    policies: tuple[str, ...]
-    draw: Callable[[Runs], Product]
-    claims: Callable[[Runs], list[Claim]]
-    findings: Callable[[Runs], list[str]]
-    stretch: int = 1
-
-
-def cells(policies: Sequence[str], *, seeds: Sequence[int], num_rounds: int) -> list[Cell]:
-    """All runs that are needed, policy by policy.
-
-    Args:
-        policies: Policies as text.
-        seeds: Seeds.
-        num_rounds: T.
-    """
-    return [Cell(SCENARIO, policy, seed, num_rounds) for policy in policies for seed in seeds]
+def _needs(policies: Sequence[str], stretch: float = 1.0) -> dict[str, Need]:
+    return {policy: Need(policy, SCENARIO, stretch=stretch) for policy in policies}
 
 
 def _curves(series: Mapping[str, FloatArray], name: str) -> tuple[dict[str, Curve], pl.DataFrame]:
@@ -454,22 +407,31 @@ def _findings_on_alpha(runs: Runs) -> list[str]:
     ]
 
 
-def _nothing(runs: Runs) -> list[Any]:
-    return []
-
-
-FIGURES: Mapping[str, FigureRecipe] = {
-    "2": FigureRecipe("Fig. 2: queues against V", RBCS_F, _figure_2, _claims_on_queues, _nothing),
-    "2-long": FigureRecipe(
-        "Fig. 2 over four times as many rounds", RBCS_F, _figure_2, _claims_on_long_queues, _nothing, stretch=4
-    ),
-    "3": FigureRecipe("Fig. 3: training time", FIGURE_POLICIES, _figure_3, _claims_on_time, _nothing),
-    "4": FigureRecipe("Fig. 4: pull record", FIGURE_POLICIES, _figure_4, _claims_on_pulls, _findings_on_pulls),
-    "regret": FigureRecipe(
-        "Regret (23) and Theorem 3's bound", (LEARNED, OPTIMAL), _figure_regret, _claims_on_regret, _findings_on_regret
-    ),
-    "alpha": FigureRecipe(
-        "Choice A4: sensitivity to alpha", _ALPHA_POLICIES, _figure_alpha, _nothing, _findings_on_alpha
-    ),
-}
-"""Figures by the name that the command line uses."""
+PAPER = Paper(
+    title="RBCS-F: the paper's simulations, made again",
+    num_rounds=500,
+    figures={
+        "2": FigureRecipe("Fig. 2: queues against V", _needs(RBCS_F), _figure_2, _claims_on_queues),
+        "2-long": FigureRecipe(
+            "Fig. 2 over four times as many rounds", _needs(RBCS_F, stretch=4.0), _figure_2, _claims_on_long_queues
+        ),
+        "3": FigureRecipe("Fig. 3: training time", _needs(FIGURE_POLICIES), _figure_3, _claims_on_time),
+        "4": FigureRecipe(
+            "Fig. 4: pull record", _needs(FIGURE_POLICIES), _figure_4, _claims_on_pulls, _findings_on_pulls
+        ),
+        "regret": FigureRecipe(
+            "Regret (23) and Theorem 3's bound",
+            _needs((LEARNED, OPTIMAL)),
+            _figure_regret,
+            _claims_on_regret,
+            _findings_on_regret,
+        ),
+        "alpha": FigureRecipe(
+            "Choice A4: sensitivity to alpha",
+            _needs(_ALPHA_POLICIES),
+            _figure_alpha,
+            findings=_findings_on_alpha,
+        ),
+    },
+)
+"""Paper A's figures."""

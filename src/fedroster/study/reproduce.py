@@ -14,14 +14,13 @@ from fedroster.study import rbcs_f
 from fedroster.study.experiment import Cell, run_cells
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
+from fedroster.study.recipe import Need, Paper
 from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, picture, write_markdown, write_report
 from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, significant, write_json, write_table
 
-PAPERS: Mapping[str, Mapping[str, rbcs_f.FigureRecipe]] = {"rbcs-f": rbcs_f.FIGURES}
-"""Papers, and the figures of each, by the names that the command line uses."""
-
-_TITLES = {"rbcs-f": "RBCS-F: the paper's simulations, made again"}
+PAPERS: Mapping[str, Paper] = {"rbcs-f": rbcs_f.PAPER}
+"""Papers by the names that the command line uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ def reproduce(
     *,
     figures: Sequence[str],
     seeds: Sequence[int],
-    num_rounds: int,
+    num_rounds: int | None = None,
     folder: Path,
     command: str,
     workers: int | None = None,
@@ -57,7 +56,7 @@ def reproduce(
         paper: Name in :data:`PAPERS`.
         figures: Names of its figures; empty for all.
         seeds: Seeds, at least two.
-        num_rounds: T of every run.
+        num_rounds: T of a run; None for the paper's.
         folder: Where to write.
         command: The command that makes it again, for the page.
         workers: Processes; None for one for each core.
@@ -70,7 +69,8 @@ def reproduce(
     """
     if paper not in PAPERS:
         raise UnknownNameError.of("paper", paper, PAPERS)
-    recipes = PAPERS[paper]
+    recipes = PAPERS[paper].figures
+    num_rounds = PAPERS[paper].num_rounds if num_rounds is None else num_rounds
     for name in figures:
         if name not in recipes:
             raise UnknownNameError.of(f"figure of {paper}", name, recipes)
@@ -79,16 +79,10 @@ def reproduce(
     check_integer("rounds", num_rounds, least=10)
     wanted = [name for name in recipes if not figures or name in figures]
     needed = {
-        (policy, recipes[name].stretch): rbcs_f.cells(
-            [policy], seeds=seeds, num_rounds=num_rounds * recipes[name].stretch
-        )
-        for name in wanted
-        for policy in recipes[name].policies
+        need: need.cells(seeds=seeds, num_rounds=num_rounds) for name in wanted for need in recipes[name].needs.values()
     }
     played = _run(needed, workers, progress)
-    runs_of = {
-        name: {policy: played[policy, recipes[name].stretch] for policy in recipes[name].policies} for name in wanted
-    }
+    runs_of = {name: {label: played[need] for label, need in recipes[name].needs.items()} for name in wanted}
 
     claims = {name: recipes[name].claims(runs_of[name]) for name in wanted}
     verdicts = judge([claim for name in wanted for claim in claims[name]])
@@ -114,8 +108,8 @@ def reproduce(
     write_table(_claims_frame(verdicts), folder / "claims.csv")
     settings = {
         "paper": paper,
-        "scenario": rbcs_f.SCENARIO,
-        "policies": ", ".join(dict.fromkeys(policy for policy, _ in needed)),
+        "scenarios": ", ".join(dict.fromkeys(need.scenario for need in needed)),
+        "policies": ", ".join(dict.fromkeys(need.policy for need in needed)),
         "rounds": num_rounds,
         "seeds": ", ".join(map(str, seeds)),
         **machine(),
@@ -124,17 +118,17 @@ def reproduce(
     if not data_only:
         held = sum(verdict.holds for verdict in verdicts)
         lead = [f"{held} of {len(verdicts)} claims of the paper hold here.", TEST_NOTE]
-        page = Report(_TITLES[paper], lead, sections, command, settings, str(machine().get("fedroster", "")))
+        page = Report(PAPERS[paper].title, lead, sections, command, settings, str(machine().get("fedroster", "")))
         write_report(page, folder / "report.html")
         write_markdown(page, folder / "index.md")
     return Reproduction(folder, verdicts, [sentence for name in wanted for sentence in findings[name]])
 
 
 def _run(
-    needed: Mapping[tuple[str, int], Sequence[Cell]],
+    needed: Mapping[Need, Sequence[Cell]],
     workers: int | None,
     progress: Callable[[int, int], None] | None,
-) -> dict[tuple[str, int], list[Trajectory]]:
+) -> dict[Need, list[Trajectory]]:
     cells = [cell for group in needed.values() for cell in group]
     results: dict[int, Trajectory] = {}
     for finished, done in enumerate(run_cells(cells, workers=workers), start=1):
