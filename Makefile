@@ -27,6 +27,7 @@ check: install
 
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/run_examples.py README.md docs
 
 bench: install
 	$(BIN)/python -m benchmarks.selection

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import typer.main
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
@@ -19,17 +22,33 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 # Formulae are set by MathJax in the reader's browser; without a network they show as their TeX source.
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
-exclude_patterns = ["_build", "run_examples.py"]
+exclude_patterns = ["_build"]
 suppress_warnings = ["toc.empty_glob"]  # docs/reproduction/ is written by `fedroster reproduce`
 
+autoclass_content = "both"
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented_params"
+autodoc_typehints = "signature"
+autodoc_type_aliases = {
+    name: name
+    for name in (
+        "AnyEnvironment",
+        "AnyPolicy",
+        "ArrayLike",
+        "BoolArray",
+        "FloatArray",
+        "IntArray",
+        "Runs",
+        "StatusArray",
+    )
+}
 autodoc_default_options = {"members": True}
+maximum_signature_line_length = 100
+python_use_unqualified_type_names = True
+add_module_names = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
-add_module_names = False
+napoleon_attr_annotations = False
 
 html_theme = "furo"
 html_title = f"fedroster {release}"
@@ -54,7 +73,35 @@ class CommandLine(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
 
 
+def _plain_text(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    """Keep reStructuredText from reading "N." as a list and "O(N |S|)" as a substitution."""
+    for number, line in enumerate(lines):
+        line = re.sub(r"^(:\w+ [^:]+: |\s+)(\w\.)$", r"\1\\\2", line)
+        lines[number] = line if "`" in line else line.replace("O(N |S|)", ":math:`O(N |S|)`")
+
+
+def _plain_types(
+    app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """Write aliases inside unions by their name."""
+
+    def plain(text: str | None) -> str | None:
+        return text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+
+    return plain(signature), plain(result)
+
+
+def _short_values(app: Sphinx, domain: str, kind: str, content: addnodes.desc_content) -> None:
+    """Leave out the values of large tables."""
+    for part in list(content.parent[0].findall(addnodes.desc_annotation)):
+        if len(part.astext()) > 120:
+            part.parent.remove(part)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register the directive."""
+    """Register what is defined here."""
     app.add_directive("command-line", CommandLine)
+    app.connect("autodoc-process-docstring", _plain_text, priority=900)
+    app.connect("autodoc-process-signature", _plain_types)
+    app.connect("object-description-transform", _short_values)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

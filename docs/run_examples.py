@@ -59,7 +59,8 @@ def main() -> None:
     for name in sys.argv[1:]:
         path = Path(name)
         pages += [path] if path.is_file() else sorted(path.rglob("*.md"))
-    raise SystemExit(0 if all([run(page.resolve()) for page in pages if "_build" not in page.parts]) else 1)
+    passed = [run(page.resolve()) for page in pages if "_build" not in page.parts]  # all, even after a failure
+    raise SystemExit(0 if all(passed) else 1)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import queue_formula
 
 from fedroster import RBCSF, Dirichlet, FedCS, OmniscientP3, Uniform
 from fedroster.core.errors import ConfigurationError, InfeasibleError
@@ -27,6 +26,7 @@ from fedroster.queues import (
     snap_rate,
 )
 from fedroster.simulate import simulate
+from reference import queue_formula
 
 # --- (6) -----------------------------------------------------------------------------------------------------------
 
@@ -74,7 +74,8 @@ def test_snap_rate(rate):
 
 def test_snapped_queues_tie_exactly():
     """What 0.15 itself does not give: two clients served equally often in another order owe the same."""
-    early, late = ([0], [0], [], [], [], []), ([], [], [], [], [0], [0])
+    early = [[0], [0]] + [[]] * 8
+    late = early[::-1]
 
     def play(rate, rounds):
         backlog = np.array([3.0])
@@ -113,7 +114,7 @@ def test_check_rate_accepts_what_is_just_feasible():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, math.nan, math.inf, True, "0.1", None])
 def test_check_rate_refuses_what_is_no_rate(rate):
-    with pytest.raises(ConfigurationError, match="beta is .*; expected a finite number >= 0 and <= 1"):
+    with pytest.raises(ConfigurationError, match=r"beta is .*; expected a finite number >= 0 and <= 1"):
         check_rate(rate, num_clients=4, cohort_size=4)
 
 
@@ -151,9 +152,7 @@ def test_drift_keeps_its_digits():
 
 def test_bound_by_hand():
     """Gamma = 3 (1 + 1/16) / 2; then Z = (1, 2, 4), x = (0, 1, 0), beta = 1/4, V f = 10."""
-    bound = drift_plus_cost_bound(
-        np.array([1.0, 2.0, 4.0]), np.array([1]), rate=0.25, penalty=2.0, round_time_s=5.0
-    )
+    bound = drift_plus_cost_bound(np.array([1.0, 2.0, 4.0]), np.array([1]), rate=0.25, penalty=2.0, round_time_s=5.0)
     assert bound == 3 * 1.0625 / 2 + 0.25 * 7 - 2 + 10
 
 
@@ -222,7 +221,7 @@ def test_queues_are_stable_and_rates_are_guaranteed(policy):
         bound = backlog_bound(8, RATE, policy.V, NETWORK.max_expected_time_s, number)
         assert norms[number][0] <= bound
     # Mean-rate stable: Z_T / T falls towards zero.
-    assert norms[4000][1] / 4000 < 0.6 * norms[2000][1] / 2000 < 0.36 * norms[1000][1] / 1000 < 0.01
+    assert norms[4000][1] / 4000 < 0.5 * norms[1000][1] / 1000 < 0.005
     # Every client's rate is above beta - Z_T / T, and that is above beta minus the bound.
     assert (rates >= RATE - norms[4000][1] / 4000 - 1e-9).all()
     assert (rates >= RATE - bound / num_rounds).all()
@@ -236,7 +235,7 @@ def test_a_policy_that_ignores_the_queues_breaks_the_guarantee(policy):
     rates, norms = fairness(policy, 4000)
     bound = backlog_bound(8, RATE, 1.0, NETWORK.max_expected_time_s, 4000)
     assert norms[4000][0] > bound
-    assert norms[4000][1] / 4000 > 0.9 * norms[2000][1] / 2000 > 0.1
+    assert norms[4000][1] / 4000 > 0.9 * norms[1000][1] / 1000 > 0.05
     assert rates.min() < RATE - bound / 4000
 
 

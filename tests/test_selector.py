@@ -262,7 +262,7 @@ def test_strings_and_integers_are_different_clients():
     assert selector.participation().tolist() == [1, 1, 0]
     with pytest.raises(FeedbackError, match=r"client 1 was not chosen in round 1; chosen: \['1'\]"):
         selector.observe(1, times_s={1: 2.0})
-    with pytest.raises(UnknownNameError, match="unknown client '2'. Did you mean 2"):
+    with pytest.raises(UnknownNameError, match=r"unknown client '2'. Did you mean 2"):
         selector.select({"2": [1.0]})
 
 
@@ -318,7 +318,7 @@ def test_unknown_clients_are_named_with_the_nearest():
         lambda: selector.leave(["berlim"]),
         lambda: selector.select([[1.0]], clients=["berlim"]),
     ):
-        with pytest.raises(UnknownNameError, match="unknown client 'berlim'. Did you mean 'berlin'") as caught:
+        with pytest.raises(UnknownNameError, match=r"unknown client 'berlim'. Did you mean 'berlin'") as caught:
             call()
         assert isinstance(caught.value, LookupError)
         assert "'madrid', 17" in str(caught.value)
@@ -422,6 +422,17 @@ def test_the_forgotten_come_back_as_strangers(tmp_path):
     assert now["policy.ridge.moment"][:, 0] != 0.0
     assert selector.participation().tolist() == [1, 0]
     assert selector.cold().tolist() == [False, True]
+
+
+def test_a_stranger_does_not_inherit_what_was_drawn_for_the_forgotten(tmp_path):
+    selector = make(["a", "b"], policy=Dirichlet())
+    weights = [learned(selector, tmp_path)["policy.log_weight"].tolist()]
+    for _ in range(2):
+        selector.leave(["b"], forget=True)
+        selector.join(["b"])
+        weights.append(learned(selector, tmp_path)["policy.log_weight"].tolist())
+    assert len({a for a, _ in weights}) == 1
+    assert len({b for _, b in weights}) == 3
 
 
 def test_the_forgotten_leave_no_trace_in_the_file(tmp_path):
@@ -641,7 +652,7 @@ def test_times_are_positive_finite_numbers(tmp_path, wrong):
     selector = make(["a", "b"])
     selector.select(contexts("ab"))
     before = kept(selector, tmp_path)
-    with pytest.raises(InvalidInputError, match="time of client 'b' is .*; expected a finite number of seconds > 0"):
+    with pytest.raises(InvalidInputError, match=r"time of client 'b' is .*; expected a finite number of seconds > 0"):
         selector.observe(1, times_s={"a": 1.0, "b": wrong})
     assert kept(selector, tmp_path) == before
     selector.observe(1, times_s={"a": 1.0, "b": 1.0})
@@ -681,7 +692,12 @@ WRONG_CONTEXTS = {
     "a client twice": (([[1.0]] * 2,), {"clients": ["b", "b"]}, InvalidInputError, "client 'b' has two rows"),
     "an unknown client": (({"a": [1.0], "bb": [1.0]},), {}, UnknownNameError, "unknown client 'bb'. Did you mean 'b'"),
     "integers as availability": (([[1.0]] * 3,), {"available": [1, 0, 1]}, InvalidInputError, "available has type int"),
-    "text as availability": (([[1.0]] * 3,), {"available": ["y", "n", "y"]}, InvalidInputError, "available has type <U"),
+    "text as availability": (
+        ([[1.0]] * 3,),
+        {"available": ["y", "n", "y"]},
+        InvalidInputError,
+        "has type <U",
+    ),
     "short availability": (([[1.0]] * 3,), {"available": [True, False]}, InvalidInputError, r"shape \(2,\); expected"),
     "flat availability": (([[1.0]] * 3,), {"available": True}, InvalidInputError, r"shape \(\)"),
     "mapping and clients": (({"a": [1.0]},), {"clients": ["a"]}, InvalidInputError, "a mapping names clients"),
@@ -930,7 +946,7 @@ def test_saving_changes_nothing(tmp_path):
 
 
 def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no state file at .*state.npz"):
+    with pytest.raises(FileNotFoundError, match=r"no state file at .*state.npz"):
         Selector.load(tmp_path / "state.npz", POLICY)
 
 

@@ -20,7 +20,27 @@ from typing import Any
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 from fedroster.environment.flat import FlatNetwork
-from fedroster.policies import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster.environment.hierarchical import (
+    GeometricCifar10,
+    GeometricMnist,
+    HierarchicalCifar10,
+    HierarchicalNetwork,
+)
+from fedroster.policies import (
+    COCS,
+    CUCB,
+    RBCSF,
+    CUCBPairs,
+    Dirichlet,
+    FedCS,
+    FedCSGreedy,
+    LinUCB,
+    LinUCBPairs,
+    OmniscientP3,
+    Oracle,
+    OracleP,
+    RandomLinks,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +72,12 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 _RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
+_COCS = "Qu et al., 2021, arXiv:2112.00925"
 _FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
 
 _POLICIES: dict[str, Entry] = {
     "rbcs-f": Entry(RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
-    "random": Entry(Uniform, "uniform among the available clients", "McMahan et al., AISTATS 2017"),
+    "random": Entry(RandomLinks, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
     "fedcs": Entry(
         FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
     ),
@@ -65,10 +86,21 @@ _POLICIES: dict[str, Entry] = {
     ),
     "dirichlet": Entry(Dirichlet, "fixed random probabilities, Dir(gamma_2): unfairness by dial", _RBCS_F),
     "p3": Entry(OmniscientP3, "RBCS-F's problem under the true means: the regret's optimal policy", _RBCS_F),
+    "cocs": Entry(COCS, "contextual bandit over client-server pairs: most updates in time for the budgets", _COCS),
+    "oracle": Entry(Oracle, "knows which updates will be in time", _COCS),
+    "oracle-p": Entry(OracleP, "knows the probability of every update to be in time", _COCS),
+    "cucb": Entry(CUCB, "UCB over a pool of whole decisions, as published", _COCS),
+    "linucb": Entry(LinUCB, "LinUCB over a pool of whole decisions, as published", _COCS),
+    "cucb-pairs": Entry(CUCBPairs, "UCB per client-server pair, the solver chooses", _COCS),
+    "linucb-pairs": Entry(LinUCBPairs, "LinUCB per client-server pair, the solver chooses", _COCS),
 }
 
 _SCENARIOS: dict[str, Entry] = {
     "rbcs-f/table-1": Entry(FlatNetwork, "40 clients of four classes, one server, linear exchange times", _RBCS_F),
+    "cocs/mnist": Entry(HierarchicalNetwork, "50 clients, 3 edge servers, a small model, every pair in reach", _COCS),
+    "cocs/cifar-10": Entry(HierarchicalCifar10, "the same with a large model", _COCS),
+    "cocs/mnist-geometric": Entry(GeometricMnist, "moving clients, coverage that changes, a small model", _COCS),
+    "cocs/cifar-10-geometric": Entry(GeometricCifar10, "the same with a large model", _COCS),
 }
 
 
@@ -178,15 +210,20 @@ def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
     for name in settings:
         if name not in known:
             raise UnknownNameError.of(kind, name, known)
+    for field in dataclasses.fields(entry.make):  # type: ignore[arg-type]
+        if field.default is field.default_factory is dataclasses.MISSING and field.name not in settings:
+            raise ConfigurationError(f"{kind} {field.name!r} has no default; expected {field.name}=value")
     hints = typing.get_type_hints(entry.make)
     return entry.make(**{name: _convert(name, value, hints[name]) for name, value in settings.items()})
 
 
 def _convert(name: str, value: str, hint: Any) -> Any:
-    """Read a value as its parameter's type; entries of a tuple are separated by ``/``."""
+    """Read a value as its parameter's type; entries of a tuple are separated by ``/``, and ``()`` is the empty one."""
+    if typing.get_origin(hint) is tuple:
+        if value == "()":
+            return ()
+        return tuple(_convert(name, part, typing.get_args(hint)[0]) for part in value.split("/"))
     try:
-        if typing.get_origin(hint) is tuple:
-            return tuple(_convert(name, part, typing.get_args(hint)[0]) for part in value.split("/"))
         if hint is bool:
             return {"true": True, "false": False}[value.lower()]
         if hint is int:

@@ -150,6 +150,7 @@ class Selector:
         self._streams = Streams(seed)
         self._patience = int(patience_rounds)
         self._round = 0
+        self._strangers = 0
         self._ids: list[ClientId | None] = []
         self._slot_of: dict[ClientId, int] = {}
         self._free: list[int] = []
@@ -170,7 +171,8 @@ class Selector:
             self.join(first)
 
     def _init_rng(self) -> np.random.Generator:
-        return self._streams.at("policy-init")
+        # A stranger in a forgotten client's slot draws anew.
+        return self._streams.at("policy-init", *([self._strangers] if self._strangers else []))
 
     # ---------------------------------------------------------------- who belongs
 
@@ -281,6 +283,7 @@ class Selector:
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
 
     def _forget(self, slots: IntArray) -> None:
+        self._strangers += 1
         reset(self._state, self._policy.init(self._spec, rng=self._init_rng()), slots)
         self._cold[slots] = True
         for counter in (self._chosen, self._present, self._seen):
@@ -333,6 +336,7 @@ class Selector:
             InvalidInputError: If a context is malformed or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
+        self._report_unseen()  # first: whoever turns warnings into errors loses no round
         if isinstance(features, Mapping):
             if clients is not None or available is not None:
                 raise InvalidInputError("a mapping names clients and availability itself; expected no other argument")
@@ -369,7 +373,6 @@ class Selector:
             context.round, _Pending(chosen, context.features[chosen], np.full(chosen.shape[0], _OPEN, np.uint8))
         )
         self._pending.pop(context.round - self._patience, None)
-        self._report_unseen()
         return Cohort(context.round, tuple(self._ids[slot] for slot in chosen))
 
     def _vectors(self, values: list[ArrayLike]) -> FloatArray:
@@ -435,7 +438,7 @@ class Selector:
     def _report_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
         rate = getattr(self._policy, "beta", 0.0)
-        if not rate or self._round % _AVAILABILITY_PERIOD:
+        if not rate or self._round == 0 or self._round % _AVAILABILITY_PERIOD:
             return
         rounds = self._present
         # Three standard deviations below the rate, so that chance alone hardly ever warns.
@@ -556,6 +559,7 @@ class Selector:
             "seed": int(self._streams.seed),
             "patience_rounds": self._patience,
             "round": self._round,
+            "strangers": self._strangers,
             "ids": self._ids,
             "pending": [[number, int(part.slot.shape[0])] for number, part in zip(numbers, pending, strict=True)],
         }
@@ -606,6 +610,7 @@ class Selector:
         )
         self._state = unpack(self._policy.init(self._spec, rng=self._init_rng()), arrays, "policy.")
         self._round = header["round"]
+        self._strangers = header["strangers"]
         self._ids = list(header["ids"])
         self._slot_of = {client: slot for slot, client in enumerate(self._ids) if client is not None}
         self._free = [slot for slot, client in enumerate(self._ids) if client is None][::-1]

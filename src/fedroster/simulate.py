@@ -89,7 +89,7 @@ def simulate(
     Args:
         policy: Who takes part.
         environment: The network.
-        num_rounds: Last round to play.
+        num_rounds: Number of the last round to play, also when the loop goes on after a checkpoint.
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
         start: Go on after this checkpoint, given up to the loop; None to begin.
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
@@ -125,17 +125,20 @@ def simulate(
         yield Round(context, outcome, selection, feedback, round_time(outcome, selection), state, network)
 
 
-def save_checkpoint(path: str | os.PathLike[str], last: Round, *, policy: AnyPolicy, seed: int) -> None:
+def save_checkpoint(
+    path: str | os.PathLike[str], last: Round, *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
+) -> None:
     """Save the state after a round, atomically.
 
     Args:
         path: File to create or replace.
         last: The round.
         policy: The policy that plays.
+        environment: The network that it plays on.
         seed: Seed of the simulation.
     """
     arrays = pack(last.policy_state, "policy.") | pack(last.environment_state, "environment.")
-    header = {"round": last.number, "policy": repr(policy), "seed": seed}
+    header = {"round": last.number, "policy": repr(policy), "environment": repr(environment), "seed": seed}
     save_arrays(path, arrays, header, kind="simulation")
 
 
@@ -152,7 +155,7 @@ def load_checkpoint(
 
     Raises:
         StateFileError: If the file is damaged or foreign.
-        ConfigurationError: If it belongs to another policy or seed.
+        ConfigurationError: If it belongs to another policy, environment or seed.
     """
     arrays, header = load_arrays(path, kind="simulation")
     return restore_checkpoint(arrays, header, path, policy=policy, environment=environment, seed=seed)
@@ -177,9 +180,9 @@ def restore_checkpoint(
         environment: The same environment.
         seed: The same seed.
     """
-    for name, value in (("policy", repr(policy)), ("seed", seed)):
-        if header[name] != value:
-            raise ConfigurationError(f"{os.fspath(path)!r} belongs to {name} {header[name]}; expected {value}")
+    for name, value in (("policy", repr(policy)), ("environment", repr(environment)), ("seed", seed)):
+        if header.get(name) != value:
+            raise ConfigurationError(f"{os.fspath(path)!r} belongs to {name} {header.get(name)}; expected {value}")
     streams = Streams(seed)
     state = policy.init(environment.spec, rng=streams.at("policy-init"))
     network = environment.init(rng=streams.at("environment-init"))

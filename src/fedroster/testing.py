@@ -185,7 +185,7 @@ def _check_resume(policy: AnyPolicy, environment: AnyEnvironment, folder: Path, 
     file = folder / "checkpoint.npz"
     through = list(simulate(policy, environment, num_rounds=end, seed=seed))
     *_, last = simulate(policy, environment, num_rounds=half, seed=seed)
-    save_checkpoint(file, last, policy=policy, seed=seed)
+    save_checkpoint(file, last, policy=policy, environment=environment, seed=seed)
     expected = _trace(through[half:])
     if not fresh_process:
         start = load_checkpoint(file, policy=policy, environment=environment, seed=seed)
@@ -210,7 +210,8 @@ def _check_resume(policy: AnyPolicy, environment: AnyEnvironment, folder: Path, 
     done = subprocess.run([sys.executable, "-c", _RESUME], input=json.dumps(task), capture_output=True, text=True)
     _require(done.returncode == 0, f"resuming in a fresh process failed:\n{done.stderr}")
     _require(
-        json.loads(done.stdout) == expected, "the run resumed in a fresh process differs from the uninterrupted one"
+        json.loads(done.stdout.splitlines()[-1]) == expected,
+        "the run resumed in a fresh process differs from the uninterrupted one",
     )
 
 

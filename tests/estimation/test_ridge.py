@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import pytest
-from reference import Ridge, closed_form
 
 from fedroster.core import parallel
 from fedroster.estimation.ridge import alpha_schedule, coefficients, lower_bounds, observe, ridge_init
+from reference import Ridge, closed_form
 
 DIMENSIONS = (1, 2, 3, 5)
 
@@ -37,7 +37,9 @@ def test_agrees_with_the_closed_form(num_features, ridge):
         bounds = lower_bounds(state, contexts, alpha=alpha)
         for n in range(30):
             mine = client == n
-            np.testing.assert_allclose(theta[n], closed_form(features[mine], target[mine], ridge), rtol=1e-9, atol=1e-11)
+            np.testing.assert_allclose(
+                theta[n], closed_form(features[mine], target[mine], ridge), rtol=1e-9, atol=1e-11
+            )
             exact = Ridge.of(features[mine], target[mine], ridge)
             np.testing.assert_allclose(bounds[n], float(exact.lower_bound(contexts[n], alpha)), rtol=1e-10, atol=1e-10)
 

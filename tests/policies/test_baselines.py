@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-from reference import brute_force_p4, inclusion_p_value, nishio_yonetani, p4_objective
 from scipy.stats import chisquare, gamma, kstest
 
 from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
@@ -19,6 +18,7 @@ from fedroster.policies.dirichlet import DirichletState, log_gamma_variates
 from fedroster.policies.fedcs import greedy_within_deadline
 from fedroster.policies.stateless import NoState
 from fedroster.simulate import simulate
+from reference import brute_force_p4, inclusion_p_value, nishio_yonetani, p4_objective
 
 
 def context_of(available, size, number=1):
@@ -27,7 +27,9 @@ def context_of(available, size, number=1):
 
 
 def mean_cohort(policy, network, seed, num_rounds=500):
-    return np.mean([len(played.selection.links) for played in simulate(policy, network, num_rounds=num_rounds, seed=seed)])
+    return np.mean(
+        [len(played.selection.links) for played in simulate(policy, network, num_rounds=num_rounds, seed=seed)]
+    )
 
 
 # --- random --------------------------------------------------------------------------------------------------------
@@ -99,7 +101,9 @@ def test_greedy_by_hand():
     assert greedy_within_deadline(update_s, upload_s, deadline_s=11.5).tolist() == [1, 0, 2]
     assert greedy_within_deadline(update_s, upload_s, deadline_s=11.0).tolist() == [1, 0]
     assert greedy_within_deadline(update_s, upload_s, deadline_s=3.0).tolist() == []
-    assert greedy_within_deadline(update_s, upload_s, deadline_s=6.0, distribution_s=0.5, overhead_s=0.5).tolist() == [1]
+    assert greedy_within_deadline(update_s, upload_s, deadline_s=6.0, distribution_s=0.5, overhead_s=0.5).tolist() == [
+        1
+    ]
 
 
 def test_greedy_policy_agrees_with_the_published_loop():
@@ -218,9 +222,11 @@ def test_pairs_are_drawn_successively():
     q, streams = np.array([0.1, 0.2, 0.7]), Streams(54)
     pairs = {(0, 1): 0, (0, 2): 0, (1, 2): 0}
     for draw in range(4000):
-        links = Dirichlet().select(
-            DirichletState(np.log(q)), context_of(np.ones(3), 2), rng=streams.at("policy", draw)
-        ).links
+        links = (
+            Dirichlet()
+            .select(DirichletState(np.log(q)), context_of(np.ones(3), 2), rng=streams.at("policy", draw))
+            .links
+        )
         pairs[tuple(links.tolist())] += 1
     expected = [q[i] * q[j] * (1 / (1 - q[i]) + 1 / (1 - q[j])) for i, j in pairs]
     assert sum(expected) == pytest.approx(1.0)

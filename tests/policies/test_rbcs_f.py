@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
 
 from fedroster import RBCSF, OmniscientP3, Uniform
 from fedroster.core.errors import ConfigurationError
@@ -14,6 +13,7 @@ from fedroster.environment import FlatNetwork
 from fedroster.policies.rbcs_f import regret_bound
 from fedroster.queues import snap_rate
 from fedroster.simulate import simulate
+from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,14 @@ def test_alpha_at():
 def test_bad_parameters(name, value):
     with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected"):
         RBCSF(**{name: value})
+
+
+@pytest.mark.parametrize("missing", ["R", "L", "S"])
+def test_lemma_1_needs_its_constants(missing):
+    """With the defaults of zero, alpha_t would silently be something else."""
+    constants = {"R": 0.5, "L": 2.0, "S": 3.0} | {missing: 0.0}
+    with pytest.raises(ConfigurationError, match=rf"{missing} \(needed by schedule = lemma-1\) is 0\.0; expected"):
+        RBCSF(schedule="lemma-1", **constants)
 
 
 # --- Theorem 3 -----------------------------------------------------------------------------------------------------

@@ -167,7 +167,13 @@ def save_arrays(
         arrays: Arrays without Python objects in them.
         header: JSON-able description.
         kind: What the file is; :func:`load_arrays` insists on it.
+
+    Raises:
+        StateFileError: If an array holds Python objects.
     """
+    for name, array in arrays.items():
+        if array.dtype.hasobject:  # NumPy would pickle it, and refuse to load it
+            raise StateFileError(f"{name!r} is an array of Python objects; expected numbers, nothing is ever pickled")
     meta = {"format": FORMAT, "format_version": FORMAT_VERSION, "kind": kind, _NAMES: sorted(arrays), **header}
     text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
     write_atomically(path, lambda file: np.savez(file, **{_HEADER: text}, **arrays))  # type: ignore[arg-type]

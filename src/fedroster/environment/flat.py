@@ -114,6 +114,10 @@ class FlatNetwork:
                 f"train_time_s, cold_start_s and snr have {len(self.train_time_s)}, {len(self.cold_start_s)} and "
                 f"{len(self.snr)} entries; expected one for each client class"
             )
+        if self.model_size_bit == 0.0 and min(self.train_time_s) == 0.0:
+            raise ConfigurationError(
+                "train_time_s and model_size_bit are both 0 for a class; expected every exchange to take time"
+            )
         for low, high in (("compute_share_min", "compute_share_max"), ("bandwidth_min_hz", "bandwidth_max_hz")):
             check_number(low, getattr(self, low), above=0.0)
             check_number(high, getattr(self, high), least=getattr(self, low))

@@ -111,7 +111,7 @@ class FedCSGreedy(Stateless):
 
     Knows each candidate's update and upload time, from resource reports that are taken to be true.  Sequential uploads
     are the planner's assumption; the simulated round still ends with its slowest client, as (1) says.
-    Cost: O(N |S|) typically, O(N^2) at worst.
+    Cost: :math:`O(N\,|S|)` typically, O(N^2) at worst.
 
     Attributes:
         deadline_s: T_round, seconds, > 0.
@@ -137,7 +137,7 @@ class FedCSGreedy(Stateless):
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Ask a random share of the clients, then schedule those that answer."""
-        truth = context.require_truth("FedCS")
+        truth = context.require_truth("FedCSGreedy")
         num_asked = math.ceil(self.fraction * context.num_links - 1e-9)
         asked = rng.permutation(context.num_links)[:num_asked]
         candidates = asked[context.available[asked]]

@@ -123,6 +123,9 @@ class RBCSF:
         check_number("ridge", self.ridge, above=0.0)
         check_number("delta", self.delta, above=0.0, below=1.0)
         check_choice("schedule", self.schedule, ("constant", "lemma-1"))
+        if self.schedule == "lemma-1":
+            for name in ("R", "L", "S"):
+                check_number(f"{name} (needed by schedule = lemma-1)", getattr(self, name), above=0.0)
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a beta that cannot be met."""

@@ -15,7 +15,8 @@ from fedroster.policies.stateless import NoState, Stateless
 class Uniform(Stateless):
     r"""Every set of :math:`\min\{m, \sum_n I_n\}` available clients is equally likely.
 
-    Guarantee: under equal availability p each client's rate is the same, m / N for m <= N p.  Cost: O(N).
+    Guarantee: under equal availability p each client's rate is the same in
+    expectation, E[min(m, available)] / N.  Cost: O(N).
     """
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:

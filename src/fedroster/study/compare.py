@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,18 +15,12 @@ from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.streams import Streams
-from fedroster.data.digits import load_digits
-from fedroster.data.partition import dirichlet_partition
 from fedroster.study.experiment import measured_rate, run_cells
 from fedroster.study.figures import Curve, curves_figure, places, save_png, sorted_lines_figure
 from fedroster.study.measures import Recorder, jain_index
 from fedroster.study.report import Picture, Report, Section, Table, picture, write_report
 from fedroster.study.statistics import Interval, band, mean_interval
 from fedroster.study.store import machine, read_json, read_table, write_json, write_table
-
-if TYPE_CHECKING:
-    from fedroster.training.cohort import CohortTrainer
 
 POLICIES = ("rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", "random", "fedcs:deadline_s=3", "p3:V=20")
 """What the main job compares."""
@@ -61,43 +55,6 @@ class TrainingRun:
     refused: IntArray
 
 
-def digits_trainer(num_clients: int, *, gamma_1: float, seed: int) -> CohortTrainer:
-    """Trainer on the handwritten digits, divided by Choice A9.
-
-    Args:
-        num_clients: N.
-        gamma_1: Concentration of the clients' class proportions.
-        seed: Seed of the partition; the test set is the same for every seed.
-    """
-    import torch
-
-    from fedroster.training.cohort import CohortTrainer
-    from fedroster.training.models import MODELS
-    from fedroster.training.tasks import DIGITS
-
-    torch.set_num_threads(1)  # seeds run in parallel; these models are too small for more
-    digits = load_digits()
-    partition = dirichlet_partition(
-        digits.train_y,
-        num_clients=num_clients,
-        samples_per_client=DIGITS.samples_per_client,
-        gamma_1=gamma_1,
-        num_classes=digits.num_classes,
-        rng=Streams(seed).at("partition"),
-    )
-    return CohortTrainer(
-        model=MODELS[DIGITS.model],
-        train_x=digits.train_x,
-        train_y=digits.train_y,
-        test_x=digits.test_x,
-        test_y=digits.test_y,
-        partition=partition,
-        epochs=DIGITS.epochs,
-        batch_size=DIGITS.batch_size,
-        learning_rate=DIGITS.learning_rate,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingCell:
     """One run with training.
@@ -126,12 +83,12 @@ class TrainingCell:
 
     def run(self) -> TrainingRun:
         """Train."""
-        from fedroster.federate import federate
+        from fedroster.federate import DigitsTask, federate
 
         policy = make_policy(self.policy)
         environment = make_scenario(self.scenario, self.settings)
         num_clients = environment.spec.num_clients
-        trainer = digits_trainer(num_clients, gamma_1=self.gamma_1, seed=self.seed)
+        trainer = DigitsTask(gamma_1=self.gamma_1).trainer(num_clients=num_clients, seed=self.seed)
         recorder = Recorder(num_clients, rate=measured_rate(policy))
         accuracy, loss, refused = [], [], []
         for trained in federate(policy, environment, trainer, num_rounds=self.num_rounds, seed=self.seed):
@@ -190,14 +147,15 @@ def compare(
         progress: Called with the number of finished runs.
 
     Returns:
-        The summary: a row for each policy.
+        The summary, with a row for each policy.
 
     Raises:
         ConfigurationError: If a parameter is out of its range, or ``folder`` belongs to another comparison.
     """
     check_number("target accuracy", target_accuracy, above=0.0, below=1.0)
-    if len(set(policies)) != len(policies):
-        raise ConfigurationError(f"policies are {list(policies)}; expected each once")
+    for name, values in (("policies", policies), ("seeds", seeds)):
+        if not values or len(set(values)) != len(values):
+            raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
     cells = [
         TrainingCell(scenario, policy, seed, num_rounds, gamma_1, settings) for policy in policies for seed in seeds
     ]
@@ -360,7 +318,7 @@ def render(folder: Path) -> pl.DataFrame:
         folder: A folder that :func:`compare` wrote.
 
     Returns:
-        The summary: a row for each policy.
+        The summary, with a row for each policy.
 
     Raises:
         InvalidInputError: If the folder does not hold a complete comparison.
@@ -423,8 +381,10 @@ def _per_round(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tup
 def _per_second(policies: Mapping[str, _Policy], place: Mapping[str, int]) -> tuple[Any, str]:
     curves = {}
     for text, runs in policies.items():
-        # Every seed is a step function of its own times; beyond the first run's end there is no mean.
-        grid = np.geomspace(1.0, float(runs.elapsed_s[:, -1].min()), 400)
+        # Every seed is a step function of its own times; there is a mean from when all have begun until the first ends.
+        begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
+        ended = float(runs.elapsed_s[:, -1].min())
+        grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
         values = np.stack(
             [
                 np.where(grid < times[0], np.nan, accuracy[np.searchsorted(times, grid, side="right") - 1])
@@ -475,7 +435,7 @@ def _speedup(policies: Mapping[str, _Policy], target: float) -> list[str]:
     sentences = []
     for text, runs in policies.items():
         times = runs.time_to(target)
-        if text == "random" or not (np.isfinite(times).all() and np.isfinite(base).all()):
+        if text == "random" or not all(((both > 0.0) & np.isfinite(both)).all() for both in (times, base)):
             continue
         # Ratios are averaged as logarithms: twice and half as fast cancel.
         ratio = mean_interval(np.log(times / base))
@@ -522,8 +482,9 @@ def _page(
 ) -> Report:
     target = float(settings["target_accuracy"])
     seeds = len(settings["seeds"])
+    last = min(_LAST, settings["rounds"])
     note = (
-        f"Accuracy is the mean over the last {_LAST} rounds; time to target is simulated time until {target:.0%} is "
+        f"Accuracy is the mean over the last {last} rounds; time to target is simulated time until {target:.0%} is "
         f"first reached; intervals and bands are 95 % Student's t over {seeds} seeds. Every policy meets the same "
         "worlds, partitions and first models."
     )

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from fedroster.catalogue import make_policy, make_scenario
+from fedroster import __version__
+from fedroster.catalogue import find_scenario, make_policy, make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import StateFileError
 from fedroster.core.parallel import num_threads
@@ -104,8 +105,9 @@ class Done(Generic[C]):
 
 
 def digest(cell: Any) -> str:
-    """A name for the cell's file: equal for equal cells, of this version of the cell's fields."""
-    content = json.dumps([type(cell).__name__, dataclasses.asdict(cell)], sort_keys=True)
+    """A name for the cell's file: equal for equal cells of one version of fedroster and of the scenario."""
+    versions = [__version__, find_scenario(cell.scenario).version]
+    content = json.dumps([type(cell).__name__, dataclasses.asdict(cell), versions], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
 

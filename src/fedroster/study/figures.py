@@ -60,7 +60,8 @@ def colour(index: int) -> str:
 
 def line_style(index: int) -> str:
     """Line of the curve with this place in the legend: a second cue beside the colour."""
-    return _LINES[index // 2 % len(_LINES)]
+    # One step further for each turn of the palette: 32 curves differ.
+    return _LINES[(index // 2 + index // len(_PALETTE)) % len(_LINES)]
 
 
 def curves_figure(
@@ -107,17 +108,20 @@ def curves_figure(
                 fontsize=9,
                 color="#444444",
             )
-        if log_x:
+        if log_x and any(curve.x.size for curve in curves.values()):
             axes.set_xscale("log")
         if log_y:
             axes.set_yscale("log")
         if percent_y:
-            axes.set_yscale("logit")
+            shown = np.concatenate([curve.mean for curve in curves.values()])
+            low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
+            low = max(low - 0.05, 0.05)
+            # Before the scale: it cannot find limits of its own where all is 0, all is 1, or nothing is there.
+            axes.set_ylim(low, max(min(high + 0.01, 0.9995), low + 0.04))
+            axes.set_yscale("logit", nonpositive="clip")  # bands may leave (0, 1)
             ticks = (0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
             axes.set_yticks(ticks, [f"{100 * tick:g}" for tick in ticks])
             axes.yaxis.set_minor_locator(NullLocator())
-            shown = np.concatenate([curve.mean for curve in curves.values()])
-            axes.set_ylim(max(float(shown.min()) - 0.05, 0.05), min(float(shown.max()) + 0.01, 0.9995))
         axes.set(xlabel=x_label, ylabel=y_label, title=title)
         axes.margins(x=0)
         _legend_below(figure, len(curves))

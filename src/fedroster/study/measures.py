@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.problem import Status
 from fedroster.queues import drift_plus_cost_bound, lyapunov_drift, queue_step, snap_rate
 from fedroster.simulate import Round
 
@@ -35,6 +36,11 @@ class Trajectory:
         bound_margin: How far each round's drift plus cost stays below the bound (11), shape (rounds,).
         chosen: How often each client was chosen, shape (clients,).
         available: How often each client was available, shape (clients,).
+        participants: Updates in time in each round, the utility of paper B (7) summed over servers (Choice B8), shape
+            (rounds,).
+        missed: Chosen clients whose update was late or never came, in each round, shape (rounds,).
+        spent: Price of each round's cohort, shape (rounds,).
+        exploring: 1 for rounds in which the policy explored, for policies that tell, shape (rounds,).
     """
 
     round_time_s: FloatArray
@@ -43,6 +49,10 @@ class Trajectory:
     bound_margin: FloatArray
     chosen: IntArray
     available: IntArray
+    participants: IntArray
+    missed: IntArray
+    spent: FloatArray
+    exploring: IntArray
 
     @property
     def num_rounds(self) -> int:
@@ -68,6 +78,11 @@ class Trajectory:
             "jain_index": jain_index(self.chosen),
             "final_mean_backlog": float(self.mean_backlog[-1]) if self.num_rounds else 0.0,
             "empty_rounds": int(np.count_nonzero(self.cohort_size == 0)),
+            "cumulative_utility": int(self.participants.sum()),
+            "mean_participants": float(self.participants.mean()) if self.num_rounds else 0.0,
+            "explore_share": float(self.exploring.mean()) if self.num_rounds else 0.0,
+            "budget_used": float(self.spent.mean()) if self.num_rounds else 0.0,
+            "deadline_misses": int(self.missed.sum()),
         }
 
 
@@ -93,6 +108,10 @@ class Recorder:
         self._cohort_size: list[int] = []
         self._mean_backlog: list[float] = []
         self._bound_margin: list[float] = []
+        self._participants: list[int] = []
+        self._missed: list[int] = []
+        self._spent: list[float] = []
+        self._explored = [0]
 
     def add(self, played: Round) -> None:
         """Measure one round."""
@@ -100,12 +119,22 @@ class Recorder:
         before = self._backlog.copy()
         queue_step(self._backlog, arrival=self._rate, served=clients, members=played.context.members)
         self._chosen[clients] += 1
-        self._available += played.context.available
+        reachable = played.context.available
+        if played.context.client is None:
+            self._available += reachable
+        else:
+            self._available[played.context.client[reachable]] = self._available[played.context.client[reachable]] + 1
         self._time_s.append(played.time_s)
         self._cohort_size.append(clients.shape[0])
         self._mean_backlog.append(float(self._backlog.mean()))
         # V f stands on both sides of (11) and drops out.
         bound = drift_plus_cost_bound(before, clients, rate=self._rate, penalty=0.0, round_time_s=0.0)
+        in_time = int(np.count_nonzero(played.feedback.status == Status.COMPLETED))
+        self._participants.append(in_time)
+        self._missed.append(clients.shape[0] - in_time)
+        prices = played.context.cost
+        self._spent.append(0.0 if prices is None else float(prices[played.selection.links].sum()))
+        self._explored.append(int(getattr(played.policy_state, "exploring_rounds", 0)))
         self._bound_margin.append(bound - lyapunov_drift(before, self._backlog))
 
     def trajectory(self) -> Trajectory:
@@ -117,4 +146,8 @@ class Recorder:
             bound_margin=np.array(self._bound_margin),
             chosen=self._chosen,
             available=self._available,
+            participants=np.array(self._participants, np.int64),
+            missed=np.array(self._missed, np.int64),
+            spent=np.array(self._spent),
+            exploring=np.diff(self._explored),
         )

@@ -10,7 +10,7 @@ import polars as pl
 
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study import rbcs_f
+from fedroster.study import cocs, rbcs_f
 from fedroster.study.experiment import Cell, run_cells
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
@@ -19,7 +19,7 @@ from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, pic
 from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, significant, write_json, write_table
 
-PAPERS: Mapping[str, Paper] = {"rbcs-f": rbcs_f.PAPER}
+PAPERS: Mapping[str, Paper] = {"rbcs-f": rbcs_f.PAPER, "cocs": cocs.PAPER}
 """Papers by the names that the command line uses."""
 
 

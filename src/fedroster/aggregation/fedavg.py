@@ -1,0 +1,66 @@
+r"""Federated averaging (McMahan et al. 2017): the mean of the clients' models, weighted by their samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroster.core.arrays import BoolArray, IntArray
+
+Parameters: TypeAlias = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """The next model.
+
+    Attributes:
+        parameters: Global parameters by name; the old ones when no update could be used.
+        used: Which updates went into it, shape (k,).
+    """
+
+    parameters: Parameters
+    used: BoolArray
+
+
+def finite_updates(stacked: Parameters, num_clients: int) -> BoolArray:
+    """Which updates hold only finite numbers, shape (k,).
+
+    Args:
+        stacked: Clients' parameters, shape (k, ...) by name.
+        num_clients: k.
+    """
+    finite = np.ones(num_clients, np.bool_)
+    for values in stacked.values():
+        finite &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+    return finite
+
+
+def federated_average(
+    current: Parameters, stacked: Parameters, num_samples: IntArray, *, arrived: BoolArray
+) -> Aggregate:
+    r"""One step of FedAvg, :math:`w \gets \sum_{k \in A} n_k w_k / \sum_{k \in A} n_k`.
+
+    A holds the clients whose update arrived and is finite; an update that is not finite is refused.  When A is empty
+    the model stays as it is.
+
+    Args:
+        current: Global parameters.
+        stacked: Clients' parameters, shape (k, ...) by name.
+        num_samples: n, shape (k,), > 0.
+        arrived: Whether each client's update arrived, shape (k,).
+    """
+    used = arrived & finite_updates(stacked, num_samples.shape[0])
+    if not used.any():
+        return Aggregate(parameters=current, used=used)
+    weight = num_samples[used] / num_samples[used].sum()
+    averaged = {
+        # In double precision: the order of the clients then hardly matters.
+        name: np.tensordot(weight, values[used].astype(np.float64), axes=1).astype(values.dtype)
+        for name, values in stacked.items()
+    }
+    return Aggregate(parameters=averaged, used=used)

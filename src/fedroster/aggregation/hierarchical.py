@@ -1,0 +1,213 @@
+r"""Edge and global aggregation of paper B, section III-A and C, and how long they take.
+
+Edge models are stacked: the first axis of every array has one entry for each server.  The first axis of clients' arrays
+has one entry for each chosen client, in the order of the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedroster.aggregation.fedavg import Parameters, finite_updates
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer, check_number
+from fedroster.core.errors import InvalidInputError
+from fedroster.core.problem import Outcome, RoundContext, Selection
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeDeadline:
+    r"""Which updates every server uses, and when it stops waiting (6).
+
+    Attributes:
+        used: Whether each chosen client's update is used, shape (k,).
+        closed_s: When each server stops waiting, shape (servers,), seconds; 0 for one without a client.
+    """
+
+    used: BoolArray
+    closed_s: FloatArray
+
+
+def edge_deadline(
+    exchange_time_s: FloatArray,
+    responds: BoolArray,
+    server: IntArray,
+    *,
+    num_servers: int,
+    deadline_s: float,
+    min_updates: int = 1,
+) -> EdgeDeadline:
+    r"""Apply the deadline, and wait beyond it for at least Z updates (paper B, (6)).
+
+    .. math:: \{n : \tau_n \le \tau_{dead}\} \ \text{if these are at least } Z,\qquad
+        \{n : \tau_n \le \tau^Z\} \ \text{else},
+
+    where :math:`\tau^Z` is the time of the server's Z-th fastest client.  A server stops waiting when all its clients
+    have answered, at the deadline, or at :math:`\tau^Z` when that is later.  With fewer than Z answers in all it uses
+    what there is: it waits for the last of them, and at least until the deadline, since nobody tells it who is silent.
+
+    Args:
+        exchange_time_s: tau of each chosen client, shape (k,), seconds, > 0; any value where it does not respond.
+        responds: Whether each chosen client answers at all, shape (k,).
+        server: Server of each, shape (k,).
+        num_servers: M.
+        deadline_s: tau_dead, seconds, > 0; infinite for none.
+        min_updates: Z >= 1.
+
+    Raises:
+        ConfigurationError: If Z or M is no positive integer.
+        InvalidInputError: If the arrays differ in length, a server is out of range, or a time is not positive.
+    """
+    check_integer("num_servers", num_servers, least=1)
+    check_integer("min_updates", min_updates, least=1)
+    if not exchange_time_s.shape == responds.shape == server.shape:
+        raise InvalidInputError(
+            f"exchange_time_s, responds and server have shapes {exchange_time_s.shape}, {responds.shape} and "
+            f"{server.shape}; expected one entry for each chosen client"
+        )
+    if server.shape[0] and (server.min() < 0 or server.max() >= num_servers):
+        raise InvalidInputError(f"servers are {server.tolist()}; expected 0..{num_servers - 1}")
+    if not deadline_s > 0.0:
+        raise InvalidInputError(f"deadline_s is {deadline_s}; expected seconds > 0, or infinity")
+    if not (exchange_time_s[responds] > 0.0).all():
+        raise InvalidInputError("an exchange time is not positive; expected seconds > 0 for a client that responds")
+    used = responds & (exchange_time_s <= deadline_s)
+    closed_s = np.zeros(num_servers)
+    for m in np.unique(server):
+        mine = np.flatnonzero(server == m)
+        answers = np.sort(exchange_time_s[mine][responds[mine]])
+        in_time = int(np.count_nonzero(answers <= deadline_s))
+        if in_time >= min_updates or in_time == answers.shape[0]:
+            all_there = in_time == mine.shape[0]
+            last_s = float(answers[-1]) if answers.shape[0] else 0.0
+            # Without a deadline, a silent client is noticed when the last answer is there.
+            closed_s[m] = last_s if all_there or np.isinf(deadline_s) else deadline_s
+        else:
+            wanted = min(min_updates, answers.shape[0])
+            closed_s[m] = answers[wanted - 1]
+            used[mine] = responds[mine] & (exchange_time_s[mine] <= closed_s[m])
+    return EdgeDeadline(used=used, closed_s=closed_s)
+
+
+def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, used: BoolArray) -> Parameters:
+    r"""Edge aggregation: every server's mean of the models it uses (paper B, (3) and (6)).
+
+    .. math:: w_m \gets \frac{1}{|A_m|} \sum_{n \in A_m} w_n \;=\; w_m + \frac{1}{|A_m|} \sum_{n \in A_m} \Delta_n,
+        \qquad \Delta_n = w_n - w_m
+
+    Updates that are not finite are refused.  A server without an update keeps its model.  Clients count alike, whatever
+    their samples, as the paper has it.
+
+    Args:
+        edges: Edge models, shape (servers, ...) by name.
+        models: The chosen clients' models after training, shape (k, ...) by name.
+        server: Server of each chosen client, shape (k,).
+        used: Which of them are used, shape (k,); :func:`edge_deadline` says.
+
+    Returns:
+        The next edge models; arrays of the same shapes and types.
+
+    Raises:
+        InvalidInputError: If names or shapes do not fit.
+    """
+    _check_names(edges, models)
+    for name, values in models.items():
+        if values.shape != (server.shape[0], *edges[name].shape[1:]):
+            raise InvalidInputError(
+                f"{name!r} of the clients has shape {values.shape}; "
+                f"expected {(server.shape[0], *edges[name].shape[1:])}"
+            )
+    good = used & finite_updates(models, server.shape[0])
+    following = {}
+    for name, edge in edges.items():
+        following[name] = edge.copy()
+        for m in np.unique(server[good]):
+            # In double precision: the order of the clients then hardly matters.
+            following[name][m] = models[name][good & (server == m)].mean(axis=0, dtype=np.float64)
+    return following
+
+
+def is_global_round(round: int, period: int) -> bool:
+    r"""Whether the cloud aggregates after a round, :math:`t \in \{T_{ES}, 2T_{ES}, \dots\}` (paper B, III-A (iv)).
+
+    Args:
+        round: Round number t, >= 1.
+        period: T_ES >= 1.
+    """
+    check_integer("period", period, least=1)
+    return round % period == 0
+
+
+def aggregate_globally(edges: Parameters) -> Parameters:
+    r"""Global aggregation, :math:`w \gets \frac1M \sum_m w_m` (paper B, section III-A (iv)).
+
+    Args:
+        edges: Edge models, shape (servers, ...) by name.
+
+    Returns:
+        The global model, shape (...) by name.
+    """
+    return {name: values.mean(axis=0, dtype=np.float64).astype(values.dtype) for name, values in edges.items()}
+
+
+def broadcast(model: Parameters, num_servers: int) -> Parameters:
+    """Give every server the global model, shape (servers, ...) by name.
+
+    Args:
+        model: Global model, shape (...) by name.
+        num_servers: M.
+    """
+    return {name: np.repeat(values[None], num_servers, axis=0) for name, values in model.items()}
+
+
+def hierarchical_round_time(
+    outcome: Outcome,
+    context: RoundContext,
+    selection: Selection,
+    *,
+    num_servers: int,
+    min_updates: int = 1,
+    edge_time_s: float = 0.0,
+    global_period: int = 1,
+    cloud_time_s: float = 0.0,
+) -> float:
+    r"""Time span of a round: the last server's waiting, edge aggregation and, every T_ES rounds, the cloud's.
+
+    .. math:: \max_m \tau_m + \tau_{EC} + [t \bmod T_{ES} = 0]\, \tau_{cloud}
+
+    Servers work side by side.  An empty round takes no time, but the cloud's.
+
+    Args:
+        outcome: What happens on every link.
+        context: What was reported.
+        selection: The decision.
+        num_servers: M.
+        min_updates: Z >= 1.
+        edge_time_s: EC, seconds, >= 0.
+        global_period: T_ES >= 1.
+        cloud_time_s: Time of a global aggregation, seconds, >= 0.
+    """
+    check_number("edge_time_s", edge_time_s, least=0.0)
+    check_number("cloud_time_s", cloud_time_s, least=0.0)
+    links = selection.links
+    server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
+    closed_s = edge_deadline(
+        outcome.exchange_time_s[links],
+        outcome.responds[links],
+        server,
+        num_servers=num_servers,
+        deadline_s=outcome.deadline_s,
+        min_updates=min_updates,
+    ).closed_s
+    edge_s = 0.0 if selection.is_empty else float(closed_s.max()) + edge_time_s
+    return edge_s + (cloud_time_s if is_global_round(context.round, global_period) else 0.0)
+
+
+def _check_names(edges: Mapping[str, object], models: Mapping[str, object]) -> None:
+    if set(edges) != set(models):
+        raise InvalidInputError(
+            f"the clients' models hold {sorted(models)} and the edge models {sorted(edges)}; expected the same names"
+        )

@@ -1,0 +1,241 @@
+r"""The wireless channel of paper B, section VI-A (Choice B4): path loss, shadowing, Rayleigh fading, Shannon rate.
+
+With :math:`x = d^{3.76}` for a distance of d km, transmit power P, noise density :math:`N_0` and shadowing S dB, a link
+of bandwidth b has the mean signal-to-noise ratio
+
+.. math:: \gamma = \frac{\kappa}{b\,x},\qquad \kappa = \frac{P}{N_0} 10^{-(128.1 + S)/10},
+
+and under Rayleigh fading :math:`E \sim \mathrm{Exp}(1)` the rate :math:`r = b \log_2(1 + \gamma E)` (4).  The
+exponential tail gives the probability of an upload in time in closed form, :func:`upload_in_time`; what a context
+leaves out is integrated out, over the distance again in closed form, :func:`participation_probability`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+from scipy.special import gammainc
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.units import dbm_to_w
+
+PATH_LOSS_DB = 128.1
+"""Path loss at one kilometre, dB."""
+PATH_LOSS_SLOPE_DB = 37.6
+"""Path loss of each factor of ten in distance, dB."""
+EXPONENT = PATH_LOSS_SLOPE_DB / 10.0
+"""The gain falls with this power of the distance."""
+_NODES = 12  # of the Gauss-Legendre rule over what a context leaves out
+_LN2 = math.log(2.0)
+
+
+def path_loss_db(distance_km: FloatArray, *, min_distance_km: float = 1e-3) -> FloatArray:
+    r"""Path loss :math:`128.1 + 37.6 \log_{10} d`, dB (paper B, section VI-A).
+
+    Args:
+        distance_km: d, any shape, km, >= 0.
+        min_distance_km: Shorter distances count as this one: the formula has no meaning at zero.
+    """
+    loss: FloatArray = PATH_LOSS_DB + PATH_LOSS_SLOPE_DB * np.log10(np.maximum(distance_km, min_distance_km))
+    return loss
+
+
+def channel_constant(shadowing_db: FloatArray, *, power_dbm: float, noise_dbm_hz: float) -> FloatArray:
+    r"""Mean signal-to-noise ratio over 1 Hz at one kilometre, :math:`\kappa`, Hz.
+
+    Args:
+        shadowing_db: S, any shape, dB; positive weakens the signal.
+        power_dbm: P, dBm.
+        noise_dbm_hz: N_0, dBm/Hz.
+    """
+    constant: FloatArray = (
+        dbm_to_w(power_dbm) / dbm_to_w(noise_dbm_hz) * 10.0 ** (-(PATH_LOSS_DB + shadowing_db) / 10.0)
+    )
+    return constant
+
+
+def mean_snr(
+    constant_hz: FloatArray, distance_km: FloatArray, bandwidth_hz: FloatArray, *, min_distance_km: float = 1e-3
+) -> FloatArray:
+    r"""Mean signal-to-noise ratio :math:`\gamma = \kappa / (b\, d^{3.76})`, linear.
+
+    Args:
+        constant_hz: kappa, Hz.
+        distance_km: d, km, >= 0.
+        bandwidth_hz: b, Hz, > 0.
+        min_distance_km: Shorter distances count as this one.
+    """
+    snr: FloatArray = constant_hz / (bandwidth_hz * np.maximum(distance_km, min_distance_km) ** EXPONENT)
+    return snr
+
+
+def shannon_rate(bandwidth_hz: FloatArray, snr: FloatArray) -> FloatArray:
+    r"""Rate :math:`b \log_2(1 + \gamma E)`, bit/s: bandwidth times paper B's channel state (4).
+
+    Args:
+        bandwidth_hz: b, Hz.
+        snr: Signal-to-noise ratio with fading, linear, >= 0.
+    """
+    rate: FloatArray = bandwidth_hz * (np.log1p(snr) / _LN2)
+    return rate
+
+
+def pair_normal(key: int, client: IntArray, server: IntArray) -> FloatArray:
+    """A standard normal number for each (client, server) pair: the same whenever it is asked for.
+
+    So what is drawn once for each pair needs no memory, however many pairs there are: a counter-based generator (rounds
+    of SplitMix64, then Box and Muller).
+
+    Args:
+        key: Seed, >= 0.
+        client: Client of each link, shape (links,), below 2^32.
+        server: Server of each link, shape (links,), below 2^32.
+
+    Returns:
+        Shape (links,).
+    """
+
+    def mix(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
+        word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return word ^ (word >> np.uint64(31))
+
+    pair = (client.astype(np.uint64) << np.uint64(32)) | server.astype(np.uint64)
+    start = mix(np.full(1, key, np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    first = mix(mix(pair * np.uint64(0x9E3779B97F4A7C15) + start) ^ start)
+    second = mix(first + np.uint64(0x9E3779B97F4A7C15))
+    scale = 2.0**-53
+    radius = np.sqrt(-2.0 * np.log(((first >> np.uint64(11)).astype(np.float64) + 0.5) * scale))
+    normal: FloatArray = radius * np.cos((2.0 * math.pi * scale) * (second >> np.uint64(11)).astype(np.float64))
+    return normal
+
+
+def _demand(size_bit: float, time_s: FloatArray, bandwidth_hz: FloatArray, constant_hz: FloatArray) -> FloatArray:
+    """Fading, over x, that an upload needs to last no longer than ``time_s``; infinite where no time is left."""
+    with np.errstate(divide="ignore", over="ignore"):
+        needed = np.where(time_s > 0.0, size_bit / (bandwidth_hz * np.maximum(time_s, 0.0)), np.inf)
+        demand: FloatArray = np.expm1(_LN2 * needed) * bandwidth_hz / constant_hz
+    return demand
+
+
+def upload_in_time(
+    time_s: FloatArray,
+    *,
+    size_bit: float,
+    bandwidth_hz: FloatArray,
+    constant_hz: FloatArray,
+    distance_km: FloatArray,
+    min_distance_km: float = 1e-3,
+) -> FloatArray:
+    r"""Probability that an upload of ``size_bit`` takes at most ``time_s`` under Rayleigh fading.
+
+    .. math:: P\bigl(a / r \le \tau\bigr) = \exp\Bigl(-\frac{2^{a / b\tau} - 1}{\gamma}\Bigr)
+
+    Args:
+        time_s: tau, what the download and the computation leave of the deadline, shape (links,), seconds; <= 0 for
+            nothing, which gives 0.
+        size_bit: a, bits.
+        bandwidth_hz: b, shape (links,), Hz.
+        constant_hz: kappa, shape (links,), Hz.
+        distance_km: d, shape (links,), km.
+        min_distance_km: Shorter distances count as this one.
+    """
+    power = np.maximum(distance_km, min_distance_km) ** EXPONENT
+    probability: FloatArray = np.exp(-_demand(size_bit, time_s, bandwidth_hz, constant_hz) * power)
+    return probability
+
+
+@cache
+def _legendre() -> tuple[FloatArray, FloatArray]:
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    return (nodes + 1.0) / 2.0, weights / 2.0
+
+
+def _rule(value: FloatArray | tuple[float, float]) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of the mean over a uniform distribution; for what is known, the value itself.
+
+    Returns:
+        Nodes, shape (nodes, 1) or (1, links), and weights, shape (nodes,).
+    """
+    if not isinstance(value, tuple):
+        return value[None, :], np.ones(1)
+    nodes, weights = _legendre()
+    return (value[0] + (value[1] - value[0]) * nodes)[:, None], weights
+
+
+def _log_distance_integral(decay: FloatArray, max_distance_km: float) -> FloatArray:
+    r"""Logarithm of :math:`\int_0^R x e^{-c x}\,\mathrm{d}d` with :math:`x = d^{3.76}`, up to a constant.
+
+    By the substitution :math:`u = c x` it is :math:`c^{-s}\, \gamma(s, c R^{3.76})` with :math:`s = 1 + 1/3.76`.
+    """
+    order = 1.0 + 1.0 / EXPONENT
+    with np.errstate(divide="ignore", over="ignore"):
+        integral: FloatArray = np.log(gammainc(order, decay * max_distance_km**EXPONENT)) - order * np.log(decay)
+    return integral
+
+
+def participation_probability(
+    rate_bps: FloatArray,
+    *,
+    deadline_s: float,
+    size_bit: float,
+    constant_hz: FloatArray,
+    workload_byte: float,
+    compute_hz: FloatArray | tuple[float, float],
+    bandwidth_hz: FloatArray | tuple[float, float],
+    distance_km: FloatArray | float,
+    min_distance_km: float = 1e-3,
+) -> FloatArray:
+    r"""Probability of being in time given the download rate and whatever else is known, p of paper B, section IV.
+
+    The download takes :math:`a/r`, the computation :math:`q/y`; the upload has the rest of the deadline and its own
+    fading.  What is not known is uniform and integrated out given the download rate r, whose density at (b, d) is
+    :math:`\propto 2^{r/b}\, x\, e^{-A x}` with :math:`A = (2^{r/b} - 1)\, b / \kappa`.  With U(b, y) for the fading
+    that the upload needs, over x,
+
+    .. math:: p = \frac{\int 2^{r/b} \int x\, e^{-(A + U) x}\,\mathrm{d}d\,\mathrm{d}b\,\mathrm{d}y}
+                       {\int 2^{r/b} \int x\, e^{-A x}\,\mathrm{d}d\,\mathrm{d}b\,\mathrm{d}y}.
+
+    The integral over the distance is an incomplete gamma function; those over b and y take 12 Gauss-Legendre nodes.
+
+    Args:
+        rate_bps: r, shape (links,), bit/s, > 0.
+        deadline_s: Seconds.
+        size_bit: a of the download and of the upload, bits (Choice B2).
+        constant_hz: kappa of each pair, shape (links,), Hz.
+        workload_byte: q, bytes; a cycle works on one (Choice B2).
+        compute_hz: y, shape (links,), Hz; or the ends of its uniform distribution.
+        bandwidth_hz: b, shape (links,), Hz; or the ends of its uniform distribution.
+        distance_km: d, shape (links,), km; or the upper end R of its uniform distribution on (0, R].
+        min_distance_km: Shorter distances count as this one where d is known; where it is not, the difference is below
+            the share ``min_distance_km / R`` of the links.
+
+    Returns:
+        Shape (links,), in [0, 1].
+
+    Cost: O(links) if everything is known, 12 times that if the bandwidth is not, 144 times without the compute, too.
+    """
+    bandwidth, weight_b = _rule(bandwidth_hz)
+    computes, weight_y = _rule(compute_hz)
+    bits = _LN2 * np.minimum(rate_bps / bandwidth, 900.0)  # no channel comes near it, and 2^r/b stays finite
+    decay = np.expm1(bits) * bandwidth / constant_hz  # A, shape (bandwidths, links)
+    base = np.log(weight_b)[:, None] + bits
+
+    def log_integral(total: FloatArray) -> FloatArray:
+        if isinstance(distance_km, np.ndarray):
+            known: FloatArray = base - total * np.maximum(distance_km, min_distance_km) ** EXPONENT
+            return known
+        return base + _log_distance_integral(total, distance_km)
+
+    log_below = log_integral(decay)
+    peak = log_below.max(axis=0)
+    below = np.exp(log_below - peak).sum(axis=0)
+    above = np.zeros_like(rate_bps)
+    for compute, weight in zip(computes, weight_y, strict=True):
+        left_s = deadline_s - size_bit / rate_bps - workload_byte / compute
+        demand = _demand(size_bit, left_s, bandwidth, constant_hz)  # U
+        above += weight * np.exp(log_integral(decay + demand) - peak).sum(axis=0)
+    probability: FloatArray = np.clip(above / below, 0.0, 1.0)
+    return probability

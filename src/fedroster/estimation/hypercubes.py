@@ -1,0 +1,354 @@
+r"""Participation probabilities by context hypercube, for every client-server pair (paper B, section IV-B).
+
+The context space :math:`[0,1]^D` is divided into :math:`h_T^D` hypercubes.  For client n, server m and hypercube l,
+
+.. math:: \hat p_{n,m}(l) = \frac{1}{C_{n,m}(l)} \sum_{X \in \mathcal E_{n,m}(l)} X \qquad\text{(12)},
+
+where :math:`C_{n,m}(l)` counts every selection of the pair while its context lay in l, in time or not (Choice B1), and
+X is 1 for an update in time.  There are :math:`N M h_T^D` cells; memory is kept only for those that were seen, in one
+hash table of open addressing.
+
+A selection is counted when it is booked (:func:`count_selections`) and an update in time when it is reported
+(:func:`count_successes`).  So silence counts like lateness, and what is learned does not depend on the order of
+feedback.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer, check_number
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.state import per_client
+
+_EMPTY = -1
+_FIRST_SLOTS = 1024
+_FULLEST = 0.6  # share of the slots that are in use before the table doubles
+_LARGEST_KEY = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class HypercubeState:
+    """The cells that were seen: 16 bytes a slot, at least a quarter of the slots in use once the table has grown.
+
+    A client's cells are found by its tag, drawn when it is first chosen.  So a client that is forgotten is a stranger
+    again, and one that is renumbered keeps its cells.
+
+    Attributes:
+        num_tags: Tags that were given.
+        num_cells: Slots in use.
+        num_servers: M.
+        cells_each: Hypercubes of each pair, h_T^D.
+        key: (tag M + server) h_T^D + hypercube of each slot, shape (slots,), a power of two; -1 for an empty slot.
+        count: C of each slot, shape (slots,).
+        success: Updates in time of each slot, shape (slots,).
+        tag: Tag of each client, shape (clients,); -1 before its first selection.
+    """
+
+    num_tags: int
+    num_cells: int
+    num_servers: int
+    cells_each: int
+    key: IntArray
+    count: NDArray[np.int32]
+    success: NDArray[np.int32]
+    tag: IntArray = per_client()
+
+
+def exploration_exponent(holder: float) -> float:
+    r"""Exponent z of the control function, :math:`z = 2\alpha / (3\alpha + 2)` (paper B, Theorem 2).
+
+    Args:
+        holder: Hoelder exponent alpha, > 0.
+
+    Deviations: Theorem 4 prints :math:`K(t) = t^{(2\alpha+2)/(3\alpha+2)} \log t`, the exponent of its regret; its
+    proof follows Theorem 2's, whose z is used for both.
+    """
+    check_number("holder", holder, above=0.0)
+    return 2.0 * holder / (3.0 * holder + 2.0)
+
+
+def cells_per_axis(horizon: int, holder: float) -> int:
+    r"""Number of intervals on each axis, :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` (paper B, Theorems 2 and 4).
+
+    Args:
+        horizon: Number of rounds T, >= 1.
+        holder: Hoelder exponent alpha, > 0.
+    """
+    check_integer("horizon", horizon, least=1)
+    check_number("holder", holder, above=0.0)
+    return math.ceil(math.pow(horizon, 1.0 / (3.0 * holder + 2.0)) - 1e-9)
+
+
+def control(round: int, *, exponent: float, scale: float = 1.0) -> float:
+    r"""Control function :math:`K(t) = s\, t^z \log t`: a cell of at most so many selections is under-explored (13).
+
+    Args:
+        round: Round number t, >= 1.
+        exponent: z.
+        scale: Scale factor s, 1 in the paper (Choice B11).
+    """
+    return scale * math.pow(round, exponent) * math.log(round)
+
+
+def context_cells(
+    features: FloatArray,
+    *,
+    cells_per_axis: int,
+    available: BoolArray | None = None,
+    low: tuple[float, ...] = (),
+    high: tuple[float, ...] = (),
+) -> IntArray:
+    r"""Hypercube of each context, :math:`\sum_i \lfloor h \phi_i \rfloor h^i`; the upper face belongs to the last one.
+
+    Args:
+        features: Contexts phi, shape (links, D).
+        cells_per_axis: h.
+        available: Links in use, shape (links,); the contexts of others are not looked at.  None for all.
+        low: Value of each feature that counts as 0, length D; empty for contexts that are in [0, 1] already.
+        high: Value of each feature that counts as 1, length D; empty likewise.
+
+    Returns:
+        Shape (links,), in 0..h^D - 1; 0 for links that are not in use.
+
+    Raises:
+        InvalidInputError: If a context in use is outside [0, 1] after scaling, or no number.
+        ConfigurationError: If the bounds do not fit the features.
+    """
+    num_links, num_features = features.shape
+    if low or high:
+        if not len(low) == len(high) == num_features:
+            raise ConfigurationError(
+                f"low and high have {len(low)} and {len(high)} entries; expected one each for {num_features} features"
+            )
+        features = (features - np.array(low)) / (np.array(high) - np.array(low))
+    cell = np.zeros(num_links, np.int64)
+    outside = np.zeros(num_links, np.bool_)
+    for i in range(num_features - 1, -1, -1):
+        column = features[:, i]
+        outside |= ~((column >= 0.0) & (column <= 1.0))
+        with np.errstate(invalid="ignore"):
+            interval = np.minimum(np.clip(column * cells_per_axis, 0.0, cells_per_axis), cells_per_axis - 1)
+        cell = cell * cells_per_axis + np.where(outside, 0.0, interval).astype(np.int64)
+    if outside.any():
+        cell[outside] = 0
+        wrong = outside if available is None else outside & available
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            scaled = ", scaled with low and high," if low else ""
+            raise InvalidInputError(
+                f"features of row {row}{scaled} are {features[row].tolist()}; expected numbers in [0, 1]"
+            )
+    return cell
+
+
+def check_hypercubes(num_clients: int, num_servers: int, num_features: int, cells_per_axis: int) -> None:
+    """Refuse a partition so fine that its cells cannot be numbered.
+
+    Args:
+        num_clients: N.
+        num_servers: M.
+        num_features: D.
+        cells_per_axis: h.
+
+    Raises:
+        ConfigurationError: If N M h^D is 2^62 or more.
+    """
+    if num_clients * num_servers * cells_per_axis**num_features >= _LARGEST_KEY:
+        raise ConfigurationError(
+            f"{cells_per_axis} intervals on each of {num_features} features for {num_clients} clients and "
+            f"{num_servers} servers make more than 2^62 cells; expected fewer intervals or features"
+        )
+
+
+def hypercubes_init(num_clients: int, num_servers: int, num_features: int, *, cells_per_axis: int) -> HypercubeState:
+    r"""Before the first round: :math:`C = 0` everywhere (Algorithm 1, line 2).
+
+    Args:
+        num_clients: N.
+        num_servers: M.
+        num_features: D.
+        cells_per_axis: h, >= 1; 1 for one cell a pair, whatever its context.
+
+    Raises:
+        ConfigurationError: If there are too many cells to number.
+    """
+    check_integer("cells_per_axis", cells_per_axis, least=1)
+    check_hypercubes(num_clients, num_servers, num_features, cells_per_axis)
+    return HypercubeState(
+        tag=np.full(num_clients, -1, np.int64),
+        num_tags=0,
+        num_cells=0,
+        num_servers=num_servers,
+        cells_each=cells_per_axis**num_features,
+        key=np.full(_FIRST_SLOTS, _EMPTY, np.int64),
+        count=np.zeros(_FIRST_SLOTS, np.int32),
+        success=np.zeros(_FIRST_SLOTS, np.int32),
+    )
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _slot_of(table, key):  # type: ignore[no-untyped-def]
+    """Slot of a key, or of the empty slot where it belongs."""
+    word = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
+    mask = table.shape[0] - 1
+    slot = np.int64(word >> np.uint64(20)) & mask
+    while table[slot] != key and table[slot] != _EMPTY:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True, nogil=True)
+def _look_up(table, count, success, tag, client, server, cell, num_servers, cells_each, counts, successes):  # type: ignore[no-untyped-def]
+    for row in range(client.shape[0]):
+        t = tag[client[row]]
+        if t < 0:
+            continue
+        key = (t * num_servers + server[row]) * cells_each + cell[row]
+        slot = _slot_of(table, key)
+        if table[slot] == key:
+            counts[row] = count[slot]
+            successes[row] = success[slot]
+
+
+@njit(cache=True, nogil=True)
+def _count(table, count, tag, num_tags, client, server, cell, num_servers, cells_each):  # type: ignore[no-untyped-def]
+    added = 0
+    for row in range(client.shape[0]):
+        n = client[row]
+        if tag[n] < 0:
+            tag[n] = num_tags
+            num_tags += 1
+        key = (tag[n] * num_servers + server[row]) * cells_each + cell[row]
+        slot = _slot_of(table, key)
+        if table[slot] != key:
+            table[slot] = key
+            added += 1
+        count[slot] += 1
+    return num_tags, added
+
+
+@njit(cache=True, nogil=True)
+def _succeed(table, success, count, tag, client, server, cell, num_servers, cells_each):  # type: ignore[no-untyped-def]
+    for row in range(client.shape[0]):
+        t = tag[client[row]]
+        if t < 0:
+            continue
+        key = (t * num_servers + server[row]) * cells_each + cell[row]
+        slot = _slot_of(table, key)
+        if table[slot] == key and success[slot] < count[slot]:
+            success[slot] += 1
+
+
+@njit(cache=True, nogil=True)
+def _move_cells(key, count, success, alive, per_tag, new_key, new_count, new_success):  # type: ignore[no-untyped-def]
+    moved = 0
+    for old in range(key.shape[0]):
+        if key[old] == _EMPTY or not alive[key[old] // per_tag]:
+            continue
+        slot = _slot_of(new_key, key[old])
+        new_key[slot] = key[old]
+        new_count[slot] = count[old]
+        new_success[slot] = success[old]
+        moved += 1
+    return moved
+
+
+def _servers(server: IntArray | None, num_links: int) -> IntArray:
+    return np.zeros(num_links, np.int64) if server is None else server
+
+
+def look_up(
+    state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Selections and updates in time of each link's cell.
+
+    Args:
+        state: The cells.
+        client: Client of each link, shape (links,).
+        server: Server of each link, shape (links,); None for one server.
+        cell: Hypercube of each link, shape (links,).
+
+    Returns:
+        C and the sum of X, each of shape (links,); 0 for cells that were never seen.
+    """
+    num_links = client.shape[0]
+    counts, successes = np.zeros(num_links, np.int64), np.zeros(num_links, np.int64)
+    where = (client, _servers(server, num_links), cell, state.num_servers, state.cells_each)
+    _look_up(state.key, state.count, state.success, state.tag, *where, counts, successes)
+    return counts, successes
+
+
+def estimates(counts: IntArray, successes: IntArray) -> FloatArray:
+    r"""Estimated participation probabilities (12), in [0, 1]; 0 where nothing is known (Algorithm 1, line 2).
+
+    Args:
+        counts: C, shape (links,).
+        successes: Sum of X, shape (links,).
+
+    Returns:
+        Shape (links,).
+    """
+    return successes / np.maximum(counts, 1)
+
+
+def count_selections(
+    state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray
+) -> HypercubeState:
+    r"""Count the chosen links, :math:`C_{n,m}(l) \gets C_{n,m}(l) + 1` (Algorithm 1, line 20, Choice B1).
+
+    Args:
+        state: The cells; its arrays are written to.
+        client: Client of each chosen link, shape (k,), each once.
+        server: Server of each, shape (k,); None for one server.
+        cell: Hypercube of each, shape (k,).
+
+    Returns:
+        The state after it.
+    """
+    chosen = client.shape[0]
+    if chosen == 0:
+        return state
+    if state.num_cells + chosen > _FULLEST * state.key.shape[0]:
+        state = _with_room(state, chosen)
+    where = (client, _servers(server, chosen), cell, state.num_servers, state.cells_each)
+    num_tags, added = _count(state.key, state.count, state.tag, state.num_tags, *where)
+    return replace(state, num_tags=int(num_tags), num_cells=state.num_cells + int(added))
+
+
+def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
+    """A table with room for ``wanted`` more cells, without those of clients that were forgotten."""
+    alive = np.zeros(state.num_tags, np.bool_)
+    alive[state.tag[state.tag >= 0]] = True
+    per_tag = state.num_servers * state.cells_each
+    kept = int(np.count_nonzero(alive[state.key[state.key != _EMPTY] // per_tag]))
+    num_slots = _FIRST_SLOTS
+    while kept + wanted > num_slots / 2:
+        num_slots *= 2
+    key = np.full(num_slots, _EMPTY, np.int64)
+    count, success = np.zeros(num_slots, np.int32), np.zeros(num_slots, np.int32)
+    moved = _move_cells(state.key, state.count, state.success, alive, per_tag, key, count, success)
+    return replace(state, key=key, count=count, success=success, num_cells=int(moved))
+
+
+def count_successes(state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray) -> HypercubeState:
+    r"""Count updates in time, X = 1; with :func:`count_selections` this is Algorithm 1, line 19.
+
+    Args:
+        state: The cells; its arrays are written to.
+        client: Client of each link whose update was in time, shape (k,).  One that was forgotten since is ignored.
+        server: Server of each, shape (k,); None for one server.
+        cell: Hypercube in which each was chosen, shape (k,).
+
+    Returns:
+        The state after it.
+    """
+    where = (client, _servers(server, client.shape[0]), cell, state.num_servers, state.cells_each)
+    _succeed(state.key, state.success, state.count, state.tag, *where)
+    return state

@@ -1,0 +1,204 @@
+r"""What policies for links with prices share: which links a decision may use, and the best set of them.
+
+With prices, a decision keeps every server's budget (10b) and gives a client one server (10d).  Without prices, as in a
+flat federation, the cohort size takes the budgets' place: every link costs 1, all servers together may spend m.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.problem import ProblemSpec, RoundContext
+from fedroster.optimization.assignment import solve_assignment
+from fedroster.optimization.lazy_greedy import lazy_greedy
+
+SOLVERS = ("exact", "fast-lazy-greedy")
+UTILITIES = ("linear", "square-root")
+NODE_LIMIT = 2_000_000
+"""Search nodes of the exact solver in one round, about a second: a bound that is the same on every machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The links that one decision may use.
+
+    Attributes:
+        rows: Their rows in the context, ascending, shape (choices,): available, and within the server's budget alone.
+        client: Client of each, shape (choices,).
+        server: Server of each, shape (choices,).
+        cost: Price of each, shape (choices,), >= 0.
+        purse: Budget that each draws on, shape (choices,): its server's, or 0 where all draw on the cohort size.
+        budget: What each purse holds, shape (purses,), >= 0, finite.
+        cohort_size: Largest number of links.
+    """
+
+    rows: IntArray
+    client: IntArray
+    server: IntArray
+    cost: FloatArray
+    purse: IntArray
+    budget: FloatArray
+    cohort_size: int
+
+    @property
+    def num_clients(self) -> int:
+        """One more than the largest client index."""
+        return int(self.client.max()) + 1 if self.client.shape[0] else 0
+
+
+def choices_of(context: RoundContext) -> Choices:
+    """Return the links of a context that a decision may use.
+
+    Args:
+        context: The round's context.
+
+    Raises:
+        InvalidInputError: If the price of an available link or a budget is negative or no number, or there are not as
+            many as links and servers.
+    """
+    rows = np.flatnonzero(context.available)
+    client = context.clients_of(rows)
+    server = np.zeros(rows.shape[0], np.int64) if context.server is None else context.server[rows]
+    if context.cost is None or context.budget is None:
+        cost, purse = np.ones(rows.shape[0]), np.zeros(rows.shape[0], np.int64)
+        budget = np.array([float(context.cohort_size)])
+    else:
+        if context.cost.shape != (context.num_links,):
+            raise InvalidInputError(f"cost has shape {context.cost.shape}; expected ({context.num_links},)")
+        cost, purse, budget = context.cost[rows], server, context.budget.astype(np.float64)
+        wrong = ~((cost >= 0.0) & (cost < np.inf))
+        if wrong.any():
+            row = int(rows[np.flatnonzero(wrong)[0]])
+            raise InvalidInputError(f"cost of row {row} is {context.cost[row]}; expected a finite number >= 0")
+        if budget.ndim != 1 or not (budget >= 0.0).all():
+            raise InvalidInputError(f"budget is {budget.tolist()}; expected one number >= 0 for each server")
+        if rows.shape[0] and int(purse.max()) >= budget.shape[0]:
+            raise InvalidInputError(
+                f"there are {budget.shape[0]} budgets, and server {int(purse.max())} has links; expected one each"
+            )
+        budget = np.minimum(budget, cost.sum() + 1.0)  # an infinite budget buys everything
+    usable = cost <= budget[purse]
+    if not usable.all():
+        rows, client, server = rows[usable], client[usable], server[usable]
+        cost, purse = cost[usable], purse[usable]
+    return Choices(rows, client, server, cost, purse, budget, context.cohort_size)
+
+
+def best_links(
+    choices: Choices,
+    value: FloatArray,
+    *,
+    solver: str = "exact",
+    utility: str = "linear",
+    epsilon: float = 0.3,
+    gap: float = 0.0,
+    node_limit: int = NODE_LIMIT,
+    rng: Generator,
+) -> tuple[IntArray, float]:
+    r"""The best set of links: P2 (10) for a sum of values, P3 (20) for its square root.
+
+    The square root is monotone, so the exact solver's answer is the same for both (Choice B10).
+
+    Args:
+        choices: The links.
+        value: Value of each, shape (choices,), finite, >= 0.  Links of value 0 are not chosen.
+        solver: "exact", or "fast-lazy-greedy" as paper B, section V-A.
+        utility: "linear" or "square-root".
+        epsilon: Error parameter of Fast Lazy Greedy.
+        gap: Stop the exact solver at a proven gap of this size.
+        node_limit: Stop it after so many search nodes; 0 for no limit.
+        rng: Breaks ties.
+
+    Returns:
+        Positions in ``choices``, ascending, and the proven gap to the optimum: 0 for a proven optimum, NaN where the
+        solver proves none.
+    """
+    if choices.rows.shape[0] == 0:
+        return np.zeros(0, np.int64), 0.0
+    problem = (value, choices.cost, choices.client, choices.purse, choices.budget)
+    if solver == "fast-lazy-greedy":
+        kind = "sqrt" if utility == "square-root" else "sum"
+        greedy = lazy_greedy(
+            *problem,
+            num_clients=choices.num_clients,
+            utility=kind,  # type: ignore[arg-type]
+            epsilon=epsilon,
+            rng=rng,
+        )
+        links, proven = greedy.links, float("nan")
+    else:
+        exact = solve_assignment(
+            *problem, num_clients=choices.num_clients, gap=gap, rng=rng, node_limit=node_limit or None
+        )
+        links, proven = exact.links, exact.gap
+    return within_cohort(choices, links, value), proven
+
+
+def within_cohort(choices: Choices, links: IntArray, value: FloatArray) -> IntArray:
+    """Keep the links of greatest value where the budgets allow more than the cohort size does.
+
+    Args:
+        choices: The links.
+        links: Chosen positions, ascending, shape (k,).
+        value: Value of every choice, shape (choices,).
+    """
+    if links.shape[0] <= choices.cohort_size:
+        return links
+    return np.sort(links[np.argsort(-value[links], kind="stable")[: choices.cohort_size]])
+
+
+@njit(cache=True, nogil=True)
+def _fill(order, client, cost, purse, budget, taken, most):  # type: ignore[no-untyped-def]
+    left = budget.copy()
+    picks = np.empty(min(order.shape[0], most), np.int64)
+    size = 0
+    for i in order:
+        if size == most:
+            break
+        if taken[client[i]] or cost[i] > left[purse[i]]:
+            continue
+        left[purse[i]] -= cost[i]
+        taken[client[i]] = True
+        picks[size] = i
+        size += 1
+    return picks[:size]
+
+
+def fill_in_order(choices: Choices, order: IntArray) -> IntArray:
+    """Take links one after the other while the budgets, the cohort size and one server a client allow.
+
+    Args:
+        choices: The links.
+        order: Positions in the order in which they are tried, shape (k,).
+
+    Returns:
+        Positions that were taken, in that order.
+    """
+    taken = np.zeros(choices.num_clients, np.bool_)
+    picks: IntArray = _fill(
+        order, choices.client, choices.cost, choices.purse, choices.budget, taken, choices.cohort_size
+    )
+    return picks
+
+
+def check_features(name: str, spec: ProblemSpec, num_features: int) -> None:
+    """Refuse a federation whose contexts have another length than a policy's parameters say.
+
+    Args:
+        name: Name of the policy.
+        spec: The problem.
+        num_features: Features that the parameters are for; 0 for any.
+
+    Raises:
+        ConfigurationError: If they differ.
+    """
+    if num_features not in (0, spec.num_features):
+        raise ConfigurationError(
+            f"{name} has bounds for {num_features} features; this federation's contexts have {spec.num_features}"
+        )

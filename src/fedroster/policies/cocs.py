@@ -1,0 +1,373 @@
+r"""COCS: context-aware online client selection (paper B, Algorithm 1)."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numpy.random import Generator
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.estimation.hypercubes import (
+    HypercubeState,
+    cells_per_axis,
+    check_hypercubes,
+    context_cells,
+    control,
+    count_selections,
+    count_successes,
+    estimates,
+    exploration_exponent,
+    hypercubes_init,
+    look_up,
+)
+from fedroster.optimization.assignment import solve_exploration
+from fedroster.policies.budgeted import (
+    NODE_LIMIT,
+    SOLVERS,
+    UTILITIES,
+    Choices,
+    best_links,
+    check_features,
+    choices_of,
+    within_cohort,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class COCSState:
+    """What COCS knows; memory grows with the cells that were seen.
+
+    Attributes:
+        cells: Selections and updates in time of every cell that was seen.
+        rounds: Rounds with a link to choose.
+        exploring_rounds: Those of them that began with an under-explored link.
+        chosen_links: Links that were chosen.
+        exploring_links: Those of them that were under-explored.
+    """
+
+    cells: HypercubeState
+    rounds: int
+    exploring_rounds: int
+    chosen_links: int
+    exploring_links: int
+
+    @property
+    def explore_share(self) -> float:
+        """Share of exploring rounds (Choice B11); 0 before the first round."""
+        return self.exploring_rounds / self.rounds if self.rounds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class COCSDecision:
+    """A decision and how it was reached.
+
+    Attributes:
+        links: Rows of the context, ascending, shape (k,).
+        case: "all" for exploration case (i), "part" for case (ii), "none" for exploitation.
+        under_explored: Rows that are under-explored (13) and could be chosen.
+        gap: Largest proven gap of the problems that were solved; 0 for proven optima, NaN where a solver proves none.
+    """
+
+    links: IntArray
+    case: str
+    under_explored: IntArray
+    gap: float
+
+
+def regret_bound(
+    rounds: int,
+    *,
+    num_clients: int,
+    num_servers: int,
+    budget: float,
+    least_cost: float,
+    holder_constant: float,
+    holder: float = 1.0,
+    approximation: float = 1.0,
+) -> float:
+    r"""Theorem 2's bound on the expected regret (11), divided by delta Theorem 4's on the delta-regret (21).
+
+    .. math::
+        \mathbb E[R(T)] \le \frac{4N^2MB}{c^{\min}}
+        \Bigl(T^{\frac{2\alpha+2}{3\alpha+2}} \log T + T^{\frac{2}{3\alpha+2}}\Bigr)
+        + \frac{NMB}{c^{\min}} \Bigl(\sum_{k=1}^{B/c^{\min}} \binom Nk\Bigr) \frac{\pi^2}{3}
+        + \Bigl(3L2^{\frac\alpha2} + \frac{2 + L2^{\frac\alpha2}}{(2\alpha+2)/(3\alpha+2)}\Bigr)
+        \frac{NMB}{c^{\min}} T^{\frac{2\alpha+2}{3\alpha+2}}
+
+    Holds for D = 2, :math:`K(t) = t^z \log t` and :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` with
+    :math:`z = 2\alpha/(3\alpha+2)`, and for the linear utility, divided by M as in (8).
+
+    Args:
+        rounds: T >= 1.
+        num_clients: N.
+        num_servers: M.
+        budget: B of each server.
+        least_cost: c^min, the least cost of a link, > 0.
+        holder_constant: L of Assumption 1, >= 0.
+        holder: alpha of Assumption 1, > 0.
+        approximation: delta of Theorem 4, the share of the optimum that the solver reaches, in (0, 1];
+            :func:`greedy_share` for Fast Lazy Greedy, 1 for Theorem 2.
+
+    Returns:
+        The bound; infinite where the number of decisions overflows.
+
+    Raises:
+        ConfigurationError: If an argument is out of its range.
+
+    Deviations: as printed; the appendix has :math:`2 + 2L2^{\alpha/2}` in the last term (57).  Theorem 4 prints only
+    the dominant order; its proof divides the worst loss of a round, and so every term, by delta (60), (64).
+    """
+    for name, count in (("rounds", rounds), ("num_clients", num_clients), ("num_servers", num_servers)):
+        check_integer(name, count, least=1)
+    check_number("budget", budget, least=0.0)
+    check_number("least_cost", least_cost, above=0.0)
+    check_number("holder_constant", holder_constant, least=0.0)
+    check_number("holder", holder, above=0.0)
+    check_number("approximation", approximation, above=0.0, most=1.0)
+    most = min(int(budget / least_cost), num_clients)
+    decisions = 0
+    for size in range(1, most + 1):
+        decisions += math.comb(num_clients, size)
+        if decisions > sys.float_info.max:
+            return math.inf
+    order = (2.0 * holder + 2.0) / (3.0 * holder + 2.0)
+    growth = math.pow(rounds, order)
+    per_round = num_clients * num_servers * budget / least_cost
+    smooth = holder_constant * math.pow(2.0, holder / 2.0)
+    exploring = 4.0 * num_clients * (growth * math.log(rounds) + math.pow(rounds, 2.0 / (3.0 * holder + 2.0)))
+    wrong = decisions * math.pi**2 / 3.0
+    rough = (3.0 * smooth + (2.0 + smooth) / order) * growth
+    return per_round * (exploring + wrong + rough) / approximation
+
+
+def greedy_share(num_servers: int, epsilon: float) -> float:
+    r"""Share of the optimum that Fast Lazy Greedy reaches, :math:`1 / ((1+\epsilon)(2+2M))` (paper B, Lemma 3).
+
+    Args:
+        num_servers: M.
+        epsilon: Its error parameter, > 0.
+    """
+    return 1.0 / ((1.0 + epsilon) * (2.0 + 2.0 * num_servers))
+
+
+@dataclass(frozen=True, slots=True)
+class COCS:
+    r"""As many updates in time as the budgets buy, learned from contexts.
+
+    Each round (Algorithm 1): find the hypercube of every link's context; a link is under-explored while its cell was
+    chosen at most :math:`K(t) = t^z \log t` times (13).
+
+    * Every client has an under-explored link: choose as many of these as possible (14).
+    * Some have: first as many under-explored links as possible (15), then fill what the budgets have left with explored
+      links of the greatest estimates (16), (17).
+    * No link is under-explored: maximise the estimated utility, P2 or P3 (18), with (10d), too (Choice B7).
+
+    Then count every chosen link, in time or not (Choice B1), and average (12).
+
+    Guarantee: sublinear regret, :math:`O(T^{\frac{2\alpha+2}{3\alpha+2}} \log T)`, for D = 2 and contexts that fulfil
+    Assumption 1 (Theorems 2 and 4, :func:`regret_bound`); the constants are so large that the bound says something only
+    for very long runs.  With scale 1, a thousand rounds of Table I's network never leave exploration: read every result
+    with :attr:`COCSState.explore_share` (Choice B11).
+
+    Cost per round: O(links) for the cells, and at most two problems of the kind of P2.  Memory: the cells that were
+    seen.
+
+    Attributes:
+        h_T: Intervals on each axis of the context space; 5 in Table I, 0 to derive it from ``horizon`` and ``holder``.
+        horizon: Number of rounds T; used to derive h_T.
+        holder: Hoelder exponent alpha, > 0; 1 in Table I.
+        z: Exponent of K(t), in [0, 1); 0 to derive it from ``holder``.
+        scale: Scale factor on K(t), >= 0; 1 in the paper (Choice B11).  With 0 a cell is explored once chosen.
+        utility: "linear" for P2, "square-root" for P3; the exact solver decides alike for both (Choice B10).
+        solver: "exact", or "fast-lazy-greedy" for (17) and (18) as in section V.
+        epsilon: Error parameter of Fast Lazy Greedy, in (0, 1]; 0.3 in section VI-D.
+        tie_by_value: Whether the estimates break ties between decisions of most under-explored links.  The paper says
+            nothing; by default the solver takes any of them, cheap links first, and the generator decides between equals.
+        low: Value of each feature that counts as 0; empty for contexts in [0, 1].
+        high: Value of each feature that counts as 1; empty for contexts in [0, 1].
+        gap: The exact solver may stop at a proven gap of this size, in [0, 1); about 0.0025 for 1,000 clients and more.
+        node_limit: The exact solver stops after so many search nodes; 0 for no limit.
+
+    Deviations: a link that costs more than its server's whole budget cannot be explored and is not under-explored;
+    otherwise exploration would never end.  (13)'s condition that the update be in time is dropped (Choice B1).  (14)
+    counts under-explored links, as its text asks, not all links
+    (:func:`~fedroster.optimization.assignment.solve_exploration`).
+    """
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = False
+
+    h_T: int = 5
+    horizon: int = 1000
+    holder: float = 1.0
+    z: float = 0.0
+    scale: float = 1.0
+    utility: Literal["linear", "square-root"] = "linear"
+    solver: Literal["exact", "fast-lazy-greedy"] = "exact"
+    epsilon: float = 0.3
+    tie_by_value: bool = False
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+    gap: float = 0.0
+    node_limit: int = NODE_LIMIT
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        check_integer("h_T", self.h_T, least=0)
+        check_integer("horizon", self.horizon, least=1)
+        check_number("holder", self.holder, above=0.0)
+        check_number("z", self.z, least=0.0, below=1.0)
+        check_number("scale", self.scale, least=0.0)
+        check_choice("utility", self.utility, UTILITIES)
+        check_choice("solver", self.solver, SOLVERS)
+        check_number("epsilon", self.epsilon, above=0.0, most=1.0)
+        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_integer("node_limit", self.node_limit, least=0)
+        if len(self.low) != len(self.high):
+            raise ConfigurationError(
+                f"low and high have {len(self.low)} and {len(self.high)} entries; expected one each for every feature"
+            )
+        for below, above in zip(self.low, self.high, strict=True):
+            check_number("low", below)
+            check_number("high", above, above=below)
+
+    @property
+    def intervals(self) -> int:
+        """Intervals on each axis: h_T, given or derived."""
+        return self.h_T or cells_per_axis(self.horizon, self.holder)
+
+    def control_at(self, round: int) -> float:
+        """K(t): a cell of at most so many selections is under-explored."""
+        return control(round, exponent=self.z or exploration_exponent(self.holder), scale=self.scale)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse bounds for another number of features, and more cells than can be numbered."""
+        check_features("COCS", spec, len(self.low))
+        check_hypercubes(spec.num_clients, spec.num_servers, spec.num_features, self.intervals)
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> COCSState:
+        """Algorithm 1, line 2."""
+        cells = hypercubes_init(spec.num_clients, spec.num_servers, spec.num_features, cells_per_axis=self.intervals)
+        return COCSState(cells=cells, rounds=0, exploring_rounds=0, chosen_links=0, exploring_links=0)
+
+    def _cells(self, features: FloatArray, available: BoolArray | None = None) -> IntArray:
+        return context_cells(features, cells_per_axis=self.intervals, available=available, low=self.low, high=self.high)
+
+    def _known(
+        self, state: COCSState, context: RoundContext, choices: Choices
+    ) -> tuple[IntArray, FloatArray, BoolArray]:
+        """Cell, estimate (12) and whether it is under-explored (13), of every choice."""
+        cell = self._cells(context.features, context.available)[choices.rows]
+        counts, successes = look_up(state.cells, choices.client, choices.server, cell)
+        return cell, estimates(counts, successes), counts <= self.control_at(context.round)
+
+    def decide(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> COCSDecision:
+        """Algorithm 1, lines 4 to 15, with the case that was met and the proven gap.
+
+        Args:
+            state: What is known.
+            context: The round's context.
+            rng: Breaks ties.
+
+        Raises:
+            InvalidInputError: If an available link's context is outside [0, 1], or a price or budget is malformed.
+        """
+        choices = choices_of(context)
+        _, value, under = self._known(state, context, choices)
+        rows = choices.rows
+        if not under.any():
+            links, gap = self._exploit(choices, value, rng)
+            return COCSDecision(rows[links], "none", rows[under], gap)
+        greedy = self.solver == "fast-lazy-greedy"
+        result = solve_exploration(
+            # With nothing to gain, the second stage stays empty.
+            np.zeros_like(value) if greedy else value,
+            choices.cost,
+            choices.client,
+            choices.purse,
+            choices.budget,
+            under,
+            num_clients=choices.num_clients,
+            tie_by_value=self.tie_by_value and not greedy,
+            gap=self.gap,
+            rng=rng,
+            node_limit=self.node_limit or None,
+        )
+        links, gap = result.links, max(result.first_stage.gap, result.second_stage.gap)
+        if greedy and result.case == "part":
+            rest, gap = self._fill(choices, value, under, links, rng)
+            links = np.sort(np.concatenate((links, rest)))
+        links = within_cohort(choices, links, value + under)
+        return COCSDecision(rows[links], result.case, rows[under], gap)
+
+    def _exploit(self, choices: Choices, value: FloatArray, rng: Generator) -> tuple[IntArray, float]:
+        return best_links(
+            choices,
+            value,
+            solver=self.solver,
+            utility=self.utility,
+            epsilon=self.epsilon,
+            gap=self.gap,
+            node_limit=self.node_limit,
+            rng=rng,
+        )
+
+    def _fill(
+        self, choices: Choices, value: FloatArray, under: BoolArray, links: IntArray, rng: Generator
+    ) -> tuple[IntArray, float]:
+        """(16) and (17): explored links of clients that are free, within what the budgets have left."""
+        taken = np.zeros(choices.num_clients, np.bool_)
+        taken[choices.client[links]] = True
+        spent = np.bincount(choices.purse[links], weights=choices.cost[links], minlength=choices.budget.shape[0])
+        left = np.maximum(choices.budget - spent, 0.0)
+        open_ = np.flatnonzero(~under & ~taken[choices.client] & (choices.cost <= left[choices.purse]))
+        rest = Choices(
+            rows=choices.rows[open_],
+            client=choices.client[open_],
+            server=choices.server[open_],
+            cost=choices.cost[open_],
+            purse=choices.purse[open_],
+            budget=left,
+            cohort_size=choices.cohort_size,
+        )
+        more, gap = self._exploit(rest, value[open_], rng)
+        return open_[more], gap
+
+    def select(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Algorithm 1, lines 4 to 15."""
+        return Selection(context.round, self.decide(state, context, rng=rng).links)
+
+    def commit(self, state: COCSState, context: RoundContext, selection: Selection, /) -> COCSState:
+        """Algorithm 1, line 20: count every chosen link (Choice B1), and whether the round explored."""
+        choices = choices_of(context)
+        if choices.rows.shape[0] == 0:
+            return state
+        cell, _, under = self._known(state, context, choices)
+        chosen = np.searchsorted(choices.rows, selection.links)
+        client, server = choices.client[chosen], choices.server[chosen]
+        return replace(
+            state,
+            cells=count_selections(state.cells, client, server, cell[chosen]),
+            rounds=state.rounds + 1,
+            exploring_rounds=state.exploring_rounds + int(under.any()),
+            chosen_links=state.chosen_links + chosen.shape[0],
+            exploring_links=state.exploring_links + int(np.count_nonzero(under[chosen])),
+        )
+
+    def update(self, state: COCSState, feedback: Feedback, /) -> COCSState:
+        """Algorithm 1, lines 17 to 19: X is 1 for an update in time; all other feedback leaves it 0."""
+        rows = np.flatnonzero(feedback.status == Status.COMPLETED)
+        server = None if feedback.server is None else feedback.server[rows]
+        cells = count_successes(state.cells, feedback.client[rows], server, self._cells(feedback.features[rows]))
+        return replace(state, cells=cells)

@@ -1,0 +1,218 @@
+r"""LinUCB (Li et al., WWW 2010): over whole decisions, as paper B compares with, and over pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.checks import check_integer, check_number
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, choices_of
+from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
+
+
+def with_intercept(features: FloatArray) -> FloatArray:
+    r"""Contexts with a leading one, :math:`[1, \phi]`, shape (links, D + 1).
+
+    Args:
+        features: phi, shape (links, D).
+    """
+    return np.column_stack((np.ones(features.shape[0]), features))
+
+
+def upper_bounds(gram: FloatArray, moment: FloatArray, context: FloatArray, *, alpha: float) -> FloatArray:
+    r"""Upper confidence bounds :math:`x^\top A^{-1} b + \alpha \sqrt{x^\top A^{-1} x}` (Li et al., Algorithm 1).
+
+    Args:
+        gram: A, shape (d, d).
+        moment: b, shape (d,).
+        context: x of each arm, shape (arms, d).
+        alpha: Exploration factor, >= 0.
+
+    Returns:
+        Shape (arms,).
+    """
+    whitened = np.linalg.solve(np.linalg.cholesky(gram), np.column_stack((moment, context.T)))
+    bound: FloatArray = whitened[:, 1:].T @ whitened[:, 0] + alpha * np.sqrt((whitened[:, 1:] ** 2).sum(axis=0))
+    return bound
+
+
+@dataclass(frozen=True, slots=True)
+class LinUCBState:
+    """What LinUCB knows.
+
+    Attributes:
+        pool: The arms.
+        gram: A, the regularised sum of x x^T over the rounds, shape (D + 1, D + 1).
+        moment: b, the sum of reward times x, shape (D + 1,).
+        recent: x of the last rounds' arms, shape (256, D + 1).
+    """
+
+    pool: PoolState
+    gram: FloatArray
+    moment: FloatArray
+    recent: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class LinUCB:
+    r"""LinUCB over a fixed pool of decisions (paper B, section VI-B 3): an arm is a whole decision.
+
+    The utility of an arm is taken to be linear in its pairs' contexts: with one theta for all arms,
+
+    .. math:: \mathbb E\Bigl[\sum_{(n,m) \in s} X_{n,m}\Bigr] = x_s^\top \theta,\qquad
+        x_s = \frac1w \sum_{(n,m) \in s} [1, \phi_{n,m}],
+
+    where w is the largest number of pairs in an arm, and the reward is divided by w, too.  The pool is CUCB's; the
+    context of an arm is that of the pairs which this round allows (:mod:`fedroster.policies.decision_pool`).
+
+    Guarantee: :math:`\tilde O(D \sqrt T)` regret against the best arm of the pool if the utility is linear, which it is
+    not.  Clients that come later are in no arm.  Cost: O(arms x pairs in an arm) a round.
+
+    Attributes:
+        pool_size: Number of arms, >= 1; state it with every result (Choice B9).
+        alpha: Exploration factor, >= 0.
+        ridge: Regularisation, > 0; 1 in Li et al.
+    """
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = False
+
+    pool_size: int = 1000
+    alpha: float = 1.0
+    ridge: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_integer("pool_size", self.pool_size, least=1)
+        check_number("alpha", self.alpha, least=0.0)
+        check_number("ridge", self.ridge, above=0.0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Promise nothing."""
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> LinUCBState:
+        """Know nothing of theta."""
+        pool = pool_init(rng)
+        size = spec.num_features + 1
+        recent = np.zeros((pool.recent_round.shape[0], size))
+        return LinUCBState(pool=pool, gram=self.ridge * np.eye(size), moment=np.zeros(size), recent=recent)
+
+    def _arm(
+        self, state: LinUCBState, pool: PoolState, context: RoundContext, choices: Choices
+    ) -> tuple[int, IntArray, FloatArray]:
+        """The arm to play, what of it can be played, and its context x."""
+        position = playable(pool.client, pool.server, choices)
+        # The row beyond the last, of zeros, stands for pairs that are left out.
+        vectors = np.vstack((with_intercept(context.features[choices.rows]), np.zeros(state.moment.shape[0])))
+        x = vectors[position].sum(axis=1) / position.shape[1]
+        arm = best_arm(pool, upper_bounds(state.gram, state.moment, x, alpha=self.alpha), context.round)
+        return arm, position[arm][position[arm] >= 0], x[arm]
+
+    def select(self, state: LinUCBState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Play the arm of the greatest bound, as far as the round allows."""
+        choices = choices_of(context)
+        pool = with_arms(state.pool, choices, self.pool_size)
+        if not pool.client.shape[0] or not choices.rows.shape[0]:
+            return Selection(context.round, np.zeros(0, np.int64))
+        _, position, _ = self._arm(state, pool, context, choices)
+        return Selection(context.round, np.sort(choices.rows[position]))
+
+    def commit(self, state: LinUCBState, context: RoundContext, selection: Selection, /) -> LinUCBState:
+        """Add the arm's context to A."""
+        choices = choices_of(context)
+        pool = with_arms(state.pool, choices, self.pool_size)
+        if not pool.client.shape[0] or not choices.rows.shape[0]:
+            return state
+        arm, _, x = self._arm(state, pool, context, choices)
+        state.gram[...] += np.outer(x, x)
+        state.recent[context.round % state.recent.shape[0]] = x
+        return replace(state, pool=remember(pool, arm, context.round))
+
+    def update(self, state: LinUCBState, feedback: Feedback, /) -> LinUCBState:
+        """Add the updates in time to b."""
+        if recall(state.pool, feedback.round) >= 0:
+            reward = np.count_nonzero(feedback.status == Status.COMPLETED) / state.pool.client.shape[1]
+            state.moment[...] += reward * state.recent[feedback.round % state.recent.shape[0]]
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class LinUCBPairsState:
+    """What LinUCB per pair knows.
+
+    Attributes:
+        gram: A, the regularised sum of x x^T over the chosen links, shape (D + 1, D + 1).
+        moment: b, the sum of x over the updates in time, shape (D + 1,).
+    """
+
+    gram: FloatArray
+    moment: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class LinUCBPairs:
+    r"""LinUCB with semi-bandit feedback (Qin, Chen and Zhu, SDM 2014): an arm is a pair, the solver picks the set.
+
+    .. math:: \max_s \sum_{(n,m) \in s} \min\Bigl\{\bigl[x_{n,m}^\top \hat\theta
+        + \alpha \sqrt{x_{n,m}^\top A^{-1} x_{n,m}}\bigr]^+,\ 1\Bigr\},\qquad x_{n,m} = [1, \phi_{n,m}],
+
+    subject to (10b), (10c), (10d), with one theta for all pairs (Choice B9): it learns fast, and never what tells pairs
+    with equal contexts apart.
+
+    Guarantee: :math:`\tilde O(D \sqrt{T})` regret if participation is linear in the context.  Cost: O(links x D^2)
+    and one P2 a round.
+
+    Attributes:
+        alpha: Exploration factor, >= 0.
+        ridge: Regularisation, > 0.
+        gap: The solver may stop at a proven gap of this size, in [0, 1).
+        node_limit: The solver stops after so many search nodes; 0 for no limit.
+    """
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = False
+
+    alpha: float = 1.0
+    ridge: float = 1.0
+    gap: float = 0.0
+    node_limit: int = NODE_LIMIT
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        check_number("alpha", self.alpha, least=0.0)
+        check_number("ridge", self.ridge, above=0.0)
+        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_integer("node_limit", self.node_limit, least=0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Promise nothing."""
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> LinUCBPairsState:
+        """Know nothing of theta."""
+        size = spec.num_features + 1
+        return LinUCBPairsState(gram=self.ridge * np.eye(size), moment=np.zeros(size))
+
+    def select(self, state: LinUCBPairsState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Solve P2 with the bounds for values."""
+        choices = choices_of(context)
+        x = with_intercept(context.features[choices.rows])
+        value = np.clip(upper_bounds(state.gram, state.moment, x, alpha=self.alpha), 0.0, 1.0)
+        links, _ = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        return Selection(context.round, choices.rows[links])
+
+    def commit(self, state: LinUCBPairsState, context: RoundContext, selection: Selection, /) -> LinUCBPairsState:
+        """Add the chosen links to A."""
+        x = with_intercept(context.features[selection.links])
+        state.gram[...] += x.T @ x
+        return state
+
+    def update(self, state: LinUCBPairsState, feedback: Feedback, /) -> LinUCBPairsState:
+        """Add the updates in time to b."""
+        in_time = feedback.status == Status.COMPLETED
+        state.moment[...] += with_intercept(feedback.features[in_time]).sum(axis=0)
+        return state

@@ -1,0 +1,66 @@
+"""What the federated loop asks of whoever trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.streams import Streams
+
+Parameters: TypeAlias = Mapping[str, NDArray[Any]]
+"""A model: arrays by name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Updates:
+    """What a cohort sends back, one row a client, in the order in which they were asked.
+
+    Attributes:
+        parameters: The clients' models, shape (k, ...) by name.
+        num_samples: Samples that each was trained on, shape (k,).
+        loss_before: Mean loss of the model that it was sent over the client's samples, shape (k,); NaN if not measured.
+        train_loss: The same of the model that it sends back, shape (k,).
+    """
+
+    parameters: Parameters
+    num_samples: IntArray
+    loss_before: FloatArray
+    train_loss: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """How good a model is on data that nobody trains on.
+
+    Attributes:
+        accuracy: Share of samples whose class is right, in [0, 1].
+        loss: Mean cross-entropy.
+    """
+
+    accuracy: float
+    loss: float
+
+
+class Trainer(Protocol):
+    """Trains a whole cohort in one call, and tests a model."""
+
+    def init(self, *, rng: Generator) -> Parameters:
+        """Return the model before the first round."""
+        ...
+
+    def train(self, parameters: Parameters, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
+        """Train each of the clients from the same model.
+
+        What a client does depends on the model, the round and the client, never on who else is in the cohort: two
+        policies that choose the same client in the same round meet the same work.
+        """
+        ...
+
+    def evaluate(self, parameters: Parameters, /) -> Evaluation:
+        """Test a model."""
+        ...

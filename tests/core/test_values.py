@@ -1,0 +1,251 @@
+"""Errors, checks, units, ranges of rows, and the values that travel through a round."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedroster.core import errors, parallel
+from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.errors import (
+    ConfigurationError,
+    FedrosterError,
+    InvalidInputError,
+    MissingDependencyError,
+    SelectionError,
+    UnknownNameError,
+)
+from fedroster.core.problem import (
+    Outcome,
+    ProblemSpec,
+    RoundContext,
+    Selection,
+    Status,
+    check_context,
+    check_selection,
+)
+from fedroster.core.units import db_to_linear, dbm_to_w
+
+SPEC = ProblemSpec(num_clients=3, cohort_size=2, num_features=2)
+
+
+def context_of(**changes):
+    values = {"round": 1, "features": np.ones((3, 2)), "available": np.ones(3, np.bool_), "cohort_size": 2}
+    return RoundContext(**(values | changes))
+
+
+# --- errors --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "builtin"),
+    [
+        ("ConfigurationError", ValueError),
+        ("InfeasibleError", ValueError),
+        ("InvalidInputError", ValueError),
+        ("UnknownNameError", LookupError),
+        ("FeedbackError", ValueError),
+        ("SelectionError", RuntimeError),
+        ("StateFileError", ValueError),
+        ("MissingDependencyError", ImportError),
+    ],
+)
+def test_every_error_has_one_root_and_a_builtin(error, builtin):
+    assert issubclass(getattr(errors, error), FedrosterError)
+    assert issubclass(getattr(errors, error), builtin)
+
+
+def test_unknown_names_come_with_the_nearest():
+    error = UnknownNameError.of("policy", "rbcsf", ["rbcs-f", "random", "fedcs"])
+    assert str(error) == "unknown policy 'rbcsf'. Did you mean 'rbcs-f'? Known: fedcs, random, rbcs-f."
+    assert str(UnknownNameError.of("client", "zzz", ["a"])) == "unknown client 'zzz'. Known: a."
+    assert str(UnknownNameError.of("client", "zzz", [])) == "unknown client 'zzz'. Known: none."
+
+
+def test_missing_dependencies_say_what_to_install():
+    error = MissingDependencyError.of("torch", "train")
+    assert str(error).endswith("pip install 'fedroster[train]'")
+    assert "'torch'" in str(error)
+
+
+# --- checks --------------------------------------------------------------------------------------------------------
+
+
+def test_check_number():
+    check_number("x", 1, least=1, most=1)
+    check_number("x", np.float32(0.5), above=0.0, below=1.0)
+    check_number("x", np.int64(3))
+    for value, ends, wanted in (
+        (0.0, {"above": 0.0}, "> 0"),
+        (1.0, {"below": 1.0, "least": 0.0}, ">= 0 and < 1"),
+        (-1e-9, {"least": 0.0}, ">= 0"),
+        (2, {"most": 1.5}, "<= 1.5"),
+        (math.nan, {"least": 0.0}, ">= 0"),
+        (True, {"least": 0.0}, ">= 0"),
+        ("1", {"least": 0.0}, ">= 0"),
+        (None, {"least": 0.0}, ">= 0"),
+        (1j, {"least": 0.0}, ">= 0"),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            check_number("x", value, **ends)
+        assert str(caught.value) == f"x is {value!r}; expected a finite number {wanted}"
+    with pytest.raises(ConfigurationError, match=r"^x is inf; expected a finite number$"):
+        check_number("x", math.inf)
+
+
+def test_check_integer_and_choice():
+    check_integer("n", np.int64(2), least=2)
+    for value in (1, 2.0, True, "2", None):
+        with pytest.raises(ConfigurationError, match=r"^n is .*; expected an integer >= 2$"):
+            check_integer("n", value, least=2)
+    check_choice("word", "a", ("a", "b"))
+    with pytest.raises(ConfigurationError, match=r"^word is 'c'; expected one of a, b$"):
+        check_choice("word", "c", ("a", "b"))
+
+
+@pytest.mark.parametrize("name", ["num_clients", "cohort_size", "num_features", "num_servers"])
+@pytest.mark.parametrize("value", [0, -1, 1.5, "3", None, True])
+def test_bad_problems(name, value):
+    with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected an integer >= 1"):
+        ProblemSpec(**({"num_clients": 3, "cohort_size": 2, "num_features": 2} | {name: value}))
+
+
+def test_units():
+    assert db_to_linear(30.0) == 1000.0
+    assert db_to_linear(0.0) == 1.0
+    assert dbm_to_w(30.0) == 1.0
+    assert dbm_to_w(23.0) == pytest.approx(0.19952623, rel=1e-7)
+
+
+# --- contexts ------------------------------------------------------------------------------------------------------
+
+
+def test_good_contexts_pass():
+    check_context(context_of(), SPEC)
+    check_context(context_of(features=np.full((3, 2), -2.5)), SPEC)  # a regression needs no sign
+    check_context(context_of(available=np.zeros(3, np.bool_)), SPEC)
+    rows = np.array([2, 0])
+    check_context(context_of(features=np.ones((2, 2)), available=np.ones(2, np.bool_), client=rows), SPEC)
+    away = np.array([[1.0, 1.0], [math.nan, math.inf], [1.0, 1.0]])
+    check_context(context_of(features=away, available=np.array([True, False, True])), SPEC)
+    check_context(context_of(features=np.full((3, 2), 1.7e308)), SPEC)  # their sum overflows; they do not
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": np.ones((3, 3))}, r"features have shape \(3, 3\); expected \(3, 2\), \(links, features\)"),
+        ({"features": np.ones(3)}, r"features have shape \(3,\)"),
+        ({"features": np.ones((2, 2))}, r"features have shape \(2, 2\)"),
+        (
+            {"features": np.array([[1, 1], [1, math.nan], [1, 1]])},
+            r"features of row 1 are \[1\.0, nan\]; expected fini",
+        ),
+        ({"features": np.array([[1, 1], [1, 1], [math.inf, 1]])}, r"features of row 2 are \[inf, 1\.0\]"),
+        ({"features": np.array([[1, -math.inf], [1, 1], [math.inf, 1]])}, r"features of row 0 are \[1\.0, -inf\]"),
+        ({"available": np.ones(3)}, r"available has type float64 and shape \(3,\); expected booleans"),
+        ({"available": np.ones((3, 1), np.bool_)}, r"shape \(3, 1\); expected booleans of shape \(links,\)"),
+        (
+            {"features": np.ones((2, 2)), "available": np.ones(2, np.bool_)},
+            "has 2 rows and names no clients; expected one row for each of 3 clients",
+        ),
+        ({"client": np.array([0, 1, 3])}, "client of row 2 is 3; expected 0 <= client < 3"),
+        ({"client": np.array([0, -1, 2])}, "client of row 1 is -1"),
+        ({"client": np.array([0, 1])}, r"client has shape \(2,\); expected integers of shape \(3,\)"),
+        ({"client": np.array([0.0, 1.0, 2.0])}, "expected integers"),
+        ({"server": np.array([0, 1, 0])}, "server of row 1 is 1; expected 0 <= server < 1"),
+    ],
+)
+def test_bad_contexts(changes, message):
+    with pytest.raises(InvalidInputError, match=message):
+        check_context(context_of(**changes), SPEC)
+
+
+def test_a_context_names_its_clients():
+    assert context_of().clients_of(np.array([0, 2])).tolist() == [0, 2]
+    assert context_of(client=np.array([2, 1, 0])).clients_of(np.array([0, 2])).tolist() == [2, 0]
+
+
+# --- decisions and outcomes ----------------------------------------------------------------------------------------
+
+
+def test_budgets_are_kept():
+    """Paper B, (10b)."""
+    context = context_of(
+        client=np.array([0, 1, 2]),
+        server=np.array([0, 0, 1]),
+        cost=np.array([1.0, 1.5, 9.0]),
+        budget=np.array([2.0, 10.0]),
+    )
+    check_selection(Selection(1, np.array([0, 2])), context, fills_cohort=False)
+    with pytest.raises(SelectionError, match=r"server 0 spends 2\.5; expected at most its budget 2"):
+        check_selection(Selection(1, np.array([0, 1])), context, fills_cohort=False)
+
+
+def test_a_policy_that_does_not_fill_cohorts_may_choose_any_number():
+    for links in ([], [1], [0, 1, 2]):
+        check_selection(Selection(1, np.array(links, np.int64)), context_of(), fills_cohort=False)
+
+
+def test_reveal_shows_the_chosen_only():
+    outcome = Outcome(
+        exchange_time_s=np.array([1.0, 2.0, 7.0, 4.0]),
+        expected_time_s=np.ones(4),
+        expected_upload_s=np.ones(4),
+        responds=np.array([True, False, True, True]),
+        deadline_s=5.0,
+    )
+    context = RoundContext(
+        round=6,
+        features=np.arange(8.0).reshape(4, 2),
+        available=np.ones(4, np.bool_),
+        cohort_size=3,
+        client=np.array([3, 2, 1, 0]),
+        server=np.array([0, 1, 0, 1]),
+    )
+    feedback = outcome.reveal(context, Selection(6, np.array([0, 1, 2])))
+    assert feedback.round == 6
+    assert feedback.client.tolist() == [3, 2, 1]
+    assert feedback.server.tolist() == [0, 1, 0]
+    assert feedback.status.tolist() == [Status.COMPLETED, Status.DROPPED, Status.LATE]
+    np.testing.assert_array_equal(feedback.features, [[0, 1], [2, 3], [4, 5]])
+    np.testing.assert_array_equal(feedback.exchange_time_s, [1.0, np.nan, 7.0])
+    np.testing.assert_array_equal(feedback.observed, [True, False, True])
+    np.testing.assert_array_equal(outcome.in_time, [True, False, False, True])
+
+
+# --- ranges of rows ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("num_rows", "threads"), [(0, 4), (1, 4), (999, 4), (1000, 4), (4000, 4), (10_007, 3)])
+def test_ranges_cover_every_row_once(monkeypatch, num_rows, threads):
+    monkeypatch.setattr(parallel, "num_threads", lambda: threads)
+    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 1000)
+    seen = np.zeros(num_rows, np.int64)
+
+    def kernel(array, start, stop):
+        array[start:stop] += 1
+
+    parallel.for_ranges(kernel, num_rows, seen)
+    assert (seen == 1).all()
+
+
+def test_an_error_in_a_range_is_not_lost(monkeypatch):
+    monkeypatch.setattr(parallel, "num_threads", lambda: 2)
+    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 10)
+
+    def kernel(start, stop):
+        if start > 0:
+            raise RuntimeError("in the other range")
+
+    with pytest.raises(RuntimeError, match="in the other range"):
+        parallel.for_ranges(kernel, 100)
+
+
+def test_num_threads_is_configurable(monkeypatch):
+    for value, expected in (("3", 3), ("0", None), ("many", None), ("", None)):
+        monkeypatch.setenv("FEDROSTER_NUM_THREADS", value)
+        found = parallel.num_threads.__wrapped__()
+        assert found == expected if expected else found >= 1

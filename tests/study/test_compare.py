@@ -1,0 +1,528 @@
+"""The main job: from runs to tables, from tables to the page; and the training itself in miniature."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import cli
+from fedroster.core.errors import ConfigurationError, InfeasibleError, InvalidInputError, UnknownNameError
+from fedroster.study import compare as module
+from fedroster.study.compare import SUMMARY_COLUMNS, TrainingCell, TrainingRun, compare, render, summary_rows
+from fedroster.study.report import Picture
+from fedroster.study.store import read_json, read_table, write_json, write_table
+
+T_975 = 12.706204736432095  # Student's t, 0.975, one degree of freedom
+PLANTED = {
+    # policy: for each seed, times of the rounds, accuracies, and how often each of four clients was chosen
+    "random": {
+        3: ([4.0, 4.0, 4.0, 4.0], [0.2, 0.4, 0.6, 0.7], [2, 2, 2, 2]),
+        8: ([2.0, 4.0, 6.0, 8.0], [0.1, 0.5, 0.4, 0.6], [4, 2, 2, 0]),
+    },
+    "rbcs-f:V=5": {
+        3: ([1.0, 1.0, 1.0, 1.0], [0.5, 0.3, 0.3, 0.3], [4, 4, 0, 0]),
+        8: ([1.0, 2.0, 3.0, 2.0], [0.1, 0.2, 0.5, 0.7], [3, 3, 1, 1]),
+    },
+    "fedcs:deadline_s=3": {
+        3: ([0.5, 0.5, 0.5, 0.5], [0.1, 0.1, 0.6, 0.1], [4, 0, 0, 0]),
+        8: ([0.5, 0.5, 0.5, 0.5], [0.1, 0.1, 0.49, 0.1], [4, 0, 0, 0]),
+    },
+}
+SETTINGS = {
+    "command": "fedroster compare <b>",
+    "scenario": "rbcs-f/table-1",
+    "settings": {"num_clients": "4"},
+    "policies": list(PLANTED),
+    "seeds": [3, 8],
+    "rounds": 4,
+    "gamma_1": 0.5,
+    "target_accuracy": 0.5,
+    "machine": {"fedroster": "0.1.0", "cores": 2},
+}
+
+
+def tables(planted=PLANTED):
+    rounds, participation = [], []
+    for policy, seeds in planted.items():
+        for seed, (times, accuracies, chosen) in seeds.items():
+            rounds += [
+                {
+                    "policy": policy,
+                    "seed": seed,
+                    "round": number + 1,
+                    "elapsed_s": sum(times[: number + 1]),
+                    "round_time_s": times[number],
+                    "cohort_size": 2,
+                    "mean_backlog": 0.1 * number,
+                    "accuracy": accuracies[number],
+                    "test_loss": 1.0,
+                    "refused": 0,
+                }
+                for number in range(len(times))
+            ]
+            participation += [
+                {"policy": policy, "seed": seed, "client": client, "chosen": count, "available": 4}
+                for client, count in enumerate(chosen)
+            ]
+    return pl.DataFrame(rounds), pl.DataFrame(participation)
+
+
+def fill(folder, *, settings=SETTINGS, planted=PLANTED):
+    rounds, participation = tables(planted)
+    write_table(rounds.sample(fraction=1.0, shuffle=True, seed=1), folder / "rounds.csv")  # any order will do
+    write_table(participation.sample(fraction=1.0, shuffle=True, seed=2), folder / "participation.csv")
+    write_json(folder / "settings.json", settings)
+    return folder
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Pictures take longer than all the rest."""
+    monkeypatch.setattr(module, "save_png", lambda figure, path: None)
+    monkeypatch.setattr(module, "picture", lambda figure, label, file: Picture(label, "<svg/>", file))
+
+
+# -------------------------------------------------------------------- from tables to the page
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """The planted comparison with all that is made from it; only read."""
+    folder = fill(tmp_path_factory.mktemp("rendered"))
+    return folder, render(folder)
+
+
+def test_the_summary_by_hand(rendered):
+    summary = {row["policy"]: row for row in rendered[1].to_dicts()}
+    assert list(summary) == list(PLANTED)
+    random, ours, fedcs = summary.values()
+    assert (random["seeds"], random["reached_target"]) == (2, 2)
+    # 0.5 is first reached in round 3 of seed 3, after 12 s, and in round 2 of seed 8, after 6 s.
+    assert random["time_to_target_s"] == pytest.approx(9.0)
+    half = T_975 * np.std([12.0, 6.0], ddof=1) / math.sqrt(2.0)
+    assert random["time_to_target_s_high"] - random["time_to_target_s"] == pytest.approx(half)
+    assert random["final_accuracy"] == pytest.approx((0.475 + 0.4) / 2)
+    assert random["mean_round_time_s"] == pytest.approx((4.0 + 5.0) / 2)
+    assert random["min_participation_rate"] == pytest.approx((0.5 + 0.0) / 2)
+    assert random["jain_index"] == pytest.approx((1.0 + 64 / (4 * 24)) / 2)
+    # Reached at once counts, and that accuracy fell later does not matter.
+    assert ours["time_to_target_s"] == pytest.approx((1.0 + 6.0) / 2)
+    assert ours["jain_index"] == pytest.approx((0.5 + 64 / (4 * 20)) / 2)
+    # One seed never reaches it: no mean is given, and how many do is.
+    assert fedcs["time_to_target_s"] is fedcs["time_to_target_s_low"] is None
+    assert fedcs["reached_target"] == 1
+    assert fedcs["jain_index"] == pytest.approx(0.25)
+    assert (fedcs["jain_index_low"], fedcs["jain_index_high"]) == pytest.approx((0.25, 0.25))
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_final_accuracy_is_the_mean_of_the_last_rounds(tmp_path):
+    accuracies = np.linspace(0.0, 0.9, 30).tolist()
+    planted = {"random": {seed: ([1.0] * 30, accuracies, [1, 1]) for seed in (3, 8)}}
+    (row,) = render(
+        fill(tmp_path, planted=planted, settings=SETTINGS | {"rounds": 30, "policies": ["random"]})
+    ).to_dicts()
+    assert row["final_accuracy"] == pytest.approx(np.mean(accuracies[-10:]))
+
+
+def test_the_summary_as_text(rendered):
+    rows = summary_rows(rendered[1])
+    assert [len(row) for row in rows] == [len(SUMMARY_COLUMNS)] * 3
+    by_policy = {row[0]: dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in rows}
+    assert by_policy["fedcs:deadline_s=3"]["time to target, s"] == "reached by 1 of 2"
+    assert by_policy["random"]["time to target, s"] == "9 ± 38"
+    assert by_policy["random"]["accuracy, %"].startswith("43.8 ± ")
+    assert by_policy["fedcs:deadline_s=3"]["Jain"] == "0.250 ± 0.000"
+
+
+def test_the_folder_is_complete(rendered):
+    folder, summary = rendered
+    figures = {f"{name}.png" for name in ("accuracy-per-round", "accuracy-per-second", "queues", "participation")}
+    tables = {"rounds.csv", "participation.csv", "summary.csv", "settings.json"}
+    assert contents(folder).keys() >= figures | tables | {"report.html"}
+    page = (folder / "report.html").read_text()
+    assert page.count("<svg") == 4
+    assert "fedroster compare &lt;b&gt;" in page
+    assert not re.search(r"""(?:href|src)\s*=\s*["'](?!#|data:)""", page)
+    for words in ("reached by 1 of 2", "num_clients=4", "3, 8", "overridden"):
+        assert words in page
+    assert read_table(folder / "summary.csv").rows() == summary.rows()
+
+
+def test_the_page_says_how_much_faster(rendered):
+    folder, _ = rendered
+    page = " ".join((folder / "report.html").read_text().split())
+    # ratios 1/12 and 1: the geometric mean is 0.29
+    assert re.search(r"rbcs-f:V=5 reaches 50% in 0\.29 times random(&#39;|')s simulated time", page)
+    assert "fedcs:deadline_s=3 reaches" not in page  # not in every seed
+
+
+def test_rendering_again_gives_the_same_files(rendered):
+    folder, _ = rendered
+    before = contents(folder)
+    render(folder)
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_one_seed_and_one_round(tmp_path):
+    planted = {"random": {3: ([4.0], [0.5], [1, 0])}}
+    settings = SETTINGS | {"policies": ["random"], "seeds": [3], "rounds": 1}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert (row["time_to_target_s_low"], row["time_to_target_s_high"]) == (4.0, 4.0)
+    assert summary_rows(pl.DataFrame([row]))[0][1] == "50.0"
+
+
+def test_one_round_whose_seeds_never_overlap(tmp_path):
+    planted = {"random": {3: ([4.0], [0.5], [1, 0]), 8: ([9.0], [0.1], [0, 1])}}
+    settings = SETTINGS | {"policies": ["random"], "rounds": 1}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert row["reached_target"] == 1
+
+
+def test_rounds_that_took_no_time(tmp_path):
+    """Nobody was ever available: nothing took any time, and nothing was learned."""
+    planted = {text: {seed: ([0.0] * 4, [0.1] * 4, [0, 0]) for seed in (3, 8)} for text in ("random", "rbcs-f:V=5")}
+    settings = SETTINGS | {"policies": list(planted), "target_accuracy": 0.1}
+    rows = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert [row["time_to_target_s"] for row in rows] == [0.0, 0.0]
+    assert [row["jain_index"] for row in rows] == [1.0, 1.0]
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("time_s", [0.001, 1e6])
+def test_rounds_of_any_length(tmp_path, time_s):
+    planted = {"random": {seed: ([time_s, time_s * (1 + seed)], [0.1, 0.6], [1, 1]) for seed in (3, 8)}}
+    settings = SETTINGS | {"policies": ["random"], "rounds": 2}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert row["time_to_target_s"] == pytest.approx(time_s * 7.5)
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 1.0])
+def test_extreme_accuracies_can_be_drawn(tmp_path, accuracy):
+    planted = {"random": {seed: ([4.0, 1.0], [accuracy] * 2, [1, 0]) for seed in (3, 8)}}
+    settings = SETTINGS | {"policies": ["random"], "rounds": 2}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert row["final_accuracy"] == accuracy
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_report_makes_the_page_again(tmp_path):
+    result = CliRunner().invoke(cli.app, ["report", str(fill(tmp_path))])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "report.html" in result.stderr.replace("\n", "")
+    assert (tmp_path / "report.html").exists()
+
+
+def drop(*conditions):
+    def damage(folder, name):
+        write_table(read_table(folder / name).filter(~pl.all_horizontal(conditions)), folder / name)
+
+    return damage
+
+
+def remove(folder, name):
+    (folder / name).unlink()
+
+
+def cut(folder, name):
+    table = read_table(folder / name)
+    write_table(table.drop(table.columns[-1 if name == "participation.csv" else -3]), folder / name)
+
+
+def twice(folder, name):
+    table = read_table(folder / name)
+    write_table(pl.concat([table, table.head(1)]), folder / name)
+
+
+def garbage(folder, name):
+    (folder / name).write_bytes(b"\x00\xff\xfe" * 50)
+
+
+DAMAGE = {
+    "a policy is missing": drop(pl.col("policy") == "random"),
+    "a seed is missing": drop(pl.col("seed") == 8),
+    "a seed of one policy is missing": drop(pl.col("seed") == 8, pl.col("policy") == "random"),
+    "one row is missing": drop(pl.col("seed") == 8, pl.col("policy") == "random", pl.nth(2) == 2),
+    "a file is missing": remove,
+    "a row comes twice": twice,
+    "bytes": garbage,
+}
+
+
+@pytest.mark.parametrize("name", ["rounds.csv", "participation.csv"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_incomplete_comparison_is_refused_and_left_alone(tmp_path, damage, name):
+    """Half the rows must not be read as a study of half the rounds."""
+    DAMAGE[damage](fill(tmp_path), name)
+    before = contents(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"does not hold a complete comparison|not a readable table"):
+        render(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_table_without_a_column_is_refused(tmp_path):
+    cut(fill(tmp_path), "rounds.csv")
+    with pytest.raises(InvalidInputError, match="does not hold a complete comparison"):
+        render(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_settings_that_lack_something_are_refused(tmp_path, name):
+    fill(tmp_path, settings={key: value for key, value in SETTINGS.items() if key != name})
+    with pytest.raises(InvalidInputError, match=f"has no '{name}'"):
+        render(tmp_path)
+
+
+# -------------------------------------------------------------------- from runs to tables
+
+
+@pytest.fixture
+def ran(monkeypatch, no_pictures):
+    """Instead of training: runs that are made up from the cell; returns the cells that were run."""
+    seen = []
+
+    def run(self):
+        seen.append((self.policy, self.seed))
+        rng = np.random.default_rng([self.seed, len(self.policy)])
+        return TrainingRun(
+            round_time_s=rng.uniform(1.0, 5.0, self.num_rounds),
+            cohort_size=np.full(self.num_rounds, 2),
+            mean_backlog=rng.random(self.num_rounds),
+            bound_margin=np.ones(self.num_rounds),
+            chosen=rng.integers(0, self.num_rounds, 4),
+            available=np.full(4, self.num_rounds),
+            accuracy=np.sort(rng.random(self.num_rounds)),
+            test_loss=np.ones(self.num_rounds),
+            refused=np.zeros(self.num_rounds, np.int64),
+        )
+
+    monkeypatch.setattr(TrainingCell, "run", run)
+    return seen
+
+
+def study(folder, **changes):
+    plain = {
+        "scenario": "rbcs-f/table-1",
+        "policies": ["random", "rbcs-f:V=5"],
+        "seeds": [0, 1],
+        "num_rounds": 6,
+        "gamma_1": 0.5,
+        "target_accuracy": 0.5,
+        "settings": {},
+        "folder": folder,
+        "command": "fedroster compare",
+        "workers": 1,
+    }
+    return compare(**plain | changes)
+
+
+EVERY = [("random", 0), ("random", 1), ("rbcs-f:V=5", 0), ("rbcs-f:V=5", 1)]
+
+
+def test_tables_hold_the_runs(tmp_path, ran):
+    counted = []
+    summary = study(tmp_path, progress=counted.append)
+    assert ran == EVERY
+    assert counted == [1, 2, 3, 4]
+    rounds, participation = read_table(tmp_path / "rounds.csv"), read_table(tmp_path / "participation.csv")
+    assert rounds.height == 4 * 6
+    assert participation.height == 4 * 4
+    run = TrainingCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 6, 0.5).run()
+    own = rounds.filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert own["round"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert own["elapsed_s"].to_list() == run.round_time_s.cumsum().tolist()
+    assert own["accuracy"].to_list() == run.accuracy.tolist()
+    counts = participation.filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert counts["chosen"].to_list() == run.chosen.tolist()
+    settings = read_json(tmp_path / "settings.json")
+    assert settings["policies"] == ["random", "rbcs-f:V=5"]
+    assert settings["machine"]["fedroster"]
+    assert summary.equals(render(tmp_path))
+
+
+def test_a_killed_comparison_goes_on(tmp_path, ran):
+    def killed(done):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(tmp_path, progress=killed)
+    assert not (tmp_path / "report.html").exists()
+    assert len(list((tmp_path / "cells").iterdir())) == 3
+    summary = study(tmp_path)
+    assert sorted(ran) == sorted(EVERY)
+    assert summary.equals(study(tmp_path / "another"))
+
+
+def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):
+    study(tmp_path)
+    ran.clear()
+    policies = ["random", "dirichlet", "rbcs-f:V=5"]
+    summary = study(tmp_path, policies=policies, seeds=[0, 1, 2], target_accuracy=0.6)
+    assert sorted(ran) == sorted([("dirichlet", 0), ("dirichlet", 1), *((text, 2) for text in policies)])
+    assert summary["policy"].to_list() == policies
+    assert summary["seeds"].to_list() == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"num_rounds": 7}, "rounds = 6; expected 7"),
+        ({"gamma_1": 1.0}, "gamma_1 = 0.5; expected 1.0"),
+        ({"scenario": "rbcs-f/table-1@1"}, "scenario = 'rbcs-f/table-1'; expected 'rbcs-f/table-1@1'"),
+        ({"settings": {"noise": "0"}}, "settings = {}; expected {'noise': '0'}"),
+    ],
+)
+def test_a_folder_of_another_comparison_is_refused_and_left_alone(tmp_path, ran, change, name):
+    study(tmp_path)
+    before = contents(tmp_path)
+    ran.clear()
+    with pytest.raises(ConfigurationError, match=f"holds a comparison with {name}: choose another folder or delete it"):
+        study(tmp_path, **change)
+    assert contents(tmp_path) == before
+    assert ran == []
+
+
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path, ran):
+    write_json(tmp_path / "settings.json", {"paper": "rbcs-f", "scenario": "rbcs-f/table-1", "rounds": 6})
+    before = contents(tmp_path)
+    with pytest.raises(ConfigurationError, match="choose another folder"):
+        study(tmp_path)
+    (tmp_path / "settings.json").write_text("{")
+    with pytest.raises(InvalidInputError, match="not a readable JSON file"):
+        study(tmp_path)
+    assert contents(tmp_path).keys() == before.keys()
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"policies": ["random", "random"]}, ConfigurationError, "policies are .*each once"),
+        ({"policies": []}, ConfigurationError, r"policies are \[\]"),
+        ({"seeds": []}, ConfigurationError, r"seeds are \[\]"),
+        ({"seeds": [1, 1]}, ConfigurationError, r"seeds are \[1, 1\]"),
+        ({"policies": ["random", "nobody"]}, UnknownNameError, "unknown policy 'nobody'"),
+        ({"policies": ["random", "rbcs-f:beta=0.5"]}, InfeasibleError, "beta = 0.5 cannot be met"),
+        ({"scenario": "nowhere"}, UnknownNameError, "unknown scenario"),
+        ({"settings": {"nothing": "1"}}, UnknownNameError, "'nothing'"),
+        ({"gamma_1": 0.0}, ConfigurationError, "gamma_1 is 0.0"),
+        ({"gamma_1": math.nan}, ConfigurationError, "gamma_1 is nan"),
+        ({"target_accuracy": 1.0}, ConfigurationError, "target accuracy is 1.0"),
+        ({"target_accuracy": 0.0}, ConfigurationError, "target accuracy is 0.0"),
+        ({"num_rounds": 0}, ConfigurationError, "rounds is 0"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_runs(tmp_path, ran, change, error, message):
+    with pytest.raises(error, match=message):
+        study(tmp_path, **change)
+    assert ran == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli.app, ["compare", *(str(argument) for argument in arguments)])
+
+
+@pytest.mark.usefixtures("ran")
+def test_the_command_for_people(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    result = call("--rounds", 6, "--seeds", "0-1", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    for text in (*module.POLICIES, *SUMMARY_COLUMNS):
+        assert text in result.stdout
+    assert "training" in result.stderr
+
+
+@pytest.mark.usefixtures("ran")
+def test_wrong_usage_of_the_command(tmp_path):
+    for arguments in (
+        ("--policy", "nobody"),
+        ("--seeds", "1-0"),
+        ("--gamma-1", "-1"),
+        ("--target", "2"),
+        ("--set", "num_clients=100"),
+        ("--rounds", "0"),
+    ):
+        result = call(*arguments, "--out", tmp_path / "new")
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+    assert list(tmp_path.iterdir()) == []
+    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path).exit_code == 0
+    assert call("--rounds", "7", "--seeds", "0", "--out", tmp_path).exit_code == 2
+    (tmp_path / "file").write_text("kept")
+    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path / "file" / "new").exit_code == 1
+
+
+# -------------------------------------------------------------------- with training
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The whole main job in miniature, with real data and real training."""
+    folder = tmp_path_factory.mktemp("trained")
+    arguments = ("--policy", "random", "--policy", "rbcs-f:V=5", "--rounds", 3, "--seeds", "0-1", "--json")
+    return folder, arguments, call(*arguments, "--out", folder)
+
+
+def test_the_main_job_in_miniature(trained):
+    folder, _, result = trained
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert [(row["policy"], row["seeds"]) for row in summary] == [("random", 2), ("rbcs-f:V=5", 2)]
+    rounds = read_table(folder / "rounds.csv")
+    assert rounds.height == 2 * 2 * 3
+    assert rounds["accuracy"].is_between(0.0, 1.0).all()
+    assert (rounds["test_loss"] > 0.0).all()
+    assert rounds["cohort_size"].to_list() == [8] * 12
+    assert rounds["refused"].sum() == 0
+    for row in summary:
+        own = rounds.filter(pl.col("policy") == row["policy"])
+        assert row["mean_round_time_s"] == pytest.approx(own["round_time_s"].mean())
+        assert row["final_accuracy"] == pytest.approx(own["accuracy"].mean())
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_every_policy_meets_the_same_clients(trained):
+    """Paired by seed: the network's draws do not depend on the policy."""
+    folder, _, _ = trained
+    available = read_table(folder / "participation.csv").group_by("policy", maintain_order=True)
+    ours, theirs = (table["available"].to_list() for _, table in available)
+    assert ours == theirs
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
+    folder, arguments, first = trained
+
+    def run(self):
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(TrainingCell, "run", run)
+    before = contents(folder)
+    again = call(*arguments, "--out", folder)
+    assert again.stdout == first.stdout
+    settings = ("settings.json", "report.html")  # hold the command line, which is pytest's here
+    assert {name: content for name, content in contents(folder).items() if name not in settings} == {
+        name: content for name, content in before.items() if name not in settings
+    }
+
+
+def test_training_alone_gives_the_same_run(trained):
+    """A cell's result does not depend on what ran before it in the process."""
+    folder, _, _ = trained
+    run = TrainingCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 3, 0.5).run()
+    own = read_table(folder / "rounds.csv").filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert own["accuracy"].to_list() == run.accuracy.tolist()
+    assert own["test_loss"].to_list() == run.test_loss.tolist()
+    assert own["round_time_s"].to_list() == run.round_time_s.tolist()

@@ -1,0 +1,255 @@
+"""Cells: in parallel, kept, resumed."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fedroster import RBCSF, Uniform
+from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNameError
+from fedroster.core.state import load_arrays, pack, save_arrays
+from fedroster.study import experiment
+from fedroster.study.experiment import Cell, digest, gather, measured_rate, run_cells
+from fedroster.study.measures import Trajectory
+
+CELLS = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
+
+
+def assert_same(one, other):
+    for name in (field.name for field in dataclasses.fields(Trajectory)):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Which cells were really run."""
+    seen = []
+    run = Cell.run
+
+    def noted(self):
+        seen.append(self)
+        return run(self)
+
+    monkeypatch.setattr(Cell, "run", noted)
+    return seen
+
+
+# -------------------------------------------------------------------- one cell
+
+
+def test_a_cell_is_deterministic_and_its_seed_matters():
+    one, again, other = (Cell("rbcs-f/table-1", "rbcs-f:V=5", seed, 20).run() for seed in (3, 3, 4))
+    assert_same(one, again)
+    assert one.round_time_s.tolist() != other.round_time_s.tolist()
+    assert one.num_rounds == 20
+
+
+def test_two_policies_meet_the_same_world():
+    ours, random = (Cell("rbcs-f/table-1", policy, 3, 20).run() for policy in ("rbcs-f:V=5", "random"))
+    assert ours.available.tolist() == random.available.tolist()
+    assert ours.chosen.tolist() != random.chosen.tolist()
+
+
+def test_queues_are_measured_at_the_policys_own_rate_or_the_papers():
+    assert measured_rate(RBCSF(beta=0.1)) == 0.1
+    assert measured_rate(Uniform()) == 0.15
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"scenario": "rbcs-f/table-2"}, UnknownNameError),
+        ({"policy": "nobody"}, UnknownNameError),
+        ({"policy": "rbcs-f:beta=0.9"}, InfeasibleError),
+        ({"settings": {"num_clients": "x"}}, ConfigurationError),
+        ({"num_rounds": 0}, ConfigurationError),
+        ({"num_rounds": 2.5}, ConfigurationError),
+    ],
+)
+def test_a_cell_is_checked_without_running(ran, change, error):
+    with pytest.raises(error):
+        dataclasses.replace(CELLS[0], **change).check()
+    assert ran == []
+
+
+# -------------------------------------------------------------------- names of files
+
+
+def test_digests_tell_cells_apart():
+    @dataclass(frozen=True)
+    class Other(Cell):
+        pass
+
+    cell = CELLS[0]
+    changes = [
+        {"scenario": "rbcs-f/table-1@1"},
+        {"policy": "rbcs-f:V=5.0"},
+        {"seed": 1},
+        {"num_rounds": 21},
+        {"settings": {"noise": "0"}},
+        {"settings": {"noise": "0.0"}},
+        {"settings": {"noise": "0", "dropout": "0"}},
+    ]
+    cells = [
+        cell,
+        *(dataclasses.replace(cell, **change) for change in changes),
+        Other("rbcs-f/table-1", "random", 0, 20),
+    ]
+    names = {digest(each) for each in cells}
+    assert len(names) == len(cells)
+    assert all(name.isalnum() and len(name) == 20 for name in names)
+
+
+def test_digests_of_equal_cells_are_equal():
+    one = Cell("rbcs-f/table-1", "b", 1, 2, {"x": "1", "y": "2"})
+    assert digest(one) == digest(Cell("rbcs-f/table-1", "b", 1, 2, {"y": "2", "x": "1"}))
+    assert digest(Cell("rbcs-f/table-1", "random", 0, 5)) == digest(Cell("rbcs-f/table-1", "random", 0, 5))
+
+
+def test_digests_change_with_the_version(monkeypatch):
+    before = digest(Cell("rbcs-f/table-1", "random", 0, 5))
+    monkeypatch.setattr(experiment, "__version__", "9.9.9")
+    assert digest(Cell("rbcs-f/table-1", "random", 0, 5)) != before
+
+
+# -------------------------------------------------------------------- many cells
+
+
+def test_every_cell_is_run_once_and_knows_its_place(ran):
+    done = list(run_cells(CELLS, workers=1))
+    assert sorted(each.index for each in done) == [0, 1, 2, 3]
+    assert all(each.cell is CELLS[each.index] for each in done)
+    assert ran == CELLS
+    for each in done:
+        assert_same(each.result, CELLS[each.index].run())
+
+
+def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
+    alone = gather(CELLS, workers=1)
+    monkeypatch.setattr(Cell, "work", property(lambda self: 100.0))  # makes processes pay
+    started = []
+    pool = experiment.ProcessPoolExecutor
+
+    def counted(**options):
+        started.append(options["max_workers"])
+        return pool(**options)
+
+    monkeypatch.setattr(experiment, "ProcessPoolExecutor", counted)
+    together = gather(CELLS, workers=2, folder=tmp_path)
+    assert started == [2]
+    assert len(list(tmp_path.iterdir())) == 4
+    for one, other in zip(alone, together, strict=True):
+        assert_same(one, other)
+
+
+def test_small_studies_start_no_process(monkeypatch):
+    def never(**options):
+        raise AssertionError("started")
+
+    monkeypatch.setattr(experiment, "ProcessPoolExecutor", never)
+    assert len(gather(CELLS, workers=8)) == 4
+    monkeypatch.setattr(Cell, "work", property(lambda self: 100.0))
+    assert len(gather(CELLS[:1], workers=8)) == 1
+    assert len(gather(CELLS, workers=1)) == 4
+
+
+def test_results_are_kept_and_taken(tmp_path, ran):
+    first = gather(CELLS, folder=tmp_path / "cells")
+    files = {path.name: path.read_bytes() for path in (tmp_path / "cells").iterdir()}
+    assert files.keys() == {f"{digest(cell)}.npz" for cell in CELLS}
+    assert len(ran) == 4
+    again = gather(CELLS, folder=tmp_path / "cells")
+    assert len(ran) == 4
+    for one, other in zip(first, again, strict=True):
+        assert_same(one, other)
+    assert {path.name: path.read_bytes() for path in (tmp_path / "cells").iterdir()} == files
+    _, header = load_arrays(tmp_path / "cells" / f"{digest(CELLS[1])}.npz", kind="cell")
+    assert header["cell"] == repr(CELLS[1])
+
+
+def test_a_larger_study_runs_only_what_is_new(tmp_path, ran):
+    gather(CELLS[:2], folder=tmp_path)
+    gather(CELLS, folder=tmp_path)
+    assert ran == CELLS
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 0x10
+    path.write_bytes(content)
+
+
+def empty(path):
+    path.write_bytes(b"")
+
+
+def older(path):
+    """A file from before a field was added."""
+    arrays, _ = load_arrays(path, kind="cell")
+    del arrays["bound_margin"]
+    save_arrays(path, arrays, {}, kind="cell")
+
+
+def newer(path):
+    arrays, _ = load_arrays(path, kind="cell")
+    save_arrays(path, arrays | {"surprise": np.ones(1)}, {}, kind="cell")
+
+
+def foreign(path):
+    arrays, _ = load_arrays(path, kind="cell")
+    save_arrays(path, arrays, {}, kind="selector")
+
+
+@pytest.mark.parametrize("damage", [truncate, flip, empty, older, newer, foreign], ids=lambda damage: damage.__name__)
+def test_a_damaged_file_is_made_again(tmp_path, ran, damage):
+    whole = gather(CELLS, folder=tmp_path)
+    broken = tmp_path / f"{digest(CELLS[2])}.npz"
+    content = broken.read_bytes()
+    damage(broken)
+    ran.clear()
+    again = gather(CELLS, folder=tmp_path)
+    assert ran == [CELLS[2]]
+    assert_same(again[2], whole[2])
+    assert load_arrays(broken, kind="cell")[0].keys() == pack(whole[2]).keys()
+    assert len(broken.read_bytes()) == len(content)
+
+
+@pytest.mark.parametrize("accident", [KeyboardInterrupt, OSError])
+def test_an_interrupted_study_goes_on(tmp_path, monkeypatch, accident):
+    alone = gather(CELLS)
+    run, ran = Cell.run, []
+
+    def fragile(self):
+        if len(ran) == 2:
+            raise accident
+        ran.append(self)
+        return run(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Cell, "run", fragile)
+        with pytest.raises(accident):
+            gather(CELLS, folder=tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{digest(cell)}.npz" for cell in CELLS[:2]}
+    done = list(run_cells(CELLS, folder=tmp_path))
+    assert [each.index for each in done] == [0, 1, 2, 3]
+    for each in done:
+        assert_same(each.result, alone[each.index])
+
+
+def test_a_study_that_is_dropped_in_the_middle_keeps_what_is_there(tmp_path):
+    cells = run_cells(CELLS, folder=tmp_path)
+    next(cells)
+    next(cells)
+    cells.close()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_no_cells():
+    assert list(run_cells([])) == []

@@ -1,0 +1,128 @@
+"""Figures: the same figure is the same file, and needs nothing from outside."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from fedroster.study.figures import (
+    Curve,
+    colour,
+    curves_figure,
+    line_style,
+    places,
+    pull_record_figure,
+    save_png,
+    sorted_lines_figure,
+    svg_text,
+)
+
+X = np.arange(1.0, 21.0)
+
+
+def curve(scale=1.0):
+    mean = scale * np.sqrt(X)
+    return Curve(X, mean, mean - 0.1, mean + 0.1)
+
+
+MAKERS = {
+    "curves": lambda: curves_figure(
+        {"RBCS-F(5)": curve(), "random <&>": curve(2.0)},
+        x_label="round",
+        y_label="time, s",
+        title="A & B < C",
+        reference=(1.0, "beta = 0.15"),
+    ),
+    "log": lambda: curves_figure({"a": curve()}, x_label="round", y_label="regret, s", log_y=True),
+    "pulls": lambda: pull_record_figure({"a": np.arange(40.0), "b": np.full(40, 3.0)}, title="Pull record"),
+    "lines": lambda: sorted_lines_figure(
+        {"a": np.arange(5.0), "b": np.arange(5.0)}, y_label="%", reference=(2.0, "owed"), places={"a": 3, "b": 1}
+    ),
+    "no data": lambda: curves_figure(
+        {"a": Curve(*(np.empty(0),) * 4)}, x_label="simulated time, s", y_label="accuracy, %"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_same_figure_is_the_same_file(tmp_path, name):
+    one, other = MAKERS[name](), MAKERS[name]()
+    for figure, file in ((one, "one.png"), (other, "other.png")):
+        save_png(figure, tmp_path / file)
+    assert svg_text(one) == svg_text(other)
+    content = (tmp_path / "one.png").read_bytes()
+    assert content == (tmp_path / "other.png").read_bytes()
+    assert content.startswith(b"\x89PNG\r\n")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["one.png", "other.png"]
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_an_svg_stands_alone(name):
+    svg = svg_text(MAKERS[name]())
+    assert svg.startswith("<svg")
+    ElementTree.fromstring(svg)  # well-formed
+    assert not re.search(r"""(?:href|src)\s*=\s*["'](?!#|data:)""", svg)
+    assert not re.search(r"url\((?!#)", svg)
+    assert "@import" not in svg
+    assert "<script" not in svg
+    assert "viewBox" in svg.partition(">")[0]  # it scales
+    assert not re.search(r"20\d\d-\d\d-\d\d", svg)  # no date
+
+
+def test_labels_are_text_that_can_be_searched():
+    svg = svg_text(MAKERS["curves"]())
+    text = " ".join(ElementTree.fromstring(svg).itertext())
+    for label in ("RBCS-F(5)", "random <&>", "A & B < C", "beta = 0.15", "round", "time, s"):
+        assert label in text
+
+
+def test_other_data_is_another_figure():
+    assert svg_text(MAKERS["pulls"]()) != svg_text(pull_record_figure({"a": np.arange(40.0), "b": np.full(40, 4.0)}))
+
+
+def test_curves_are_drawn_with_their_bands():
+    axes = MAKERS["curves"]().axes[0]
+    lines = {line.get_label(): line for line in axes.get_lines()}
+    np.testing.assert_array_equal(lines["random <&>"].get_ydata(), 2.0 * np.sqrt(X))
+    assert len(axes.collections) == 2
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == pytest.approx((0.9, np.sqrt(20.0) + 0.1))
+    assert MAKERS["log"]().axes[0].get_yscale() == "log"
+
+
+def test_a_policy_looks_alike_in_every_figure():
+    place = places(["a", "b", "c"])
+    assert place == {"a": 0, "b": 1, "c": 2}
+
+    def looks(*labels):
+        figure = curves_figure({label: curve() for label in labels}, x_label="", y_label="", places=place)
+        return {line.get_label(): (line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}
+
+    assert looks("c", "a") == {label: look for label, look in looks("a", "b", "c").items() if label != "b"}
+
+
+def test_the_first_curves_differ_in_colour_and_the_rest_in_line():
+    looks = [(colour(index), line_style(index)) for index in range(32)]
+    assert len(set(looks)) == 32
+    assert len({colour(index) for index in range(8)}) == 8
+
+
+def test_an_accident_leaves_the_old_picture(tmp_path, monkeypatch):
+    path = tmp_path / "figure.png"
+    save_png(MAKERS["log"](), path)
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            save_png(MAKERS["pulls"](), path)
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["figure.png"]

@@ -1,0 +1,121 @@
+"""What is measured on a run."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
+from fedroster.environment import FlatNetwork
+from fedroster.simulate import simulate
+from fedroster.study.measures import Recorder, jain_index
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [
+        ([1, 1, 1, 1], 1.0),
+        ([5, 0, 0, 0], 0.25),
+        ([3, 1], 0.8),  # 16 / (2 * 10)
+        ([1, 2, 3], 36 / 42),
+        ([0.5, 0.25], 0.5625 / (2 * 0.3125)),
+        ([0, 0, 0], 1.0),
+        ([7], 1.0),
+    ],
+)
+def test_jain_index_by_hand(values, index):
+    assert jain_index(np.array(values)) == pytest.approx(index, rel=1e-15)
+
+
+def test_jain_index_does_not_depend_on_scale_or_order():
+    counts = np.random.default_rng(0).integers(1, 200, 30)
+    assert jain_index(counts) == pytest.approx(jain_index(7 * counts[::-1]))
+    assert 1 / 30 <= jain_index(counts) <= 1.0
+
+
+def recorded(policy, *, rate, rounds=150, seed=3, **network):
+    recorder = Recorder(network.get("num_clients", 40), rate=rate)
+    played = []
+    for one in simulate(policy, FlatNetwork(**network), num_rounds=rounds, seed=seed):
+        recorder.add(one)
+        own = one.policy_state.backlog.copy() if hasattr(one.policy_state, "backlog") else None
+        played.append((one.time_s, one.selection.links, one.context.available, own))
+    return recorder.trajectory(), played
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=20.0), RBCSF(V=1.0, beta=0.1), OmniscientP3(V=5.0)], ids=str)
+def test_the_measured_queues_are_the_policys_own(policy):
+    course, played = recorded(policy, rate=policy.beta)
+    assert course.mean_backlog.tolist() == [own.mean() for *_, own in played]
+    assert course.mean_backlog[-1] > 0.0
+
+
+def test_the_queues_of_a_policy_without_queues_follow_the_formula():
+    course, played = recorded(Uniform(), rate=0.25, rounds=60)  # a rate that is exact in binary
+    backlog = np.zeros(40)
+    for number, (_, links, _, _) in enumerate(played):
+        served = np.zeros(40)
+        served[links] = 1.0
+        backlog = np.maximum(backlog + 0.25 - served, 0.0)
+        assert course.mean_backlog[number] == backlog.mean()
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=50.0), Uniform(), FedCS(deadline_s=3.0)], ids=str)
+@pytest.mark.parametrize("rate", [0.15, 0.9])
+def test_the_bound_holds_on_every_round(policy, rate):
+    course, _ = recorded(policy, rate=rate)
+    assert course.bound_margin.shape == (150,)
+    assert course.bound_margin.min() >= -1e-9
+    assert course.bound_margin.max() > 0.0
+
+
+def test_counts_and_times_are_those_of_the_rounds():
+    course, played = recorded(Uniform(), rate=0.15, rounds=50, availability=0.1)
+    assert course.num_rounds == 50
+    assert course.round_time_s.tolist() == [time_s for time_s, *_ in played]
+    assert course.cohort_size.tolist() == [len(links) for _, links, _, _ in played]
+    assert course.chosen.tolist() == np.bincount(np.concatenate([p[1] for p in played]), minlength=40).tolist()
+    assert course.available.tolist() == sum(p[2].astype(int) for p in played).tolist()
+    np.testing.assert_array_equal(course.participation_rate, course.chosen / 50)
+
+
+def test_who_answers_in_time_and_who_does_not():
+    course, _ = recorded(Uniform(), rate=0.15, rounds=50, dropout=0.5)
+    assert (course.participants + course.missed).tolist() == course.cohort_size.tolist() == [8] * 50
+    assert 100 < course.missed.sum() < 300
+    assert course.spent.tolist() == [0.0] * 50
+    assert recorded(Uniform(), rate=0.15, rounds=50)[0].missed.sum() == 0
+
+
+def test_the_summary_by_hand():
+    course, _ = recorded(Uniform(), rate=0.15, rounds=4)
+    summary = dataclasses.replace(
+        course,
+        round_time_s=np.array([2.0, 0.0, 4.0, 1.0]),
+        cohort_size=np.array([2, 0, 1, 1]),
+        mean_backlog=np.array([0.1, 0.2, 0.3, 0.4]),
+        chosen=np.array([3, 1]),
+        available=np.array([4, 4]),
+    ).summary()
+    assert {
+        "rounds": 4,
+        "total_time_s": 7.0,
+        "mean_round_time_s": 1.75,
+        "mean_cohort_size": 1.0,
+        "min_participation_rate": 0.25,
+        "max_participation_rate": 0.75,
+        "jain_index": 0.8,
+        "final_mean_backlog": 0.4,
+        "empty_rounds": 1,
+    }.items() <= summary.items()
+    assert all(type(value) in (int, float) for value in summary.values())  # JSON can hold them
+
+
+def test_the_summary_of_no_round_at_all():
+    summary = Recorder(3, rate=0.15).trajectory().summary()
+    assert summary["rounds"] == summary["empty_rounds"] == 0
+    assert summary["total_time_s"] == summary["mean_round_time_s"] == 0.0
+    assert summary["mean_cohort_size"] == summary["final_mean_backlog"] == 0.0
+    assert summary["jain_index"] == 1.0

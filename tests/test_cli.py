@@ -1,0 +1,363 @@
+"""The command line: what scripts rely on, exit codes, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import __version__, cli
+from fedroster.catalogue import policies, scenarios
+from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.study import experiment
+from fedroster.study.store import read_json
+
+FEDROSTER = str(Path(sys.executable).with_name("fedroster"))
+RBCS_F, RANDOM, FEDCS = "rbcs-f:V=20", "random", "fedcs:deadline_s=3"
+ISSUE = (
+    *("simulate", "rbcs-f/table-1", "--policy", RBCS_F, "--policy", RANDOM, "--policy", FEDCS, "--rounds", "500"),
+    *("--seeds", "0-4", "--set", "num_clients=40", "--json"),
+)
+KEYS = {
+    *("scenario", "policy", "seed", "rounds", "total_time_s", "mean_round_time_s", "mean_cohort_size"),
+    *("min_participation_rate", "max_participation_rate", "jain_index", "final_mean_backlog"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_debugging(monkeypatch):
+    monkeypatch.delenv("FEDROSTER_DEBUG", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+
+
+def fails(code, message, *arguments):
+    """The call fails with this exit code, this message on stderr, and an empty stdout."""
+    result = call(*arguments)
+    assert (result.exit_code, result.stdout) == (code, ""), result.output
+    assert message in " ".join(result.stderr.replace("│", " ").split()), result.stderr
+    assert "Traceback" not in result.stderr
+    return result
+
+
+# -------------------------------------------------------------------- simulate
+
+
+@pytest.fixture(scope="module")
+def issue():
+    """The issue's own command, through the installed program; stdout and stderr apart."""
+    return subprocess.run([FEDROSTER, *ISSUE], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_issues_command_prints_one_json_array(issue):
+    assert issue.returncode == 0, issue.stderr
+    rows = json.loads(issue.stdout)  # all of stdout: progress is elsewhere
+    assert [(row["policy"], row["seed"]) for row in rows] == [
+        (policy, seed) for policy in (RBCS_F, RANDOM, FEDCS) for seed in range(5)
+    ]
+    for row in rows:
+        assert row.keys() >= KEYS
+        assert (row["scenario"], row["rounds"]) == ("rbcs-f/table-1", 500)
+        assert all(type(row[name]) is int for name in ("seed", "rounds"))
+        assert all(type(row[name]) is float for name in KEYS - {"scenario", "policy", "seed", "rounds"})
+
+
+def test_the_issues_numbers_are_consistent(issue):
+    rows = json.loads(issue.stdout)
+    for row in rows:
+        assert row["total_time_s"] == pytest.approx(500 * row["mean_round_time_s"])
+        assert 0.0 <= row["min_participation_rate"] <= row["max_participation_rate"] <= 1.0
+        assert row["min_participation_rate"] * 40 <= row["mean_cohort_size"] <= row["max_participation_rate"] * 40
+        assert 1 / 40 <= row["jain_index"] <= 1.0
+        assert row["final_mean_backlog"] >= 0.0
+        assert row["mean_cohort_size"] <= (40.0 if row["policy"] == FEDCS else 8.0)
+    by_policy = {policy: [row for row in rows if row["policy"] == policy] for policy in (RBCS_F, RANDOM, FEDCS)}
+    for row in by_policy[FEDCS]:
+        assert 8.0 <= row["mean_cohort_size"] <= 9.5
+    for ours, random, fedcs in zip(*by_policy.values(), strict=True):
+        assert fedcs["mean_round_time_s"] < ours["mean_round_time_s"] < random["mean_round_time_s"]
+        assert fedcs["jain_index"] < ours["jain_index"] < random["jain_index"]
+    assert len({row["total_time_s"] for row in rows}) == 15  # no run is another's copy
+
+
+def test_the_same_call_gives_the_same_numbers(issue):
+    inside = call(*ISSUE[:-5], "--seeds", "2", *ISSUE[-3:])
+    assert inside.exit_code == 0
+    assert json.loads(inside.stdout) == [row for row in json.loads(issue.stdout) if row["seed"] == 2]
+
+
+def test_simulate_for_people():
+    result = call(
+        "simulate", "rbcs-f/table-1", "--policy", RBCS_F, "--policy", RANDOM, "--rounds", "20", "--seeds", "0-2"
+    )
+    assert result.exit_code == 0
+    assert "rbcs-f/table-1, 20 rounds, seeds 0-2" in result.stdout
+    lines = {line.split()[0]: line for line in result.stdout.splitlines() if line.split()}
+    assert lines.keys() >= {"policy", RBCS_F, RANDOM}
+    assert "±" in lines[RANDOM]
+    assert "simulating" in result.stderr
+    assert "simulating" not in result.stdout
+
+
+def test_simulate_has_defaults():
+    result = call("simulate", "rbcs-f/table-1@1", "--rounds", "5", "--json")
+    rows = json.loads(result.stdout)
+    assert [(row["policy"], row["seed"]) for row in rows] == [(RBCS_F, 0), (RANDOM, 0), (FEDCS, 0)]
+    assert {(row["scenario"], row["scenario_version"]) for row in rows} == {("rbcs-f/table-1@1", 1)}
+    assert rows[0]["settings"] == {}
+
+
+def test_settings_reach_the_scenario():
+    arguments = ("simulate", "rbcs-f/table-1", "--policy", RANDOM, "--rounds", "10", "--json")
+    (row,) = json.loads(call(*arguments, "--set", "availability=0", "--set", "num_clients=10").stdout)
+    assert row["settings"] == {"availability": "0", "num_clients": "10"}
+    assert (row["empty_rounds"], row["mean_cohort_size"], row["total_time_s"], row["jain_index"]) == (10, 0.0, 0.0, 1.0)
+    (row,) = json.loads(call(*arguments, "--set", "availability=1", "--set", "cohort_size=40").stdout)
+    assert (row["min_participation_rate"], row["mean_cohort_size"]) == (1.0, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [3]), ("0-4,7", [0, 1, 2, 3, 4, 7]), ("5,1", [5, 1]), (" 1 , 2-2 ", [1, 2])]
+)
+def test_seeds_are_read(text, seeds):
+    result = call("simulate", "rbcs-f/table-1", "--policy", RANDOM, "--rounds", "2", "--json", "--seeds", text)
+    assert [row["seed"] for row in json.loads(result.stdout)] == seeds
+
+
+@pytest.mark.parametrize("text", ["3-1", "a", "", "1,", "1-", "-1", "1-2-3", "1.5", "0x1", "\u00b2", "1-b"])
+def test_malformed_seeds(text):
+    message = f"error: seeds are {text!r}; expected something like 0-4 or 1,3,5"
+    fails(2, message, "simulate", "rbcs-f/table-1", "--rounds", "2", f"--seeds={text}")
+
+
+@pytest.mark.parametrize("text", ["1,1", "0-4,2"])
+def test_a_seed_twice(text):
+    message = f"error: seeds are {text!r}; expected each seed once"
+    fails(2, message, "simulate", "rbcs-f/table-1", "--rounds", "2", "--seeds", text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rbcs-f/table-2"], "unknown scenario 'rbcs-f/table-2'. Did you mean 'rbcs-f/table-1'?"),
+        (["rbcs-f/table-1@9"], "unknown version of scenario rbcs-f/table-1 '9'"),
+        (["rbcs-f/table-1", "--policy", "randon"], "unknown policy 'randon'. Did you mean 'random'?"),
+        (["rbcs-f/table-1", "--policy", "rbcs-f:v=2"], "unknown parameter of policy rbcs-f 'v'"),
+        (["rbcs-f/table-1", "--policy", "rbcs-f:betta=2"], "Did you mean 'beta'?"),
+        (["rbcs-f/table-1", "--policy", "rbcs-f:V=fast"], "V is 'fast'; expected float"),
+        (["rbcs-f/table-1", "--policy", "rbcs-f:V=1,V=2"], "setting 'V' is given twice"),
+        (["rbcs-f/table-1", "--policy", "rbcs-f:beta=2"], "beta is 2.0; expected a finite number >= 0 and <= 1"),
+        (["rbcs-f/table-1", "--set", "num_client=4"], "'num_client'. Did you mean 'num_clients'?"),
+        (["rbcs-f/table-1", "--set", "num_clients"], "'num_clients' is not of the form name=value"),
+        (["rbcs-f/table-1", "--set", "num_clients=x"], "num_clients is 'x'; expected int"),
+        (["rbcs-f/table-1", "--set", "snr=0/0/0/0"], "snr is 0.0; expected a finite number > 0"),
+        (["rbcs-f/table-1", "--set", "noise=1", "--set", "noise=0"], "setting 'noise' is given twice"),
+        (["rbcs-f/table-1", "--set", "num_clients=100"], "beta = 0.15 cannot be met: 100 clients x 0.15 = 15 places"),
+        (["rbcs-f/table-1", "--rounds", "0"], "Invalid value for '--rounds'"),
+        (["rbcs-f/table-1", "--rounds", "many"], "Invalid value for '--rounds'"),
+        (["rbcs-f/table-1", "--workers", "0"], "Invalid value for '--workers'"),
+        (["rbcs-f/table-1", "--colour"], "No such option: --colour"),
+        ([], "Missing argument"),
+    ],
+)
+def test_wrong_usage_of_simulate(arguments, message):
+    fails(2, message, "simulate", *arguments, "--json")
+
+
+def test_nothing_runs_before_all_policies_are_checked(monkeypatch):
+    def run(self):
+        raise AssertionError("ran")
+
+    monkeypatch.setattr(experiment.Cell, "run", run)
+    fails(2, "unknown policy", "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--policy", "nobody")
+
+
+def test_a_beta_that_cannot_be_met_only_concerns_policies_that_promise_it():
+    result = call(
+        "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--set", "num_clients=100", "--rounds", "2", "--json"
+    )
+    assert result.exit_code == 0
+
+
+# -------------------------------------------------------------------- exit codes
+
+
+def test_the_real_program_exits_with_2_and_an_empty_stdout():
+    command = [FEDROSTER, "simulate", "rbcs-f/table-1", "--set", "num_clients=100", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: beta = 0.15 cannot be met: 100 clients")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (StateFileError("damaged"), 1, "error: damaged"),
+        (ConfigurationError("[bold]beta[/bold] is wrong"), 2, "error: [bold]beta[/bold] is wrong"),
+        (KeyboardInterrupt(), 1, "interrupted; finished runs are kept"),
+    ],
+)
+def test_errors_become_exit_codes(monkeypatch, error, code, message):
+    def run(self):
+        raise error
+
+    monkeypatch.setattr(experiment.Cell, "run", run)
+    fails(code, message, "simulate", "rbcs-f/table-1", "--rounds", "2")
+
+
+def test_an_error_that_is_a_bug_is_not_hidden(monkeypatch):
+    def run(self):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(experiment.Cell, "run", run)
+    result = call("simulate", "rbcs-f/table-1", "--rounds", "2")
+    assert result.exit_code == 1
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_debugging_shows_the_error_itself(monkeypatch):
+    monkeypatch.setenv("FEDROSTER_DEBUG", "1")
+    assert isinstance(call("simulate", "nowhere").exception, LookupError)
+
+
+def test_without_a_command_it_helps():
+    result = call()
+    assert result.exit_code == 2
+    for name in ("list", "simulate", "compare", "reproduce", "report", "cite"):
+        assert name in result.output
+    assert call("-h").exit_code == 0
+
+
+def test_version():
+    result = call("--version")
+    assert (result.exit_code, result.stdout) == (0, f"fedroster {__version__}\n")
+
+
+def test_an_unknown_command():
+    fails(2, "No such command 'simulat'", "simulat")
+
+
+# -------------------------------------------------------------------- list and cite
+
+
+def test_list_as_json():
+    listed = json.loads(call("list", "--json").stdout)
+    assert [entry["name"] for entry in listed["policies"]] == list(policies())
+    assert [entry["name"] for entry in listed["scenarios"]] == list(scenarios())
+    for entry in (*listed["policies"], *listed["scenarios"]):
+        assert entry.keys() == {"name", "summary", "source", "version", "parameters"}
+    assert listed["scenarios"][0]["parameters"]["train_time_s"] == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_list_for_people():
+    shown = call("list").stdout
+    for name in (*policies(), *scenarios()):
+        assert name in shown
+    assert "snr=1000/100/10/1" in "".join(shown.split())
+
+
+def test_cite():
+    every = call("cite").stdout
+    assert every.count("@") == 3
+    one = call("cite", "rbcs-f").stdout
+    assert one in every
+    assert "10.1109/TPDS.2020.3040887" in one
+    assert one.count("{") == one.count("}")
+    fails(2, "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?", "cite", "rbcsf")
+
+
+# -------------------------------------------------------------------- reproduce
+
+
+def test_reproduce_a_figure(tmp_path):
+    result = call(
+        "reproduce", "rbcs-f", "--figure", "2", "--rounds", "10", "--seeds", "0-1", "--out", tmp_path / "new/out"
+    )
+    assert result.exit_code == 0, result.output
+    made = {path.name for path in (tmp_path / "new/out").iterdir()}
+    assert made >= {"figure-2.csv", "figure-2.png", "claims.csv", "report.html", "settings.json"}
+    assert not any("figure-3" in name or name.startswith(".") for name in made)
+    rows = list(csv.DictReader((tmp_path / "new/out/figure-2.csv").read_text().splitlines()))
+    assert {row["policy"] for row in rows} == {f"rbcs-f:V={penalty}" for penalty in (1, 5, 20, 50)}
+    assert len(rows) == 4 * 10
+    assert {row["seeds"] for row in rows} == {"2"}
+    assert all(
+        float(row["mean_backlog_low"]) <= float(row["mean_backlog"]) <= float(row["mean_backlog_high"]) for row in rows
+    )
+    claims = list(csv.DictReader((tmp_path / "new/out/claims.csv").read_text().splitlines()))
+    assert {claim["claim"] for claim in claims} >= {"higher-with-V", "later-with-V", "flat-1", "flat-50"}
+    for claim in claims:
+        assert claim["statement"] in " ".join(result.stdout.split()) or len(claim["statement"]) > 60
+        assert claim["verdict"].startswith(("holds", "does not hold"))
+        assert 0.0 <= float(claim["p_value"]) <= float(claim["p_holm"]) <= 1.0
+    settings = read_json(tmp_path / "new/out/settings.json")
+    assert (settings["rounds"], settings["seeds"]) == (10, "0, 1")
+    assert settings["command"].split()[0] == "fedroster"
+    assert (tmp_path / "new/out/figure-2.png").read_bytes().startswith(b"\x89PNG")
+    assert "written to" in result.stderr
+
+
+def test_reproduce_everything_data_only(tmp_path):
+    result = call("reproduce", "rbcs-f", "--data-only", "--rounds", "10", "--seeds", "0,1", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made >= {
+        "figure-2.csv",
+        "figure-3.csv",
+        "figure-4.csv",
+        "figure-regret.csv",
+        "figure-alpha.csv",
+        "claims.csv",
+    }
+    assert not any(name.endswith((".png", ".html")) for name in made)
+    assert not any(line.count(",") == 0 for line in (tmp_path / "figure-3.csv").read_text().splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rbcsf"], "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?"),
+        (["rbcs-f", "--figure", "9"], "unknown figure of rbcs-f '9'"),
+        (["rbcs-f", "--figure", "2", "--figure", "alfa"], "Did you mean 'alpha'?"),
+        (["rbcs-f", "--seeds", "3"], "seeds are [3]; expected at least two different ones"),
+        (["rbcs-f", "--rounds", "9"], "Invalid value for '--rounds'"),
+        (["rbcs-f", "--seeds", "x"], "seeds are 'x'"),
+    ],
+)
+def test_wrong_usage_of_reproduce(tmp_path, arguments, message):
+    fails(2, message, "reproduce", *arguments, "--out", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reproduce_where_nothing_can_be_written(tmp_path):
+    (tmp_path / "file").write_text("kept")
+    arguments = ("--figure", "4", "--rounds", "10", "--seeds", "0-1", "--data-only", "--out", tmp_path / "file" / "out")
+    fails(1, "file", "reproduce", "rbcs-f", *arguments)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+# -------------------------------------------------------------------- report
+
+
+def test_report_on_a_missing_folder(tmp_path):
+    fails(2, "is not a folder; expected one that `fedroster compare` wrote", "report", tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_report_on_a_foreign_folder(tmp_path):
+    fails(2, "settings.json' is not a readable JSON file", "report", tmp_path)
+    (tmp_path / "settings.json").write_text("{}")
+    fails(2, "has no 'command'", "report", tmp_path)
+    (tmp_path / "settings.json").write_text("[1]")
+    fails(2, "holds a list; expected an object", "report", tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]

@@ -1,0 +1,289 @@
+"""The round loop: one world for all policies, resuming, empty rounds, and decisions that break a rule."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster.core.errors import ConfigurationError, InfeasibleError, SelectionError
+from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
+from fedroster.core.state import pack
+from fedroster.environment import FlatNetwork
+from fedroster.policies.stateless import Stateless
+from fedroster.simulate import load_checkpoint, round_time, save_checkpoint, simulate
+
+ALL = (RBCSF(), OmniscientP3(), Uniform(), FedCS(), FedCSGreedy(), Dirichlet())
+
+
+def outcome_of(times_s, responds=None, deadline_s=np.inf):
+    times_s = np.asarray(times_s, float)
+    responds = np.ones(times_s.shape, np.bool_) if responds is None else np.asarray(responds)
+    return Outcome(times_s, times_s, times_s / 2, responds, deadline_s)
+
+
+# --- the loop ------------------------------------------------------------------------------------------------------
+
+
+def test_round_time_is_the_slowest():
+    """(1); a drop-out is noticed when its answer was due, nobody waits beyond the deadline, nobody takes no time."""
+    outcome = outcome_of([3.0, 5.0, 9.0, 1.0], responds=[True, True, False, True])
+    assert round_time(outcome, Selection(1, np.array([0, 1, 3]))) == 5.0
+    assert round_time(outcome, Selection(1, np.array([0, 2]))) == 9.0
+    assert round_time(outcome, Selection(1, np.zeros(0, np.int64))) == 0.0
+    assert round_time(outcome_of([3.0, 5.0], deadline_s=4.0), Selection(1, np.array([0, 1]))) == 4.0
+
+
+def test_rounds_are_numbered_from_one():
+    played = list(simulate(Uniform(), FlatNetwork(), num_rounds=5, seed=0))
+    assert [r.number for r in played] == [1, 2, 3, 4, 5]
+    assert [r.selection.round for r in played] == [1, 2, 3, 4, 5]
+    assert list(simulate(Uniform(), FlatNetwork(), num_rounds=0, seed=0)) == []
+
+
+def test_the_loop_is_a_generator():
+    """Nothing is played before it is asked for, and a run may be left at any time."""
+    endless = simulate(RBCSF(), FlatNetwork(), num_rounds=10**9, seed=0)
+    assert len(list(islice(endless, 3))) == 3
+
+
+def test_feedback_is_what_the_chosen_did():
+    for played in simulate(Uniform(), FlatNetwork(dropout=0.3), num_rounds=40, seed=1):
+        links = played.selection.links
+        np.testing.assert_array_equal(played.feedback.client, links)
+        np.testing.assert_array_equal(played.feedback.features, played.context.features[links])
+        answers = played.outcome.responds[links]
+        times = played.outcome.exchange_time_s[links]
+        np.testing.assert_array_equal(played.feedback.exchange_time_s, np.where(answers, times, np.nan))
+        assert set(played.feedback.status[~answers]) <= {Status.DROPPED}
+        assert played.time_s == times.max()
+
+
+def test_a_client_that_took_part_is_warm():
+    previous = np.zeros(0, np.int64)
+    for played in simulate(Uniform(), FlatNetwork(), num_rounds=20, seed=2):
+        cold = np.ones(40)
+        cold[previous] = 0
+        np.testing.assert_array_equal(played.context.features[:, 1], cold)
+        previous = played.selection.links
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
+def test_only_the_omniscient_see_the_truth(policy):
+    played = next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
+    assert played.context.truth is None  # what is shown afterwards is what was reported
+
+
+# --- the world -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ALL[1:], ids=lambda p: type(p).__name__)
+def test_two_policies_meet_the_same_world(policy):
+    """Bit for bit: availability, contexts but for the cold start, uploads, answers, and the noise."""
+    network = FlatNetwork(dropout=0.1)
+    runs = (simulate(p, network, num_rounds=60, seed=11) for p in (RBCSF(), policy))
+    differs = 0
+    for one, other in zip(*runs, strict=True):
+        for left, right in (
+            (one.context.available, other.context.available),
+            (one.context.features[:, [0, 2]], other.context.features[:, [0, 2]]),
+            (one.outcome.expected_upload_s, other.outcome.expected_upload_s),
+            (one.outcome.responds, other.outcome.responds),
+        ):
+            assert left.tobytes() == right.tobytes()
+        same = one.context.features[:, 1] == other.context.features[:, 1]
+        assert one.outcome.exchange_time_s[same].tobytes() == other.outcome.exchange_time_s[same].tobytes()
+        noise = [r.outcome.exchange_time_s / r.outcome.expected_time_s for r in (one, other)]
+        np.testing.assert_allclose(*noise, rtol=1e-12)
+        differs += not np.array_equal(one.selection.links, other.selection.links)
+    assert differs > 50  # although they decide differently
+
+
+def test_seeds_are_different_worlds():
+    one, other = (next(simulate(Uniform(), FlatNetwork(), num_rounds=1, seed=s)) for s in (0, 1))
+    assert not np.array_equal(one.context.features, other.context.features)
+
+
+def test_rounds_are_different_worlds():
+    one, other = simulate(Uniform(), FlatNetwork(), num_rounds=2, seed=0)
+    assert not np.array_equal(one.context.features, other.context.features)
+
+
+# --- empty rounds --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
+def test_nobody_available(policy):
+    for played in simulate(policy, FlatNetwork(availability=0.0), num_rounds=5, seed=0):
+        assert played.selection.is_empty
+        assert played.time_s == 0.0
+        assert played.feedback.client.shape == (0,)
+        assert played.feedback.features.shape == (0, 3)
+
+
+@pytest.mark.parametrize("policy", ALL[:3] + ALL[5:], ids=lambda p: type(p).__name__)
+def test_fewer_available_than_places(policy):
+    sizes = set()
+    for played in simulate(policy, FlatNetwork(availability=0.1), num_rounds=60, seed=0):
+        there = np.flatnonzero(played.context.available)
+        assert len(played.selection.links) == min(8, len(there))
+        if len(there) <= 8:
+            np.testing.assert_array_equal(played.selection.links, there)
+        sizes.add(len(there))
+    assert {1, 2, 3, 4} <= sizes
+
+
+def test_one_client():
+    network = FlatNetwork(num_clients=1, cohort_size=1)
+    for policy in ALL:
+        for played in simulate(policy, network, num_rounds=20, seed=0):
+            assert played.selection.links.size <= played.context.available.sum()
+
+
+# --- broken policies -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted(Stateless):
+    """Answers what it is told to."""
+
+    answer: object = None
+
+    def select(self, state, context, /, *, rng):
+        return self.answer(context)
+
+
+def first(context):
+    return np.flatnonzero(context.available)[: context.cohort_size]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda c: Selection(c.round, np.arange(8)), r"is not available in round \d+ \(paper A, \(3\)\)"),
+        (lambda c: Selection(c.round, first(c)[:-1]), r"7 clients were chosen; expected 8 \(paper A, \(4\)\)"),
+        (lambda c: Selection(c.round, np.flatnonzero(c.available)), r"clients were chosen; expected 8"),
+        (lambda c: Selection(c.round, first(c)[:0]), r"0 clients were chosen; expected 8"),
+        (lambda c: Selection(c.round, first(c)[::-1]), r"expected ascending rows of 0\.\.39"),
+        (lambda c: Selection(c.round, np.repeat(first(c)[:4], 2)), r"expected ascending rows"),
+        (lambda c: Selection(c.round, first(c) + 33), r"expected ascending rows"),
+        (lambda c: Selection(c.round, np.arange(-1, 7)), r"expected ascending rows"),
+        (lambda c: Selection(c.round, c.available), r"links have type bool and shape \(40,\); expected integers"),
+        (lambda c: Selection(c.round, first(c) * 1.0), r"links have type float64"),
+        (lambda c: Selection(c.round, first(c)[:, None]), r"shape \(8, 1\); expected integers of shape \(k,\)"),
+        (lambda c: Selection(c.round - 1, first(c)), r"the decision is for round 0; expected round 1"),
+    ],
+)
+def test_a_decision_that_breaks_a_rule(answer, message):
+    with pytest.raises(SelectionError, match=message):
+        list(simulate(Scripted(answer), FlatNetwork(), num_rounds=20, seed=0))
+
+
+def test_a_client_on_two_links():
+    @dataclass(frozen=True)
+    class TwoLinks(FlatNetwork):
+        def observe(self, state, round, /, *, rng):
+            context, outcome = FlatNetwork.observe(self, state, round, rng=rng)
+            return dataclasses.replace(context, client=np.arange(40) // 2), outcome
+
+    with pytest.raises(SelectionError, match="a client was chosen on more than one link"):
+        list(simulate(Uniform(), TwoLinks(availability=1.0), num_rounds=20, seed=0))
+
+
+def test_promises_are_checked_before_the_first_round():
+    with pytest.raises(InfeasibleError, match=r"expected beta <= 0\.2 or cohort_size >= 12"):
+        next(simulate(RBCSF(beta=0.3), FlatNetwork(), num_rounds=1, seed=0))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
+def test_bad_seeds(seed):
+    with pytest.raises(ConfigurationError, match=r"seed is .*; expected a non-negative integer"):
+        next(simulate(Uniform(), FlatNetwork(), num_rounds=1, seed=seed))
+
+
+# --- resuming ------------------------------------------------------------------------------------------------------
+
+
+def trace(rounds):
+    return [(r.number, r.selection.links.tolist(), r.time_s.hex()) for r in rounds]
+
+
+@pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize("stop", [1, 17])
+def test_resumed_equals_uninterrupted(policy, stop, tmp_path):
+    network, file = FlatNetwork(dropout=0.1), tmp_path / "run.npz"
+    through = list(simulate(policy, network, num_rounds=40, seed=5))
+    *_, last = simulate(policy, network, num_rounds=stop, seed=5)
+    save_checkpoint(file, last, policy=policy, environment=network, seed=5)
+    start = load_checkpoint(file, policy=policy, environment=network, seed=5)
+    assert start.round == stop
+    resumed = list(simulate(policy, network, num_rounds=40, seed=5, start=start))
+    assert trace(resumed) == trace(through[stop:])
+    for name in ("policy_state", "environment_state"):
+        left, right = pack(getattr(resumed[-1], name)), pack(getattr(through[-1], name))
+        assert {n: a.tobytes() for n, a in left.items()} == {n: a.tobytes() for n, a in right.items()}
+
+
+def test_resumed_in_a_fresh_process(tmp_path):
+    """With a checkpoint that the interrupted process overwrote after every round."""
+    file, network = tmp_path / "run.npz", FlatNetwork()
+    expected = trace(simulate(RBCSF(), network, num_rounds=30, seed=9))[12:]
+    for played in simulate(RBCSF(), network, num_rounds=12, seed=9):
+        save_checkpoint(file, played, policy=RBCSF(), environment=FlatNetwork(), seed=9)
+    code = f"""
+import json
+from fedroster import RBCSF
+from fedroster.environment import FlatNetwork
+from fedroster.simulate import load_checkpoint, simulate
+start = load_checkpoint({str(file)!r}, policy=RBCSF(), environment=FlatNetwork(), seed=9)
+rounds = simulate(RBCSF(), FlatNetwork(), num_rounds=30, seed=9, start=start)
+print(json.dumps([[r.number, r.selection.links.tolist(), r.time_s.hex()] for r in rounds]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [tuple(r) for r in json.loads(done.stdout)] == expected
+    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
+
+
+def test_a_checkpoint_belongs_to_its_run(tmp_path):
+    file, network = tmp_path / "run.npz", FlatNetwork()
+    *_, last = simulate(RBCSF(V=20.0), network, num_rounds=3, seed=5)
+    save_checkpoint(file, last, policy=RBCSF(V=20.0), environment=network, seed=5)
+    with pytest.raises(ConfigurationError, match=r"belongs to policy RBCSF\(V=20\.0.*expected RBCSF\(V=50\.0"):
+        load_checkpoint(file, policy=RBCSF(V=50.0), environment=network, seed=5)
+    with pytest.raises(ConfigurationError, match="belongs to seed 5; expected 6"):
+        load_checkpoint(file, policy=RBCSF(V=20.0), environment=network, seed=6)
+    with pytest.raises(ConfigurationError, match="belongs to environment FlatNetwork"):
+        load_checkpoint(file, policy=RBCSF(V=20.0), environment=FlatNetwork(num_clients=41), seed=5)
+
+
+# --- the policy is told only what was revealed ---------------------------------------------------------------------
+
+
+def test_commit_comes_once_and_before_the_feedback():
+    calls = []
+
+    @dataclass(frozen=True, slots=True)
+    class Recorder(Stateless):
+        def select(self, state, context, /, *, rng):
+            assert isinstance(context, RoundContext)
+            calls.append(("select", context.round))
+            return Selection(context.round, first(context))
+
+        def commit(self, state, context, selection, /):
+            calls.append(("commit", context.round))
+            return state
+
+        def update(self, state, feedback, /):
+            assert isinstance(feedback, Feedback)
+            calls.append(("update", feedback.round))
+            return state
+
+    list(simulate(Recorder(), FlatNetwork(), num_rounds=3, seed=0))
+    assert calls == [(what, number) for number in (1, 2, 3) for what in ("select", "commit", "update")]

@@ -1,0 +1,28 @@
+"""Local training written down plainly: one client after the other, one batch after the other, autograd as usual."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def mean_loss(module, images, labels):
+    with torch.no_grad():
+        return float(nn.functional.cross_entropy(module(images), labels))
+
+
+def train_one(module, images, labels, order, *, batch_size, learning_rate):
+    """Plain mini-batch gradient descent; ``order`` (epochs, samples) says which sample comes when."""
+    optimizer = torch.optim.SGD(module.parameters(), lr=learning_rate)
+    images = torch.as_tensor(np.asarray(images), dtype=torch.float32)
+    labels = torch.as_tensor(labels)
+    before = mean_loss(module, images, labels)
+    for epoch in order:
+        for start in range(0, len(epoch), batch_size):
+            batch = torch.as_tensor(epoch[start : start + batch_size])
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(images[batch]), labels[batch]).backward()
+            optimizer.step()
+    parameters = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    return parameters, before, mean_loss(module, images, labels)

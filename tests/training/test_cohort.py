@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
+from fedroster.core.streams import Streams
+from fedroster.training.cohort import CohortTrainer, batch_order
+from fedroster.training.models import MODELS, model_factory, register
+from training.reference import train_one
+
+STREAMS = Streams(11)
+CLIENTS = np.array([3, 0, 5])
+
+
+def in_place() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(inplace=True), nn.Linear(12, 10))
+
+
+def normalised() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, bias=False), nn.GroupNorm(2, 4), nn.GELU(), nn.Flatten(), nn.Linear(144, 10), nn.Softplus()
+    )
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    return {
+        "train_x": rng.random((90, 1, 8, 8)),
+        "train_y": np.arange(90) % 10,
+        "test_x": rng.random((30, 1, 8, 8)),
+        "test_y": np.arange(30) % 10,
+        "partition": np.stack([rng.permutation(90)[:22] for _ in range(6)]),
+    }
+
+
+def trainer(data, **changes) -> CohortTrainer:
+    settings = {"model": "digits-mlp", "epochs": 2, "batch_size": 8, "learning_rate": 0.2} | data | changes
+    return CohortTrainer(**settings)
+
+
+@pytest.mark.parametrize(
+    ("model", "clients_at_once"),
+    [*((name, None) for name in MODELS), (in_place, None), (normalised, None), ("digits-mlp", 1), ("digits-mlp", 2)],
+)
+def test_cohort_equals_a_loop_over_clients(data, model, clients_at_once):
+    cohort = trainer(data, model=model, clients_at_once=clients_at_once)
+    start = cohort.init(rng=STREAMS.at("model"))
+    updates = cohort.train(start, CLIENTS, round=4, streams=STREAMS)
+    orders = batch_order(CLIENTS, num_samples=22, epochs=2, round=4, streams=STREAMS)
+    moved = 0.0
+    for row, client in enumerate(CLIENTS):
+        held = data["partition"][client]
+        expected, before, after = train_one(
+            cohort.module(start),
+            data["train_x"][held],
+            data["train_y"][held],
+            orders[row],
+            batch_size=8,  # 22 samples: the last batch of an epoch has 6
+            learning_rate=0.2,
+        )
+        assert updates.parameters.keys() == expected.keys()
+        for name, value in expected.items():
+            np.testing.assert_allclose(updates.parameters[name][row], value, rtol=2e-4, atol=2e-5)
+            moved = max(moved, np.abs(value - start[name]).max())
+        assert updates.loss_before[row] == pytest.approx(before, rel=1e-4)
+        assert updates.train_loss[row] == pytest.approx(after, rel=1e-4)
+    assert moved > 1e-2  # training did something
+    assert updates.num_samples.tolist() == [22, 22, 22]
+
+
+def test_a_client_does_the_same_in_every_cohort(data):
+    cohort = trainer(data)
+    start = cohort.init(rng=STREAMS.at("model"))
+    together = cohort.train(start, CLIENTS, round=1, streams=STREAMS)
+    for others in (np.array([5]), np.array([1, 5]), np.arange(6)):
+        updates = cohort.train(start, others, round=1, streams=STREAMS)
+        for name, values in updates.parameters.items():
+            np.testing.assert_allclose(values[others == 5][0], together.parameters[name][2], rtol=1e-5, atol=1e-6)
+
+
+def test_orders_differ_by_round_client_and_epoch_and_are_permutations():
+    def order(clients, *, round):
+        return batch_order(np.array(clients), num_samples=30, epochs=2, round=round, streams=STREAMS)
+
+    first = order([1, 2], round=1)
+    assert (np.sort(first, axis=2) == np.arange(30)).all()
+    assert (first[1] == order([7, 2], round=1)[1]).all()
+    assert (first[0] != first[1]).any()
+    assert (first[0] != order([1], round=2)[0]).any()
+    assert (first[0, 0] != first[0, 1]).any()
+
+
+def test_torch_is_left_as_it_was(data):
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    threads = torch.get_num_threads()
+    cohort = trainer(data)
+    start = cohort.init(rng=STREAMS.at("model"))
+    cohort.train(start, CLIENTS, round=1, streams=STREAMS)
+    cohort.evaluate(start)
+    assert torch.get_num_threads() == threads
+    assert (torch.rand(3) == expected).all()
+
+
+def test_first_model_depends_on_the_generator_alone(data):
+    cohort = trainer(data)
+    one, same, other = (cohort.init(rng=Streams(seed).at("model")) for seed in (1, 1, 2))
+    for name in one:
+        np.testing.assert_array_equal(one[name], same[name])
+        assert (one[name] != other[name]).any()
+
+
+def test_the_model_that_is_sent_is_not_changed(data):
+    cohort = trainer(data)
+    start = cohort.init(rng=STREAMS.at("model"))
+    copies = {name: value.copy() for name, value in start.items()}
+    cohort.train(start, CLIENTS, round=1, streams=STREAMS)
+    for name, value in copies.items():
+        np.testing.assert_array_equal(start[name], value)
+
+
+def test_evaluate_equals_torch(data):
+    cohort = trainer(data, model="digits-cnn")
+    start = cohort.init(rng=STREAMS.at("model"))
+    with torch.no_grad():
+        logits = cohort.module(start)(torch.as_tensor(data["test_x"], dtype=torch.float32))
+    labels = torch.as_tensor(data["test_y"])
+    tested = cohort.evaluate(start)
+    assert tested.accuracy == pytest.approx(float((logits.argmax(1) == labels).float().mean()))
+    assert tested.loss == pytest.approx(float(nn.functional.cross_entropy(logits, labels)), rel=1e-5)
+
+
+def test_nobody_trains(data):
+    cohort = trainer(data)
+    start = cohort.init(rng=STREAMS.at("model"))
+    updates = cohort.train(start, np.empty(0, np.int64), round=1, streams=STREAMS)
+    assert updates.num_samples.shape == updates.train_loss.shape == (0,)
+    assert {name: value.shape[1:] for name, value in updates.parameters.items()} == {
+        name: value.shape for name, value in start.items()
+    }
+
+
+def test_losses_are_measured_on_request_only(data):
+    cohort = trainer(data, measure_losses=False)
+    updates = cohort.train(cohort.init(rng=STREAMS.at("model")), CLIENTS, round=1, streams=STREAMS)
+    assert np.isnan(updates.loss_before).all()
+    assert np.isnan(updates.train_loss).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"model": "digit-mlp"}, UnknownNameError, "Did you mean 'digits-mlp'"),
+        ({"epochs": 0}, ConfigurationError, "epochs is 0; expected an integer >= 1"),
+        ({"batch_size": 2.5}, ConfigurationError, "batch_size is 2.5"),
+        ({"learning_rate": float("nan")}, ConfigurationError, "learning_rate is nan"),
+        ({"clients_at_once": 0}, ConfigurationError, "clients_at_once is 0"),
+        ({"num_threads": 0}, ConfigurationError, "num_threads is 0"),
+        ({"device": "tpu"}, ConfigurationError, "device is 'tpu'; expected one of cpu, cuda, auto"),
+        ({"partition": np.array([[0, 90]])}, InvalidInputError, "names samples 0 to 90; expected 0 to 89"),
+        ({"partition": np.empty((0, 3), np.int64)}, InvalidInputError, "partition has shape"),
+        ({"train_y": np.arange(90) % 11}, InvalidInputError, "classes 0 to 10; expected 0 to 9"),
+        ({"train_y": np.zeros(89, np.int64)}, InvalidInputError, "train_y"),
+        ({"test_x": np.zeros((30, 1, 8, 9))}, InvalidInputError, "test images have shape"),
+        ({"test_x": np.full((30, 1, 8, 8), np.nan)}, InvalidInputError, "not finite"),
+        ({"model": lambda: nn.Linear(3, 3)}, ConfigurationError, "the model does not take images"),
+        ({"model": lambda: nn.Conv2d(1, 1, 3)}, ConfigurationError, "expected .1, classes."),
+        ({"model": lambda: nn.Sequential(in_place(), nn.Dropout(0.5))}, ConfigurationError, "draws at random"),
+        ({"model": lambda: nn.Sequential(nn.BatchNorm2d(1), in_place())}, ConfigurationError, "is not a parameter"),
+        ({"model": lambda: in_place().requires_grad_(False)}, ConfigurationError, "frozen"),
+        ({"model": nn.Flatten}, ConfigurationError, "no parameters"),
+    ],
+)
+def test_bad_input(data, changes, error, message):
+    with pytest.raises(error, match=message):
+        trainer(data, **changes)
+
+
+def test_cuda_is_not_replaced_in_silence(data, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigurationError, match="device is 'cuda'"):
+        trainer(data, device="cuda")
+    assert trainer(data, device="auto").num_clients == 6
+
+
+def test_bad_calls(data):
+    cohort = trainer(data)
+    start = cohort.init(rng=STREAMS.at("model"))
+    with pytest.raises(InvalidInputError, match="clients are 2 to 6; expected 0 to 5"):
+        cohort.train(start, np.array([2, 6]), round=1, streams=STREAMS)
+    foreign = trainer(data, model="digits-softmax").init(rng=STREAMS.at("model"))
+    with pytest.raises(InvalidInputError, match="parameters have names and shapes"):
+        cohort.train(foreign, CLIENTS, round=1, streams=STREAMS)
+    with pytest.raises(InvalidInputError, match="parameters have names and shapes"):
+        cohort.evaluate(foreign)
+
+
+def test_models_are_registered_once():
+    with pytest.raises(ConfigurationError, match="registered already"):
+        register("digits-mlp")(in_place)
+    assert model_factory("digits-mlp") is MODELS["digits-mlp"]
