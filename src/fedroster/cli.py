@@ -207,34 +207,39 @@ def simulate(
 
     settings = parse_settings(set_ or [])
     chosen = policy or ["rbcs-f:V=20", "random", "fedcs:deadline_s=3"]
-    cells = [Cell(scenario, text, seed, rounds, settings) for text in chosen for seed in _seeds(seeds)]
-    version = find_scenario(scenario).version
+    entry, numbers = find_scenario(scenario), _seeds(seeds)
     for text in chosen:
         Cell(scenario, text, 0, rounds, settings).check()
-    results: list[dict[str, Any]] = [{}] * len(cells)
+    # The regret's optimal policy is played too, once for each seed, if nobody asked for it.
+    extra = [entry.optimal] if entry.optimal and entry.optimal not in chosen else []
+    cells = [Cell(scenario, text, seed, rounds, settings) for text in (*chosen, *extra) for seed in numbers]
+    summaries: list[dict[str, Any]] = [{} for _ in cells]
     with _progress("simulating", len(cells)) as advance:
         for finished, done in enumerate(run_cells(cells, workers=workers), start=1):
-            cell = done.cell
-            results[done.index] = {
-                "scenario": cell.scenario,
-                "scenario_version": version,
-                "policy": cell.policy,
-                "seed": cell.seed,
-                "settings": dict(cell.settings),
-                **done.result.summary(),
-            }
+            summaries[done.index] = done.result.summary()
             advance(finished)
+    best = {
+        cell.seed: summary["cumulative_utility"]
+        for cell, summary in zip(cells, summaries, strict=True)
+        if cell.policy == entry.optimal
+    }
+    results: list[dict[str, Any]] = [
+        {
+            "scenario": cell.scenario,
+            "scenario_version": entry.version,
+            "policy": cell.policy,
+            "seed": cell.seed,
+            "settings": dict(cell.settings),
+            **summary,
+            **({"regret": best[cell.seed] - summary["cumulative_utility"]} if best else {}),
+        }
+        for cell, summary in zip(cells, summaries, strict=True)
+        if cell.policy in chosen
+    ]
     if as_json:
         _print_json(results)
         return
-    measures = (
-        ("mean_round_time_s", "round, s"),
-        ("mean_cohort_size", "cohort"),
-        ("min_participation_rate", "lowest"),
-        ("max_participation_rate", "highest"),
-        ("jain_index", "Jain"),
-        ("final_mean_backlog", "backlog"),
-    )
+    measures = (*_UTILITY_MEASURES, *_MEASURES[:2]) if best else _MEASURES
     table = Table(title=f"{scenario}, {rounds} rounds, seeds {seeds}", title_justify="left", box=None)
     table.add_column("policy", no_wrap=True)
     for _, heading in measures:
@@ -243,6 +248,22 @@ def simulate(
         rows = [result for result in results if result["policy"] == text]
         table.add_row(text, *(_with_interval(mean_interval([row[name] for row in rows])) for name, _ in measures))
     out.print(table)
+
+
+_MEASURES = (
+    ("mean_round_time_s", "round, s"),
+    ("mean_cohort_size", "cohort"),
+    ("min_participation_rate", "lowest"),
+    ("max_participation_rate", "highest"),
+    ("jain_index", "Jain"),
+    ("final_mean_backlog", "backlog"),
+)
+_UTILITY_MEASURES = (
+    ("cumulative_utility", "utility"),
+    ("regret", "regret"),
+    ("explore_share", "exploring"),
+    ("budget_used", "spent"),
+)
 
 
 def _with_interval(interval: Any) -> str:

@@ -46,7 +46,6 @@ from fedroster.optimization.assignment_search import (
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
 
 #: A decision's cost on a server is at most ``budget * (1 + BUDGET_TOLERANCE)``, in any order of summation.
 BUDGET_TOLERANCE = 1e-12
@@ -56,12 +55,13 @@ VALUE_TOLERANCE = 1e-11
 _SEARCH_TOLERANCE = 5e-13
 # Temperatures of the dual, in units of the largest value: from the first to the last, by the factor.
 _HOT, _COLD, _COOLING = 0.03, 2e-4, 0.2
-# Nodes between two looks at the clock, and before the first pause of the exact search.
+# Nodes between two looks at the clock, of the first exact search, and of one neighbourhood or knapsack.
 _NODES_PER_LOOK = 50_000
 _FIRST_NODES = 40_000
 _NEIGHBOURHOOD_NODES = 3_000
 # Largest core whose knapsack tables are built at once, in table entries (256 MiB).
 _TABLE_ENTRIES = 32_000_000
+# Most servers in a neighbourhood.
 _WIDEST = 3
 # Share of a budget, at its price, that filling one server may leave unused to end its search early.
 _SPARE = 1e-3
@@ -69,11 +69,11 @@ _SPARE = 1e-3
 _SMALL_CORE = 120
 # Under a limit, neighbourhood search goes on when this much exact search has not closed the gap.
 _LARGE_CORE = 400
+_SECOND_NODES = 400_000
+_LAST_NODES = 5_000_000
 # Largest instance whose budgets are pooled for a bound, and the nodes spent on it.
 _POOLED_LINKS = 100_000
 _POOLED_NODES = 100_000
-_SECOND_NODES = 400_000
-_LAST_NODES = 5_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -498,6 +498,10 @@ class _Effort:
         """``wanted`` nodes, or what the limit leaves of them."""
         return wanted if self.node_limit is None else min(wanted, self.node_limit - nodes)
 
+    def quarter_of(self, wanted: int, nodes: int) -> int:
+        """``wanted`` nodes, or a quarter of what the limit leaves."""
+        return wanted if self.node_limit is None else min(wanted, max(0, self.node_limit - nodes) // 4)
+
 
 def _run(search: _Search, gap: float, effort: _Effort) -> bool:
     """Search until the gap is closed or the effort is over; returns whether the gap is proved."""
@@ -532,12 +536,13 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
         gained = 0
         for step, width, left in cycle:
             if step is None:
-                # A second exact search, now from a good decision.
-                if not tried and search.prove(gap, _SECOND_NODES, effort, _LARGE_CORE):
+                # A second exact search, now from a good decision; it may not eat up a small limit.
+                if not tried and search.prove(gap, effort.quarter_of(_SECOND_NODES, search.nodes), effort, _LARGE_CORE):
                     return True
                 tried = True
                 continue
-            rounds = 1
+            # Without a deadline the steps are not cut by the clock, so that the same call gives the same decision.
+            rounds = left if effort.deadline is None else 1
             while left > 0 and not effort.over(search.nodes) and not search.closed(gap):
                 rounds = min(rounds, left)
                 began = time.perf_counter()

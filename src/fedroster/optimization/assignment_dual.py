@@ -21,10 +21,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 # Up to this many servers the Newton system is factorised; above, solved by conjugate gradients.
 DENSE_SERVERS = 128

@@ -767,21 +767,25 @@ def fill_server(
             break
         # Once room ran out, the window only grows, and a core cut to size ends the search for it.
         whole = whole or room < 0.0
-    if room < 0.0:
-        return 0.0, upper, half, 0
-    core = np.empty(num_core, np.int64)
-    key = np.empty(num_core)
+    # Counted again: the last widening above may have moved the window after its count.
+    core = np.empty(count, np.int64)
+    key = np.empty(count)
     num_core = 0
     total = 0.0
+    room = 1.0
     for p in range(count):
         reduced = profit[p] - price * share[p]
         if reduced > half:
             picks[p] = True
             total += profit[p]
+            room -= share[p]
         elif reduced >= -half:
             core[num_core] = p
             key[num_core] = -abs(reduced)
             num_core += 1
+    if room < 0.0:
+        picks[:count] = False
+        return 0.0, upper, half, 0
     priced = upper
     following = half * (0.85 if num_core > 28 else 1.15)
     exact = num_core <= largest
@@ -789,7 +793,7 @@ def fill_server(
         if bounding:
             following = max(1.2 * (priced - total), 1e-4 * priced)
         return total, max(total, priced - half), following, 0
-    order = np.argsort(key, kind="mergesort")
+    order = np.argsort(key[:num_core], kind="mergesort")
     skip = max(0, num_core - largest)
     num_core -= skip
     option_value = np.empty(num_core)

@@ -189,7 +189,7 @@ class COCS:
         solver: "exact", or "fast-lazy-greedy" for (17) and (18) as in section V.
         epsilon: Error parameter of Fast Lazy Greedy, in (0, 1]; 0.3 in section VI-D.
         tie_by_value: Whether the estimates break ties between decisions of most under-explored links.  The paper says
-            nothing; by default the solver takes any of them, cheap links first, and the generator decides between equals.
+            nothing; by default the solver takes any, mostly the cheap ones, and the generator decides between equals.
         low: Value of each feature that counts as 0; empty for contexts in [0, 1].
         high: Value of each feature that counts as 1; empty for contexts in [0, 1].
         gap: The exact solver may stop at a proven gap of this size, in [0, 1); about 0.0025 for 1,000 clients and more.

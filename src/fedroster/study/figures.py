@@ -122,6 +122,7 @@ def curves_figure(
             ticks = (0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
             axes.set_yticks(ticks, [f"{100 * tick:g}" for tick in ticks])
             axes.yaxis.set_minor_locator(NullLocator())
+            axes.set_ylim(low, max(min(high + 0.01, 0.9995), low + 0.04))  # again: ticks have widened them
         axes.set(xlabel=x_label, ylabel=y_label, title=title)
         axes.margins(x=0)
         _legend_below(figure, len(curves))

@@ -1,0 +1,190 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedroster.aggregation.hierarchical import (
+    aggregate_edges,
+    aggregate_globally,
+    broadcast,
+    edge_deadline,
+    hierarchical_round_time,
+    is_global_round,
+)
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.problem import Outcome, RoundContext, Selection
+
+INF = float("inf")
+
+
+def deadline(times, servers, *, responds=None, num_servers=2, deadline_s=3.0, min_updates=1):
+    times = np.array(times, np.float64)
+    answers = np.ones(len(times), np.bool_) if responds is None else np.array(responds)
+    return edge_deadline(
+        times,
+        answers,
+        np.array(servers, np.int64),
+        num_servers=num_servers,
+        deadline_s=deadline_s,
+        min_updates=min_updates,
+    )
+
+
+class TestEdgeDeadline:
+    @pytest.mark.parametrize(
+        ("times", "responds", "least", "used", "closed_s"),
+        [
+            ([1, 2], [1, 1], 1, [1, 1], 2.0),  # all there before the deadline
+            ([1, 5], [1, 1], 1, [1, 0], 3.0),  # one late
+            ([1, 2], [1, 0], 1, [1, 0], 3.0),  # one silent
+            ([4, 5], [1, 1], 1, [1, 0], 4.0),  # (6): waits for the fastest
+            ([1, 5, 6], [1, 1, 1], 2, [1, 1, 0], 5.0),  # (6): waits for the second
+            ([4, 5, 5], [1, 1, 1], 2, [1, 1, 1], 5.0),  # both at tau^Z
+            ([4, 5], [1, 0], 2, [1, 0], 4.0),  # fewer answers than Z: all there are
+            ([1, 2], [1, 1], 5, [1, 1], 2.0),
+            ([1, 2], [0, 0], 1, [0, 0], 3.0),  # nobody answers
+            ([3, 3], [1, 1], 1, [1, 1], 3.0),  # at the deadline is in time
+        ],
+    )
+    def test_by_hand(self, times, responds, least, used, closed_s):
+        found = deadline(times, [1] * len(times), responds=np.array(responds, np.bool_), min_updates=least)
+        assert found.used.tolist() == [bool(x) for x in used]
+        assert found.closed_s.tolist() == [0.0, closed_s]
+
+    def test_servers_are_apart(self):
+        found = deadline([1, 4, 5, 2], [0, 1, 1, 0])
+        assert found.used.tolist() == [True, True, False, True]
+        assert found.closed_s.tolist() == [2.0, 4.0]
+
+    def test_without_a_deadline_nobody_is_late(self):
+        found = deadline([1, 9, 2], [0, 0, 0], responds=[True, True, False], deadline_s=INF)
+        assert found.used.tolist() == [True, True, False]
+        assert found.closed_s.tolist() == [9.0, 0.0]
+
+    @given(
+        st.lists(st.tuples(st.floats(0.1, 9), st.booleans(), st.integers(0, 2)), max_size=15),
+        st.integers(1, 4),
+        st.floats(0.5, 9),
+    )
+    def test_properties(self, clients, least, limit):
+        times, responds, servers = zip(*clients, strict=True) if clients else ((), (), ())
+        found = deadline(
+            times,
+            servers,
+            responds=np.array(responds, np.bool_),
+            num_servers=3,
+            deadline_s=limit,
+            min_updates=least,
+        )
+        for m in range(3):
+            mine = [i for i in range(len(clients)) if servers[i] == m]
+            answers = sorted(times[i] for i in mine if responds[i])
+            used = [i for i in mine if found.used[i]]
+            assert all(responds[i] and times[i] <= max(found.closed_s[m], limit) for i in used)
+            assert len(used) >= min(least, len(answers))  # at least Z
+            assert all(found.used[i] for i in mine if responds[i] and times[i] <= limit)
+            assert found.closed_s[m] <= max([limit, *answers])
+
+    def test_bad_input(self):
+        for changes, error in (
+            ({"num_servers": 0}, ConfigurationError),
+            ({"min_updates": 0}, ConfigurationError),
+            ({"deadline_s": 0.0}, InvalidInputError),
+            ({"deadline_s": float("nan")}, InvalidInputError),
+            ({"servers": [0, 2]}, InvalidInputError),
+            ({"servers": [0]}, InvalidInputError),
+            ({"times": [1.0, 0.0]}, InvalidInputError),
+            ({"times": [1.0, float("nan")]}, InvalidInputError),
+        ):
+            with pytest.raises(error):
+                deadline(**({"times": [1.0, 2.0], "servers": [0, 1]} | changes))
+
+
+class TestAggregation:
+    edges = {"w": np.array([[0.0, 0.0], [10.0, 10.0], [20.0, 20.0]], np.float32), "b": np.array([0.0, 1.0, 2.0])}
+    models = {
+        "w": np.array([[1.0, 3.0], [3.0, 5.0], [12.0, 8.0], [99.0, 99.0]], np.float32),
+        "b": np.array([2.0, 4.0, 6.0, 99.0]),
+    }
+    server = np.array([0, 0, 1, 1])
+    used = np.array([True, True, True, False])
+
+    def test_means_of_what_each_server_uses(self):
+        found = aggregate_edges(self.edges, self.models, self.server, self.used)
+        np.testing.assert_array_equal(found["w"], [[2, 4], [12, 8], [20, 20]])
+        np.testing.assert_array_equal(found["b"], [3, 6, 2])
+        assert found["w"].dtype == np.float32
+        assert self.edges["b"].tolist() == [0.0, 1.0, 2.0]  # the old models are left as they were
+
+    def test_equals_the_form_with_updates(self):
+        """(3): the mean of the models is the edge model plus the mean of the updates."""
+        found = aggregate_edges(self.edges, self.models, self.server, self.used)
+        for name in self.edges:
+            for m in (0, 1):
+                mine = self.used & (self.server == m)
+                delta = self.models[name][mine] - self.edges[name][m]
+                np.testing.assert_allclose(found[name][m], self.edges[name][m] + delta.mean(axis=0), rtol=1e-6)
+
+    def test_an_update_that_is_not_finite_is_refused(self):
+        models = {name: values.copy() for name, values in self.models.items()}
+        models["w"][0, 1] = np.nan
+        found = aggregate_edges(self.edges, models, self.server, self.used)
+        np.testing.assert_array_equal(found["w"][0], [3, 5])
+        np.testing.assert_array_equal(found["b"][0], 4)
+
+    def test_nobody_used_changes_nothing(self):
+        found = aggregate_edges(self.edges, self.models, self.server, np.zeros(4, np.bool_))
+        for name in self.edges:
+            np.testing.assert_array_equal(found[name], self.edges[name])
+
+    def test_the_cloud_takes_the_mean_and_gives_it_back(self):
+        model = aggregate_globally(self.edges)
+        np.testing.assert_array_equal(model["w"], [10, 10])
+        assert model["w"].dtype == np.float32
+        back = broadcast(model, 3)
+        np.testing.assert_array_equal(back["w"], [[10, 10]] * 3)
+        np.testing.assert_array_equal(back["b"], [1, 1, 1])
+        np.testing.assert_array_equal(aggregate_globally(back)["w"], model["w"])
+
+    def test_every_t_es_rounds(self):
+        assert [t for t in range(1, 16) if is_global_round(t, 5)] == [5, 10, 15]
+        with pytest.raises(ConfigurationError, match="period"):
+            is_global_round(1, 0)
+
+    def test_shapes_and_names_must_fit(self):
+        with pytest.raises(InvalidInputError, match="same names"):
+            aggregate_edges(self.edges, {"w": self.models["w"]}, self.server, self.used)
+        wrong = self.models | {"w": self.models["w"][:, :1]}
+        with pytest.raises(InvalidInputError, match="'w'"):
+            aggregate_edges(self.edges, wrong, self.server, self.used)
+
+
+class TestRoundTime:
+    def time(self, links, number=1, **changes):
+        context = RoundContext(
+            round=number,
+            features=np.zeros((3, 1)),
+            available=np.ones(3, np.bool_),
+            cohort_size=3,
+            client=np.arange(3),
+            server=np.array([0, 1, 1]),
+        )
+        outcome = Outcome(
+            exchange_time_s=np.array([1.0, 2.0, 5.0]),
+            expected_time_s=np.full(3, INF),
+            expected_upload_s=np.zeros(3),
+            responds=np.ones(3, np.bool_),
+            deadline_s=3.0,
+        )
+        selection = Selection(number, np.array(links, np.int64))
+        return hierarchical_round_time(outcome, context, selection, num_servers=2, **changes)
+
+    def test_by_hand(self):
+        assert self.time([0]) == 1.0
+        assert self.time([0, 1]) == 2.0
+        assert self.time([0, 1, 2]) == 3.0
+        assert self.time([0, 1, 2], min_updates=2) == 5.0
+        assert self.time([0, 1], edge_time_s=0.5) == 2.5
+        cloud = {"edge_time_s": 0.5, "cloud_time_s": 4.0, "global_period": 5}
+        assert [self.time([0, 1], number, **cloud) for number in (4, 5)] == [2.5, 6.5]
+        assert [self.time([], number, **cloud) for number in (4, 5)] == [0.0, 4.0]

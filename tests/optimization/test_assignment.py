@@ -1,0 +1,684 @@
+"""P2, P3 and the exploration problems of paper B against enumeration, two other solvers, and their own certificates."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_matrix, vstack
+
+from fedroster.optimization.assignment import (
+    AssignmentResult,
+    _Search,
+    maximise_cardinality,
+    solve_assignment,
+    solve_exploration,
+    solve_square_root,
+)
+from fedroster.optimization.assignment_dual import DENSE_SERVERS, dual_value, minimise_dual
+from fedroster.optimization.assignment_search import fill_server
+
+TIGHT = 1e-9
+
+
+class Instance:
+    """Rows of links, budgets, number of clients."""
+
+    def __init__(self, value, cost, client, server, budget, num_clients):
+        self.value = np.asarray(value, dtype=np.float64)
+        self.cost = np.asarray(cost, dtype=np.float64)
+        self.client = np.asarray(client, dtype=np.int64)
+        self.server = np.asarray(server, dtype=np.int64)
+        self.budget = np.asarray(budget, dtype=np.float64)
+        self.num_clients = num_clients
+
+    @property
+    def rows(self):
+        return self.value, self.cost, self.client, self.server, self.budget
+
+    def solve(self, **options) -> AssignmentResult:
+        return solve_assignment(*self.rows, num_clients=self.num_clients, **options)
+
+
+def random_instance(rng, kind, max_clients=6, max_servers=3) -> Instance:
+    """Small instances of every awkward kind; reach, budgets and numbers of rows vary."""
+    num_clients = int(rng.integers(1, max_clients + 1))
+    num_servers = int(rng.integers(1, max_servers + 1))
+    pairs = np.array(list(itertools.product(range(num_clients), range(num_servers))))
+    pairs = pairs[rng.random(len(pairs)) < rng.choice([0.4, 0.8, 1.0])]
+    pairs = rng.permutation(pairs)
+    size = len(pairs)
+    if kind == "continuous":
+        value, cost = rng.random(size), rng.uniform(0.1, 2, size)
+    elif kind == "ties":
+        value, cost = rng.integers(0, 4, size) / 3, rng.integers(0, 4, size).astype(float)
+    elif kind == "binary":
+        value, cost = rng.integers(0, 2, size).astype(float), rng.uniform(0, 2, size)
+    elif kind == "free":
+        value, cost = rng.random(size), rng.uniform(0, 2, size) * (rng.random(size) < 0.5)
+    elif kind == "client-cost":
+        value, cost = rng.random(size), rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0)
+    elif kind == "alike":
+        value, cost = (
+            1 - 1e-3 * rng.random(size),
+            rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0),
+        )
+    elif kind == "duplicates":
+        pairs = np.concatenate([pairs, pairs[: size // 2]])
+        size = len(pairs)
+        value, cost = rng.integers(1, 5, size) / 4, rng.integers(1, 5, size) / 4
+    else:
+        raise AssertionError(kind)
+    budget = rng.choice([0.0, 1.0, 2.0, 3.5], num_servers) * (
+        1 if kind == "ties" else rng.uniform(0.5, 1.5, num_servers)
+    )
+    return Instance(value, cost, pairs[:, 0], pairs[:, 1], budget, num_clients + int(rng.integers(0, 2)))
+
+
+KINDS = ["continuous", "ties", "binary", "free", "client-cost", "alike", "duplicates"]
+
+
+@njit(cache=True)
+def _enumerate(order_first, order, value, cost, server, left, n):
+    if n == order_first.size - 1:
+        return 0.0
+    best = _enumerate(order_first, order, value, cost, server, left, n + 1)
+    for i in range(order_first[n], order_first[n + 1]):
+        j = order[i]
+        m = server[j]
+        if cost[j] <= left[m]:
+            before = left[m]
+            left[m] -= cost[j]
+            best = max(best, value[j] + _enumerate(order_first, order, value, cost, server, left, n + 1))
+            left[m] = before
+    return best
+
+
+def brute_force(instance: Instance, value=None) -> float:
+    order = np.argsort(instance.client, kind="stable")
+    first = np.searchsorted(instance.client[order], np.arange(instance.num_clients + 1))
+    value = instance.value if value is None else value
+    return float(_enumerate(first, order, value, instance.cost, instance.server, instance.budget * (1 + 1e-12), 0))
+
+
+def check_decision(instance: Instance, links) -> None:
+    links = np.asarray(links)
+    assert np.array_equal(links, np.unique(links))
+    assert np.unique(instance.client[links]).size == links.size
+    for m, budget in enumerate(instance.budget):
+        spent = math.fsum(instance.cost[links[instance.server[links] == m]])
+        assert spent <= budget * (1 + 1e-12)
+
+
+def check_certificate(instance: Instance, result: AssignmentResult, optimum: float) -> None:
+    check_decision(instance, result.links)
+    assert result.value == pytest.approx(math.fsum(instance.value[result.links]), rel=1e-12, abs=0)
+    assert result.upper_bound >= optimum * (1 - 1e-10)
+    assert result.value <= optimum * (1 + 1e-10)
+    assert 0 <= result.gap <= 1
+    if result.upper_bound > 0:
+        assert result.gap == pytest.approx((result.upper_bound - result.value) / result.upper_bound)
+    if result.is_optimal:
+        assert result.value == pytest.approx(optimum, rel=TIGHT, abs=1e-12)
+
+
+def table_one(seed, *, num_clients=50, num_servers=3, cifar=False, budget=None, kind="probability", per_link=False):
+    """Table I's prices and costs (Choices B2, B3) with values that fall with the distance."""
+    rng = np.random.default_rng(seed)
+    low, high, default = (8, 15, 40.0) if cifar else (2, 4, 3.5)
+    cost = rng.uniform(0.5, 2, num_clients) * rng.uniform(low, high, num_clients)
+    client = np.repeat(np.arange(num_clients), num_servers)
+    server = np.tile(np.arange(num_servers), num_clients)
+    distance = 2 * (1 - rng.random(client.size))
+    value = np.exp(-(distance**2)) if kind == "uneven" else 1 / (1 + np.exp(4 * (distance - 1.5)))
+    if kind == "realised":
+        value = (rng.random(client.size) < value).astype(float)
+    elif kind == "ratios":
+        seen = rng.integers(1, 10, client.size)
+        value = rng.binomial(seen, value) / seen
+    cost = cost[client]
+    if per_link:
+        cost = cost * rng.uniform(0.6, 1.4, client.size)
+    budgets = np.full(num_servers, default if budget is None else budget)
+    return Instance(value, cost, client, server, budgets, num_clients)
+
+
+def by_milp(instance: Instance, time_limit_s=20.0) -> tuple[float, float]:
+    """(value, bound) by scipy's HiGHS."""
+    size = instance.value.size
+    rows = np.arange(size)
+    ones = np.ones(size)
+    matrix = vstack(
+        [
+            csr_matrix((instance.cost, (instance.server, rows)), shape=(instance.budget.size, size)),
+            csr_matrix((ones, (instance.client, rows)), shape=(instance.num_clients, size)),
+        ]
+    )
+    upper = np.concatenate([instance.budget, np.ones(instance.num_clients)])
+    usable = (instance.cost <= instance.budget[instance.server]).astype(float)
+    found = milp(
+        -instance.value,
+        constraints=LinearConstraint(matrix.tocsr(), -np.inf, upper),
+        integrality=ones,
+        bounds=Bounds(0, usable),
+        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
+    )
+    return -found.fun, -found.mip_dual_bound
+
+
+# --- the exact solver against enumeration ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_small_instances_match_enumeration(kind):
+    rng = np.random.default_rng(KINDS.index(kind))
+    for _ in range(500):
+        instance = random_instance(rng, kind)
+        optimum = brute_force(instance)
+        result = instance.solve()
+        assert result.is_optimal
+        check_certificate(instance, result, optimum)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_ties_match_enumeration(kind):
+    rng = np.random.default_rng(100 + KINDS.index(kind))
+    for _ in range(150):
+        instance = random_instance(rng, kind)
+        result = instance.solve(rng=rng)
+        assert result.is_optimal
+        check_certificate(instance, result, brute_force(instance))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{"gap": 0.3}, {"node_limit": 0}, {"time_limit_s": 0.0}, {"gap": 1.0}], ids=str)
+def test_early_stops_still_bound(kind, options):
+    rng = np.random.default_rng(200 + KINDS.index(kind))
+    for _ in range(60):
+        instance = random_instance(rng, kind)
+        result = instance.solve(**options)
+        check_certificate(instance, result, brute_force(instance))
+        if "gap" in options:
+            assert result.gap <= options["gap"] * (1 + 1e-12)
+
+
+def test_search_stages_on_small_instances(monkeypatch):
+    # Without the exact search at the start, the neighbourhoods, both extra bounds and the last proof must do it alone.
+    import fedroster.optimization.assignment as module
+
+    monkeypatch.setattr(module, "_SMALL_CORE", -1)
+    rng = np.random.default_rng(7)
+    for kind in KINDS:
+        for _ in range(40):
+            instance = random_instance(rng, kind, max_clients=7)
+            optimum = brute_force(instance)
+            result = instance.solve()
+            assert result.is_optimal
+            check_certificate(instance, result, optimum)
+            check_certificate(instance, instance.solve(node_limit=20), optimum)
+
+
+# --- against other solvers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cifar", [False, True], ids=["mnist", "cifar"])
+@pytest.mark.parametrize("kind", ["probability", "uneven", "realised", "ratios"])
+@pytest.mark.parametrize("per_link", [False, True])
+def test_table_one_matches_milp(cifar, kind, per_link):
+    for seed in range(2):
+        instance = table_one(seed, cifar=cifar, kind=kind, per_link=per_link)
+        result = instance.solve()
+        value, bound = by_milp(instance)
+        assert result.is_optimal
+        check_decision(instance, result.links)
+        assert result.value >= value - 1e-6
+        assert result.value <= bound + 1e-6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_middle_sizes_match_cp_sat(seed):
+    model_of = pytest.importorskip("ortools.sat.python.cp_model", reason="OR-Tools is a development dependency")
+    rng = np.random.default_rng(seed)
+    instance = table_one(seed, num_clients=40, num_servers=4, cifar=True, kind="uneven", per_link=bool(seed % 2))
+    # CP-SAT counts in integers: round both problems alike, so the optima are the same number.
+    instance.value = np.rint(instance.value * 1000)
+    instance.cost = np.rint(instance.cost * 10)
+    instance.budget = np.rint(instance.budget * 10 * rng.uniform(0.5, 1, 4))
+    model = model_of.CpModel()
+    picks = [model.new_bool_var("") for _ in range(instance.value.size)]
+    for m, budget in enumerate(instance.budget):
+        rows = np.flatnonzero(instance.server == m)
+        model.add(sum(int(instance.cost[j]) * picks[j] for j in rows) <= int(budget))
+    for n in range(instance.num_clients):
+        model.add_at_most_one(picks[j] for j in np.flatnonzero(instance.client == n))
+    model.maximize(sum(int(v) * pick for v, pick in zip(instance.value, picks, strict=True)))
+    solver = model_of.CpSolver()
+    solver.parameters.max_time_in_seconds = 20
+    solver.parameters.num_workers = 1
+    status = solver.solve(model)
+    result = instance.solve()
+    check_decision(instance, result.links)
+    assert result.is_optimal
+    assert status == model_of.OPTIMAL
+    assert result.value == solver.objective_value
+
+
+def test_middle_sizes_certificate_against_milp_bound():
+    instance = table_one(3, num_clients=150, num_servers=4, budget=10.0, kind="uneven")
+    result = instance.solve(gap=1e-3, time_limit_s=5)
+    value, bound = by_milp(instance, time_limit_s=3)
+    check_decision(instance, result.links)
+    assert result.gap <= 1e-3
+    assert result.upper_bound >= value - 1e-9
+    assert result.value <= bound + 1e-9
+
+
+def test_large_instance_reports_its_gap():
+    rng = np.random.default_rng(0)
+    num_clients, num_servers = 20_000, 40
+    client = np.repeat(np.arange(num_clients), 3)
+    server = rng.integers(0, num_servers, client.size)
+    cost = (rng.uniform(0.5, 2, num_clients) * rng.uniform(2, 4, num_clients))[client]
+    instance = Instance(rng.random(client.size), cost, client, server, np.full(num_servers, 50.0), num_clients)
+    instance.solve(gap=0.05)
+    start = time.perf_counter()
+    result = instance.solve(gap=0.005, time_limit_s=2)
+    assert time.perf_counter() - start < 6
+    check_decision(instance, result.links)
+    assert result.gap <= 0.005
+    assert result.value == pytest.approx(instance.value[result.links].sum())
+
+
+def test_node_limit_is_reproducible():
+    instance = table_one(1, num_clients=300, num_servers=6, budget=20.0, kind="uneven")
+    for seed in (None, 5):
+        first, second = (
+            instance.solve(node_limit=400_000, rng=None if seed is None else np.random.default_rng(seed))
+            for _ in range(2)
+        )
+        assert np.array_equal(first.links, second.links)
+        assert first.upper_bound == second.upper_bound
+        check_decision(instance, first.links)
+        assert first.gap < 0.005
+
+
+# --- bounds ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("num_servers", [3, DENSE_SERVERS + 5])
+def test_dual_is_the_linear_relaxation(num_servers):
+    from scipy.optimize import linprog
+
+    rng = np.random.default_rng(num_servers)
+    num_clients = 4 * num_servers + 60
+    reach = 3
+    first = np.arange(0, num_clients * reach + 1, reach)
+    server = np.concatenate([rng.choice(num_servers, reach, replace=False) for _ in range(num_clients)])
+    value, share = rng.random(server.size), rng.uniform(0.05, 0.6, server.size)
+    price, bound = minimise_dual(first, value, share, server, num_servers, 0.03, 1e-5, 0.3)
+    rows = np.arange(server.size)
+    matrix = vstack(
+        [
+            csr_matrix((share, (server, rows)), shape=(num_servers, server.size)),
+            csr_matrix((np.ones(server.size), (np.repeat(np.arange(num_clients), reach), rows))),
+        ]
+    )
+    relaxed = -linprog(-value, A_ub=matrix, b_ub=np.ones(num_servers + num_clients), bounds=(0, 1)).fun
+    assert bound == pytest.approx(dual_value(first, value, share, server, price))
+    assert relaxed * (1 - 1e-9) <= bound <= relaxed * (1 + 1e-4)
+    assert (price >= 0).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_prices_bound(kind):
+    rng = np.random.default_rng(300 + KINDS.index(kind))
+    for _ in range(60):
+        instance = random_instance(rng, kind)
+        search = _Search(*instance.rows, instance.num_clients, None)
+        if search.value.size == 0:
+            continue
+        optimum = brute_force(instance)
+        price = rng.exponential(size=search.price.size)
+        bound = dual_value(search.first, search.value, search.share, search.server, price)
+        assert bound >= optimum - 1e-12
+        # The two tighter bounds, each from the plain one.
+        for refine in (search.tighten, search.surrogate):
+            refine(0.0, 1, 5)
+            assert search.bound >= optimum * (1 - 1e-12)
+
+
+@pytest.mark.parametrize("bounding", [False, True])
+def test_one_server_knapsack_for_any_price_and_window(bounding):
+    # Prices and windows far from any sensible ones: the core is then counted, widened and cut in every order.
+    table = np.empty((7, 1, 65))
+    rng = np.random.default_rng(12)
+    for turn in range(2000):
+        count = int(rng.integers(0, 60 if turn % 2 else 15))
+        share = rng.uniform(0, 1, count) * rng.choice([0.05, 0.3, 1.0])
+        profit = rng.uniform(0.01, 1, count)
+        price, half = 10 ** rng.uniform(-3, 1), 10 ** rng.uniform(-9, 1)
+        picks = np.ones(count + 3, np.bool_)
+        value, bound, following, _ = fill_server(
+            share, profit, count, price, half, 1e-4 * price, bounding, 200, table, picks
+        )
+        chosen = np.flatnonzero(picks[:count])
+        assert share[chosen].sum() <= 1 + 1e-12
+        assert value == pytest.approx(profit[chosen].sum(), abs=1e-12)
+        assert following > 0
+        # Any decision, e.g. the greedy one, keeps below the bound.
+        room, greedy = 1.0, 0.0
+        for j in np.argsort(-profit / np.maximum(share, 1e-12)):
+            if share[j] <= room:
+                room -= share[j]
+                greedy += profit[j]
+        assert max(value, greedy) <= bound * (1 + 1e-12) + 1e-12
+        if 0 < count <= 14:
+            single = Instance(profit, share, np.arange(count), np.zeros(count, int), [1.0], count)
+            assert brute_force(single) <= bound * (1 + 1e-12) + 1e-12
+
+
+def test_refilling_keeps_its_books_with_doubled_rows():
+    rng = np.random.default_rng(13)
+    for _ in range(200):
+        instance = random_instance(rng, "duplicates", max_clients=9, max_servers=4)
+        search = _Search(*instance.rows, instance.num_clients, None)
+        if search.value.size == 0:
+            continue
+        for width in range(1, instance.budget.size + 1):
+            search.refill(0.0, width, 4)
+            search.improve(0.0, min(width, 3), 4)
+            held = search.chosen[search.chosen >= 0]
+            assert search.total == pytest.approx(search.value[held].sum())
+            load = np.bincount(search.server[held], search.share[held], minlength=search.price.size)
+            assert load == pytest.approx(search.used, abs=1e-12)
+            check_decision(instance, search.rows())
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def instances(draw):
+    num_clients = draw(st.integers(0, 8))
+    num_servers = draw(st.integers(0, 4))
+    size = draw(st.integers(0, 16)) if num_clients and num_servers else 0
+    number = st.one_of(st.sampled_from([0.0, 0.5, 1.0, 1e-9, 1e9]), st.floats(0, 4))
+
+    def column(element):
+        return draw(st.lists(element, min_size=size, max_size=size))
+
+    return Instance(
+        column(number),
+        column(number),
+        column(st.integers(0, max(num_clients - 1, 0))),
+        column(st.integers(0, max(num_servers - 1, 0))),
+        draw(st.lists(number, min_size=num_servers, max_size=num_servers)),
+        num_clients,
+    )
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(instances(), st.integers(0, 2**32 - 1))
+def test_decisions_are_feasible_and_permutations_keep_the_value(instance, seed):
+    result = instance.solve()
+    check_decision(instance, result.links)
+    assert (instance.value[result.links] > 0).all()
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(instance.value.size)
+    shuffled = Instance(*(column[order] for column in instance.rows[:4]), instance.budget, instance.num_clients)
+    again = shuffled.solve(rng=rng)
+    check_decision(shuffled, again.links)
+    assert again.value == pytest.approx(result.value, rel=1e-9, abs=1e-12)
+    assert result.value == pytest.approx(brute_force(instance), rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(instances(), st.integers(0, 3), st.floats(0, 3))
+def test_more_budget_never_lowers_the_optimum(instance, server, extra):
+    before = instance.solve().value
+    if instance.budget.size:
+        instance.budget[server % instance.budget.size] += extra
+    assert instance.solve().value >= before * (1 - 1e-9)
+
+
+@settings(max_examples=120, deadline=None, derandomize=True)
+@given(instances(), st.integers(0, 2**16 - 1), st.booleans(), st.booleans())
+def test_exploration_is_feasible(instance, mask, by_value, seeded):
+    under = (mask >> np.arange(instance.value.size)) % 2 == 1
+    rng = np.random.default_rng(mask) if seeded else None
+    result = solve_exploration(*instance.rows, under, num_clients=instance.num_clients, tie_by_value=by_value, rng=rng)
+    check_decision(instance, result.links)
+    assert np.array_equal(result.links, np.sort(np.concatenate([result.explored, result.exploited])))
+    assert under[result.explored].all()
+    assert not under[result.exploited].any()
+    ones = under.astype(float)
+    assert result.explored.size == round(brute_force(instance, ones))
+    if not under.any():
+        assert result.case == "none"
+        assert instance.value[result.links].sum() == pytest.approx(brute_force(instance), abs=1e-12)
+
+
+# --- edges -----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_to_choose():
+    for instance in (
+        Instance([], [], [], [], [], 0),
+        Instance([], [], [], [], [3.0, 1.0], 5),
+        Instance([1.0], [2.0], [0], [0], [1.0], 1),
+        Instance([0.0, 0.0], [1.0, 0.0], [0, 1], [0, 0], [9.0], 2),
+        Instance([1.0], [1.0], [0], [0], [0.0], 1),
+    ):
+        result = instance.solve()
+        assert result.links.size == 0
+        assert result.links.dtype == np.int64
+        assert (result.value, result.upper_bound, result.gap, result.is_optimal) == (0.0, 0.0, 0.0, True)
+
+
+def test_free_links_need_no_budget():
+    result = Instance([0.3, 0.2, 0.9], [0.0, 0.0, 1.0], [0, 1, 1], [0, 1, 0], [0.0, 0.0], 3).solve()
+    assert result.links.tolist() == [0, 1]
+
+
+def test_budget_counts_as_kept_despite_rounding():
+    # 0.1 + 0.2 > 0.3 in floating point.
+    result = Instance([1.0, 1.0], [0.1, 0.2], [0, 1], [0, 0], [0.3], 2).solve()
+    assert result.links.tolist() == [0, 1]
+    result = Instance([1.0, 1.0], [0.1, 0.2001], [0, 1], [0, 0], [0.3], 2).solve()
+    assert result.links.size == 1
+
+
+def test_servers_nobody_reaches_and_clients_out_of_reach():
+    result = Instance([0.5, 0.6], [1.0, 1.0], [2, 4], [1, 1], [5.0, 1.0, 5.0], 7).solve()
+    assert result.links.tolist() == [1]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_units_do_not_matter(scale):
+    instance = table_one(5, kind="uneven", per_link=True)
+    plain = instance.solve()
+    scaled = Instance(
+        instance.value * scale, instance.cost / scale, instance.client, instance.server, instance.budget / scale, 50
+    ).solve()
+    assert scaled.is_optimal
+    assert scaled.value == pytest.approx(plain.value * scale)
+
+
+# --- ties ------------------------------------------------------------------------------------------------------------
+
+
+def _counts(rng, draws):
+    """How often each of 12 identical clients is chosen by 3 servers that each hold one."""
+    client = np.repeat(np.arange(12), 3)
+    server = np.tile(np.arange(3), 12)
+    counts = np.zeros((12, 3))
+    for _ in range(draws):
+        links = solve_assignment(np.ones(36), np.ones(36), client, server, np.ones(3), num_clients=12, rng=rng).links
+        counts[client[links], server[links]] += 1
+    return counts
+
+
+def test_ties_are_even_with_rng_and_not_without():
+    draws = 1500
+    counts = _counts(np.random.default_rng(11), draws)
+    expected = draws / 12
+    statistic = ((counts - expected) ** 2 / expected).sum()
+    # 36 cells, each server's row sum fixed: 33 degrees of freedom; 63.9 is the 99.9 % point.
+    assert counts.sum() == 3 * draws
+    assert statistic < 63.9
+    # Negative control: the fixed order fails the same test.
+    fixed = _counts(None, 50) * draws / 50
+    assert ((fixed - expected) ** 2 / expected).sum() > 63.9
+
+
+def test_cardinality_ties_are_even_with_rng():
+    rng = np.random.default_rng(3)
+    counts = np.zeros(10)
+    for _ in range(1500):
+        result = maximise_cardinality(
+            np.ones(10), np.arange(10), np.zeros(10, int), np.array([3.0]), num_clients=10, rng=rng
+        )
+        counts[result.links] += 1
+    # 9 degrees of freedom, 99.9 % point; drawing without replacement only narrows it.
+    assert ((counts - 450) ** 2 / 450).sum() < 27.9
+
+
+# --- the problems built on it ----------------------------------------------------------------------------------------
+
+
+def test_square_root_is_the_root_of_the_optimum():
+    rng = np.random.default_rng(5)
+    for _ in range(100):
+        instance = random_instance(rng, "continuous")
+        result = solve_square_root(*instance.rows, num_clients=instance.num_clients)
+        assert result.value == pytest.approx(math.sqrt(brute_force(instance)))
+    instance = table_one(2, num_clients=150, num_servers=4, budget=10.0, kind="uneven")
+    result = solve_square_root(*instance.rows, num_clients=150, gap=0.01)
+    assert result.gap == pytest.approx((result.upper_bound - result.value) / result.upper_bound)
+    assert result.gap <= 0.01
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cardinality_matches_enumeration(kind):
+    rng = np.random.default_rng(400 + KINDS.index(kind))
+    for _ in range(100):
+        instance = random_instance(rng, kind)
+        most = brute_force(instance, np.ones(instance.value.size))
+        for ties in (None, instance.value):
+            result = maximise_cardinality(*instance.rows[1:], num_clients=instance.num_clients, tie_value=ties, rng=rng)
+            check_decision(instance, result.links)
+            assert result.is_optimal
+            assert result.value == result.links.size == round(most)
+        # Small enough that the search by value is exact: lexicographic optimum.
+        weighted = brute_force(instance, 1 + 1e-3 * instance.value)
+        assert (1 + 1e-3 * instance.value[result.links]).sum() == pytest.approx(weighted, rel=1e-9)
+
+
+def test_exploration_cases():
+    value = np.array([0.9, 0.1, 0.8, 0.7])
+    cost = np.array([1.0, 1.0, 1.0, 1.0])
+    client = np.array([0, 1, 2, 2])
+    server = np.array([0, 0, 0, 1])
+    budget = np.array([2.0, 1.0])
+
+    def cocs(under):
+        return solve_exploration(value, cost, client, server, budget, np.array(under), num_clients=4)
+
+    # Client 3 is in reach of nobody and has no say. Case (i): every client has an under-explored link, no second stage.
+    result = cocs([True, True, False, True])
+    assert (result.case, result.links.tolist(), result.exploited.size) == ("all", [0, 1, 3], 0)
+    assert result.first_stage.is_optimal
+    # Case (ii): client 1 first, whatever its value; then the best of what fits.
+    result = cocs([False, True, False, False])
+    assert (result.case, result.explored.tolist(), result.exploited.tolist()) == ("part", [1], [0, 3])
+    # A client used in the first stage is not used again (15d).
+    result = cocs([False, False, False, True])
+    assert (result.explored.tolist(), result.exploited.tolist()) == ([3], [0, 1])
+    # Exploitation.
+    result = cocs([False] * 4)
+    assert (result.case, result.links.tolist()) == ("none", [0, 2]) or result.links.tolist() == [0, 1, 3]
+    assert value[result.links].sum() == pytest.approx(1.7)
+
+
+def test_second_stage_is_best_in_what_is_left():
+    rng = np.random.default_rng(9)
+    for _ in range(150):
+        instance = random_instance(rng, "continuous")
+        under = rng.random(instance.value.size) < 0.3
+        result = solve_exploration(*instance.rows, under, num_clients=instance.num_clients, rng=rng)
+        if result.case == "all":
+            continue
+        spent = np.bincount(
+            instance.server[result.explored], instance.cost[result.explored], minlength=instance.budget.size
+        )
+        free = ~under & ~np.isin(instance.client, instance.client[result.explored])
+        rest = Instance(*(column[free] for column in instance.rows[:4]), instance.budget - spent, instance.num_clients)
+        assert instance.value[result.exploited].sum() == pytest.approx(brute_force(rest), abs=1e-9)
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+GOOD = {
+    "value": [0.5, 0.25, 0.75],
+    "cost": [1.0, 2.0, 3.0],
+    "client": [0, 1, 1],
+    "server": [0, 0, 1],
+    "budget": [3.0, 4.0],
+    "num_clients": 2,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"value": [0.5, math.nan, 0.75]}, "value is nan at row 1, expected a finite number of at least 0"),
+        ({"value": [0.5, 0.25, -1.0]}, "value is -1.0 at row 2"),
+        ({"cost": [1.0, 2.0, math.nan]}, "cost is nan at row 2"),
+        ({"cost": [math.inf, 2.0, 3.0]}, "cost is inf at row 0"),
+        ({"cost": [1.0, -2.0, 3.0]}, "cost is -2.0 at row 1"),
+        ({"budget": [3.0, math.nan]}, "budget is nan at server 1"),
+        ({"budget": [math.inf, 1.0]}, "budget is inf at server 0"),
+        ({"budget": [-3.0, 1.0]}, "budget is -3.0 at server 0"),
+        ({"client": [0, 1, 2]}, "client is 2 at row 2, expected 0 to num_clients - 1 = 1"),
+        ({"client": [0, -1, 1]}, "client is -1 at row 1"),
+        ({"server": [0, 2, 1]}, "server is 2 at row 1, expected 0 to 1"),
+        ({"server": [0.0, 1.0, 1.0]}, "server has dtype float64, expected integers"),
+        ({"client": [0, 1]}, "have 3, 3, 2 and 3 rows, expected one each per link"),
+        ({"value": [[0.5, 0.25, 0.75]]}, "value has shape (1, 3), expected one dimension"),
+        ({"num_clients": -1}, "num_clients is -1, expected at least 0"),
+        ({"gap": 1.5}, "gap is 1.5, expected a number from 0 to 1"),
+        ({"gap": math.nan}, "gap is nan"),
+        ({"time_limit_s": -1.0}, "time_limit_s is -1.0, expected None or at least 0"),
+        ({"time_limit_s": math.nan}, "time_limit_s is nan"),
+        ({"node_limit": -1}, "node_limit is -1, expected None or at least 0"),
+    ],
+)
+def test_bad_input_says_what_and_where(change, message):
+    import re
+
+    for solve in (solve_assignment, solve_square_root):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            solve(**{**GOOD, **change})
+
+
+def test_bad_mask():
+    good = dict(GOOD)
+    with pytest.raises(ValueError, match=r"under_explored has dtype int64 and shape \(3,\), expected bool"):
+        solve_exploration(**good, under_explored=np.array([0, 1, 1]))
+
+
+def test_solvers_print_nothing(capfd):
+    instance = table_one(0, num_clients=120, num_servers=4, budget=9.0)
+    instance.solve(time_limit_s=0.3)
+    solve_exploration(*instance.rows, instance.value > 0.5, num_clients=120, time_limit_s=0.1)
+    solve_square_root(*instance.rows, num_clients=120, gap=0.02)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""

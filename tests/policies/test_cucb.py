@@ -1,0 +1,210 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status, check_selection
+from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.policies.budgeted import choices_of
+from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
+from fedroster.policies.decision_pool import playable, pool_init, recall, remember, with_arms
+from fedroster.simulate import simulate
+from fedroster.testing import PolicyContract
+
+
+def make_context(cost, client, server, budget, *, number=1, available=None):
+    size = len(cost)
+    return RoundContext(
+        round=number,
+        features=np.full((size, 2), 0.5),
+        available=np.ones(size, np.bool_) if available is None else np.asarray(available),
+        cohort_size=100,
+        client=np.asarray(client, np.int64),
+        server=np.asarray(server, np.int64),
+        cost=np.asarray(cost, np.float64),
+        budget=np.asarray(budget, np.float64),
+    )
+
+
+class Priced(PolicyContract):
+    def spec(self):
+        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
+
+    def environment(self):
+        return HierarchicalNetwork(num_clients=10, num_servers=2)
+
+    def world(self, spec, round, rng):
+        size = spec.num_clients * spec.num_servers
+        context = make_context(
+            rng.integers(1, 5, size) * 0.5,  # equal prices, so that there are ties
+            np.repeat(np.arange(spec.num_clients), spec.num_servers),
+            np.tile(np.arange(spec.num_servers), spec.num_clients),
+            [2.5] * spec.num_servers,
+            number=round,
+        )
+        outcome = Outcome(
+            exchange_time_s=rng.uniform(1.0, 5.0, size),
+            expected_time_s=np.full(size, np.inf),
+            expected_upload_s=np.zeros(size),
+            responds=rng.random(size) < 0.9,
+            deadline_s=3.0,
+        )
+        return context, outcome
+
+
+class TestContract(Priced):
+    deterministic = True  # the seed of the pool, which is drawn once, breaks ties
+
+    def policy(self):
+        return CUCB(pool_size=6)
+
+
+class TestPairsContract(Priced):
+    def policy(self):
+        return CUCBPairs()
+
+
+class TestFlatContract(PolicyContract):
+    deterministic = True
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
+
+    def policy(self):
+        return CUCB(pool_size=6)
+
+
+class TestFlatPairsContract(PolicyContract):
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
+
+    def policy(self):
+        return CUCBPairs()
+
+
+class TestPool:
+    context = make_context([1.0, 2.0, 1.5, 1.0], [0, 0, 1, 2], [0, 1, 0, 1], [2.0, 2.0])
+
+    def test_arms_are_feasible_maximal_and_the_same_whenever_asked_for(self):
+        context, _ = next((r.context, r) for r in simulate(CUCBPairs(), HierarchicalNetwork(), num_rounds=1, seed=0))
+        choices = choices_of(context)
+        state = pool_init(np.random.default_rng(3))
+        pool, again = with_arms(state, choices, 50), with_arms(state, choices, 50)
+        np.testing.assert_array_equal(pool.client, again.client)
+        assert len({tuple(arm) for arm in pool.client.tolist()}) > 40
+        position = playable(pool.client, pool.server, choices)
+        np.testing.assert_array_equal(position >= 0, pool.client >= 0)  # all of every arm can be played
+        for arm in position:
+            links = np.sort(choices.rows[arm[arm >= 0]])
+            check_selection(Selection(1, links), context, fills_cohort=False)
+            left = context.budget - np.bincount(context.server[links], weights=context.cost[links], minlength=3)
+            free = ~np.isin(context.client, context.client[links])
+            assert not (free & (context.cost <= left[context.server])).any()
+
+    def test_what_the_round_does_not_allow_is_left_out_in_order(self):
+        client, server = np.array([[0, 1, 2], [2, 1, -1]]), np.array([[0, 0, 1], [1, 0, -1]])
+        whole = dataclasses.replace(self.context, budget=np.array([2.5, 2.0]))
+        assert playable(client, server, choices_of(whole)).tolist() == [[0, 2, 3], [3, 2, -1]]
+        assert playable(client, server, choices_of(self.context)).tolist() == [[0, -1, 3], [3, 2, -1]]
+        gone = dataclasses.replace(whole, available=np.array([False, True, True, True]))
+        positions = playable(client, server, choices_of(gone))
+        assert [choices_of(gone).rows[row[row >= 0]].tolist() for row in positions] == [[2, 3], [3, 2]]
+
+    def test_remembers_recent_rounds_only(self):
+        state = pool_init(np.random.default_rng(0))
+        state = remember(state, 4, 10)
+        assert (recall(state, 10), recall(state, 11), recall(state, 10 + 256)) == (4, -1, -1)
+        state = remember(state, 2, 10 + 256)
+        assert recall(state, 10) == -1
+
+
+class TestUCB1:
+    def test_by_hand(self):
+        index = ucb1(np.array([4, 1, 0]), np.array([6.0, 3.0, 0.0]), rounds=5, scale=3.0)
+        np.testing.assert_allclose(
+            index, [1.5 + 3 * math.sqrt(2 * math.log(5) / 4), 3 + 3 * math.sqrt(2 * math.log(5)), np.inf]
+        )
+
+    def test_every_arm_is_played_before_any_is_played_twice(self):
+        state = None
+        for r in simulate(CUCB(pool_size=12), HierarchicalNetwork(num_clients=10), num_rounds=12, seed=0):
+            state = r.policy_state
+        assert state.plays.tolist() == [1] * 12
+
+    def test_finds_the_best_arm_of_static_resources(self):
+        network = HierarchicalCifar10(num_clients=10, static_resources=True, probabilities=False)
+        for r in simulate(CUCB(pool_size=5, width=0.2), network, num_rounds=400, seed=1):
+            state = r.policy_state
+        assert state.plays.sum() == state.rounds == 400
+        mean = state.utility / state.plays
+        assert state.plays.argmax() == mean.argmax()
+        assert state.plays.max() > 200
+
+    def test_feedback_goes_to_the_arm_of_its_round(self):
+        policy = CUCB(pool_size=3)
+        context = TestPool.context
+        state = policy.init(ProblemSpec(3, 3, 2, 2), rng=np.random.default_rng(0))
+        arms = []
+        for number in (1, 2, 3):
+            now = dataclasses.replace(context, round=number)
+            links = policy.select(state, now, rng=np.random.default_rng(0)).links
+            state = policy.commit(state, now, Selection(number, links))
+            arms.append(recall(state.pool, number))
+        late = Feedback(
+            round=2,
+            client=np.array([0, 1]),
+            features=np.zeros((2, 2)),
+            status=np.array([Status.COMPLETED, Status.LATE], np.uint8),
+            exchange_time_s=np.ones(2),
+            server=np.zeros(2, np.int64),
+        )
+        state = policy.update(state, late)
+        assert sorted(arms) == [0, 1, 2]
+        assert state.utility[arms[1]] == 1.0
+        assert state.utility.sum() == 1.0
+
+    def test_plays_what_coverage_allows(self):
+        network = GeometricMnist(num_clients=20, speed_m_s=300.0)
+        sizes = [r.selection.links.size for r in simulate(CUCB(pool_size=5), network, num_rounds=40, seed=0)]
+        assert min(sizes) < max(sizes)
+
+    @pytest.mark.parametrize(("name", "value"), [("pool_size", 0), ("width", -1.0), ("width", math.nan)])
+    def test_bad_parameters(self, name, value):
+        with pytest.raises(ConfigurationError, match=name):
+            CUCB(**{name: value})
+
+
+class TestPairs:
+    def test_bounds_by_hand(self):
+        bound = pair_bounds(np.array([0, 100, 2]), np.array([0, 30, 2]), rounds=50)
+        np.testing.assert_allclose(bound, [1.0, 0.3 + math.sqrt(3 * math.log(50) / 200), 1.0])
+
+    def test_finds_the_better_pairs(self):
+        policy = CUCBPairs()
+        p = np.array([0.9, 0.1, 0.8, 0.2, 0.1, 0.1])
+        rng = np.random.default_rng(0)
+        state = policy.init(ProblemSpec(6, 6, 2, 1), rng=rng)
+        chosen = np.zeros(6)
+        for number in range(1, 801):
+            context = make_context(np.ones(6), np.arange(6), np.zeros(6), [2.0], number=number)
+            links = policy.select(state, context, rng=rng).links
+            outcome = Outcome(
+                exchange_time_s=np.where(rng.random(6) < p, 1.0, 3.0),
+                expected_time_s=np.full(6, np.inf),
+                expected_upload_s=np.zeros(6),
+                responds=np.ones(6, np.bool_),
+                deadline_s=2.0,
+            )
+            selection = Selection(number, links)
+            state = policy.update(policy.commit(state, context, selection), outcome.reveal(context, selection))
+            chosen[links] += number > 400
+        assert chosen[[0, 2]].min() > 300
+        assert chosen[[1, 3, 4, 5]].max() < 100
+
+    @pytest.mark.parametrize(("name", "value"), [("width", -1.0), ("gap", 1.0), ("node_limit", -1)])
+    def test_bad_parameters(self, name, value):
+        with pytest.raises(ConfigurationError, match=name):
+            CUCBPairs(**{name: value})
+
+    def test_too_many_pairs(self):
+        with pytest.raises(ConfigurationError, match="2\\^62"):
+            CUCBPairs().check(ProblemSpec(2**40, 10, 2, 2**30))

@@ -1,0 +1,153 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
+from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
+from fedroster.policies.linucb import LinUCB, LinUCBPairs, upper_bounds, with_intercept
+from fedroster.policies.random_links import RandomLinks
+from fedroster.simulate import simulate
+from fedroster.testing import PolicyContract
+
+
+class Priced(PolicyContract):
+    def spec(self):
+        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
+
+    def environment(self):
+        return HierarchicalNetwork(num_clients=10, num_servers=2)
+
+    def world(self, spec, round, rng):
+        size = spec.num_clients * spec.num_servers
+        context = RoundContext(
+            round=round,
+            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,  # equal contexts and prices: there are ties
+            available=np.ones(size, np.bool_),
+            cohort_size=spec.num_clients,
+            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
+            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
+            cost=rng.integers(1, 3, size) * 0.5,
+            budget=np.full(spec.num_servers, 2.5),
+        )
+        outcome = Outcome(
+            exchange_time_s=rng.uniform(1.0, 5.0, size),
+            expected_time_s=np.full(size, np.inf),
+            expected_upload_s=np.zeros(size),
+            responds=rng.random(size) < 0.9,
+            deadline_s=3.0,
+        )
+        return context, outcome
+
+
+class TestContract(Priced):
+    deterministic = True  # the seed of the pool, which is drawn once, breaks ties
+
+    def policy(self):
+        return LinUCB(pool_size=6)
+
+
+class TestPairsContract(Priced):
+    def policy(self):
+        return LinUCBPairs(alpha=0.1)
+
+
+class TestFlatContract(PolicyContract):
+    deterministic = True
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
+
+    def policy(self):
+        return LinUCB(pool_size=6)
+
+
+class TestFlatPairsContract(PolicyContract):
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
+
+    def policy(self):
+        return LinUCBPairs()  # wide bounds: many links tie at 1
+
+
+class TestUpperBounds:
+    def test_by_hand(self):
+        bound = upper_bounds(np.diag([2.0, 4.0]), np.array([1.0, 1.0]), np.array([[1.0, 0.0], [1.0, 2.0]]), alpha=3.0)
+        np.testing.assert_allclose(bound, [0.5 + 3 * math.sqrt(0.5), 1.0 + 3 * math.sqrt(1.5)])
+
+    @given(st.integers(0, 1000))
+    def test_against_the_inverse(self, seed):
+        rng = np.random.default_rng(seed)
+        past, x = rng.random((10, 3)), rng.random((5, 3))
+        gram, moment = np.eye(3) + past.T @ past, past.T @ rng.random(10)
+        inverse = np.linalg.inv(gram)
+        expected = x @ inverse @ moment + 0.7 * np.sqrt(np.einsum("ij,jk,ik->i", x, inverse, x))
+        np.testing.assert_allclose(upper_bounds(gram, moment, x, alpha=0.7), expected, rtol=1e-9)
+
+
+def utility(policy, network, num_rounds=300, seed=0):
+    total = 0
+    for r in simulate(policy, network, num_rounds=num_rounds, seed=seed):
+        total += int(r.outcome.in_time[r.selection.links].sum())
+    return total, r.policy_state
+
+
+class TestDecisions:
+    def test_contexts_help(self):
+        network = HierarchicalCifar10(num_clients=20, probabilities=False)
+        baseline, _ = utility(RandomLinks(), network)
+        assert utility(LinUCB(pool_size=100), network)[0] > 1.1 * baseline
+        assert utility(LinUCBPairs(), network)[0] > 1.5 * baseline
+
+    def test_an_arm_is_the_sum_of_its_pairs(self):
+        policy = LinUCB(pool_size=1, ridge=1.0)
+        context = RoundContext(
+            round=1,
+            features=np.array([[0.2, 0.4], [0.6, 0.8]]),
+            available=np.ones(2, np.bool_),
+            cohort_size=2,
+            client=np.array([0, 1]),
+            server=np.array([0, 1]),
+            cost=np.ones(2),
+            budget=np.ones(2),
+        )
+        state = policy.init(ProblemSpec(2, 2, 2, 2), rng=np.random.default_rng(0))
+        links = policy.select(state, context, rng=np.random.default_rng(0)).links
+        assert links.tolist() == [0, 1]
+        state = policy.commit(state, context, Selection(1, links))
+        x = np.array([2.0, 0.8, 1.2]) / 2.0
+        np.testing.assert_allclose(state.gram, np.eye(3) + np.outer(x, x))
+        status = np.array([Status.COMPLETED, Status.LATE], np.uint8)
+        state = policy.update(state, Feedback(1, links, context.features, status, np.ones(2), links))
+        np.testing.assert_allclose(state.moment, 0.5 * x)
+
+    def test_pairs_learn_a_linear_probability(self):
+        policy = LinUCBPairs(alpha=0.0)
+        theta = np.array([0.1, 0.6, 0.2])
+        rng = np.random.default_rng(0)
+        state = policy.init(ProblemSpec(30, 30, 2, 1), rng=rng)
+        for number in range(1, 401):
+            features = rng.random((30, 2))
+            context = RoundContext(number, features, np.ones(30, np.bool_), cohort_size=30)
+            links = np.arange(30)
+            in_time = rng.random(30) < with_intercept(features) @ theta
+            status = np.where(in_time, np.uint8(Status.COMPLETED), np.uint8(Status.LATE))
+            state = policy.commit(state, context, Selection(number, links))
+            state = policy.update(state, Feedback(number, links, features, status, np.ones(30)))
+        np.testing.assert_allclose(np.linalg.solve(state.gram, state.moment), theta, atol=0.05)
+
+    @pytest.mark.parametrize(
+        ("kind", "name", "value"),
+        [
+            (LinUCB, "pool_size", 0),
+            (LinUCB, "alpha", -1.0),
+            (LinUCB, "ridge", 0.0),
+            (LinUCBPairs, "alpha", -1.0),
+            (LinUCBPairs, "ridge", 0.0),
+            (LinUCBPairs, "gap", 1.0),
+            (LinUCBPairs, "node_limit", -1),
+        ],
+    )
+    def test_bad_parameters(self, kind, name, value):
+        with pytest.raises(ConfigurationError, match=name):
+            kind(**{name: value})

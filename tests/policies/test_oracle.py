@@ -1,0 +1,336 @@
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, check_selection
+from fedroster.core.streams import Streams
+from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.policies.cocs import COCS
+from fedroster.policies.cucb import CUCB, CUCBPairs
+from fedroster.policies.linucb import LinUCB, LinUCBPairs
+from fedroster.policies.oracle import Oracle, OracleP
+from fedroster.policies.random_links import RandomLinks
+from fedroster.policies.uniform import Uniform
+from fedroster.simulate import simulate
+from fedroster.testing import PolicyContract
+
+EVERY = [
+    COCS(),
+    COCS(scale=0.0, solver="fast-lazy-greedy", utility="square-root"),
+    Oracle(),
+    Oracle(solver="fast-lazy-greedy"),
+    OracleP(),
+    RandomLinks(),
+    CUCB(pool_size=5),
+    LinUCB(pool_size=5),
+    CUCBPairs(),
+    LinUCBPairs(),
+]
+NAMES = [f"{type(policy).__name__}-{number}" for number, policy in enumerate(EVERY)]
+
+
+def priced(cost, client, server, budget, *, x=None, p=None, features=None, number=1, available=None):
+    size = len(cost)
+    context = RoundContext(
+        round=number,
+        features=np.full((size, 2), 0.5) if features is None else np.asarray(features, np.float64),
+        available=np.ones(size, np.bool_) if available is None else np.asarray(available),
+        cohort_size=100,
+        client=np.asarray(client, np.int64),
+        server=np.asarray(server, np.int64),
+        cost=np.asarray(cost, np.float64),
+        budget=np.asarray(budget, np.float64),
+    )
+    in_time = np.ones(size, np.bool_) if x is None else np.asarray(x, np.bool_)
+    outcome = Outcome(
+        exchange_time_s=np.where(in_time, 1.0, 3.0),
+        expected_time_s=np.full(size, np.inf),
+        expected_upload_s=np.zeros(size),
+        responds=np.ones(size, np.bool_),
+        deadline_s=2.0,
+        participation_probability=np.full(size, 0.5) if p is None else np.asarray(p, np.float64),
+    )
+    return context, outcome
+
+
+def decide(policy, context, outcome=None, *, num_clients=8, num_servers=3, seed=0):
+    spec = ProblemSpec(num_clients, num_clients, context.features.shape[1], num_servers)
+    policy.check(spec)
+    state = policy.init(spec, rng=Streams(seed).at("policy-init"))
+    known = context.with_truth(outcome) if policy.omniscient else context
+    selection = policy.select(state, known, rng=Streams(seed).at("policy", context.round))
+    check_selection(selection, context, fills_cohort=policy.fills_cohort)
+    return selection
+
+
+class PricedWorld(PolicyContract):
+    """Two servers, prices and budgets, and a deadline."""
+
+    def spec(self):
+        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
+
+    def environment(self):
+        return HierarchicalNetwork(num_clients=10, num_servers=2)
+
+    def world(self, spec, round, rng):
+        size = spec.num_clients * spec.num_servers
+        p = rng.random(size)
+        context, outcome = priced(
+            rng.integers(1, 5, size) * 0.5,  # equal prices, so that there are ties
+            np.repeat(np.arange(spec.num_clients), spec.num_servers),
+            np.tile(np.arange(spec.num_servers), spec.num_clients),
+            [2.5] * spec.num_servers,
+            x=rng.random(size) < p,
+            p=p,
+            features=rng.random((size, spec.num_features)),
+            number=round,
+        )
+        return context, dataclasses.replace(outcome, responds=rng.random(size) < 0.9)
+
+
+class FlatWorld(PolicyContract):
+    """One server, no prices: the cohort size is the budget."""
+
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
+
+    def spec(self):
+        return ProblemSpec(num_clients=12, cohort_size=4, num_features=2)
+
+    def environment(self):
+        return HierarchicalNetwork(num_clients=10, num_servers=1)
+
+    def world(self, spec, round, rng):
+        context, outcome = super().world(spec, round, rng)
+        context = dataclasses.replace(context, features=rng.random(context.features.shape))
+        return context, dataclasses.replace(
+            outcome, deadline_s=4.0, participation_probability=rng.random(spec.num_clients)
+        )
+
+
+class TestOracleContract(PricedWorld):
+    def policy(self):
+        return Oracle()
+
+
+class TestOraclePContract(PricedWorld):
+    deterministic = True  # real probabilities do not tie
+
+    def policy(self):
+        return OracleP()
+
+
+class TestRandomLinksContract(PricedWorld):
+    def policy(self):
+        return RandomLinks()
+
+
+class TestFlatOracleContract(FlatWorld):
+    def policy(self):
+        return Oracle()
+
+
+class TestFlatOraclePContract(FlatWorld):
+    deterministic = True
+    equivariant = True
+
+    def policy(self):
+        return OracleP()
+
+
+class TestFlatRandomContract(FlatWorld):
+    def policy(self):
+        return RandomLinks()
+
+
+def best_by_brute_force(value, cost, client, server, budget):
+    best = 0.0
+    for size in range(len(value) + 1):
+        for links in map(list, itertools.combinations(range(len(value)), size)):
+            spent = np.bincount(server[links], weights=cost[links], minlength=len(budget))
+            if len(set(client[links].tolist())) == size and (spent <= budget * (1 + 1e-12)).all():
+                best = max(best, value[links].sum())
+    return best
+
+
+class TestOracles:
+    @given(st.integers(0, 10_000))
+    def test_optimal_by_brute_force(self, seed):
+        rng = np.random.default_rng(seed)
+        size = int(rng.integers(1, 9))
+        client, server = rng.integers(0, 5, size), rng.integers(0, 2, size)
+        cost, p = rng.uniform(0, 2, size).round(1), rng.random(size)
+        budget = rng.uniform(0, 3, 2).round(1)
+        context, outcome = priced(cost, client, server, budget, x=rng.random(size) < p, p=p)
+        for policy, value in ((Oracle(), outcome.in_time.astype(float)), (OracleP(), p)):
+            links = decide(policy, context, outcome).links
+            assert value[links].sum() == pytest.approx(best_by_brute_force(value, cost, client, server, budget))
+
+    def test_oracle_takes_nobody_who_is_late(self):
+        context, outcome = priced([1, 1, 1], [0, 1, 2], [0, 0, 0], [3.0], x=[True, False, True])
+        assert decide(Oracle(), context, outcome).links.tolist() == [0, 2]
+
+    def test_more_budget_and_more_time_never_hurt(self):
+        def utility(**changes):
+            network = HierarchicalCifar10(num_clients=20, **changes)
+            rounds = simulate(Oracle(), network, num_rounds=15, seed=2)
+            return np.array([r.outcome.in_time[r.selection.links].sum() for r in rounds])
+
+        for name, values in (("budget", (5.0, 20.0, 40.0, 80.0)), ("deadline_s", (6.0, 12.0, 20.0, 60.0))):
+            steps = [utility(**{name: value}) for value in values]
+            for less, more in itertools.pairwise(steps):
+                assert (more >= less).all()
+            assert steps[-1].sum() > steps[0].sum()
+
+    @pytest.mark.parametrize("policy", EVERY, ids=NAMES)
+    def test_nobody_beats_the_oracle_in_any_round(self, policy):
+        network = HierarchicalCifar10(num_clients=15)
+        best, other = (simulate(one, network, num_rounds=15, seed=4) for one in (Oracle(), policy))
+        for left, right in zip(best, other, strict=True):
+            assert (
+                left.outcome.in_time[left.selection.links].sum() >= right.outcome.in_time[right.selection.links].sum()
+            )
+
+    def test_oracle_p_needs_probabilities(self):
+        network = HierarchicalNetwork(num_clients=5, probabilities=False)
+        with pytest.raises(ConfigurationError, match="participation probabilities"):
+            next(simulate(OracleP(), network, num_rounds=1, seed=0))
+
+    def test_ties_are_broken_by_the_generator(self):
+        context, outcome = priced([1.0] * 6, range(6), [0] * 6, [2.0])
+        chosen = np.bincount(
+            np.concatenate([decide(Oracle(), context, outcome, seed=seed).links for seed in range(600)]), minlength=6
+        )
+        np.testing.assert_allclose(chosen, 200, atol=4.5 * np.sqrt(600 * 2 / 9))
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("solver", "quick"), ("utility", "cubic"), ("epsilon", 0.0), ("gap", 1.0), ("gap", -0.1), ("node_limit", -1)],
+    )
+    def test_bad_parameters(self, name, value):
+        for kind in (Oracle, OracleP):
+            with pytest.raises(ConfigurationError, match=name):
+                kind(**{name: value})
+
+
+class TestRandomLinks:
+    def test_flat_is_uniform_draw_for_draw(self):
+        context = RoundContext(1, np.zeros((9, 1)), np.arange(9) % 3 > 0, cohort_size=4)
+        for seed in range(20):
+            left, right = (decide_flat(policy, context, seed) for policy in (RandomLinks(), Uniform()))
+            assert left == right
+
+    def test_every_link_is_first_equally_often(self):
+        context, _ = priced([2.0] * 6, [0, 0, 1, 1, 2, 2], [0, 1] * 3, [2.0, 0.0])
+        chosen = [decide(RandomLinks(), context, seed=seed).links.tolist() for seed in range(900)]
+        assert all(len(links) == 1 for links in chosen)
+        counts = np.bincount(np.ravel(chosen), minlength=6)
+        np.testing.assert_allclose(counts[[0, 2, 4]], 300, atol=4.5 * np.sqrt(900 * 2 / 9))
+
+    def test_no_link_could_be_added(self):
+        for r in simulate(RandomLinks(), HierarchicalNetwork(), num_rounds=20, seed=0):
+            context, links = r.context, r.selection.links
+            left = context.budget - np.bincount(context.server[links], weights=context.cost[links], minlength=3)
+            free = ~np.isin(context.client, context.client[links])
+            assert not (free & (context.cost <= left[context.server])).any()
+
+
+def decide_flat(policy, context, seed):
+    spec = ProblemSpec(context.num_links, context.cohort_size, context.features.shape[1])
+    state = policy.init(spec, rng=Streams(seed).at("policy-init"))
+    return policy.select(state, context, rng=Streams(seed).at("policy", 1)).links.tolist()
+
+
+links_of_a_round = st.lists(
+    st.tuples(
+        st.integers(0, 7),  # client
+        st.integers(0, 2),  # server
+        st.sampled_from([0.0, 0.1, 0.3, 1.0, 1.7, 5.0]),  # cost
+        st.booleans(),  # available
+        st.floats(0, 1),  # probability
+    ),
+    max_size=24,
+)
+budgets = st.lists(st.sampled_from([0.0, 0.3, 1.0, 3.0, 3.5]), min_size=3, max_size=3)
+
+
+@pytest.mark.parametrize("policy", EVERY, ids=NAMES)
+class TestHardConstraints:
+    @given(st.lists(st.tuples(links_of_a_round, budgets), min_size=1, max_size=4))
+    def test_decisions_keep_budgets_coverage_and_one_server_each(self, policy, rounds):
+        spec = ProblemSpec(8, 8, 2, 3)
+        state = policy.init(spec, rng=Streams(0).at("policy-init"))
+        for number, (links, budget) in enumerate(rounds, start=1):
+            client, server, cost, available, p = zip(*links, strict=True) if links else ((),) * 5
+            context, outcome = priced(
+                cost,
+                client,
+                server,
+                budget,
+                x=np.array(p) > 0.5,
+                p=p,
+                number=number,
+                available=np.array(available, np.bool_),
+                features=np.random.default_rng(number).random((len(cost), 2)),
+            )
+            known = context.with_truth(outcome) if policy.omniscient else context
+            selection = policy.select(state, known, rng=Streams(0).at("policy", number))
+            check_selection(selection, context, fills_cohort=False)
+            state = policy.update(policy.commit(state, context, selection), outcome.reveal(context, selection))
+
+    def test_a_cost_is_counted_once(self, policy):
+        # Both fit exactly; were a cost counted twice, one would be left out.
+        context, outcome = priced([1.0, 2.5], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
+        assert decide(policy, context, outcome).links.size in ((0, 1, 2) if _greedy_or_new(policy) else (2,))
+        dear, truth = priced([1.0, 2.6], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
+        assert decide(policy, dear, truth).links.size <= 1
+
+    def test_empty_decisions(self, policy):
+        for context, outcome in (
+            priced([], [], [], [3.5, 3.5, 3.5]),
+            priced([1.0, 1.0], [0, 1], [0, 1], [0.0, 0.0, 0.0]),
+            priced([5.0, 5.0], [0, 1], [0, 1], [3.5, 3.5, 3.5]),
+            priced([1.0, 1.0], [0, 1], [0, 1], [3.5] * 3, available=[False, False]),
+        ):
+            assert decide(policy, context, outcome).is_empty
+
+    def test_free_links_are_allowed(self, policy):
+        context, outcome = priced([0.0, 0.0], [0, 1], [0, 1], [0.0, 0.0, 0.0])
+        assert decide(policy, context, outcome).links.size == 2
+
+    def test_an_infinite_budget_buys_everything(self, policy):
+        context, outcome = priced([9.0, 9.0], [0, 1], [0, 1], [np.inf, np.inf, 0.0])
+        assert decide(policy, context, outcome).links.size == 2
+
+    @pytest.mark.parametrize("cost", [np.nan, -1.0, np.inf])
+    def test_malformed_prices_are_refused_with_their_row(self, policy, cost):
+        context, outcome = priced([1.0, cost], [0, 1], [0, 1], [3.5] * 3)
+        with pytest.raises(InvalidInputError, match="cost of row 1"):
+            decide(policy, context, outcome)
+        unused = dataclasses.replace(context, available=np.array([True, False]))
+        assert decide(policy, unused, outcome).links.tolist() == [0]
+
+    @pytest.mark.parametrize("budget", [[np.nan] * 3, [-1.0] * 3, [3.5]])
+    def test_malformed_budgets_are_refused(self, policy, budget):
+        context, outcome = priced([1.0, 1.0], [0, 1], [0, 1], budget)
+        with pytest.raises(InvalidInputError, match="budget"):
+            decide(policy, context, outcome)
+
+    def test_changing_coverage(self, policy):
+        network = GeometricMnist(num_clients=12, speed_m_s=200.0)
+        sizes = [r.selection.links.size for r in simulate(policy, network, num_rounds=12, seed=1)]
+        assert max(sizes) > 0
+
+    def test_a_cohort_size_below_the_budgets_is_kept(self, policy):
+        context, outcome = priced([0.1] * 6, range(6), [0] * 6, [3.5] * 3)
+        few = dataclasses.replace(context, cohort_size=2)
+        assert decide(policy, few, outcome).links.size == 2
+
+
+def _greedy_or_new(policy):
+    """Fast Lazy Greedy may stop at the first link that would break a budget."""
+    return getattr(policy, "solver", "exact") == "fast-lazy-greedy"
