@@ -31,6 +31,7 @@ docs: install
 
 bench: install
 	$(BIN)/python -m benchmarks.selection
+	$(BIN)/python -m benchmarks.hierarchy
 
 clean:
 	rm -rf .venv docs/_build runs

@@ -357,11 +357,11 @@ def test_any_prices_bound(kind):
 @pytest.mark.parametrize("bounding", [False, True])
 def test_one_server_knapsack_for_any_price_and_window(bounding):
     # Prices and windows far from any sensible ones: the core is then counted, widened and cut in every order.
-    table = np.empty((7, 1, 65))
+    table = np.empty((5, 1, 33))
     rng = np.random.default_rng(12)
-    for turn in range(2000):
-        count = int(rng.integers(0, 60 if turn % 2 else 15))
-        share = rng.uniform(0, 1, count) * rng.choice([0.05, 0.3, 1.0])
+    for turn in range(6000):
+        count = int(rng.integers(0, 60) if turn % 4 == 0 else rng.integers(5, 11))
+        share = rng.uniform(0, 1, count) * rng.choice([0.1, 0.3, 1.0])
         profit = rng.uniform(0.01, 1, count)
         price, half = 10 ** rng.uniform(-3, 1), 10 ** rng.uniform(-9, 1)
         picks = np.ones(count + 3, np.bool_)

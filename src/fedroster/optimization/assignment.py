@@ -23,6 +23,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from fedroster.core.errors import InvalidInputError
 from fedroster.optimization.assignment_dual import minimise_dual
 from fedroster.optimization.assignment_search import (
     CELLS,
@@ -137,16 +138,16 @@ def first_fault(value: Any, cost: Any, client: Any, server: Any, budget: Any, nu
 def _floats(name: str, values: ArrayLike) -> FloatArray:
     array = np.ascontiguousarray(values, dtype=np.float64)
     if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+        raise InvalidInputError(f"{name} has shape {array.shape}, expected one dimension")
     return array
 
 
 def _indices(name: str, values: ArrayLike) -> IntArray:
     array = np.asarray(values)
     if array.dtype.kind not in "iu" and array.size:
-        raise ValueError(f"{name} has dtype {array.dtype}, expected integers")
+        raise InvalidInputError(f"{name} has dtype {array.dtype}, expected integers")
     if array.ndim != 1:
-        raise ValueError(f"{name} has shape {array.shape}, expected one dimension")
+        raise InvalidInputError(f"{name} has shape {array.shape}, expected one dimension")
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
@@ -156,28 +157,30 @@ def check_links(
     """The arguments as contiguous arrays, checked.
 
     Raises:
-        ValueError: A length, dtype or entry is not as expected; the message names the array, the entry and the row.
+        InvalidInputError: A length, dtype or entry is not as expected; the message names array, entry and row.
     """
     values, costs, budgets = _floats("value", value), _floats("cost", cost), _floats("budget", budget)
     clients, servers = _indices("client", client), _indices("server", server)
     if not values.size == costs.size == clients.size == servers.size:
-        raise ValueError(
+        raise InvalidInputError(
             f"value, cost, client and server have {values.size}, {costs.size}, {clients.size} and {servers.size} rows, "
             "expected one each per link"
         )
     if num_clients < 0:
-        raise ValueError(f"num_clients is {num_clients}, expected at least 0")
+        raise InvalidInputError(f"num_clients is {num_clients}, expected at least 0")
     kind, row = first_fault(values, costs, clients, servers, budgets, num_clients)
     if kind == 1:
-        raise ValueError(f"budget is {budgets[row]} at server {row}, expected a finite number of at least 0")
+        raise InvalidInputError(f"budget is {budgets[row]} at server {row}, expected a finite number of at least 0")
     if kind == 2:
-        raise ValueError(f"value is {values[row]} at row {row}, expected a finite number of at least 0")
+        raise InvalidInputError(f"value is {values[row]} at row {row}, expected a finite number of at least 0")
     if kind == 3:
-        raise ValueError(f"cost is {costs[row]} at row {row}, expected a finite number of at least 0")
+        raise InvalidInputError(f"cost is {costs[row]} at row {row}, expected a finite number of at least 0")
     if kind == 4:
-        raise ValueError(f"client is {clients[row]} at row {row}, expected 0 to num_clients - 1 = {num_clients - 1}")
+        raise InvalidInputError(
+            f"client is {clients[row]} at row {row}, expected 0 to num_clients - 1 = {num_clients - 1}"
+        )
     if kind == 5:
-        raise ValueError(f"server is {servers[row]} at row {row}, expected 0 to {budgets.size - 1}")
+        raise InvalidInputError(f"server is {servers[row]} at row {row}, expected 0 to {budgets.size - 1}")
     return values, costs, clients, servers, budgets
 
 
@@ -563,11 +566,11 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
 
 def _check_effort(time_limit_s: float | None, gap: float, node_limit: int | None) -> None:
     if not 0.0 <= gap <= 1.0:
-        raise ValueError(f"gap is {gap}, expected a number from 0 to 1")
+        raise InvalidInputError(f"gap is {gap}, expected a number from 0 to 1")
     if time_limit_s is not None and not time_limit_s >= 0.0:
-        raise ValueError(f"time_limit_s is {time_limit_s}, expected None or at least 0 seconds")
+        raise InvalidInputError(f"time_limit_s is {time_limit_s}, expected None or at least 0 seconds")
     if node_limit is not None and node_limit < 0:
-        raise ValueError(f"node_limit is {node_limit}, expected None or at least 0")
+        raise InvalidInputError(f"node_limit is {node_limit}, expected None or at least 0")
 
 
 def solve_assignment(
@@ -604,11 +607,11 @@ def solve_assignment(
 
     Returns:
         The decision and its certificate. Without limits the gap asked for is reached, which for large instances and a
-        gap near 0 can take for ever, as P2 is NP-hard; and beyond about 3,000 ambiguous clients times 100 servers the
+        gap near 0 can take for ever, as P2 is NP-hard; and beyond about 250,000 ambiguous clients times servers the
         exact search is not begun and the gap of the neighbourhood search is returned.
 
     Raises:
-        ValueError: A length, dtype or entry is not as expected.
+        InvalidInputError: A length, dtype or entry is not as expected.
     """
     _check_effort(time_limit_s, gap, node_limit)
     effort = _Effort(time_limit_s, node_limit)
@@ -649,7 +652,7 @@ def solve_square_root(
         node_limit: Stop after about this many search nodes.
 
     Raises:
-        ValueError: A length, dtype or entry is not as expected.
+        InvalidInputError: A length, dtype or entry is not as expected.
     """
     _check_effort(time_limit_s, gap, node_limit)
     result = solve_assignment(
@@ -703,7 +706,7 @@ def maximise_cardinality(
         The decision; ``value`` and ``upper_bound`` count links.
 
     Raises:
-        ValueError: A length, dtype or entry is not as expected.
+        InvalidInputError: A length, dtype or entry is not as expected.
     """
     _check_effort(time_limit_s, gap, node_limit)
     effort = _Effort(time_limit_s, node_limit)
@@ -776,12 +779,12 @@ def solve_exploration(
         node_limit: Stop each stage after about this many search nodes.
 
     Raises:
-        ValueError: A length, dtype or entry is not as expected.
+        InvalidInputError: A length, dtype or entry is not as expected.
     """
     values, costs, clients, servers, budgets = check_links(value, cost, client, server, budget, num_clients)
     under = np.asarray(under_explored)
     if under.dtype != np.bool_ or under.shape != values.shape:
-        raise ValueError(
+        raise InvalidInputError(
             f"under_explored has dtype {under.dtype} and shape {under.shape}, expected bool and {values.shape}"
         )
     first = second = _nothing()

@@ -19,9 +19,11 @@ in units of their budgets, f monotone submodular, f(∅) = 0 and :math:`W = \max
 .. math:: f(S) \ge \frac{f(S^*)}{(1 + \varepsilon)(p + 2d + 1)} = \frac{f(S^*)}{(1 + \varepsilon)(2 + 2M)}
           \qquad \text{(Lemma 3)}
 
-The published smallest threshold, :math:`\varepsilon W / n`, loses a further :math:`\varepsilon W`, which the constant
-above does not cover for large d. Here it is :math:`\varepsilon W / (n (1 + \varepsilon)(p + 2d + 1))`, so the guarantee
-holds as printed, for a logarithm more passes. Nothing else departs from the publication.
+The statement above follows the publication's scheme (density guess, falling threshold, the two parts of a set that
+breaks a budget); it was reconstructed, and its grid ends and stopping threshold were not compared with the printed
+text. The guarantee does not rest on that: it was derived again for exactly these steps. The usual smallest threshold,
+:math:`\varepsilon W / n`, loses a further :math:`\varepsilon W`, which the constant above does not cover for large d;
+here it is :math:`\varepsilon W / (n (1 + \varepsilon)(p + 2d + 1))`, so that the guarantee holds as written.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from fedroster.core.errors import InvalidInputError
 from fedroster.optimization.assignment import check_links
 
 FloatArray = NDArray[np.float64]
@@ -239,12 +242,12 @@ def lazy_greedy(
         rng: Breaks ties between equal values at random; without it they fall by row order.
 
     Raises:
-        ValueError: A length, dtype or entry is not as expected.
+        InvalidInputError: A length, dtype or entry is not as expected.
     """
     if not 0.0 < epsilon <= 1.0:
-        raise ValueError(f"epsilon is {epsilon}, expected more than 0 and at most 1")
+        raise InvalidInputError(f"epsilon is {epsilon}, expected more than 0 and at most 1")
     if not callable(utility) and utility not in ("sqrt", "sum"):
-        raise ValueError(f"utility is {utility!r}, expected 'sqrt', 'sum' or a function of rows")
+        raise InvalidInputError(f"utility is {utility!r}, expected 'sqrt', 'sum' or a function of rows")
     values, costs, clients, servers, budgets = check_links(value, cost, client, server, budget, num_clients)
     num_servers = budgets.size
     guarantee = 1.0 / ((1.0 + epsilon) * (2.0 + 2.0 * num_servers))

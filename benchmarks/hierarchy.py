@@ -1,0 +1,218 @@
+"""The assignment solver and COCS against their targets.
+
+Run as ``python -m benchmarks.hierarchy``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_matrix, vstack
+
+from benchmarks.timing import Result, publish
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.state import pack
+from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
+from fedroster.estimation.hypercubes import count_selections, hypercubes_init
+from fedroster.optimization.assignment import AssignmentResult, solve_assignment
+from fedroster.policies.cocs import COCS
+from fedroster.policies.oracle import OracleP
+from fedroster.simulate import simulate
+from fedroster.study.cocs import LABELS, MNIST
+from fedroster.study.experiment import Cell, gather
+
+KINDS = ("probabilities", "realised", "ratios of counts", "probabilities, a price for each link")
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One problem P2.
+
+    Attributes:
+        value: Shape (links,).
+        cost: Shape (links,).
+        client: Shape (links,).
+        server: Shape (links,).
+        budget: Shape (servers,).
+        num_clients: N.
+    """
+
+    value: FloatArray
+    cost: FloatArray
+    client: IntArray
+    server: IntArray
+    budget: FloatArray
+    num_clients: int
+
+    def solve(self, *, gap: float = 0.0, time_limit_s: float | None = None) -> AssignmentResult:
+        """Solve it by ours."""
+        return solve_assignment(
+            self.value,
+            self.cost,
+            self.client,
+            self.server,
+            self.budget,
+            num_clients=self.num_clients,
+            gap=gap,
+            time_limit_s=time_limit_s,
+        )
+
+    def solve_by_highs(self, **options: float) -> float:
+        """Solve it by HiGHS; returns the value."""
+        rows = np.arange(self.value.shape[0])
+        ones = np.ones(rows.shape[0])
+        matrix = vstack(
+            [
+                csr_matrix((self.cost, (self.server, rows)), shape=(self.budget.shape[0], rows.shape[0])),
+                csr_matrix((ones, (self.client, rows)), shape=(self.num_clients, rows.shape[0])),
+            ]
+        ).tocsr()
+        found = milp(
+            -self.value,
+            constraints=LinearConstraint(matrix, -np.inf, np.concatenate([self.budget, np.ones(self.num_clients)])),
+            integrality=ones,
+            bounds=Bounds(0, (self.cost <= self.budget[self.server]).astype(float)),
+            options=options,
+        )
+        return -float(found.fun)
+
+
+def instance(network: HierarchicalNetwork, kind: str, seed: int) -> Instance:
+    """A round of a network as a problem.
+
+    Args:
+        network: The network.
+        kind: What the values are; see :data:`KINDS`.
+        seed: Seed.
+    """
+    rng = np.random.default_rng(seed)
+    context, outcome = network.observe(network.init(rng=rng), 1, rng=rng)
+    assert context.client is not None
+    assert context.cost is not None
+    assert context.budget is not None
+    assert outcome.participation_probability is not None
+    value, cost = outcome.participation_probability, context.cost
+    server = np.zeros(context.num_links, np.int64) if context.server is None else context.server
+    if kind == "realised":
+        value = outcome.in_time.astype(np.float64)
+    elif kind == "ratios of counts":
+        seen = rng.integers(1, 12, value.shape[0])
+        value = rng.binomial(seen, value) / seen
+    elif kind.endswith("each link"):
+        cost = cost * rng.uniform(0.6, 1.4, cost.shape[0])
+    return Instance(value, cost, context.client, server, context.budget, network.num_clients)
+
+
+def _median_s(work: Callable[[], object], repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return float(np.median(times))
+
+
+def small() -> Iterator[Result]:
+    """P2 proven optimal at Table I's size, beside HiGHS on the same instances."""
+    for name, network in (("MNIST", HierarchicalNetwork()), ("CIFAR-10", HierarchicalCifar10())):
+        for kind in KINDS:
+            instances = [instance(network, kind, seed) for seed in range(9)]
+            for each in instances:
+                each.solve()  # compiles
+            ours, theirs = [], []
+            for each in instances:
+                result = each.solve()
+                assert result.is_optimal
+                assert abs(result.value - each.solve_by_highs(mip_rel_gap=0.0)) < 1e-6
+                ours.append(_median_s(each.solve, 5))
+                theirs.append(_median_s(lambda each=each: each.solve_by_highs(mip_rel_gap=0.0), 1))  # type: ignore[misc]
+            mine, peer = 1e3 * float(np.median(ours)), 1e3 * float(np.median(theirs))
+            what = f"P2 proven optimal, N = 50, M = 3, {name}, {kind}"
+            yield Result(what, "at most 3 ms", mine, None, "", "ms", 3.0)
+            yield Result(what, "at least 20 times faster than milp", mine, peer, "scipy.optimize.milp", "ms", 1 / 20)
+
+
+def large() -> Iterator[Result]:
+    """Certified gaps at N = 1,000 and a decision at N = 100,000."""
+    for name, network in (
+        ("MNIST", HierarchicalNetwork(num_clients=1000, num_servers=10, budget=50.0)),
+        ("CIFAR-10", HierarchicalCifar10(num_clients=1000, num_servers=10, budget=50.0)),
+    ):
+        instances = [instance(network, "probabilities", seed) for seed in range(5)]
+        instances[0].solve(gap=0.0025, time_limit_s=1.0)  # compiles
+        for gap, limit_s in ((0.0025, 0.02), (0.0012, 1.5)):
+            seconds, gaps = [], []
+            for each in instances:
+                start = time.perf_counter()
+                gaps.append(each.solve(gap=gap, time_limit_s=max(limit_s, 0.2)).gap)
+                seconds.append(time.perf_counter() - start)
+            reached = sum(found <= gap for found in gaps)
+            what = f"N = 1,000, M = 10, budget 50, {name}: gap of at most {gap:.2%} (certified on {reached} of 5)"
+            spent_ms, most_ms = 1e3 * float(np.median(seconds)), 1e3 * limit_s
+            yield Result(what, f"at most {most_ms:g} ms", spent_ms, None, "", "ms", most_ms)
+
+
+def decision() -> Iterator[Result]:
+    """A COCS decision at N = 100,000 clients, M = 100 servers, each client in reach of about 3."""
+    network = HierarchicalNetwork(
+        num_clients=100_000, num_servers=100, geometry="geometric", mean_reach=3.0, budget=350.0, probabilities=False
+    )
+    rng = np.random.default_rng(0)
+    context, _ = network.observe(network.init(rng=rng), 1, rng=rng)
+    for name, policy in (("exploring", COCS(gap=0.01)), ("exploring, scale 0", COCS(gap=0.01, scale=0.0))):
+        state = policy.init(network.spec, rng=rng)
+        decided = policy.decide(state, context, rng=rng)  # compiles
+        seconds = _median_s(lambda policy=policy, state=state: policy.decide(state, context, rng=rng), 5)  # type: ignore[misc]
+        what = f"COCS decision, N = 100,000, M = 100, {context.num_links:,} links, {name} (gap {decided.gap:.2%})"
+        yield Result(what, "at most 1 s", seconds, None, "", "s", 1.0)
+
+
+def memory() -> Result:
+    """Memory of COCS's cells after 1,000 rounds at that size: 20,000 selections a round, each client on 3 servers."""
+    rng = np.random.default_rng(0)
+    cells = hypercubes_init(100_000, 100, 2, cells_per_axis=5)
+    reach = rng.integers(0, 100, (100_000, 3))
+    for _ in range(1000):
+        client = rng.choice(100_000, 20_000, replace=False)
+        server = reach[client, rng.integers(0, 3, 20_000)]
+        cells = count_selections(cells, client, server, rng.integers(0, 25, 20_000))
+    size = sum(array.nbytes for array in pack(cells).values()) / 2**20
+    return Result("memory of COCS after 1,000 such rounds", "at most 1 GiB", size, None, "", "MiB", 1024.0)
+
+
+def thousand_rounds() -> Result:
+    """1,000 rounds of cocs/mnist under all policies of the figure; wall time, compilation cached."""
+    for policy in (COCS(), OracleP()):
+        list(simulate(policy, HierarchicalNetwork(), num_rounds=2, seed=0))
+    cells = [Cell(MNIST, policy, 0, 1000) for policy in LABELS]
+    start = time.perf_counter()
+    gather(cells)
+    elapsed = time.perf_counter() - start
+    return Result(
+        f"1,000 rounds of {MNIST}, all {len(cells)} policies of the figure",
+        "at most 60 s",
+        elapsed,
+        None,
+        "",
+        "s",
+        60.0,
+    )
+
+
+def main() -> None:
+    """Measure everything and write ``benchmarks/results/hierarchy.*``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    folder: Path = parser.parse_args().out
+    results = [*small(), *large(), *decision(), memory(), thousand_rounds()]
+    publish("hierarchy", results, command="python -m benchmarks.hierarchy", folder=folder)
+
+
+if __name__ == "__main__":
+    main()
