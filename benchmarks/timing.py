@@ -26,6 +26,7 @@ class Result:
         peer_name: What the peer is.
         unit: Unit of both.
         limit: Largest ratio to the peer, or largest value where there is no peer, that meets the target.
+        complete: Whether every instance gave what was asked for; otherwise its time does not count.
     """
 
     what: str
@@ -35,6 +36,7 @@ class Result:
     peer_name: str
     unit: str
     limit: float
+    complete: bool = True
 
     @property
     def ratio(self) -> float:
@@ -44,7 +46,7 @@ class Result:
     @property
     def verdict(self) -> str:
         """Whether the target is met."""
-        return "met" if self.ratio <= self.limit else "missed"
+        return "met" if self.complete and self.ratio <= self.limit else "missed"
 
 
 def interleaved(works: Mapping[str, Callable[[], object]], *, repeats: int, warmup: int = 2) -> dict[str, float]:
