@@ -106,7 +106,7 @@ def instance(network: HierarchicalNetwork, kind: str, seed: int) -> Instance:
         seen = rng.integers(1, 12, value.shape[0])
         value = rng.binomial(seen, value) / seen
     elif kind == "uniform values":
-        value = rng.random(value.shape[0])
+        value = rng.uniform(size=value.shape)
     elif kind.endswith("each link"):
         cost = cost * rng.uniform(0.6, 1.4, cost.shape[0])
     return Instance(value, cost, context.client, server, context.budget, network.num_clients)
