@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -46,6 +47,8 @@ class Result:
     @property
     def verdict(self) -> str:
         """Whether the target is met."""
+        if math.isinf(self.limit):
+            return "no target"
         return "met" if self.complete and self.ratio <= self.limit else "missed"
 
 

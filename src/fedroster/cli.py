@@ -307,6 +307,8 @@ def reproduce(
 
 
 def _print_verdicts(verdicts: Sequence[Any]) -> None:
+    if not verdicts:
+        return
     table = Table(title="Claims", title_justify="left", box=None)
     for column in ("where", "claim", "p (Holm)", "verdict"):
         table.add_column(column, overflow="fold")

@@ -333,7 +333,7 @@ class Selector:
             The cohort; empty, and a round all the same, when nobody is available.
 
         Raises:
-            InvalidInputError: If a context is malformed or a client is named twice.
+            InvalidInputError: If a context is not of finite numbers >= 0, or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
         self._report_unseen()  # first: whoever turns warnings into errors loses no round

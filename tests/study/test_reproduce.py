@@ -175,3 +175,10 @@ def test_claims_on_pulls():
     assert true["fair-is-even"]
     false = verdicts("4", pulls((120, 80, 40, 2, 300, 60, 100)))
     assert not any(false[name] for name in ("uneven-with-V", "fedcs-least-even", "fair-is-even"))
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "settings.json").write_text('{"scenario": "rbcs-f/table-1"}\n')
+    with pytest.raises(ConfigurationError, match="does not hold a reproduction of rbcs-f"):
+        reproduce("rbcs-f", figures=["2"], seeds=[0, 1], num_rounds=10, folder=tmp_path, command="")
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]

@@ -17,7 +17,7 @@ from fedroster.study.measures import Trajectory
 from fedroster.study.recipe import Need, Paper
 from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, picture, write_markdown, write_report
 from fedroster.study.statistics import Verdict, judge
-from fedroster.study.store import machine, significant, write_json, write_table
+from fedroster.study.store import machine, read_json, significant, write_json, write_table
 
 PAPERS: Mapping[str, Paper] = {"rbcs-f": rbcs_f.PAPER, "cocs": cocs.PAPER}
 """Papers by the names that the command line uses."""
@@ -77,6 +77,7 @@ def reproduce(
     if len(set(seeds)) < 2:
         raise ConfigurationError(f"seeds are {list(seeds)}; expected at least two different ones, for intervals")
     check_integer("rounds", num_rounds, least=10)
+    _claim_folder(folder, paper)
     wanted = [name for name in recipes if not figures or name in figures]
     needed = {
         need: need.cells(seeds=seeds, num_rounds=num_rounds) for name in wanted for need in recipes[name].needs.values()
@@ -122,6 +123,15 @@ def reproduce(
         write_report(page, folder / "report.html")
         write_markdown(page, folder / "index.md")
     return Reproduction(folder, verdicts, [sentence for name in wanted for sentence in findings[name]])
+
+
+def _claim_folder(folder: Path, paper: str) -> None:
+    """Refuse a folder that holds something else; nothing in it is overwritten then."""
+    known = folder / "settings.json"
+    if known.exists() and read_json(known).get("paper") != paper:
+        raise ConfigurationError(
+            f"{folder} does not hold a reproduction of {paper}: choose another folder or delete it"
+        )
 
 
 def _run(
