@@ -1073,3 +1073,14 @@ def test_an_accident_while_writing_leaves_the_old_file(tmp_path, monkeypatch, pl
 def test_saving_into_a_missing_folder(tmp_path):
     with pytest.raises(FileNotFoundError):
         make().save(tmp_path / "nowhere" / "state.npz")
+
+
+def test_a_warning_that_is_an_error_neither_loses_a_round_nor_stops_the_federation():
+    selector = make(["a", "b", "c", "d"], policy=RBCSF(beta=0.25), cohort_size=1)
+    for _ in range(64):
+        selector.select(contexts("abc"))
+    with pytest.raises(FairnessWarning, match="'d'"):  # pytest turns warnings into errors
+        selector.select(contexts("abc"))
+    assert selector.round == 64
+    cohort = selector.select(contexts("abc"))
+    assert (cohort.round, len(cohort.clients)) == (65, 1)

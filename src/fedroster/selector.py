@@ -151,6 +151,7 @@ class Selector:
         self._patience = int(patience_rounds)
         self._round = 0
         self._strangers = 0
+        self._last_look = 0
         self._ids: list[ClientId | None] = []
         self._slot_of: dict[ClientId, int] = {}
         self._free: list[int] = []
@@ -336,7 +337,7 @@ class Selector:
             InvalidInputError: If a context is not of finite numbers >= 0, or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
-        self._report_unseen()  # first: whoever turns warnings into errors loses no round
+        self._report_unseen()  # before anything is booked
         if isinstance(features, Mapping):
             if clients is not None or available is not None:
                 raise InvalidInputError("a mapping names clients and availability itself; expected no other argument")
@@ -438,8 +439,9 @@ class Selector:
     def _report_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
         rate = getattr(self._policy, "beta", 0.0)
-        if not rate or self._round == 0 or self._round % _AVAILABILITY_PERIOD:
+        if not rate or self._round == self._last_look or self._round % _AVAILABILITY_PERIOD:
             return
+        self._last_look = self._round  # once: whoever turns warnings into errors can go on
         rounds = self._present
         # Three standard deviations below the rate, so that chance alone hardly ever warns.
         margin = 3.0 * np.sqrt(rate * (1.0 - rate) * np.maximum(rounds, 1))

@@ -182,3 +182,12 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     with pytest.raises(ConfigurationError, match="does not hold a reproduction of rbcs-f"):
         reproduce("rbcs-f", figures=["2"], seeds=[0, 1], num_rounds=10, folder=tmp_path, command="")
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
+    made = reproduce("rbcs-f", figures=["2", "2-long"], seeds=[0, 1], num_rounds=10, folder=tmp_path, command="")
+    asked = [verdict.claim.ours for verdict in made.verdicts]
+    assert (asked.count(False), asked.count(True)) == (6, 4)
+    held = [sum(v.holds for v in made.verdicts if v.claim.ours is ours) for ours in (False, True)]
+    page = (tmp_path / "index.md").read_text()
+    assert f"{held[0]} of 6 claims of the paper hold here. Of our own further questions, {held[1]} of 4." in page

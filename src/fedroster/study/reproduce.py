@@ -117,12 +117,21 @@ def reproduce(
     }
     write_json(folder / "settings.json", {"command": command, **settings})
     if not data_only:
-        held = sum(verdict.holds for verdict in verdicts)
-        lead = [f"{held} of {len(verdicts)} claims of the paper hold here.", TEST_NOTE]
+        lead = [_headline(verdicts), TEST_NOTE]
         page = Report(PAPERS[paper].title, lead, sections, command, settings, str(machine().get("fedroster", "")))
         write_report(page, folder / "report.html")
         write_markdown(page, folder / "index.md")
     return Reproduction(folder, verdicts, [sentence for name in wanted for sentence in findings[name]])
+
+
+def _headline(verdicts: Sequence[Verdict]) -> str:
+    def held(ours: bool) -> str:
+        group = [verdict for verdict in verdicts if verdict.claim.ours is ours]
+        return f"{sum(verdict.holds for verdict in group)} of {len(group)}"
+
+    sentence = f"{held(False)} claims of the paper hold here."
+    further = any(verdict.claim.ours for verdict in verdicts)
+    return sentence + (f" Of our own further questions, {held(True)}." if further else "")
 
 
 def _claim_folder(folder: Path, paper: str) -> None:
@@ -161,9 +170,21 @@ def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
             "margin_high": verdict.weakest.high,
             "p_value": verdict.p_value,
             "p_holm": verdict.adjusted_p,
+            "asked_by": "us" if verdict.claim.ours else "paper",
             "verdict": verdict.word,
         }
         for verdict in verdicts
     ]
-    names = ("claim", "source", "statement", "measure", "margin", "margin_low", "margin_high", "p_value", "p_holm")
+    names = (
+        "claim",
+        "source",
+        "statement",
+        "measure",
+        "margin",
+        "margin_low",
+        "margin_high",
+        "p_value",
+        "p_holm",
+        "asked_by",
+    )
     return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "verdict")})

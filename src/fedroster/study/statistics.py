@@ -90,6 +90,7 @@ class Claim:
         measure: What is tested, in words.
         advantages: For each part that must hold, one value for each seed, positive where the part is right.  A claim
             with several parts holds if all do (intersection-union test).
+        ours: Whether it is a further question of ours and no claim of the paper.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Claim:
     statement: str
     measure: str
     advantages: tuple[tuple[float, ...], ...]
+    ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
