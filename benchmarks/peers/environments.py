@@ -18,6 +18,8 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     # FedJAX calls what newer versions of JAX lack.
     "fedjax": ("fedjax", "dm-haiku<0.0.13", "jax==0.4.25", "jaxlib==0.4.25", "numpy<2", "scipy<1.13"),
     "pfl": ("pfl",),
+    # Its Oort takes NumPy's names over Python's own, which newer versions of NumPy no longer allow.
+    "fedscale": ("fedscale", "numpy<2"),
 }
 """What is installed for each."""
 

@@ -117,7 +117,7 @@ def row(line, text):
             "line 5, client 'a': expected times that ascend .* found after a later or equal one 10",
         ),
         (row(4, "b,90,0,,"), "line 6, client 'b': expected times that ascend .* 80"),
-        (row(3, "a,10,0,30,2.5"), "client 'a' is never available; leave it out"),
+        (row(3, "a,10,0,30,2.5"), "line 3, client 'a': it is never available; leave it out"),
         ("client,time,available,compute,bandwidth\na,0,1,20,5\n", "says nothing after 0 s"),
     ],
 )

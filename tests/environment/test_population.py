@@ -256,7 +256,7 @@ def test_a_file_of_both(tmp_path):
         read_source(tmp_path / "mine.npz")
     with pytest.raises(MissingDataError, match="no file"):
         read_source(tmp_path / "other.npz")
-    with pytest.raises(MissingDataError, match=r"mine\.csv' is no folder and no \.npz.*trace_table"):
+    with pytest.raises(MissingDataError, match=r"mine\.csv' is no folder and no \.npz.*data traces convert"):
         read_source(tmp_path / "mine.csv")
 
 

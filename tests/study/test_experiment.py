@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
+import sys
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from fedroster import RBCSF, Uniform
-from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNameError
+from fedroster.core.device_traces import Sessions, Speeds, save_traces
+from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNameError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import experiment
-from fedroster.study.experiment import ALONE, Cell, digest, gather, measured_rate, run_cells
+from fedroster.study.experiment import ALONE, PROCESSES, Cell, digest, gather, measured_rate, run_cells
 from fedroster.study.measures import Trajectory
+from fedroster.study.reproduce import reproduce
 
 CELLS = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
 
@@ -77,6 +82,8 @@ def test_a_cell_is_checked_without_running(ran, change, error):
 
 # -------------------------------------------------------------------- names of files
 
+PUBLISHED = "d981f3f5323c2ea34442"  # of a cell of version 0.1.0: results that are kept under this name are still found
+
 
 def test_digests_tell_cells_apart():
     @dataclass(frozen=True)
@@ -113,6 +120,39 @@ def test_digests_change_with_the_version(monkeypatch):
     before = digest(Cell("rbcs-f/table-1", "random", 0, 5))
     monkeypatch.setattr(experiment, "__version__", "9.9.9")
     assert digest(Cell("rbcs-f/table-1", "random", 0, 5)) != before
+
+
+def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
+    def cell(path):
+        return Cell("traces/devices", "random", 0, 5, {"traces": str(path), "at_end": "wrap"})
+
+    path = tmp_path / "phones.npz"
+    absent = digest(cell(path))
+    path.write_bytes(b"one")
+    first = digest(cell(path))
+    assert digest(cell(path)) == first != absent
+    path.write_bytes(b"another")
+    assert digest(cell(path)) not in (first, absent)
+    path.write_bytes(b"one")
+    assert digest(cell(path)) == first
+    whole = digest(cell(tmp_path))
+    (tmp_path / "more.npz").write_bytes(b"two")
+    assert digest(cell(tmp_path)) not in (whole, first)
+    # Settings that are no names of files, and scenarios without any, are named as they always were.
+    assert digest(Cell("rbcs-f/table-1", "random", 0, 5)) == PUBLISHED
+
+
+def test_a_result_of_other_traces_is_not_taken(tmp_path, ran):
+    def traces(compute_s):
+        sessions = Sessions(np.array([0, 1]), np.zeros(1), np.full(1, 100.0), np.full(1, 100.0))
+        save_traces(tmp_path / "t.npz", sessions=sessions, speeds=Speeds(np.full(1, compute_s), np.full(1, 1e6)))
+        cell = Cell("traces/devices", "random", 0, 5, {"traces": str(tmp_path / "t.npz"), "num_clients": "4"})
+        return gather([cell], folder=tmp_path / "cells")[0].round_time_s.tolist()
+
+    assert traces(0.1) == traces(0.1)
+    assert len(ran) == 1
+    assert traces(0.2) != traces(0.1)
+    assert len(ran) == 2
 
 
 # -------------------------------------------------------------------- many cells
@@ -264,3 +304,55 @@ def test_progress_counts_rounds_and_what_was_there(tmp_path, monkeypatch, worker
     assert seen[0] == 20
     assert seen[-1] == 80
     assert seen == sorted(seen)
+
+
+# -------------------------------------------------------------------- engines
+
+
+class Spy:
+    """An engine that notes what it is asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def results(self, cells, jobs, *, workers, progress):
+        self.asked += [cells[index] for index in jobs]
+        return PROCESSES.results(cells, jobs, workers=1, progress=progress)
+
+
+def test_studies_run_where_they_are_told(tmp_path):
+    spy = Spy()
+    gather(CELLS, engine=spy)
+    assert spy.asked == CELLS
+    spy = Spy()
+    reproduce(
+        "rbcs-f", figures=["2"], seeds=(0, 1), num_rounds=20, folder=tmp_path / "paper", command="", engine=spy,
+        data_only=True,
+    )  # fmt: skip
+    assert {cell.seed for cell in spy.asked} == {0, 1}
+
+
+def test_a_finished_study_asks_no_engine(tmp_path):
+    gather(CELLS, folder=tmp_path)
+    spy = Spy()
+    gather(CELLS, folder=tmp_path, engine=spy)
+    assert spy.asked == []
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A cell that kills its process."""
+
+    scenario: str = "rbcs-f/table-1"
+    num_rounds: int = 1
+    work: float = 100.0
+
+    def run(self, conditions=ALONE):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed(monkeypatch):
+    # The processes of the pool find this file by its path.
+    monkeypatch.setitem(sys.modules, Deadly.__module__, sys.modules[__name__])
+    with pytest.raises(WorkerLostError, match="finished runs are kept"):
+        gather([Deadly(), Deadly()], workers=2)

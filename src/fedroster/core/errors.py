@@ -65,6 +65,10 @@ class PausedError(FedrosterError, TimeoutError):
         return cls(f"the time is up: {done} of {total} runs are done; run the same command again to go on")
 
 
+class WorkerLostError(FedrosterError, RuntimeError):
+    """A worker process was killed and its run is not done; what is done is kept."""
+
+
 class DataFileError(FedrosterError, ValueError):
     """A file of a data set is damaged, or not the published one."""
 

@@ -191,7 +191,10 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
     count = np.bincount(rows.client[there], minlength=len(rows.names))
     idle = np.flatnonzero(count == 0)
     if idle.size:
-        raise DataFileError(f"{rows.source}: client {rows.names[idle[0]]!r} is never available; leave it out")
+        line = rows.line[rows.client.searchsorted(idle[0])]
+        raise DataFileError(
+            f"{rows.source}, line {line}, client {rows.names[idle[0]]!r}: it is never available; leave it out"
+        )
     sessions = Sessions(
         offsets=np.concatenate(([0], np.cumsum(count))).astype(np.int64),
         start_s=rows.time_s[there],
@@ -211,11 +214,12 @@ def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], *, p
 
     Args:
         source: The table, ``.csv`` or ``.parquet``.
-        target: The ``.npz`` to create or replace.
+        target: The ``.npz`` to create or replace; its folder is made if it is not there.
         period_s: As in :func:`read_table`.
 
     Raises:
         FedrosterError: As :func:`read_table`.
     """
     sessions, speeds = read_table(source, period_s=period_s)
+    Path(target).parent.mkdir(parents=True, exist_ok=True)
     save_traces(target, sessions=sessions, speeds=speeds)

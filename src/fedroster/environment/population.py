@@ -288,8 +288,8 @@ def read_source(path: Path) -> Source:
     if not path.is_dir():
         if path.suffix != ".npz":
             raise MissingDataError(
-                f"{str(path)!r} is no folder and no .npz of device traces; tables and pickles are converted once by "
-                "fedroster.data.trace_table and fedroster.data.fedscale"
+                f"{str(path)!r} is no folder and no .npz of device traces; tables and pickles are converted once, by "
+                "`fedroster data traces convert`"
             )
         source, arrays = repr(str(path)), read_arrays(path)
         sessions = sessions_of(arrays, source=source)

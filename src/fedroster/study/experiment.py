@@ -9,14 +9,16 @@ import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from fedroster import __version__
 from fedroster.catalogue import find_scenario, make_policy, make_scenario
 from fedroster.core.checks import check_integer
-from fedroster.core.errors import StateFileError
+from fedroster.core.errors import StateFileError, WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import load_arrays, pack, save_arrays
@@ -139,10 +141,59 @@ class Done(Generic[C]):
 
 
 def digest(cell: Any) -> str:
-    """A name for the cell's file: equal for equal cells of one version of fedroster and of the scenario."""
-    versions = [__version__, find_scenario(cell.scenario).version]
+    """A name for the cell's file.
+
+    Equal for equal cells of one version of fedroster and of the scenario, with the same content of the files that the
+    scenario reads.
+    """
+    entry = find_scenario(cell.scenario)
+    versions: list[Any] = [__version__, entry.version]
+    texts = {name for name, default in entry.parameters().items() if isinstance(default, str)}
+    read = [_content(value) for name, value in sorted(getattr(cell, "settings", {}).items()) if name in texts]
+    versions += [content for content in read if content]
     content = json.dumps([type(cell).__name__, dataclasses.asdict(cell), versions], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
+
+
+class Engine(Protocol):
+    """Where cells run.  What they return does not depend on it."""
+
+    def results(
+        self,
+        cells: Sequence[Runnable[Any]],
+        jobs: Mapping[int, Conditions],
+        *,
+        workers: int | None,
+        progress: Callable[[int], None],
+    ) -> Iterator[tuple[int, Any]]:
+        """Run cells; yield place and result of each as soon as it is there, None for one that stopped in the middle.
+
+        Args:
+            cells: All cells.
+            jobs: By the place of each cell that is to be run, its conditions.
+            workers: Cells at the same time; None for as many as there are cores.
+            progress: Called now and then with the number of rounds that these cells have played together.
+        """
+        ...
+
+
+def _content(path: str) -> str:
+    """Digest of a file, or of the files of a folder; empty if there is nothing of that name."""
+    place = Path(path).expanduser()
+    try:
+        files = sorted(place.iterdir()) if place.is_dir() else [place]
+        seen = [(file.name, str(file), file.stat()) for file in files if file.is_file()]
+    except (OSError, ValueError):  # no name of a file, or not readable: the run will say so
+        return ""
+    whole = [(name, _digest_of(where, stat.st_mtime_ns, stat.st_size)) for name, where, stat in seen]
+    # A file may be called something else the next time.
+    return ",".join(found if place.is_file() else f"{name}:{found}" for name, found in whole)
+
+
+@cache
+def _digest_of(path: str, changed_ns: int, size: int) -> str:
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 _PLAYED: Any = None  # rounds that all processes of a pool have played, shared by them
@@ -162,10 +213,72 @@ def _run(cell: Runnable[Any], conditions: Conditions) -> Any:
     return cell.run(dataclasses.replace(conditions, played=_count))
 
 
+def _in_turn(
+    cells: Sequence[Runnable[Any]], jobs: Mapping[int, Conditions], progress: Callable[[int], None]
+) -> Iterator[tuple[int, Any]]:
+    played = 0
+
+    def count(rounds: int) -> None:
+        nonlocal played
+        played += rounds
+        progress(played)
+
+    for index, job in jobs.items():
+        yield index, cells[index].run(dataclasses.replace(job, played=count))
+
+
+@dataclass(frozen=True, slots=True)
+class Processes:
+    """Processes of this machine, or none where they do not pay."""
+
+    def results(
+        self,
+        cells: Sequence[Runnable[Any]],
+        jobs: Mapping[int, Conditions],
+        *,
+        workers: int | None,
+        progress: Callable[[int], None],
+    ) -> Iterator[tuple[int, Any]]:
+        """As :meth:`Engine.results`.
+
+        Raises:
+            WorkerLostError: If a process was killed.
+        """
+        workers = min(workers if workers is not None else num_threads(), len(jobs))
+        # A process takes a second or two to import what it needs.
+        if workers <= 1 or sum(cells[index].work for index in jobs) < 6.0:
+            yield from _in_turn(cells, jobs, progress)
+            return
+        # Not forked: a fork of a process with threads (PyTorch, Numba) may hang.
+        context = multiprocessing.get_context("spawn")
+        counter = context.Value("q", 0)
+        pool = ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_share, initargs=(counter,))
+        try:
+            futures = {pool.submit(_run, cells[index], job): index for index, job in jobs.items()}
+            waiting = set(futures)
+            while waiting:
+                finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
+                progress(counter.value)
+                for future in finished:
+                    yield futures[future], future.result()
+        except BrokenProcessPool as error:
+            raise WorkerLostError(
+                "a worker process was killed, perhaps for want of memory; finished runs are kept, and the same command "
+                "goes on"
+            ) from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+PROCESSES = Processes()
+"""The engine where none is named."""
+
+
 def run_cells(
     cells: Sequence[C],
     *,
     workers: int | None = None,
+    engine: Engine = PROCESSES,
     folder: Path | None = None,
     result_type: Callable[..., Any] = Trajectory,
     conditions: Conditions = ALONE,
@@ -175,7 +288,8 @@ def run_cells(
 
     Args:
         cells: What to run.
-        workers: Processes; None for one for each core.
+        workers: Cells at the same time; None for one for each core.
+        engine: Where they run.
         folder: Keep each result there as a file, and take results that are there already: a killed study goes on where
             it stopped, and so does a run that keeps checkpoints, which lie there too.
         result_type: Dataclass of arrays that cells return.
@@ -194,7 +308,6 @@ def run_cells(
             yield Done(cell, kept, index)
     if folder is not None and missing:
         folder.mkdir(parents=True, exist_ok=True)
-    workers = min(workers if workers is not None else num_threads(), len(missing))
     played = finished = sum(cell.num_rounds for cell in cells) - sum(cells[index].num_rounds for index in missing)
 
     def advance(rounds: int) -> None:
@@ -212,7 +325,8 @@ def run_cells(
         )
         for index in missing
     }
-    for index, result in _results(cells, jobs, workers, lambda rounds: advance(kept_rounds + rounds)):
+    results = engine.results(cells, jobs, workers=workers, progress=lambda rounds: advance(kept_rounds + rounds))
+    for index, result in results if jobs else ():
         if result is None:
             continue
         if folder is not None:
@@ -222,43 +336,6 @@ def run_cells(
         finished += cells[index].num_rounds
         advance(finished)
         yield Done(cells[index], result, index)
-
-
-def _results(
-    cells: Sequence[Runnable[Any]], jobs: Mapping[int, Conditions], workers: int, progress: Callable[[int], None]
-) -> Iterator[tuple[int, Any]]:
-    # A process takes a second or two to import what it needs.
-    if workers <= 1 or sum(cells[index].work for index in jobs) < 6.0:
-        yield from _in_turn(cells, jobs, progress)
-        return
-    # Not forked: a fork of a process with threads (PyTorch, Numba) may hang.
-    context = multiprocessing.get_context("spawn")
-    counter = context.Value("q", 0)
-    pool = ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_share, initargs=(counter,))
-    try:
-        futures = {pool.submit(_run, cells[index], job): index for index, job in jobs.items()}
-        waiting = set(futures)
-        while waiting:
-            finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-            progress(counter.value)
-            for future in finished:
-                yield futures[future], future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _in_turn(
-    cells: Sequence[Runnable[Any]], jobs: Mapping[int, Conditions], progress: Callable[[int], None]
-) -> Iterator[tuple[int, Any]]:
-    played = 0
-
-    def count(rounds: int) -> None:
-        nonlocal played
-        played += rounds
-        progress(played)
-
-    for index, job in jobs.items():
-        yield index, cells[index].run(dataclasses.replace(job, played=count))
 
 
 def _load(path: Path, result_type: Callable[..., Any]) -> Any:

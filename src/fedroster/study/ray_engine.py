@@ -1,0 +1,311 @@
+"""Cells on Ray: the cores of this machine, or those of a cluster.
+
+A node needs the same version of fedroster, and the data sets and traces that a cell reads.  It needs no shared folder:
+results and checkpoints come back to the process that asked, which writes the files.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import math
+import os
+import socket
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from fedroster import __version__
+from fedroster.core.checks import check_integer
+from fedroster.core.errors import ConfigurationError, MissingDependencyError, WorkerLostError
+from fedroster.core.parallel import num_threads
+from fedroster.core.state import write_atomically
+from fedroster.study.experiment import ALONE, Conditions, Runnable
+
+RETRIES = 3
+"""How often a cell starts again whose worker was killed."""
+_MOST = 1000  # cells that Ray knows of at the same time, where the cluster has no more cores
+_WATCH_S = 0.5
+_REPORT_S = 1.0
+_PATIENCE_S = 5.0
+
+
+class Answer(NamedTuple):
+    """What comes back from a node.
+
+    Attributes:
+        result: What the cell returned.
+        checkpoint: Content of its checkpoint, if it stopped in the middle.
+    """
+
+    result: Any
+    checkpoint: bytes | None
+
+
+class Board:
+    """Where cells at work leave word; an actor."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._rounds: dict[int, int] = {}
+        self._checkpoints: dict[int, bytes] = {}
+
+    def report(self, index: int, rounds: int, checkpoint: bytes | None) -> None:
+        """Leave word of a cell.
+
+        Args:
+            index: Its place.
+            rounds: Rounds that it has played.
+            checkpoint: A new checkpoint; None if there is none.
+        """
+        self._rounds[index] = rounds
+        if checkpoint is not None:
+            self._checkpoints[index] = checkpoint
+
+    def take(self) -> tuple[dict[int, int], dict[int, bytes]]:
+        """What was left since the last call: rounds and checkpoints by place."""
+        taken = self._rounds, self._checkpoints
+        self._rounds, self._checkpoints = {}, {}
+        return taken
+
+
+@dataclass(slots=True)
+class _Reporter:
+    """Counts a cell's rounds on its node, and leaves word now and then."""
+
+    board: Any
+    index: int
+    file: Path | None
+    rounds: int = 0
+    reported_at: float = field(default_factory=time.monotonic)
+    written_ns: int = 0
+
+    def __call__(self, rounds: int) -> None:
+        self.rounds += rounds
+        if time.monotonic() - self.reported_at < _REPORT_S:
+            return
+        self.reported_at = time.monotonic()
+        content = None
+        if self.file is not None and self.file.exists() and self.file.stat().st_mtime_ns != self.written_ns:
+            self.written_ns = self.file.stat().st_mtime_ns
+            content = self.file.read_bytes()
+        self.board.report.remote(self.index, self.rounds, content)
+
+
+def work(
+    cell: Runnable[Any], index: int, conditions: Conditions, start: bytes | None, board: Any, version: str
+) -> Answer:
+    """Run a cell on a node.
+
+    Args:
+        cell: The cell.
+        index: Its place.
+        conditions: Its conditions; the checkpoint only says whether to keep one.
+        start: Checkpoint to go on from; None to begin.
+        board: Where to leave word.
+        version: Version of fedroster that asks.
+
+    Raises:
+        ConfigurationError: If the node has another version.
+    """
+    if version != __version__:
+        raise ConfigurationError(
+            f"node {socket.gethostname()} has fedroster {__version__}; expected {version}, the version that asks"
+        )
+    # A cell has one core; set before the first kernel asks.
+    os.environ.setdefault("FEDROSTER_NUM_THREADS", "1")
+    with tempfile.TemporaryDirectory(prefix="fedroster-") as folder:
+        file = Path(folder) / "checkpoint.npz" if conditions.checkpoint is not None else None
+        if file is not None and start is not None:
+            file.write_bytes(start)
+        reporter = _Reporter(board, index, file)
+        if file is not None and start is not None:
+            reporter.written_ns = file.stat().st_mtime_ns
+        result = cell.run(dataclasses.replace(conditions, checkpoint=file, played=reporter))
+        stopped = result is None and file is not None and file.exists()
+        return Answer(result, file.read_bytes() if stopped and file is not None else None)
+
+
+def _check_reachable(address: str) -> None:
+    """Refuse an address that nobody answers: Ray itself would try for two minutes and then end the process."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ConfigurationError(f"the address of Ray is {address!r}; expected HOST:PORT, ray://HOST:PORT or auto")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigurationError(f"there is no Ray at {address!r}: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class RayEngine:
+    """Ray: a cluster, or one of its own on this machine that ends with the study.
+
+    Each cell asks for one core, and for a GPU where it trains on one.  A cell whose worker is killed (node gone, memory
+    short) starts again, from its last checkpoint if it keeps one, at most :data:`RETRIES` times; the others go on
+    meanwhile.  Inside a program that has connected to Ray already, that connection is used and left open.
+
+    Attributes:
+        address: Of a cluster: ``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for one that runs on this machine.  None
+            for one of its own.
+    """
+
+    address: str | None = None
+
+    def results(
+        self,
+        cells: Sequence[Runnable[Any]],
+        jobs: Mapping[int, Conditions],
+        *,
+        workers: int | None,
+        progress: Callable[[int], None],
+    ) -> Iterator[tuple[int, Any]]:
+        """As :meth:`fedroster.study.experiment.Engine.results`.
+
+        Raises:
+            MissingDependencyError: If Ray is not installed.
+            ConfigurationError: If nobody answers at the address, or a node has another version of fedroster.
+            WorkerLostError: If a cell lost its worker too often; all others are done first.
+        """
+        if workers is not None:
+            check_integer("workers", workers, least=1)
+        ray, ours = self._connect(workers)
+        try:
+            most = workers or max(_MOST, 2 * int(ray.cluster_resources().get("CPU", 0)))
+            yield from _results(ray, cells, jobs, most, progress)
+        finally:
+            if ours:
+                ray.shutdown()
+
+    def _connect(self, workers: int | None) -> tuple[Any, bool]:
+        """Ray, and whether the connection is ours to close."""
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        # Older versions of Ray warn that cells that ask for no GPU will be let see one.
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingDependencyError.of("ray", "ray") from error
+        if self.address not in (None, "auto"):
+            _check_reachable(str(self.address))
+        if ray.is_initialized():
+            if self.address is not None:
+                raise ConfigurationError(
+                    f"this process is connected to Ray already; expected no address, found {self.address!r}"
+                )
+            return ray, False
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        if self.address is None:
+            ray.init(address="local", num_cpus=workers or num_threads(), include_dashboard=False, **quiet)
+            return ray, True
+        try:
+            ray.init(address=self.address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConfigurationError(f"Ray at {self.address!r} cannot be used: {error}") from error
+        return ray, True
+
+
+def _results(
+    ray: Any,
+    cells: Sequence[Runnable[Any]],
+    jobs: Mapping[int, Conditions],
+    most: int,
+    progress: Callable[[int], None],
+) -> Iterator[tuple[int, Any]]:
+    has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
+    if not has_gpu and any(job.device == "cuda" for job in jobs.values()):
+        raise ConfigurationError("the device is 'cuda', and no node of Ray has a GPU; expected one, or cpu or auto")
+    # Without retries of Ray's own: a cell that starts again gets the newest checkpoint.
+    task = ray.remote(max_retries=0)(work)
+    board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+    waiting = deque(jobs)
+    running: dict[Any, int] = {}
+    starts: dict[int, int] = dict.fromkeys(jobs, 0)
+    rounds: dict[int, int] = {}
+    finished: set[int] = set()
+    lost: dict[int, Exception] = {}
+
+    def submit(index: int) -> None:
+        job = jobs[index]
+        trains_on_gpu = job.device == "cuda" or (job.device == "auto" and has_gpu)
+        content = job.checkpoint.read_bytes() if job.checkpoint is not None and job.checkpoint.exists() else None
+        folder = None if job.data_dir is None else job.data_dir.absolute()
+        bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder)  # the board hears of what is played
+        asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)
+        starts[index] += 1
+        running[asked.remote(cells[index], index, bare, content, board, __version__)] = index
+
+    def look() -> None:
+        with suppress(ray.exceptions.RayError, TimeoutError):  # the board starts again without a memory
+            new, checkpoints = ray.get(board.take.remote(), timeout=_PATIENCE_S)
+            rounds.update({index: played for index, played in new.items() if index not in finished})
+            for index, content in checkpoints.items():
+                path = jobs[index].checkpoint
+                if index not in finished and path is not None:
+                    _write(path, content)
+        progress(sum(rounds.values()))
+
+    looked_at = -math.inf
+    try:
+        while waiting or running:
+            while waiting and len(running) < most:
+                submit(waiting.popleft())
+            done, _ = ray.wait(list(running), num_returns=1, timeout=_WATCH_S)
+            if time.monotonic() - looked_at >= _WATCH_S:
+                look()
+                looked_at = time.monotonic()
+            for reference in done:
+                index = running.pop(reference)
+                try:
+                    answer: Answer = ray.get(reference)
+                except ray.exceptions.RayTaskError as error:
+                    raise _cause(error) from error
+                except ray.exceptions.RayError as error:
+                    look()  # for its last checkpoint
+                    rounds.pop(index, None)
+                    if starts[index] > RETRIES:
+                        lost[index] = error
+                    else:
+                        waiting.append(index)
+                    continue
+                finished.add(index)
+                path = jobs[index].checkpoint
+                if answer.checkpoint is not None and path is not None:
+                    _write(path, answer.checkpoint)
+                if answer.result is not None:
+                    rounds[index] = cells[index].num_rounds
+                # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
+                yield index, copy.deepcopy(answer.result)
+    finally:
+        for reference in running:
+            with suppress(Exception):  # Ray may be gone already
+                ray.cancel(reference, force=True)
+        with suppress(Exception):
+            ray.kill(board)
+    if lost:
+        index, fault = next(iter(lost.items()))
+        raise WorkerLostError(
+            f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them {cells[index]}; "
+            f"the others are kept, and the same command goes on ({str(fault).splitlines()[0]})"
+        ) from fault
+
+
+def _cause(error: Any) -> Exception:
+    """What went wrong on the node, as the same fault here would read."""
+    cause = error.cause
+    if isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == "fedroster":
+        return ConfigurationError(f"a node of Ray has no fedroster {__version__}; expected it on every node ({cause})")
+    return cause if isinstance(cause, Exception) else error
+
+
+def _write(path: Path, content: bytes) -> None:
+    def write(file: IO[bytes]) -> None:
+        file.write(content)
+
+    write_atomically(path, write)

@@ -1,0 +1,336 @@
+"""Cells on Ray: a real cluster of two nodes, workers that are killed, and what comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import cli
+from fedroster.core.errors import ConfigurationError, InfeasibleError, MissingDependencyError, WorkerLostError
+from fedroster.study.experiment import ALONE, Cell, digest, gather, run_cells
+from fedroster.study.training import TrainingCell, TrainingRun
+
+pytest.importorskip("ray")
+from fedroster.study import ray_engine
+from fedroster.study.ray_engine import RETRIES, Board, RayEngine
+
+# Some versions of Ray leave files open.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+SMALL = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
+
+
+def assert_same(one, other):
+    assert type(one) is type(other)
+    for field in dataclasses.fields(one):
+        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two nodes with a core each, as `ray start` makes them; workers know this file by its content."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
+    import ray
+    from ray.cluster_utils import Cluster
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    made.add_node(num_cpus=1)
+    yield made
+    ray.cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def connected(cluster):
+    """A connection that the tests share, so that workers have imported what they need."""
+    import ray
+
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
+    yield cluster
+    ray.shutdown()
+
+
+@pytest.fixture
+def engine(connected):
+    return RayEngine()
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A cell that kills its worker, with the signal that the kernel uses when memory is short.
+
+    Attributes:
+        scenario: Any; cells have one.
+        folder: Where it leaves a mark each time it starts.
+        seed: Its number.
+        deaths: How often it dies.
+        num_rounds: As cells have it.
+    """
+
+    scenario: str
+    folder: str
+    seed: int
+    deaths: int
+    num_rounds: int = 4
+
+    work = 1.0
+
+    def run(self, conditions=ALONE):
+        attempt = len(list(Path(self.folder).glob(f"{self.seed}-*")))
+        Path(self.folder, f"{self.seed}-{attempt}").touch()
+        found = np.zeros(1)
+        if conditions.checkpoint is not None and conditions.checkpoint.exists():
+            found = np.load(conditions.checkpoint)
+        if attempt < self.deaths:
+            if conditions.checkpoint is not None:
+                conditions.checkpoint.write_bytes(b"")
+                np.save(conditions.checkpoint.with_suffix(".npy"), np.full(1, attempt + 1.0))
+                conditions.checkpoint.with_suffix(".npy").replace(conditions.checkpoint)
+                kept = Path(self.folder).parent / "cells"  # of the process that asked
+                patience = time.monotonic() + 60.0
+                while time.monotonic() < patience and not list(kept.glob("*.checkpoint.npz")):
+                    time.sleep(0.2)
+                    conditions.played(0)  # leaves word of the checkpoint
+            os.kill(os.getpid(), signal.SIGKILL)
+        conditions.played(self.num_rounds)
+        return Found(np.array([self.seed, attempt]), found)
+
+
+@dataclass(frozen=True)
+class Found:
+    marks: np.ndarray
+    checkpoint: np.ndarray
+
+
+# -------------------------------------------------------------------- the same results
+
+
+def test_cells_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_path):
+    cells = [*SMALL, Cell("traces/devices", "oort", 0, 10, {"num_clients": "200"})]
+    seen = []
+    done = list(run_cells(cells, engine=engine, folder=tmp_path / "ray", progress=seen.append))
+    assert sorted(each.index for each in done) == list(range(5))
+    here = gather(cells, workers=1, folder=tmp_path / "local")
+    for each in done:
+        assert_same(each.result, here[each.index])
+    for cell in cells:
+        ours, theirs = (np.load(tmp_path / name / f"{digest(cell)}.npz") for name in ("ray", "local"))
+        assert ours.files == theirs.files
+        for name in ours.files:
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+    assert seen[-1] == 90
+    assert seen == sorted(seen)
+
+
+def test_training_is_the_same_bit_by_bit_and_goes_on(engine, tmp_path):
+    cells = [TrainingCell("rbcs-f/table-1", policy, 0, 4) for policy in ("rbcs-f:V=5", "random")]
+    # The time is up from the beginning: each stops after a round, and its checkpoint lies here, not on the node.
+    stopped = dataclasses.replace(ALONE, stop_at=0.0)
+    options = {"folder": tmp_path, "engine": engine, "result_type": TrainingRun}
+    assert list(run_cells(cells, conditions=stopped, **options)) == []
+    assert {path.name for path in tmp_path.iterdir()} == {f"{digest(cell)}.checkpoint.npz" for cell in cells}
+    on_ray = gather(cells, **options)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{digest(cell)}.npz" for cell in cells}
+    for one, other in zip(on_ray, gather(cells, workers=1), strict=True):
+        assert_same(one, other)
+
+
+def test_large_results_are_ours(engine):
+    """Beyond 100 KB Ray gives views of its own memory, which are read-only and go with it."""
+    (found,) = gather([Cell("rbcs-f/table-1", "random", 0, 5, {"num_clients": "30000"})], engine=engine)
+    assert found.chosen.nbytes > 2e5
+    for field in dataclasses.fields(found):
+        array = getattr(found, field.name)
+        assert array.flags.writeable
+        assert array.flags.owndata
+
+
+def test_a_gpu_that_is_not_there(engine):
+    with pytest.raises(ConfigurationError, match="no node of Ray has a GPU"):
+        gather(SMALL[:1], engine=engine, conditions=dataclasses.replace(ALONE, device="cuda"))
+
+
+def test_what_is_there_already_needs_no_ray(tmp_path):
+    first = gather(SMALL, folder=tmp_path)
+    again = gather(SMALL, folder=tmp_path, engine=RayEngine("nowhere"))
+    for one, other in zip(first, again, strict=True):
+        assert_same(one, other)
+
+
+# -------------------------------------------------------------------- workers that are killed
+
+
+def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    cells = [Deadly("rbcs-f/table-1", str(marks), seed, deaths=1 if seed == 1 else 0) for seed in range(4)]
+    found = gather(cells, engine=engine, workers=2, folder=tmp_path / "cells", result_type=Found)
+    assert [each.marks.tolist() for each in found] == [[0, 0], [1, 1], [2, 0], [3, 0]]
+    assert found[1].checkpoint.tolist() == [1.0], "the second attempt goes on from the first one's checkpoint"
+    assert [each.checkpoint.tolist() for each in found[2:]] == [[0.0], [0.0]]
+    assert {path.name for path in (tmp_path / "cells").iterdir()} == {f"{digest(cell)}.npz" for cell in cells}
+
+
+def test_a_cell_that_always_kills_its_worker_is_given_up_after_the_others(engine, tmp_path):
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    cells = [Deadly("rbcs-f/table-1", str(marks), seed, deaths=99 if seed == 0 else 0) for seed in range(3)]
+    with pytest.raises(
+        WorkerLostError, match=r"1 of 3 runs lost their worker 4 times, the first of them .*Deadly.*seed=0"
+    ):
+        gather(cells, engine=engine, workers=2)
+    assert len(list(marks.glob("0-*"))) == RETRIES + 1
+    assert {path.name for path in marks.iterdir() if path.name[0] != "0"} == {"1-0", "2-0"}
+
+
+def test_a_node_that_goes_away_takes_no_cell_with_it(connected, engine):
+    node = connected.add_node(num_cpus=2)
+    cells = [Slow("rbcs-f/table-1", seed) for seed in range(8)]
+    found, gone = [], False
+    for done in run_cells(cells, engine=engine, result_type=Found):
+        found.append(done.index)
+        if not gone:  # others are at work there
+            connected.remove_node(node)
+            gone = True
+    assert sorted(found) == list(range(8))
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A cell that takes a while."""
+
+    scenario: str
+    seed: int
+    num_rounds: int = 1
+
+    work = 1.0
+
+    def run(self, conditions=ALONE):
+        time.sleep(1.0)
+        return Found(np.array([self.seed]), np.zeros(1))
+
+
+# -------------------------------------------------------------------- errors
+
+
+def test_an_error_on_a_node_is_the_error_here(engine):
+    with pytest.raises(InfeasibleError) as here:
+        Cell("rbcs-f/table-1", "rbcs-f:beta=0.9", 0, 5).run()
+    with pytest.raises(InfeasibleError) as there:
+        gather([Cell("rbcs-f/table-1", "rbcs-f:beta=0.9", 0, 5)], engine=engine)
+    assert str(there.value) == str(here.value)
+
+
+def test_a_node_of_another_version_is_refused(engine, monkeypatch):
+    monkeypatch.setattr(ray_engine, "__version__", "9.9.9")
+    with pytest.raises(ConfigurationError, match=r"node .* has fedroster .*; expected 9\.9\.9, the version that asks"):
+        gather(SMALL[:1], engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("nowhere", "expected HOST:PORT, ray://HOST:PORT or auto"),
+        ("localhost:x", "expected HOST:PORT"),
+        ("127.0.0.1:1", r"there is no Ray at '127\.0\.0\.1:1'"),
+        ("ray://127.0.0.1:1", r"there is no Ray at 'ray://127\.0\.0\.1:1'"),
+        ("127.0.0.1:99999", "there is no Ray at"),
+    ],
+)
+def test_addresses_that_nobody_answers(address, message):
+    with pytest.raises(ConfigurationError, match=message):
+        gather(SMALL[:1], engine=RayEngine(address))
+
+
+def test_one_connection_at_a_time(connected):
+    with pytest.raises(ConfigurationError, match="connected to Ray already; expected no address"):
+        gather(SMALL[:1], engine=RayEngine(connected.address))
+
+
+def test_without_ray(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(MissingDependencyError, match=r"fedroster\[ray\]"):
+        gather(SMALL[:1], engine=RayEngine())
+
+
+def test_ray_is_not_imported_unless_asked_for():
+    code = "import sys, fedroster.cli, fedroster.study.compare, fedroster.study.ray_engine; print('ray' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# -------------------------------------------------------------------- from the command line
+
+
+def command(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "fedroster", *arguments], capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_comparison_on_a_cluster_by_its_address_and_again_here(cluster, tmp_path):
+    """Cell by cell the same, but for the times that decisions took."""
+    asked = ["compare", "--scenario", "traces/devices", "--clients", "200", "--task", "none", "--rounds", "20"]
+    asked += ["--seeds", "0-1", "--policy", "oort", "--policy", "random"]
+    command(*asked, "--engine", "ray", "--ray-address", cluster.address, "--out", str(tmp_path / "ray"))
+    command("rerun", str(tmp_path / "ray" / "settings.json"), "--engine", "local", "--out", str(tmp_path / "here"))
+    names = {path.name for path in (tmp_path / "ray" / "cells").iterdir()}
+    assert names == {path.name for path in (tmp_path / "here" / "cells").iterdir()}
+    assert len(names) == 4
+    for name in names:
+        ours, theirs = (np.load(tmp_path / place / "cells" / name) for place in ("ray", "here"))
+        assert set(ours.files) == set(theirs.files)
+        for array in set(ours.files) - {"decision_s"}:
+            np.testing.assert_array_equal(ours[array], theirs[array], err_msg=array)
+
+
+def test_a_ray_of_its_own_ends_with_the_study():
+    asked = ("simulate", "rbcs-f/table-1", "--policy", "random", "--rounds", "20", "--seeds", "0-2", "--json")
+    assert command(*asked, "--engine", "ray", "--workers", "1") == command(*asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--engine", "dask"], "engine is 'dask'; expected one of local, ray"),
+        (["--ray-address", "auto"], "--ray-address is 'auto' and --engine 'local'; expected --engine ray with it"),
+        (["--engine", "ray", "--ray-address", "127.0.0.1:1"], "there is no Ray at '127.0.0.1:1'"),
+    ],
+)
+def test_engines_that_are_not_there(options, message, monkeypatch):
+    monkeypatch.delenv("FEDROSTER_DEBUG", raising=False)
+    result = CliRunner().invoke(cli.app, ["simulate", "rbcs-f/table-1", "--rounds", "3", *options])
+    assert result.exit_code == 2
+    assert message in " ".join(result.stderr.split())
+
+
+def test_a_rerun_takes_other_options_instead():
+    kept = ["compare", "--engine", "ray", "--out", "a", "--ray-address=b:1", "--engine=ray", "--rounds", "3"]
+    assert cli._without(kept, "--engine") == ["compare", "--out", "a", "--ray-address=b:1", "--rounds", "3"]
+    assert cli._without(kept, "--ray-address") == [part for part in kept if "address" not in part]
+
+
+# -------------------------------------------------------------------- the board
+
+
+def test_the_board_gives_each_word_once():
+    board = Board()
+    board.report(3, 10, None)
+    board.report(4, 5, b"first")
+    board.report(4, 6, b"second")
+    board.report(4, 7, None)
+    assert board.take() == ({3: 10, 4: 7}, {4: b"second"})
+    assert board.take() == ({}, {})
