@@ -5,15 +5,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from fedroster import RBCSF, FedCS, Uniform
-from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
 from fedroster.core.problem import Status
 from fedroster.core.state import pack
+from fedroster.core.streams import Streams
+from fedroster.data.digits import load_digits
 from fedroster.environment import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.environment.traces import TraceNetwork
 from fedroster.federate import federate, load_training, save_training
 from fedroster.policies import Oort, Oracle, PowerOfChoice, RandomLinks, SizeWeighted, TiFL
+from fedroster.policies.oort import statistical_utility
 from fedroster.simulate import simulate
 from fedroster.task import Task
 from fedroster.training.protocol import Evaluation, Updates
@@ -298,7 +303,7 @@ def test_policies_that_want_losses_get_them(environment):
         used = np.isfinite(trained.train_loss) & ~np.isin(feedback.client, trained.refused)
         np.testing.assert_array_equal(feedback.loss, np.where(used, feedback.client + number / 1000.0, np.nan))
         np.testing.assert_array_equal(feedback.num_samples, np.where(used, 100.0 + feedback.client, np.nan))
-        assert feedback.squared_loss is None
+        assert np.isnan(feedback.squared_loss).all()  # this trainer does not measure it
         seen += used.sum()
         refused += trained.refused.size
     assert seen > 20
@@ -337,3 +342,126 @@ def test_real_losses_reach_the_policy(digits):
     *_, last = play(PowerOfChoice(), digits, rounds=4)  # nobody measures
     assert np.isinf(last.round.policy_state.loss).all()
     assert (last.round.policy_state.num_samples > 0).any()
+
+
+def test_the_statistical_utility_is_exact_in_training():
+    """Oort's |B| sqrt(mean of squared losses), of the model that each client was sent, against a plain computation."""
+    trainer = Task().trainer(num_clients=40, seed=3, measure_losses=True)
+    dataset, partition = load_digits(), Task().divided(num_clients=40, seed=3)[1]
+    sent = trainer.init(rng=Streams(3).at("model"))
+    for played in play(Oort(), trainer, rounds=5):
+        feedback = played.round.feedback
+        with torch.no_grad():
+            logits = trainer.module(sent)(torch.as_tensor(dataset.train_x[partition[feedback.client]]).flatten(0, 1))
+        labels = torch.as_tensor(dataset.train_y[partition[feedback.client]]).flatten()
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none").double().reshape(-1, 100)
+        expected = 100 * loss.square().mean(dim=1).sqrt().numpy()
+        np.testing.assert_allclose(statistical_utility(feedback), expected, rtol=1e-4)
+        np.testing.assert_allclose(played.round.policy_state.utility[feedback.client], expected, rtol=1e-4)
+        sent = {name: np.array(value) for name, value in played.parameters.items()}
+    assert (expected > 1.01 * 100 * feedback.loss).any()  # negative control: the mean loss falls short
+
+
+# --- polling -------------------------------------------------------------------------------------------------------
+
+
+class Polled(Measuring):
+    """Clients whose loss of a model depends on them and on the model; remembers who was asked about which model."""
+
+    def __init__(self, bad=()):
+        super().__init__(bad)
+        self.polled = []
+
+    def losses(self, parameters, clients, /):
+        self.polled.append((float(parameters["w"][0]), clients.copy()))
+        return np.sin(clients + 10.0 * parameters["w"][0])
+
+
+POW_D = PowerOfChoice(d=15, variant="pow-d")
+
+
+DEVICES = TraceNetwork(num_clients=200, cohort_size=8)
+
+
+@pytest.mark.parametrize("network", [FlatNetwork(), DEVICES], ids=["flat", "traces"])
+def test_polling_decides_by_the_present_model_and_takes_time(network):
+    trainer = Polled()
+    for played in play(POW_D, trainer, network):
+        one = played.round
+        model, asked = trainer.polled[-1]
+        assert model == one.number - 1.0  # the model after the round before
+        np.testing.assert_array_equal(one.selection.polled, asked)
+        assert len(asked) == 15
+        assert one.context.available[asked].all()
+        best = asked[np.argsort(np.sin(asked + 10.0 * model))[-8:]]
+        np.testing.assert_array_equal(one.selection.links, np.sort(best))
+        exchange_s = one.outcome.exchange_time_s[one.selection.links].max()
+        waited_s = network.poll_times(one.context, asked).max()
+        assert waited_s > 0.0
+        assert one.time_s == exchange_s + waited_s
+    assert len(trainer.polled) == ROUNDS
+
+
+def test_the_clock_counts_the_polls():
+    rounds = list(play(POW_D, Polled(), DEVICES))
+    assert rounds[-1].round.environment_state.time_s == pytest.approx(DEVICES.start_time_s + rounds[-1].elapsed_s)
+
+
+def test_the_time_of_a_poll_by_hand():
+    flat = FlatNetwork(num_clients=4, cohort_size=1, noise=0.0)
+    context, outcome = flat.observe(flat.init(rng=Streams(0).at("i")), 1, rng=Streams(0).at("e"))
+    train_s = context.features[:, 0] * np.array(flat.train_time_s)
+    poll_s = flat.poll_times(context, np.arange(4))
+    np.testing.assert_allclose(outcome.expected_time_s - poll_s, train_s * 2.0 / 3.0)
+    traces = TraceNetwork(num_clients=4, cohort_size=1, download_bit=3e6, upload_bit=1e6, cold_start_s=2.0, noise=0.0)
+    context, outcome = traces.observe(traces.init(rng=Streams(0).at("i")), 1, rng=Streams(0).at("e"))
+    work_s, cold, transfer_s = context.features.T
+    assert (cold == 1.0).all()
+    expected_s = work_s / 3.0 + 2.0 + 0.75 * transfer_s
+    np.testing.assert_allclose(traces.poll_times(context, np.array([2, 0])), expected_s[[2, 0]])
+
+
+def test_without_a_model_nobody_is_asked():
+    for played in simulate(POW_D, FlatNetwork(), num_rounds=3, seed=0):
+        assert played.selection.polled is None
+        assert played.context.poll is None
+    for played in play(PowerOfChoice(), Polled(), rounds=3):  # rpow-d does not poll
+        assert played.round.selection.polled is None
+
+
+def test_a_network_that_does_not_time_polls_takes_no_time_for_them():
+    class Silent:
+        """A network without ``poll_times``."""
+
+        def __init__(self, network):
+            self.init, self.observe, self.advance = network.init, network.observe, network.advance
+            self.spec = network.spec
+
+    timed, free = play(POW_D, Polled(), rounds=3), play(POW_D, Polled(), Silent(FlatNetwork()), rounds=3)
+    for one, other in zip(timed, free, strict=True):
+        np.testing.assert_array_equal(one.round.selection.links, other.round.selection.links)
+        assert one.elapsed_s > other.elapsed_s
+
+
+def test_a_trainer_that_cannot_be_asked_is_named():
+    with pytest.raises(ConfigurationError, match=r"Counting has no losses\(parameters, clients\)"):
+        next(play(POW_D, Counting()))
+
+
+def test_only_the_available_may_be_polled():
+    class Impolite(PowerOfChoice):
+        def select(self, state, context, /, *, rng):
+            context.poll(np.arange(context.num_links))
+            return PowerOfChoice.select(self, state, context, rng=rng)
+
+    with pytest.raises(SelectionError, match="was polled and is not available"):
+        list(play(Impolite(variant="pow-d"), Polled(), FlatNetwork(availability=0.5), rounds=3))
+
+
+def test_a_polling_run_goes_on_where_it_stopped(tmp_path, digits):
+    whole = [snapshot(last) for last in play(POW_D, digits, rounds=6)]
+    *_, half = play(POW_D, digits, rounds=3)
+    save_training(tmp_path / "half.npz", half, policy=POW_D, environment=FlatNetwork(), seed=3)
+    start = load_training(tmp_path / "half.npz", policy=POW_D, environment=FlatNetwork(), seed=3)
+    for one, two in zip(play(POW_D, digits, rounds=6, start=start), whole[3:], strict=True):
+        assert_equal(snapshot(one), two)

@@ -39,7 +39,8 @@ from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
 
 if TYPE_CHECKING:
-    from fedroster.study.experiment import Conditions
+    from fedroster.study.experiment import Conditions, Engine
+    from fedroster.study.traces import Description
 
 app = typer.Typer(
     name="fedroster",
@@ -203,7 +204,18 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Override a parameter of the scenario.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-WorkersOption = Annotated[int | None, typer.Option(min=1, help="Processes; one for each core if not given.")]
+WorkersOption = Annotated[
+    int | None, typer.Option(min=1, help="Runs at the same time; one for each core if not given.")
+]
+EngineOption = Annotated[
+    str, typer.Option("--engine", help="Where runs are played: local for processes of this machine, or ray.")
+]
+RayAddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address", help="With --engine ray: HOST:PORT of a cluster, or auto; one of its own if not given."
+    ),
+]
 
 
 DataDirOption = Annotated[
@@ -222,6 +234,21 @@ def _conditions(device: str, data_dir: Path | None, minutes: float | None) -> Co
     check_choice("device", device, ("cpu", "cuda", "auto"))
     stop_at = math.inf if minutes is None else time.time() + 60.0 * minutes
     return Conditions(stop_at=stop_at, device=cast("Literal['cpu', 'cuda', 'auto']", device), data_dir=data_dir)
+
+
+def _engine(name: str, ray_address: str | None) -> Engine:
+    from fedroster.study.experiment import PROCESSES
+
+    check_choice("engine", name, ("local", "ray"))
+    if name == "ray":
+        from fedroster.study.ray_engine import RayEngine
+
+        return RayEngine(ray_address)
+    if ray_address is not None:
+        raise ConfigurationError(
+            f"--ray-address is {ray_address!r} and --engine {name!r}; expected --engine ray with it"
+        )
+    return PROCESSES
 
 
 def _version(wanted: bool) -> None:
@@ -289,6 +316,8 @@ def simulate(
     seeds: SeedsOption = "0",
     set_: SetOption = None,
     workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play rounds without training and print what each policy costs and who takes part."""
@@ -304,8 +333,9 @@ def simulate(
     extra = [entry.optimal] if entry.optimal and entry.optimal not in chosen else []
     cells = [Cell(scenario, text, seed, rounds, settings) for text in (*chosen, *extra) for seed in numbers]
     summaries: list[dict[str, Any]] = [{} for _ in cells]
+    chosen_engine = _engine(engine, ray_address)
     with _progress("simulating", len(cells)) as advance:
-        for finished, done in enumerate(run_cells(cells, workers=workers), start=1):
+        for finished, done in enumerate(run_cells(cells, workers=workers, engine=chosen_engine), start=1):
             summaries[done.index] = done.result.summary()
             advance(finished)
     best = {
@@ -384,6 +414,8 @@ def reproduce(
     device: DeviceOption = "cpu",
     minutes: MinutesOption = None,
     workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
 ) -> None:
     """Make a paper's figures again, with intervals, and judge its claims."""
     from fedroster.study.reproduce import reproduce as make
@@ -400,6 +432,7 @@ def reproduce(
             folder=target,
             command=_command(),
             workers=workers,
+            engine=_engine(engine, ray_address),
             conditions=_conditions(device, data_dir, minutes),
             data_only=data_only,
             tensorboard=tensorboard,
@@ -428,13 +461,37 @@ def _print_verdicts(verdicts: Sequence[Any]) -> None:
 @app.command()
 @_reporting
 def compare(
-    scenario: Annotated[str, typer.Option("--scenario", help="Flat scenario.")] = "rbcs-f/table-1",
+    scenario: Annotated[str, typer.Option("--scenario", help="Scenario.")] = "rbcs-f/table-1",
     policy: Annotated[
         list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; give it several times.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds of training.")] = 200,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            "--policies",
+            metavar="all|NAME[:P=V,...],...",
+            help="Policies, separated by commas. all: every policy of `fedroster list`, plug-ins included, that can "
+            "run in the scenario (two rounds are played to find out); the page names the others with the reason. A "
+            "rate beta that so many clients cannot have, N beta > m, becomes m / 2N, and V fits it.",
+        ),
+    ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="NAME", help="Policy that all does not stand for.")
+    ] = None,
+    clients: Annotated[
+        int | None, typer.Option("--clients", min=1, help="Clients; the cohort grows with them, up to 1,000.")
+    ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option("--beta", help="Rate that is owed to every client, for all policies that promise one."),
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds; 200 if not given, with traces/devices a week of half hours.")
+    ] = None,
     seeds: SeedsOption = "0-4",
-    task: Annotated[str, typer.Option("--task", help="What is trained, such as digits or fashion-mnist.")] = "digits",
+    task: Annotated[
+        str, typer.Option("--task", help="What is trained, such as digits or fashion-mnist; none for no training.")
+    ] = "digits",
     partition: Annotated[
         str, typer.Option("--partition", help="Clients' samples: dirichlet:GAMMA_1, labels:NUMBER or iid.")
     ] = "dirichlet:0.5",
@@ -445,41 +502,64 @@ def compare(
     device: DeviceOption = "cpu",
     minutes: MinutesOption = None,
     workers: WorkersOption = None,
+    engine: EngineOption = "local",
+    ray_address: RayAddressOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train on real data (handwritten digits) under several policies and write a report: the main job."""
-    from fedroster.study.compare import POLICIES, SUMMARY_COLUMNS, summary_rows
-    from fedroster.study.compare import compare as train
+    from fedroster.study.compare import POLICIES
+    from fedroster.study.compare import compare as run
+    from fedroster.study.compare_page import summary_table
+    from fedroster.study.line_up import ALL, line_up, split_policies
     from fedroster.task import Task
 
-    chosen = policy or list(POLICIES)
-    numbers = _seeds(seeds)
-    with _progress("training", len(chosen) * len(numbers)) as advance:
-        summary = train(
+    wanted = [*split_policies(policies or ""), *(policy or [])]
+    numbers, is_trained = _seeds(seeds), task != "none"
+    usual = list(POLICIES) if scenario.startswith("rbcs-f/") else [ALL]
+    chosen = line_up(
+        scenario,
+        wanted or usual,
+        without=without or [],
+        clients=clients,
+        rate=beta,
+        num_rounds=rounds,
+        settings=parse_settings(set_ or []),
+    )
+    with _progress("training" if is_trained else "simulating", len(chosen.policies) * len(numbers)) as advance:
+        summary = run(
             scenario=scenario,
-            policies=chosen,
+            policies=chosen.policies,
             seeds=numbers,
-            num_rounds=rounds,
-            task=Task(task, partition),
+            num_rounds=chosen.num_rounds,
+            task=Task(task, partition) if is_trained else None,
             target_accuracy=target,
-            settings=parse_settings(set_ or []),
+            settings=chosen.settings,
+            rate=chosen.rate,
+            left_out=chosen.left_out,
             folder=folder,
             command=_command(),
             workers=workers,
+            engine=_engine(engine, ray_address),
             conditions=_conditions(device, data_dir, minutes),
             progress=advance,
         )
     if as_json:
         _print_json(summary.to_dicts())
     else:
-        table = Table(
-            title=f"{scenario}, {rounds} rounds, seeds {seeds}, target {target:.0%}", title_justify="left", box=None
-        )
-        for index, column in enumerate(SUMMARY_COLUMNS):
-            table.add_column(column, no_wrap=True, justify="right" if index else "left")
-        for row in summary_rows(summary):
+        title = f"{scenario}, {chosen.num_rounds} rounds, seeds {seeds}"
+        table = Table(title=f"{title}, target {target:.0%}" if is_trained else title, title_justify="left", box=None)
+        columns, rows = summary_table(summary)
+        for index, column in enumerate(columns):
+            is_name = index == 0
+            justify: Literal["left", "right"] = "left" if is_name else "right"
+            table.add_column(
+                column, no_wrap=not is_name, overflow="fold", justify=justify, min_width=18 if is_name else None
+            )
+        for row in rows:
             table.add_row(*row)
         out.print(table)
+        for name, reason in chosen.left_out.items():
+            err.print(f"not compared: {name}: {reason}", markup=False, soft_wrap=True)
     err.print(f"report: {folder / 'report.html'}", markup=False)
 
 
@@ -487,7 +567,7 @@ def compare(
 @_reporting
 def report(folder: Annotated[Path, typer.Argument(help="Folder that `fedroster compare` wrote.")]) -> None:
     """Make summary, figures and page again from a comparison's tables."""
-    from fedroster.study.compare import render
+    from fedroster.study.compare_page import render
 
     if not folder.is_dir():
         raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")
@@ -499,16 +579,31 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder that `fedroster c
 def rerun(
     file: Annotated[Path, typer.Argument(help="settings.json of a comparison or a reproduction.")],
     folder: Annotated[Path | None, typer.Option("--out", help="Another folder than the one of the first run.")] = None,
+    engine: Annotated[
+        str | None, typer.Option("--engine", help="local or ray; that of the first run if not given.")
+    ] = None,
+    ray_address: RayAddressOption = None,
 ) -> None:
     """Run again what wrote a settings file: the same command, with finished runs taken from the folder."""
     arguments = _kept_arguments(file)
     if folder is not None:
-        if "--out" in arguments:
-            at = arguments.index("--out")
-            del arguments[at : at + 2]
-        arguments = [*(part for part in arguments if not part.startswith("--out=")), "--out", str(folder)]
+        arguments = [*_without(arguments, "--out"), "--out", str(folder)]
+    if engine is not None:
+        arguments = [*_without(_without(arguments, "--engine"), "--ray-address"), "--engine", engine]
+    if ray_address is not None:
+        arguments = [*_without(arguments, "--ray-address"), "--ray-address", ray_address]
     sys.argv = ["fedroster", *arguments]
     app()
+
+
+def _without(arguments: Sequence[str], option: str) -> list[str]:
+    """Arguments without an option and its value."""
+    kept: list[str] = []
+    for place, part in enumerate(arguments):
+        is_value = place > 0 and arguments[place - 1] == option
+        if not (part == option or is_value or part.startswith(f"{option}=")):
+            kept.append(part)
+    return kept
 
 
 @_reporting
@@ -689,6 +784,64 @@ def data_partition(
         f"{clients} clients of {samples:,} samples: {held.min()} to {held.max()} classes each, "
         f"{share.mean():.0%} of a client's samples are of its largest class"
     )
+
+
+traces_app = typer.Typer(
+    help="Traces of devices: conversion, checks, and what they are like beside the published ones.",
+    no_args_is_help=True,
+)
+data_app.add_typer(traces_app, name="traces")
+
+
+@traces_app.command("convert")
+@_reporting
+def traces_convert(
+    source: Annotated[Path, typer.Argument(help="Table (.csv, .parquet), or folder with FedScale's pickles.")],
+    target: Annotated[Path, typer.Argument(help="FILE.npz for a table, a folder for FedScale's.")],
+    period: Annotated[
+        float | None,
+        typer.Option("--period", metavar="SECONDS", help="Length of a table's trace; its last time if not given."),
+    ] = None,
+) -> None:
+    """Convert traces once to what `--set traces=...` reads; a pickle's code is never run."""
+    from fedroster.study.traces import convert, describe
+
+    written = convert(source, target, period_s=period)
+    for path in written:
+        err.print(f"written to {path}", markup=False)
+    _print_traces(describe(target))
+
+
+@traces_app.command("describe")
+@_reporting
+def traces_describe(
+    path: Annotated[Path, typer.Argument(help=".npz of traces, table (.csv, .parquet), or folder of converted ones.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Check traces, and show their quantiles beside the published ones."""
+    from fedroster.environment.population import LEVELS
+    from fedroster.study.traces import describe
+
+    found = describe(path)
+    if not as_json:
+        _print_traces(found)
+        return
+    rows = [{"what": row.what, "quantiles": row.values, "published": row.published} for row in found.quantiles()]
+    _print_json({"path": str(path), **found.counts(), "levels": LEVELS, "measures": rows})
+
+
+def _print_traces(found: Description) -> None:
+    from fedroster.environment.population import LEVELS
+
+    out.print("; ".join(found.sentences()), markup=False, soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("share below", no_wrap=True)
+    for level in LEVELS:
+        table.add_column(f"{level:.0%}", justify="right")
+    for row in found.quantiles():
+        table.add_row(row.what, *(f"{value:.3g}" for value in row.values))
+        table.add_row("  published", *(f"{value:.3g}" for value in row.published), style="dim")
+    out.print(table)
 
 
 def main() -> None:

@@ -17,11 +17,11 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, wants_losses
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, polls, wants_losses
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.simulate import Checkpoint, Round, restore_checkpoint, simulate
-from fedroster.training.protocol import Evaluation, Parameters, Trainer
+from fedroster.training.protocol import Evaluation, MeasuringTrainer, Parameters, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ class _Exchange:
         self._streams = streams
         self._losses = losses
         self._loss_before: FloatArray = np.empty(0)
+        self._squared_loss: FloatArray = np.empty(0)
         self._num_samples: FloatArray = np.empty(0)
         self.parameters = parameters
         self.edges: Parameters | None = None
@@ -87,7 +88,8 @@ class _Exchange:
     def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
         feedback = outcome.reveal(context, selection)
         arrived = self._arrived(context, selection, outcome, feedback)
-        self.train_loss, self._loss_before, self._num_samples = np.full((3, arrived.shape[0]), np.nan)
+        missing = np.full((4, arrived.shape[0]), np.nan)
+        self.train_loss, self._loss_before, self._squared_loss, self._num_samples = missing
         self.refused = np.empty(0, np.int64)
         # Only what arrives is trained: nobody sees the rest.
         good = arrived.copy()
@@ -96,8 +98,8 @@ class _Exchange:
         self._close(outcome)
         if self._losses:
             # Of a refused update, nothing is believed.
-            loss, num_samples = np.where(good, (self._loss_before, self._num_samples), np.nan)
-            feedback = replace(feedback, loss=loss, num_samples=num_samples)
+            measured = np.where(good, (self._loss_before, self._squared_loss, self._num_samples), np.nan)
+            feedback = replace(feedback, loss=measured[0], squared_loss=measured[1], num_samples=measured[2])
         if good[arrived].all():
             return feedback
         failed = arrived & ~good
@@ -122,6 +124,8 @@ class _Exchange:
         self.train_loss[arrived] = updates.train_loss
         self._loss_before[arrived] = updates.loss_before
         self._num_samples[arrived] = updates.num_samples
+        if updates.squared_loss is not None:
+            self._squared_loss[arrived] = updates.squared_loss
         everybody = np.ones(updates.num_samples.shape[0], np.bool_)
         average = federated_average(self.parameters, updates.parameters, updates.num_samples, arrived=everybody)
         if average.used.any():
@@ -130,6 +134,15 @@ class _Exchange:
 
     def _close(self, outcome: Outcome) -> None:
         """End the round."""
+
+    def losses(self, context: RoundContext, links: IntArray) -> FloatArray:
+        """What the clients of some rows say when they are asked for the loss of the global model, shape (k,)."""
+        if not isinstance(self._trainer, MeasuringTrainer):
+            raise ConfigurationError(
+                f"the policy polls, and {type(self._trainer).__name__} has no losses(parameters, clients); "
+                "expected a trainer that measures losses without training, such as CohortTrainer"
+            )
+        return self._trainer.losses(self.parameters, context.clients_of(links))
 
     def evaluate(self) -> Evaluation:
         """Test the model; once for each model."""
@@ -166,18 +179,21 @@ class _HierarchicalExchange(_Exchange):
     ) -> BoolArray:
         clients = feedback.client[arrived]
         server = np.zeros(clients.shape[0], np.int64) if feedback.server is None else feedback.server[arrived]
-        measured = np.full((3, clients.shape[0]), np.nan)
+        measured = np.full((4, clients.shape[0]), np.nan)
         models: dict[str, NDArray[Any]] = {}
         for m in np.unique(server):
             mine = server == m
             edge = {name: values[m] for name, values in self.edges.items()}
             updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
-            measured[:, mine] = updates.train_loss, updates.loss_before, updates.num_samples
+            measured[:3, mine] = updates.train_loss, updates.loss_before, updates.num_samples
+            if updates.squared_loss is not None:
+                measured[3, mine] = updates.squared_loss
             for name, values in updates.parameters.items():
                 if name not in models:
                     models[name] = np.empty((clients.shape[0], *values.shape[1:]), values.dtype)
                 models[name][mine] = values
-        self.train_loss[arrived], self._loss_before[arrived], self._num_samples[arrived] = measured
+        self.train_loss[arrived], self._loss_before[arrived] = measured[:2]
+        self._num_samples[arrived], self._squared_loss[arrived] = measured[2:]
         good = finite_updates(models, clients.shape[0])
         if good.any():
             self.edges = aggregate_edges(self.edges, models, server, good)
@@ -204,7 +220,8 @@ def federate(
 
     Args:
         policy: Who takes part.  One that wants losses learns what the trainer measures before training, of the clients
-            whose update is used.
+            whose update is used: the mean loss, the mean of its square, and the number of samples.  One that polls asks
+            for the loss of the global model before it decides; the network says how long that takes.
         environment: The network.
         trainer: Trains cohorts and tests models.
         num_rounds: Last round to play.
@@ -217,7 +234,8 @@ def federate(
         arrives, the model stays as it is.
 
     Raises:
-        ConfigurationError: If ``evaluate_every`` is not a positive integer.
+        ConfigurationError: If ``evaluate_every`` is not a positive integer, or the policy polls and the trainer cannot
+            measure losses without training.
         InfeasibleError: If the policy promises what cannot be had.
         SelectionError: If a decision breaks a hard constraint.
     """
@@ -241,6 +259,7 @@ def federate(
         seed=seed,
         start=None if start is None else start.rounds,
         exchange=exchange,
+        ask=exchange.losses if polls(policy) else None,
     )
     for played in rounds:
         elapsed_s += played.time_s

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from fedroster.aggregation.hierarchical import hierarchical_round_time
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.errors import ConfigurationError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, poll_times, polls
 from fedroster.core.state import load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
 
@@ -24,7 +27,7 @@ class Round:
         outcome: What would have happened on every link.
         selection: What was decided.
         feedback: What came back.
-        time_s: Round time (:func:`round_time`), seconds.
+        time_s: Round time (:func:`round_time`), and before it the time of polling, seconds.
         policy_state: The policy's state after the round; its arrays are reused by the next one.
         environment_state: The network's state after the round.
     """
@@ -61,6 +64,25 @@ class Checkpoint:
 Exchange: TypeAlias = Callable[[RoundContext, Selection, Outcome], Feedback]
 """What happens with the chosen links, and what the server learns from it."""
 
+Ask: TypeAlias = Callable[[RoundContext, IntArray], FloatArray]
+"""What the clients of some rows say when they are asked for the loss of the present model."""
+
+
+class _Polling:
+    """What a policy polls with in one round; remembers who was asked."""
+
+    def __init__(self, context: RoundContext, ask: Ask) -> None:
+        self._context = context
+        self._ask = ask
+        self.asked = np.zeros(context.num_links, np.bool_)
+
+    def __call__(self, links: IntArray) -> FloatArray:
+        if not self._context.available[links].all():
+            row = int(links[~self._context.available[links]][0])
+            raise SelectionError(f"row {row} was polled and is not available in round {self._context.round}")
+        self.asked[links] = True
+        return self._ask(self._context, links)
+
 
 def round_time(outcome: Outcome, context: RoundContext, selection: Selection) -> float:
     r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (paper A, (1)), seconds.
@@ -88,6 +110,7 @@ def simulate(
     seed: int,
     start: Checkpoint | None = None,
     exchange: Exchange | None = None,
+    ask: Ask | None = None,
 ) -> Iterator[Round]:
     """Play rounds: report, select, exchange, aggregate.
 
@@ -98,6 +121,7 @@ def simulate(
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
         start: Go on after this checkpoint, given up to the loop; None to begin.
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
+        ask: How policies that poll learn losses; None where there is no model, and nobody can be asked.
 
     Yields:
         The rounds, one after the other.
@@ -120,14 +144,27 @@ def simulate(
         context, outcome = environment.observe(network, number, rng=streams.at("environment", number))
         # 2. The server selects.
         known = context.with_truth(outcome) if policy.omniscient else context
+        polling = _Polling(context, ask) if ask is not None and polls(policy) else None
+        if polling is not None:
+            known = known.with_poll(polling)
         selection = policy.select(state, known, rng=streams.at("policy", number))
+        if polling is not None and polling.asked.any():
+            selection = replace(selection, polled=np.flatnonzero(polling.asked))
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
         # 3. The chosen clients train and exchange their models.
         feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
         # 4. The server aggregates what came, and learns.
         state = policy.update(policy.commit(state, context, selection), feedback)
         network = environment.advance(network, context, selection)
-        yield Round(context, outcome, selection, feedback, round_time(outcome, context, selection), state, network)
+        time_s = round_time(outcome, context, selection) + _poll_time(environment, context, selection)
+        yield Round(context, outcome, selection, feedback, time_s, state, network)
+
+
+def _poll_time(environment: AnyEnvironment, context: RoundContext, selection: Selection) -> float:
+    """How long the decision waited for the slowest answer, seconds."""
+    if selection.polled is None:
+        return 0.0
+    return float(poll_times(environment, context, selection.polled).max())
 
 
 def save_checkpoint(

@@ -120,6 +120,54 @@ def test_the_latest_loss_counts():
     np.testing.assert_array_equal(state.num_samples, [10.0, 30.0, 0.0])
 
 
+def test_polling_asks_the_candidates_and_nobody_else():
+    losses, asked = np.array([0.5, 2.0, 1.0, 4.0, 3.0, 9.0]), []
+
+    def poll(rows):
+        asked.append(rows)
+        return losses[rows]
+
+    policy, stale = PowerOfChoice(d=3, variant="pow-d"), known([9.0, 8.0, 7.0, 6.0, 5.0, 4.0])
+    assert (policy.polls, PowerOfChoice().polls) == (True, False)
+    context = context_of(6, 2, [True, True, True, True, True, False]).with_poll(poll)
+    for links in cohorts(policy, stale, context, 50):
+        assert asked[-1].shape == (3,)
+        by_present_loss = asked[-1][np.argsort(losses[asked[-1]])]  # not by the last known
+        assert set(links) == set(by_present_loss[-2:])
+    assert set(np.concatenate(asked)) == {0, 1, 2, 3, 4}
+    asked.clear()
+    for _ in cohorts(PowerOfChoice(d=3), stale, context, 5):
+        assert asked == []
+
+
+def test_a_candidate_that_does_not_answer_goes_last():
+    context = context_of(3, 2).with_poll(lambda rows: np.where(rows == 1, np.nan, 0.0))
+    for links in cohorts(PowerOfChoice(d=3, variant="pow-d"), known([0.0, 5.0, 0.0]), context, 20):
+        assert links.tolist() == [0, 2]
+
+
+def test_nobody_is_polled_in_vain():
+    """As many candidates as places: their losses decide nothing."""
+
+    def poll(rows):
+        raise AssertionError("asked")
+
+    context = context_of(4, 3, [True, False, True, True]).with_poll(poll)
+    for links in cohorts(PowerOfChoice(variant="pow-d"), known([1, 2, 3, 4]), context, 5):
+        assert links.tolist() == [0, 2, 3]
+
+
+def test_where_nobody_can_be_asked_the_last_known_losses_decide():
+    for one, other in zip(
+        cohorts(PowerOfChoice(d=4, variant="pow-d"), known([1, 9, 2, 3, 8]), context_of(5, 2), 20),
+        cohorts(PowerOfChoice(d=4), known([1, 9, 2, 3, 8]), context_of(5, 2), 20),
+        strict=True,
+    ):
+        assert one.tolist() == other.tolist()
+
+
 def test_the_range_of_d():
     with pytest.raises(ConfigurationError, match="d is -1; expected an integer >= 0"):
         PowerOfChoice(d=-1)
+    with pytest.raises(ConfigurationError, match="variant is 'cpow-d'; expected one of rpow-d, pow-d"):
+        PowerOfChoice(variant="cpow-d")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
@@ -9,15 +10,19 @@ import re
 import numpy as np
 import polars as pl
 import pytest
+from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
 
 from fedroster import cli
+from fedroster.catalogue import policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InvalidInputError, UnknownNameError
-from fedroster.study import compare as module
-from fedroster.study.compare import SUMMARY_COLUMNS, compare, render, summary_rows
+from fedroster.study import compare_page as module
+from fedroster.study.compare import POLICIES, compare
+from fedroster.study.compare_page import pareto_front, render, summary_table
+from fedroster.study.comparison import ComparisonCell, ComparisonRun
 from fedroster.study.report import Picture
+from fedroster.study.statistics import holm
 from fedroster.study.store import read_json, read_table, write_json, write_table
-from fedroster.study.training import TrainingCell, TrainingRun
 from fedroster.task import Task
 
 T_975 = 12.706204736432095  # Student's t, 0.975, one degree of freedom
@@ -43,8 +48,11 @@ SETTINGS = {
     "policies": list(PLANTED),
     "seeds": [3, 8],
     "rounds": 4,
+    "rate": 0.25,
     "task": {"name": "digits", "partition": "dirichlet:0.5", "samples_per_client": None, "epochs": None},
     "target_accuracy": 0.5,
+    "omniscient": ["fedcs:deadline_s=3"],
+    "left_out": {"cocs": "features of row 0 are <i>5</i>"},
     "machine": {"fedroster": "0.1.0", "cores": 2},
 }
 
@@ -60,6 +68,7 @@ def tables(planted=PLANTED):
                     "round": number + 1,
                     "elapsed_s": sum(times[: number + 1]),
                     "round_time_s": times[number],
+                    "decision_s": 0.001 * (number + 1) ** 2,
                     "cohort_size": 2,
                     "mean_backlog": 0.1 * number,
                     "accuracy": accuracies[number],
@@ -78,7 +87,7 @@ def tables(planted=PLANTED):
 def fill(folder, *, settings=SETTINGS, planted=PLANTED):
     rounds, participation = tables(planted)
     write_table(rounds.sample(fraction=1.0, shuffle=True, seed=1), folder / "rounds.csv")  # any order will do
-    write_table(participation.sample(fraction=1.0, shuffle=True, seed=2), folder / "participation.csv")
+    write_table(participation.sample(fraction=1.0, shuffle=True, seed=2), folder / "participation.parquet")
     write_json(folder / "settings.json", settings)
     return folder
 
@@ -125,6 +134,12 @@ def test_the_summary_by_hand(rendered):
     assert fedcs["reached_target"] == 1
     assert fedcs["jain_index"] == pytest.approx(0.25)
     assert (fedcs["jain_index_low"], fedcs["jain_index_high"]) == pytest.approx((0.25, 0.25))
+    # Four clients that were always there: the least served tenth is the one that was chosen least, and beta is a round.
+    assert [row["least_served"] for row in summary.values()] == pytest.approx([(0.5 + 0.0) / 2, (0.0 + 0.25) / 2, 0.0])
+    assert [row["share_served"] for row in summary.values()] == pytest.approx([(1.0 + 0.75) / 2, (0.5 + 1.0) / 2, 0.25])
+    assert [row["never_chosen"] for row in summary.values()] == pytest.approx([0.125, 0.25, 0.75])
+    # The median of 1, 4, 9 and 16 ms.
+    assert [row["decision_s"] for row in summary.values()] == pytest.approx([0.0065] * 3)
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -138,25 +153,34 @@ def test_final_accuracy_is_the_mean_of_the_last_rounds(tmp_path):
 
 
 def test_the_summary_as_text(rendered):
-    rows = summary_rows(rendered[1])
-    assert [len(row) for row in rows] == [len(SUMMARY_COLUMNS)] * 3
-    by_policy = {row[0]: dict(zip(SUMMARY_COLUMNS, row, strict=True)) for row in rows}
+    columns, rows = summary_table(rendered[1])
+    by_policy = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     assert by_policy["fedcs:deadline_s=3"]["time to target, s"] == "reached by 1 of 2"
     assert by_policy["random"]["time to target, s"] == "9 ± 38"
     assert by_policy["random"]["accuracy, %"].startswith("43.8 ± ")
-    assert by_policy["fedcs:deadline_s=3"]["Jain"] == "0.250 ± 0.000"
+    assert by_policy["random"]["got beta, %"].startswith("87.5 ± ")
+    assert by_policy["random"]["decision, ms"] == "6.50 ± 0.00"
 
 
 def test_the_folder_is_complete(rendered):
     folder, summary = rendered
-    figures = {f"{name}.png" for name in ("accuracy-per-round", "accuracy-per-second", "queues", "participation")}
-    tables = {"rounds.csv", "participation.csv", "summary.csv", "settings.json"}
-    assert contents(folder).keys() >= figures | tables | {"report.html"}
+    names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation", "decisions")
+    figures = {f"{name}.png" for name in (*names, "pareto-round", "pareto-target")}
+    tables = {"rounds.csv", "participation.parquet", "summary.csv", "against-random.csv", "settings.json"}
+    assert contents(folder).keys() == figures | tables | {"report.html", "index.md"}
+    assert "![Cost of a decision](decisions.png)" in (folder / "index.md").read_text()
     page = (folder / "report.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count("<svg") == 7
     assert "fedroster compare &lt;b&gt;" in page
     assert not re.search(r"""(?:href|src)\s*=\s*["'](?!#|data:)""", page)
-    for words in ("reached by 1 of 2", "num_clients=4", "3, 8", "overridden"):
+    for words in (
+        "0.250 ± 0.000",
+        "reached by 1 of 2",
+        "num_clients=4",
+        "3, 8",
+        "overridden",
+        "row 0 are &lt;i&gt;5&lt;/i&gt;",
+    ):
         assert words in page
     assert read_table(folder / "summary.csv").rows() == summary.rows()
 
@@ -182,7 +206,8 @@ def test_one_seed_and_one_round(tmp_path):
     settings = SETTINGS | {"policies": ["random"], "seeds": [3], "rounds": 1}
     (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
     assert (row["time_to_target_s_low"], row["time_to_target_s_high"]) == (4.0, 4.0)
-    assert summary_rows(pl.DataFrame([row]))[0][1] == "50.0"
+    assert summary_table(pl.DataFrame([row]))[1][0][1] == "50.0"
+    assert not (tmp_path / "against-random.csv").exists()  # nothing can be tested
 
 
 def test_one_round_whose_seeds_never_overlap(tmp_path):
@@ -239,7 +264,7 @@ def remove(folder, name):
 
 def cut(folder, name):
     table = read_table(folder / name)
-    write_table(table.drop(table.columns[-1 if name == "participation.csv" else -3]), folder / name)
+    write_table(table.drop("accuracy"), folder / name)
 
 
 def twice(folder, name):
@@ -262,7 +287,7 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("name", ["rounds.csv", "participation.csv"])
+@pytest.mark.parametrize("name", ["rounds.csv", "participation.parquet"])
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_an_incomplete_comparison_is_refused_and_left_alone(tmp_path, damage, name):
     """Half the rows must not be read as a study of half the rounds."""
@@ -286,6 +311,110 @@ def test_settings_that_lack_something_are_refused(tmp_path, name):
         render(tmp_path)
 
 
+# -------------------------------------------------------------------- against random, and the Pareto front
+
+
+def test_every_policy_is_tested_against_random_by_hand(rendered):
+    folder, _ = rendered
+    table = read_table(folder / "against-random.csv")
+    found = {(row["policy"], row["measure"]): row for row in table.to_dicts()}
+    # fedcs did not reach the target with every seed: no test of it, and none of random against itself.
+    assert table.height == 2 * 5 - 1
+    row = found["rbcs-f:V=5", "time_to_target_s"]
+    gap = np.log([1.0 / 12.0, 1.0])
+    assert row["difference"] == pytest.approx(math.exp(gap.mean()))
+    half = T_975 * np.std(gap, ddof=1) / math.sqrt(2.0)
+    assert row["difference_high"] == pytest.approx(math.exp(gap.mean() + half))
+    assert row["p"] == pytest.approx(ttest_1samp(gap, 0.0).pvalue)
+    row = found["fedcs:deadline_s=3", "least_served"]
+    assert row["difference"] == pytest.approx(-0.25)
+    p_values = [test["p"] for test in found.values()]
+    assert [test["p_holm"] for test in found.values()] == pytest.approx(holm(p_values))
+    assert {test["verdict"] for test in found.values()} == {"not shown"}  # two seeds
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_what_is_shown_says_in_whose_favour(tmp_path):
+    """Shorter rounds are better, and a smaller share of served clients is worse."""
+
+    def runs(time_s, chosen):
+        return {seed: ([time_s + 0.01 * seed] * 4, [0.3, 0.4, 0.6, 0.7], chosen) for seed in range(6)}
+
+    planted = {
+        "random": runs(4.0, [2, 2, 2, 2]),
+        "p3": {seed: ([2.0 + 0.02 * seed] * 4, [0.3, 0.4, 0.6, 0.7], [4, 3, 1, 0]) for seed in range(6)},
+    }
+    settings = SETTINGS | {"policies": list(planted), "seeds": list(range(6)), "omniscient": []}
+    render(fill(tmp_path, planted=planted, settings=settings))
+    found = {row["measure"]: row["verdict"] for row in read_table(tmp_path / "against-random.csv").to_dicts()}
+    assert found == {
+        "final_accuracy": "not shown",  # equal
+        "time_to_target_s": "better",
+        "mean_round_time_s": "better",
+        "least_served": "worse",
+        "share_served": "worse",
+    }
+    page = (tmp_path / "report.html").read_text()
+    assert "Shown to have shorter rounds than random: p3." in page
+    assert "for the least served:" not in page
+    assert re.search(r'class=" holds">0\.51 better', page)
+
+
+def test_the_pareto_front_by_hand():
+    time, good = [1.0, 2.0, 2.0, 3.0, 4.0, 1.0], [0.1, 0.3, 0.3, 0.2, 0.9, 0.05]
+    assert pareto_front(time, good) == [0, 1, 2, 4]  # equals do not beat each other
+    assert pareto_front([], []) == []
+    rng = np.random.default_rng(0)
+    x, y = rng.random(40), rng.random(40)
+    front = pareto_front(x.tolist(), y.tolist())
+    order = sorted(front, key=lambda i: x[i])
+    assert (np.diff(y[order]) > 0.0).all()
+    assert all(any(x[j] < x[i] and y[j] > y[i] for j in front) for i in set(range(40)) - set(front))
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
+    planted = {
+        "random": {3: ([4.0] * 4, [0.6] * 4, [2, 2, 2, 2])},
+        "oort": {3: ([3.0] * 4, [0.6] * 4, [2, 2, 2, 1])},
+        "tifl": {3: ([5.0] * 4, [0.6] * 4, [2, 2, 2, 2])},
+        "p3": {3: ([1.0] * 4, [0.6] * 4, [3, 3, 3, 3])},
+    }
+    settings = SETTINGS | {"policies": list(planted), "seeds": [3], "omniscient": ["p3"]}
+    render(fill(tmp_path, planted=planted, settings=settings))
+    page = (tmp_path / "report.html").read_text()
+    assert "no other policy beats oort and random (in order" in page
+    assert "p3: in a simulation only" in page
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 20])
+def test_any_number_of_policies_can_be_drawn(tmp_path, count):
+    """More than there are colours: a panel each; points, labels and tables for all."""
+    planted = {
+        f"policy-{number}": {3: ([1.0 + number] * 4, [0.1, 0.4, 0.6, 0.7], [number % 3, 2, 2, 3])}
+        for number in range(count)
+    }
+    settings = SETTINGS | {"policies": list(planted), "seeds": [3], "omniscient": []}
+    assert render(fill(tmp_path, planted=planted, settings=settings)).height == count
+    page = (tmp_path / "report.html").read_text()
+    pareto = page[page.index("<svg") : page.index("</svg>")]
+    for text in planted:
+        assert f">{text}<" in pareto  # a direct label
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_comparison_without_training(tmp_path):
+    planted = {"random": {seed: ([4.0, 4.0], [math.nan] * 2, [1, 0]) for seed in (3, 8)}}
+    settings = SETTINGS | {"policies": ["random"], "rounds": 2, "task": None}
+    summary = render(fill(tmp_path, planted=planted, settings=settings))
+    assert "final_accuracy" not in summary.columns
+    columns, ((first, *_),) = summary_table(summary)
+    assert (first, columns[1]) == ("random", "round, s")
+    page = (tmp_path / "report.html").read_text()
+    assert "Rounds without training" in page
+    assert "Accuracy" not in page
+
+
 # -------------------------------------------------------------------- from runs to tables
 
 
@@ -297,23 +426,20 @@ def ran(monkeypatch, no_pictures):
     def run(self, conditions=None):
         seen.append((self.policy, self.seed))
         rng = np.random.default_rng([self.seed, len(self.policy)])
-        return TrainingRun(
+        return ComparisonRun(
             round_time_s=rng.uniform(1.0, 5.0, self.num_rounds),
+            decision_s=rng.random(self.num_rounds),
             cohort_size=np.full(self.num_rounds, 2),
+            participants=np.full(self.num_rounds, 2),
             mean_backlog=rng.random(self.num_rounds),
-            bound_margin=np.ones(self.num_rounds),
             chosen=rng.integers(0, self.num_rounds, 4),
             available=np.full(4, self.num_rounds),
-            participants=np.full(self.num_rounds, 2),
-            missed=np.zeros(self.num_rounds, np.int64),
-            spent=np.zeros(self.num_rounds),
-            exploring=np.zeros(self.num_rounds, np.int64),
             accuracy=np.sort(rng.random(self.num_rounds)),
             test_loss=np.ones(self.num_rounds),
             refused=np.zeros(self.num_rounds, np.int64),
         )
 
-    monkeypatch.setattr(TrainingCell, "run", run)
+    monkeypatch.setattr(ComparisonCell, "run", run)
     return seen
 
 
@@ -333,7 +459,7 @@ def study(folder, **changes):
     return compare(**plain | changes)
 
 
-EVERY = [("random", 0), ("random", 1), ("rbcs-f:V=5", 0), ("rbcs-f:V=5", 1)]
+EVERY = [("random", 0), ("rbcs-f:V=5", 0), ("random", 1), ("rbcs-f:V=5", 1)]
 
 
 def test_tables_hold_the_runs(tmp_path, ran):
@@ -341,11 +467,13 @@ def test_tables_hold_the_runs(tmp_path, ran):
     summary = study(tmp_path, progress=counted.append)
     assert ran == EVERY
     assert counted == [1.0, 2.0, 3.0, 4.0]
-    rounds, participation = read_table(tmp_path / "rounds.csv"), read_table(tmp_path / "participation.csv")
+    rounds, participation = read_table(tmp_path / "rounds.csv"), read_table(tmp_path / "participation.parquet")
     assert rounds.height == 4 * 6
     assert participation.height == 4 * 4
-    run = TrainingCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 6).run()
+    assert rounds["policy"].unique(maintain_order=True).to_list() == ["random", "rbcs-f:V=5"]
+    run = ComparisonCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 6, 0.15).run()
     own = rounds.filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert own["decision_s"].to_list() == run.decision_s.tolist()
     assert own["round"].to_list() == [1, 2, 3, 4, 5, 6]
     assert own["elapsed_s"].to_list() == run.round_time_s.cumsum().tolist()
     assert own["accuracy"].to_list() == run.accuracy.tolist()
@@ -386,6 +514,8 @@ def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):
     [
         ({"num_rounds": 7}, "rounds = 6; expected 7"),
         ({"task": Task(partition="iid")}, "task = .*'dirichlet:0.5'.*; expected .*'iid'.*"),
+        ({"task": None}, "task = .*'dirichlet:0.5'.*; expected None"),
+        ({"rate": 0.1}, "rate = 0.15; expected 0.1"),
         ({"scenario": "rbcs-f/table-1@1"}, "scenario = 'rbcs-f/table-1'; expected 'rbcs-f/table-1@1'"),
         ({"settings": {"noise": "0"}}, "settings = {}; expected {'noise': '0'}"),
     ],
@@ -447,7 +577,7 @@ def test_the_command_for_people(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     result = call("--rounds", 6, "--seeds", "0-1", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    for text in (*module.POLICIES, *SUMMARY_COLUMNS):
+    for text in (*POLICIES, *summary_table(read_table(tmp_path / "summary.csv"))[0]):
         assert text in result.stdout
     assert "training" in result.stderr
 
@@ -459,7 +589,10 @@ def test_wrong_usage_of_the_command(tmp_path):
         ("--seeds", "1-0"),
         ("--gamma-1", "-1"),
         ("--target", "2"),
-        ("--set", "num_clients=100"),
+        ("--set", "num_clients=100", "--policy", "rbcs-f:beta=0.15"),
+        ("--clients", "100", "--set", "num_clients=100"),
+        ("--policies", "all", "--without", "nobody"),
+        ("--beta", "0"),
         ("--rounds", "0"),
     ):
         result = call(*arguments, "--out", tmp_path / "new")
@@ -503,7 +636,7 @@ def test_the_main_job_in_miniature(trained):
 def test_every_policy_meets_the_same_clients(trained):
     """Paired by seed: the network's draws do not depend on the policy."""
     folder, _, _ = trained
-    available = read_table(folder / "participation.csv").group_by("policy", maintain_order=True)
+    available = read_table(folder / "participation.parquet").group_by("policy", maintain_order=True)
     ours, theirs = (table["available"].to_list() for _, table in available)
     assert ours == theirs
 
@@ -515,11 +648,11 @@ def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
     def run(self, conditions=None):
         raise AssertionError("trained")
 
-    monkeypatch.setattr(TrainingCell, "run", run)
+    monkeypatch.setattr(ComparisonCell, "run", run)
     before = contents(folder)
     again = call(*arguments, "--out", folder)
     assert again.stdout == first.stdout
-    settings = ("settings.json", "report.html")  # hold the command line, which is pytest's here
+    settings = ("settings.json", "report.html", "index.md")  # hold the command line, which is pytest's here
     assert {name: content for name, content in contents(folder).items() if name not in settings} == {
         name: content for name, content in before.items() if name not in settings
     }
@@ -528,8 +661,43 @@ def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
 def test_training_alone_gives_the_same_run(trained):
     """A cell's result does not depend on what ran before it in the process."""
     folder, _, _ = trained
-    run = TrainingCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 3).run()
+    run = ComparisonCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 3, 0.15, Task()).run()
     own = read_table(folder / "rounds.csv").filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
     assert own["accuracy"].to_list() == run.accuracy.tolist()
     assert own["test_loss"].to_list() == run.test_loss.tolist()
     assert own["round_time_s"].to_list() == run.round_time_s.tolist()
+
+
+def test_devices_at_scale_in_miniature(tmp_path):
+    """The whole catalogue, without training: who cannot run is named with the reason, nobody is dropped silently."""
+    arguments = ("--scenario", "traces/devices", "--policies", "all", "--without", "linucb", "--clients", 300)
+    result = call(*arguments, "--rounds", 12, "--seeds", "0-1", "--task", "none", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    compared = {row["policy"].partition(":")[0] for row in json.loads(result.stdout)}
+    settings = read_json(tmp_path / "settings.json")
+    assert compared >= {"random", "rbcs-f", "oort", "power-of-choice", "tifl", "e3cs", "cs-ucb", "round-robin"}
+    assert compared | settings["left_out"].keys() == policies().keys()
+    assert not compared & settings["left_out"].keys()
+    assert settings["left_out"]["linucb"] == "left out by --without"
+    page = (tmp_path / "report.html").read_text()
+    for name, reason in settings["left_out"].items():
+        assert f">{name}<" in page
+        assert reason in html.unescape(page)
+    assert settings["settings"] == {"round_interval_s": "1800", "num_clients": "300", "cohort_size": "6"}
+    available = read_table(tmp_path / "participation.parquet").filter(pl.col("seed") == 1).group_by("policy")
+    assert len({tuple(table["available"]) for _, table in available}) == 1  # rounds start at fixed times
+    rounds = read_table(tmp_path / "rounds.csv")
+    assert rounds["accuracy"].is_nan().all()
+    assert (rounds["decision_s"] > 0.0).all()
+
+
+def test_more_clients_than_data(tmp_path):
+    """2,000 clients of 100 samples draw from 1,437: they share samples, and train."""
+    arguments = ("--scenario", "traces/devices", "--policies", "random,power-of-choice:variant=pow-d,oort")
+    more = ("--clients", 2000, "--set", "cohort_size=8", "--rounds", 3, "--seeds", "0", "--json")
+    result = call(*arguments, *more, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    random, polled, oort = json.loads(result.stdout)
+    assert oort["policy"] == "oort"
+    assert polled["mean_round_time_s"] > random["mean_round_time_s"]
+    assert min(row["final_accuracy"] for row in (random, polled, oort)) > 0.1

@@ -10,7 +10,7 @@ import pytest
 from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
 from fedroster.environment import FlatNetwork
 from fedroster.simulate import simulate
-from fedroster.study.measures import Recorder, jain_index
+from fedroster.study.measures import LEAST_CHANCES, Recorder, jain_index, participation
 
 
 @pytest.mark.parametrize(
@@ -119,3 +119,43 @@ def test_the_summary_of_no_round_at_all():
     assert summary["total_time_s"] == summary["mean_round_time_s"] == 0.0
     assert summary["mean_cohort_size"] == summary["final_mean_backlog"] == 0.0
     assert summary["jain_index"] == 1.0
+
+
+def test_participation_by_hand():
+    # 20 rounds; the fourth client was there too seldom to be judged, the fifth never.
+    chosen = np.array([4, 2, 0, 1, 0])
+    available = np.array([20, 10, 10, 1, 0])
+    found = participation(chosen, available, num_rounds=20, rate=0.1)
+    assert found.lowest_rate == 0.0
+    assert found.least_served == 0.0  # the third: a tenth of three clients is one
+    assert found.share_with_rate == pytest.approx(2 / 5)  # two rounds are owed
+    assert found.share_served == pytest.approx(3 / 4)  # the fourth could not be chosen more often
+    assert found.never == pytest.approx(1 / 4)
+    assert found.jain_index == pytest.approx(49 / (5 * 21))
+    assert found.jain_available == pytest.approx(jain_index(np.array([0.2, 0.2, 0.0])))
+
+
+def test_the_least_served_are_a_tenth():
+    rng = np.random.default_rng(0)
+    available = rng.integers(LEAST_CHANCES, 100, 200)
+    chosen = rng.binomial(available, 0.3)
+    chosen[:20] = 1
+    available[:20] = 50
+    found = participation(chosen, available, num_rounds=100, rate=0.1)
+    assert found.least_served == pytest.approx(np.sort(chosen / available)[:20].mean())
+    assert found.lowest_rate == chosen.min() / 100
+    order = rng.permutation(200)
+    assert participation(chosen[order], available[order], num_rounds=100, rate=0.1) == found
+
+
+def test_a_rate_that_is_met_exactly_is_met():
+    for rate, rounds, count in ((0.1, 30, 3), (0.01, 300, 3), (0.15, 20, 3), (0.07, 100, 7)):
+        found = participation(np.array([count, count - 1]), np.array([rounds, rounds]), num_rounds=rounds, rate=rate)
+        assert found.share_with_rate == found.share_served == 0.5
+
+
+def test_participation_of_few_rounds_and_of_nobody():
+    found = participation(np.array([1, 0, 0]), np.array([2, 2, 0]), num_rounds=2, rate=0.5)
+    assert (found.least_served, found.share_served, found.never) == (0.0, 0.5, 0.5)
+    nobody = participation(np.zeros(3, int), np.zeros(3, int), num_rounds=2, rate=0.5)
+    assert (nobody.least_served, nobody.share_served, nobody.never, nobody.jain_available) == (0.0, 1.0, 0.0, 1.0)

@@ -147,7 +147,7 @@ def test_nothing_is_taken_for_markup(tmp_path):
 
 def test_verdicts_stand_out(tmp_path):
     text = write(tmp_path)
-    assert re.findall(r'<td class="text (\w+)">([^<]+)</td>', text) == [
+    assert re.findall(r'<td class="text (holds|fails)">([^<]+)</td>', text) == [
         ("holds", "holds"),
         ("fails", "does not hold (the opposite is shown)"),
         ("fails", "does not hold (not shown)"),
@@ -177,3 +177,22 @@ def test_the_page_as_markdown(tmp_path):
     assert "| policy | value |" in lines
     assert "fedroster reproduce a | b" in lines
     assert "* rounds: 500" in lines
+
+
+def test_cells_of_two_lines(tmp_path):
+    """On the page as two lines with their colour, in Markdown as one."""
+    rows = [
+        ("random", "0.84 better\n(0.80 to 0.88)"),
+        ("x" * 50, "1.20 worse\n(1.10 to 1.30)"),
+        ("p", "1.00\n(0 to 2)"),
+    ]
+    report = Report("T", [], [Section("S", table=Table(("policy", "ratio"), rows, text=("policy",)))], "cmd")
+    write_report(report, tmp_path / "page.html")
+    write_markdown(report, tmp_path / "page.md")
+    text = (tmp_path / "page.html").read_text()
+    assert '<td class=" holds">0.84 better\n(0.80 to 0.88)</td>' in text
+    assert '<td class=" fails">1.20 worse\n(1.10 to 1.30)</td>' in text
+    assert '<td class="">1.00\n(0 to 2)</td>' in text
+    assert '<td class="text name">random</td>' in text
+    assert f'<td class="text">{"x" * 50}</td>' in text  # a sentence may wrap
+    assert "| random | 0.84 better (0.80 to 0.88) |" in (tmp_path / "page.md").read_text()

@@ -119,6 +119,12 @@ def test_cohort_equals_a_loop_over_clients(model, method, more):
             moved = max(moved, np.abs(value - start[name]).max())
         assert updates.loss_before[row] == pytest.approx(before, rel=1e-4)
         assert updates.train_loss[row] == pytest.approx(after, rel=1e-4)
+        with torch.no_grad():
+            logits = cohort.module(start)(torch.as_tensor(data["train_x"][held], dtype=torch.float32))
+            each = nn.functional.cross_entropy(logits, torch.as_tensor(data["train_y"][held]), reduction="none")
+        assert updates.squared_loss[row] == pytest.approx(float((each.double() ** 2).mean()), rel=1e-4)
+    polled = cohort.losses(start, CLIENTS)
+    np.testing.assert_allclose(polled, updates.loss_before, rtol=1e-5)
     assert moved > 1e-2  # training did something
     assert updates.num_samples.tolist() == [22, 22, 22]
 
@@ -258,6 +264,26 @@ def test_losses_are_measured_on_request_only(data):
     updates = cohort.train(cohort.init(rng=STREAMS.at("model")), CLIENTS, round=1, streams=STREAMS)
     assert np.isnan(updates.loss_before).all()
     assert np.isnan(updates.train_loss).all()
+    assert updates.squared_loss is None
+    for method in ("batched", "sequential"):
+        cohort = trainer(data, measure_losses="before", method=method)
+        updates = cohort.train(cohort.init(rng=STREAMS.at("model")), CLIENTS, round=1, streams=STREAMS)
+        assert np.isfinite(updates.loss_before).all()
+        assert np.isfinite(updates.squared_loss).all()
+        assert np.isnan(updates.train_loss).all()
+
+
+def test_losses_without_training(data, monkeypatch):
+    cohort = trainer(data, measure_losses=False)
+    start = cohort.init(rng=STREAMS.at("model"))
+    whole = cohort.losses(start, CLIENTS)
+    monkeypatch.setattr(cohort_module, "_CHUNK", 7)
+    np.testing.assert_allclose(cohort.losses(start, CLIENTS), whole, rtol=1e-6)
+    np.testing.assert_allclose(cohort.losses(start, CLIENTS[::-1]), whole[::-1], rtol=1e-6)
+    assert np.ptp(whole) > 1e-3
+    assert cohort.losses(start, np.empty(0, np.int64)).shape == (0,)
+    with pytest.raises(InvalidInputError, match="who have data"):
+        cohort.losses(start, np.array([99]))
 
 
 @pytest.mark.parametrize(

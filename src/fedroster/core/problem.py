@@ -8,13 +8,18 @@ array over rows, and ``available`` says which rows may be used this round.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import TypeAlias
 
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, InvalidInputError, SelectionError
+
+Poll: TypeAlias = Callable[[IntArray], FloatArray]
+"""Asks clients for the loss of the present model: rows of a context, shape (k,), to mean losses over their samples."""
 
 
 class Status(IntEnum):
@@ -130,6 +135,8 @@ class RoundContext:
         members: Which clients belong to the federation now, shape (clients,); None for all.  Others owe and are owed
             nothing.
         truth: The outcome of every link; set by the simulator for policies that declare ``omniscient``.
+        poll: Asks available clients for their loss before the decision; set for policies that declare ``polls`` where
+            there is a model to ask about, else None.
     """
 
     round: int
@@ -142,6 +149,7 @@ class RoundContext:
     budget: FloatArray | None = None
     members: BoolArray | None = None
     truth: Outcome | None = None
+    poll: Poll | None = None
 
     @property
     def num_links(self) -> int:
@@ -173,6 +181,10 @@ class RoundContext:
         """Return this context with the outcome of every link in it, for an omniscient policy."""
         return replace(self, truth=truth)
 
+    def with_poll(self, poll: Poll) -> RoundContext:
+        """Return this context with the means to ask for losses in it, for a policy that polls."""
+        return replace(self, poll=poll)
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -182,10 +194,13 @@ class Selection:
         round: Round number.
         links: Rows of the context that were chosen, ascending and without repetition, shape (k,).  Empty when nobody
             was available: an empty round is an ordinary, explicit event.
+        polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for nobody.  Set by
+            the loop, because asking takes time.
     """
 
     round: int
     links: IntArray
+    polled: IntArray | None = None
 
     @property
     def is_empty(self) -> bool:

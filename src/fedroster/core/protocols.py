@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol, TypeVar
 
+import numpy as np
 from numpy.random import Generator
 
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
 
 S = TypeVar("S")
@@ -22,7 +24,8 @@ class Policy(Protocol[S]):
         omniscient: Whether ``select`` needs ``context.truth``, which only a simulator has.
         fills_cohort: Whether every decision has exactly ``min(m, available)`` clients (paper A, (4)).
 
-    A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`).
+    A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), and one
+    that asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`).
     """
 
     omniscient: ClassVar[bool]
@@ -50,7 +53,10 @@ class Policy(Protocol[S]):
 
 
 class Environment(Protocol[E]):
-    """A simulated network: the four-stage loop asks it what is reported and what happens."""
+    """A simulated network: the four-stage loop asks it what is reported and what happens.
+
+    One that knows how long it takes to ask clients for a loss also has ``poll_times`` (:func:`poll_times`).
+    """
 
     @property
     def spec(self) -> ProblemSpec:
@@ -84,3 +90,28 @@ def wants_losses(policy: AnyPolicy) -> bool:
         policy: Any policy.  One that says nothing, in an attribute ``wants_losses``, does not.
     """
     return bool(getattr(policy, "wants_losses", False))
+
+
+def polls(policy: AnyPolicy) -> bool:
+    """Whether ``policy`` asks candidates for the loss of the present model, through ``context.poll``, in ``select``.
+
+    Args:
+        policy: Any policy.  One that says nothing, in an attribute ``polls``, does not.
+    """
+    return bool(getattr(policy, "polls", False))
+
+
+def poll_times(environment: AnyEnvironment, context: RoundContext, links: IntArray) -> FloatArray:
+    """How long it takes until each client has answered what its loss of the present model is, seconds.
+
+    Args:
+        environment: The network.  One without a method ``poll_times(context, links)`` says that it takes no time.
+        context: What was reported.
+        links: Rows of the clients that are asked, shape (k,).
+
+    Returns:
+        Shape (k,), >= 0.
+    """
+    method = getattr(environment, "poll_times", None)
+    times_s: FloatArray = np.zeros(links.shape[0]) if method is None else method(context, links)
+    return times_s

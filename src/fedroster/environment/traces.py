@@ -308,6 +308,24 @@ class TraceNetwork:
         )
         return context, outcome
 
+    def poll_times(self, context: RoundContext, links: IntArray, /) -> FloatArray:
+        r"""How long clients take to be sent the model and to answer with their loss, seconds, shape (k,).
+
+        .. math:: \tau^{\text{poll}} = W \kappa_n + s\, \tau^s + \frac{M_\downarrow}{B_n}
+
+        W counts local epochs, and a loss needs one pass: with several epochs this is too long.  The answer itself is a
+        number and takes no time.
+
+        Args:
+            context: What was reported.
+            links: Their rows.
+        """
+        work_s, cold, transfer_s = context.features[links].T
+        total_bit = self.download_bit + self.upload_bit
+        down = self.download_bit / total_bit if total_bit else 0.0
+        times_s: FloatArray = work_s / BACKWARD_FACTOR + self.cold_start_s * cold + down * transfer_s
+        return times_s
+
     def advance(self, state: TraceState, context: RoundContext, selection: Selection, /) -> TraceState:
         """Move the clock on, and remember who was chosen."""
         client = context.clients_of(selection.links)
@@ -321,6 +339,8 @@ class TraceNetwork:
                 key=round_key(state.key, context.round),
             )
             duration_s = min(float(time_s.max()), self.deadline_s or math.inf)
+        if selection.polled is not None:
+            duration_s += float(self.poll_times(context, selection.polled).max())
         cold = np.ones(self.num_clients, np.bool_)
         cold[client] = False
         return TraceState(

@@ -3,13 +3,13 @@ r"""Power-of-Choice: of a few random candidates, those with the greatest losses 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_integer
+from fedroster.core.checks import check_choice, check_integer
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import greatest, sample_by_weight
@@ -34,21 +34,22 @@ class PowerOfChoiceState:
 
 @dataclass(frozen=True, slots=True)
 class PowerOfChoice:
-    r"""rpow-d: sample d candidates by the size of their data, then choose the m of greatest last known loss.
+    r"""Sample d candidates by the size of their data, then choose the m of greatest loss.
 
     .. math::
         \mathcal A \sim p_k = n_k / \textstyle\sum_j n_j \text{ without replacement},\ |\mathcal A| = d;\qquad
         \mathcal S = \arg\max_{S \subseteq \mathcal A,\ |S| = m} \sum_{k \in S} F_k
 
-    (arXiv:2010.01243, :math:`\pi_{\text{rpow-d}}`.)  d = m is random selection by size; a
-    greater d prefers clients that the model serves badly, which converges faster and with a bias that grows with d.  A
-    client that never reported counts as one of infinite loss, so it goes first.
+    (arXiv:2010.01243.)  d = m is random selection by size; a greater d prefers clients that the model serves badly,
+    which converges faster and with a bias that grows with d.  Which loss F is, is the variant:
 
-    pow-d itself asks the d candidates for the loss of the *present* model before it chooses: a further exchange in the
-    middle of a decision, of a model and d losses each round, which a policy here cannot make, and which a round's time
-    would have to include.  rpow-d is the paper's own variant without that exchange.
+    * "pow-d" asks the d candidates for the loss of the *present* model before it chooses (``context.poll``).  The round
+      waits for their answers: the paper's time of a round includes what the candidates compute.  A candidate without an
+      answer goes last.  Where nobody can be asked, it does what rpow-d does.
+    * "rpow-d" takes the loss that each client reported last, without a further exchange.  A client that never reported
+      counts as one of infinite loss, so it goes first.
 
-    Where nobody measures losses, as in a simulation without training, all candidates tie and it samples by size.
+    Where nobody measures losses, as in a simulation without training, all candidates tie and both sample by size.
 
     Guarantee: none beyond the paper's on convergence, for strongly convex losses, with an error that does not vanish
     unless d = m.  Cost: O(N) a round.
@@ -56,9 +57,11 @@ class PowerOfChoice:
     Attributes:
         d: Number of candidates, >= m, or 0 for twice the cohort size, the paper's smallest; the paper's experiments use
             2 m to 10 m.
+        variant: "rpow-d" or "pow-d".
 
-    Deviations: the paper's clients report the average of their losses while they train; here it is the loss of the
-    model that they were sent, F_k itself, of the round in which they took part.  A d below m means m.
+    Deviations: with rpow-d the paper's clients report the average of their losses while they train; here it is the loss
+    of the model that they were sent, F_k itself, of the round in which they took part.  cpow-d, which polls with a
+    mini-batch, is not built.  A d below m means m.
     """
 
     omniscient: ClassVar[bool] = False
@@ -66,10 +69,17 @@ class PowerOfChoice:
     wants_losses: ClassVar[bool] = True
 
     d: int = 0
+    variant: Literal["rpow-d", "pow-d"] = "rpow-d"
 
     def __post_init__(self) -> None:
-        """Check the range."""
+        """Check the ranges."""
         check_integer("d", self.d, least=0)
+        check_choice("variant", self.variant, ("rpow-d", "pow-d"))
+
+    @property
+    def polls(self) -> bool:
+        """Whether candidates are asked for their losses."""
+        return self.variant == "pow-d"
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server."""
@@ -86,7 +96,11 @@ class PowerOfChoice:
         num_candidates = max(self.d or 2 * context.cohort_size, context.cohort_size)
         weight = assumed_sizes(state.num_samples)[context.clients_of(rows)]
         rows = rows[sample_by_weight(weight, num_candidates, rng=rng)]
-        loss = state.loss[context.clients_of(rows)]
+        if self.polls and context.poll is not None and rows.shape[0] > context.cohort_size:
+            loss = context.poll(rows)
+            loss = np.where(np.isnan(loss), -np.inf, loss)
+        else:
+            loss = state.loss[context.clients_of(rows)]
         return Selection(context.round, rows[greatest(loss, context.cohort_size, rng=rng)])
 
     def commit(self, state: PowerOfChoiceState, context: RoundContext, selection: Selection, /) -> PowerOfChoiceState:

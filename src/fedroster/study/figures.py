@@ -6,13 +6,14 @@ import io
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.state import write_atomically
@@ -124,16 +125,7 @@ def curves_figure(
         if log_y:
             axes.set_yscale("log")
         if percent_y:
-            shown = np.concatenate([curve.mean for curve in curves.values()])
-            low, high = (float(shown.min()), float(shown.max())) if shown.size else (0.0, 1.0)
-            low = max(low - 0.05, 0.05)
-            # Before the scale: it cannot find limits of its own where all is 0, all is 1, or nothing is there.
-            axes.set_ylim(low, max(min(high + 0.01, 0.9995), low + 0.04))
-            axes.set_yscale("logit", nonpositive="clip")  # bands may leave (0, 1)
-            ticks = (0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
-            axes.set_yticks(ticks, [f"{100 * tick:g}" for tick in ticks])
-            axes.yaxis.set_minor_locator(NullLocator())
-            axes.set_ylim(low, max(min(high + 0.01, 0.9995), low + 0.04))  # again: ticks have widened them
+            _percent_axis(axes, np.concatenate([curve.mean for curve in curves.values()]))
         axes.set(xlabel=x_label, ylabel=y_label, title=title)
         axes.margins(x=0)
         _legend_below(figure, len(curves))
@@ -191,14 +183,19 @@ def panels_figure(
 
 
 def intervals_figure(
-    panels: Mapping[str, Mapping[str, Interval]], *, title: str = "", places: Mapping[str, int]
+    panels: Mapping[str, Mapping[str, Interval]],
+    *,
+    title: str = "",
+    places: Mapping[str, int] | None = None,
+    log_x: bool = False,
 ) -> Figure:
     """Means with their intervals, a row for each label, and a panel for each measure.
 
     Args:
         panels: Intervals by the measure's name, with its unit, and by label.
         title: What the figure says; empty for none.
-        places: Colour of each label.
+        places: Colour of each label; None for one colour, as rows tell labels apart.
+        log_x: Logarithmic abscissa.
     """
     with mpl.rc_context(_STYLE):
         labels = list(next(iter(panels.values())))
@@ -207,13 +204,263 @@ def intervals_figure(
         for axes, (measure, intervals) in zip(row, panels.items(), strict=True):
             for height, label in enumerate(labels):
                 shown = intervals[label]
-                axes.plot((shown.low, shown.high), (height, height), color=colour(places[label]), linewidth=1.6)
-                axes.plot(shown.mean, height, "o", color=colour(places[label]), markersize=5.5)
+                drawn = colour(0 if places is None else places[label])
+                low = max(shown.low, 0.5 * shown.mean) if log_x else shown.low  # an interval may pass 0
+                axes.plot((low, shown.high), (height, height), color=drawn, linewidth=1.6)
+                axes.plot(shown.mean, height, "o", color=drawn, markersize=5.5)
             axes.set(xlabel=measure)
+            if log_x:
+                axes.set_xscale("log")
         row[0].set_yticks(range(len(labels)), labels)
         row[0].set_ylim(len(labels) - 0.5, -0.5)
         figure.suptitle(title, fontsize=11.5)
     return figure
+
+
+MANY = 8
+"""With more curves than colours, each gets a panel of its own."""
+
+_POINTS = 160  # of a curve in a small panel
+
+
+def _thinned(curve: Curve) -> Curve:
+    if curve.x.shape[0] <= _POINTS:
+        return curve
+    kept = np.unique(np.linspace(0, curve.x.shape[0] - 1, _POINTS).round().astype(np.int64))
+    return Curve(curve.x[kept], curve.mean[kept], curve.low[kept], curve.high[kept])
+
+
+def _percent_axis(axes: Any, means: FloatArray) -> None:
+    """Shares on an axis in percent that is stretched towards 100 %, wide enough for some means."""
+    low, high = (float(means.min()), float(means.max())) if means.size else (0.0, 1.0)
+    low = max(low - 0.05, 0.05)
+    limits = (low, max(min(high + 0.01, 0.9995), low + 0.04))
+    # Before the scale: it cannot find limits of its own where all is 0, all is 1, or nothing is there.
+    axes.set_ylim(*limits)
+    axes.set_yscale("logit", nonpositive="clip")  # bands may leave (0, 1)
+    ticks = (0.01, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999)
+    axes.set_yticks(ticks, [f"{100 * tick:g}" for tick in ticks])
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.set_ylim(*limits)  # again: ticks have widened them
+
+
+def small_multiples_figure(
+    curves: Mapping[str, Curve],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str = "",
+    reference: str = "",
+    level: tuple[float, str] | None = None,
+    log_x: bool = False,
+    log_y: bool = False,
+    percent_y: bool = False,
+) -> Figure:
+    """A panel for each curve, all with the same axes, so that colours need not tell many curves apart.
+
+    Args:
+        curves: By label, in the order of the panels.
+        x_label: With its unit.
+        y_label: With its unit.
+        title: What the figure says.
+        reference: Label of the curve that every panel shows in grey, too; empty for none.
+        level: A horizontal line in every panel, and what it is.
+        log_x: Logarithmic abscissa.
+        log_y: Logarithmic ordinate; what is 0 is not drawn.
+        percent_y: As for :func:`curves_figure`.
+    """
+    thin = {label: _thinned(curve) for label, curve in curves.items()}
+    columns = 3
+    rows = -(-len(thin) // columns)
+    with mpl.rc_context(_STYLE | {"font.size": 9.0, "lines.linewidth": 1.4}):
+        figure = Figure(figsize=(6.4, 0.9 + 1.35 * rows))
+        grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
+        for axes, (label, curve) in zip(grid.flat, thin.items(), strict=False):
+            if reference in thin and reference != label:
+                axes.plot(thin[reference].x, thin[reference].mean, color="#999999", linewidth=1.2)
+            axes.plot(curve.x, curve.mean, color=_PALETTE[0])
+            axes.fill_between(curve.x, curve.low, curve.high, color=_PALETTE[0], alpha=0.22, linewidth=0)
+            if level is not None:
+                axes.axhline(level[0], color="#666666", linewidth=0.9, linestyle=(0, (4, 3)))
+            axes.set_title(_wrapped(label), fontsize=8.5, loc="left", pad=3)
+            axes.margins(x=0)
+        if log_x and any(curve.x.size for curve in thin.values()):
+            grid[0, 0].set_xscale("log")
+            grid[0, 0].xaxis.set_minor_formatter(NullFormatter())
+        if log_y and any((curve.mean > 0.0).any() for curve in thin.values()):
+            grid[0, 0].set_yscale("log")
+            grid[0, 0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        if percent_y:
+            _percent_axis(grid[0, 0], np.concatenate([curve.mean for curve in thin.values()]))
+        for place, axes in enumerate(grid.flat):
+            if place >= len(thin):
+                axes.set_axis_off()
+            elif place + columns >= len(thin):
+                axes.tick_params(labelbottom=True)
+        figure.suptitle(title, fontsize=11.5)
+        figure.supxlabel(x_label, fontsize=9.5)
+        figure.supylabel(y_label, fontsize=9.5)
+    return figure
+
+
+def _wrapped(label: str, width: int = 24) -> str:
+    """A label on two lines where its parameters make it long."""
+    if len(label) <= width:
+        return label
+    name, colon, rest = label.partition(":")
+    return f"{name}{colon}\n{rest}" if rest else label
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A policy between two measures.
+
+    Attributes:
+        x: Less is better.
+        y: More is better.
+        kind: "front" for one that no other beats in both, "reference" for the one that the others are compared with,
+            "aided" for one that knows what no server can know, else "other".
+        on_front: Whether it is a corner of the Pareto front, of whatever kind it is.
+    """
+
+    x: Interval
+    y: Interval
+    kind: Literal["front", "reference", "aided", "other"]
+    on_front: bool = False
+
+
+_MARKS = {
+    "front": {"color": "#0072B2", "marker": "o", "markersize": 6.5},
+    "reference": {"color": "#000000", "marker": "D", "markersize": 6.0},
+    "aided": {"color": "#D55E00", "marker": "o", "markersize": 6.0, "markerfacecolor": "white"},
+    "other": {"color": "#777777", "marker": "o", "markersize": 5.0},
+}
+_KINDS = {
+    "front": "on the Pareto front",
+    "reference": "random",
+    "aided": "knows the truth",
+    "other": "beaten",
+}
+
+
+def pareto_figure(points: Mapping[str, Point], *, x_label: str, y_label: str, title: str = "") -> Figure:
+    """Policies between a cost and a good, with intervals, the Pareto front as steps, and a label at each point.
+
+    Args:
+        points: By label.
+        x_label: The cost, with its unit.
+        y_label: The good, with its unit.
+        title: What the figure says.
+    """
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(6.4, 5.4))
+        axes = figure.subplots()
+        shown: dict[str, Any] = {}
+        for point in points.values():
+            mark: dict[str, Any] = _MARKS[point.kind]
+            drawn = axes.errorbar(
+                point.x.mean,
+                point.y.mean,
+                xerr=[[point.x.mean - point.x.low], [point.x.high - point.x.mean]],
+                yerr=[[point.y.mean - point.y.low], [point.y.high - point.y.mean]],
+                elinewidth=1.1,
+                linestyle="none",
+                zorder=3,
+                **mark,
+            )
+            shown[_KINDS[point.kind]] = drawn
+        front = sorted((point.x.mean, point.y.mean) for point in points.values() if point.on_front)
+        axes.margins(x=0.09, y=0.08)
+        corners: list[tuple[float, float]] = []
+        if front:
+            x, y = zip(*front, strict=True)
+            limits = axes.get_xlim(), axes.get_ylim()
+            corners = [(x[0], limits[1][0]), (x[0], y[0])]
+            for before, after, height in zip(y, y[1:], x[1:], strict=False):
+                corners += [(height, before), (height, after)]
+            corners.append((limits[0][1], y[-1]))
+            axes.plot(*zip(*corners, strict=True), color="#0072B2", alpha=0.45)
+            axes.set(xlim=limits[0], ylim=limits[1])
+        axes.set(xlabel=x_label, ylabel=y_label, title=title)
+        order = [word for word in _KINDS.values() if word in shown]
+        figure.legend(
+            [shown[word] for word in order], order, loc="outside lower center", ncols=4, fontsize=9, handletextpad=0.4
+        )
+        figure.draw_without_rendering()  # settles the layout, so that labels can be placed
+        _place_labels(axes, points, corners)
+        figure.set_layout_engine("none")
+    return figure
+
+
+_LABEL_SIZE = 8.0
+_RINGS = (7.0, 14.0, 24.0, 36.0, 50.0, 66.0, 84.0, 104.0, 128.0, 156.0)
+
+
+def _place_labels(axes: Any, points: Mapping[str, Point], corners: Sequence[tuple[float, float]]) -> None:
+    """Write a label beside each point, as near as there is room, with a line to it where that is not next to it.
+
+    Labels keep off points, their bars, other labels, and the line through ``corners``, all level or upright.
+
+    Boxes are estimated from the number of letters: the result is then the same with every font.
+    """
+    scale = axes.figure.dpi / 72.0
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across, up = axes.transData.transform((x, y)) / scale  # in typographic points
+        return float(across), float(up)
+
+    at = {label: place(point.x.mean, point.y.mean) for label, point in points.items()}
+    left, bottom, right, top = (value / scale for value in axes.get_window_extent().extents)
+    taken: list[tuple[float, float, float, float]] = [(x - 4.0, y - 4.0, x + 4.0, y + 4.0) for x, y in at.values()]
+    bends = [place(*corner) for corner in corners]
+    drawn = list(pairwise(bends))
+    for point in points.values():
+        drawn.append((place(point.x.low, point.y.mean), place(point.x.high, point.y.mean)))
+        drawn.append((place(point.x.mean, point.y.low), place(point.x.mean, point.y.high)))
+    for (x0, y0), (x1, y1) in drawn:
+        taken.append((min(x0, x1) - 1.0, min(y0, y1) - 1.0, max(x0, x1) + 1.0, max(y0, y1) + 1.0))
+    # Points with few neighbours first would waste the near places of the crowded ones.
+    crowd = {a: sum(abs(at[a][0] - x) + abs(at[a][1] - y) < 60.0 for x, y in at.values()) for a in at}
+    for label in sorted(at, key=lambda name: -crowd[name]):
+        x, y = at[label]
+        width, height = 0.6 * _LABEL_SIZE * len(label) + 2.0, 1.2 * _LABEL_SIZE
+        best, least = None, np.inf
+        for ring in _RINGS:
+            for step in range(16):
+                angle = step * np.pi / 8.0
+                dx, dy = ring * np.cos(angle), ring * np.sin(angle)
+                # The box touches the ring with the side that looks at the point.
+                x0 = x + dx - width * (0.5 - 0.5 * np.cos(angle))
+                y0 = y + dy - height * (0.5 - 0.5 * np.sin(angle))
+                box = (x0, y0, x0 + width, y0 + height)
+                if box[0] < left or box[2] > right or box[1] < bottom or box[3] > top:
+                    continue
+                overlap = sum(
+                    max(0.0, min(box[2], other[2]) - max(box[0], other[0]))
+                    * max(0.0, min(box[3], other[3]) - max(box[1], other[1]))
+                    for other in taken
+                )
+                if overlap < least:
+                    best, least = (box, ring), overlap
+            if least == 0.0:
+                break
+        if best is None:  # wider than the picture
+            best = ((x, y, x + width, y + height), 0.0)
+        box, ring = best
+        taken.append(box)
+        axes.annotate(
+            label,
+            (points[label].x.mean, points[label].y.mean),
+            xytext=(0.5 * (box[0] + box[2]) - x, 0.5 * (box[1] + box[3]) - y),
+            textcoords="offset points",
+            ha="center",
+            va="center",
+            fontsize=_LABEL_SIZE,
+            color="#222222",
+            arrowprops={"arrowstyle": "-", "color": "#999999", "linewidth": 0.6, "shrinkA": 0, "shrinkB": 3}
+            if ring > _RINGS[0]
+            else None,
+        )
 
 
 def _legend_below(figure: Figure, entries: int) -> None:

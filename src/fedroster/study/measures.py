@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,65 @@ def jain_index(values: FloatArray | IntArray) -> float:
     x = np.asarray(values, np.float64)
     squares = float(np.dot(x, x))
     return float(x.sum()) ** 2 / (x.shape[0] * squares) if squares > 0.0 else 1.0
+
+
+LEAST_CHANCES = 10
+"""Clients that were available in fewer rounds than this have no participation per available round worth a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Participation:
+    """Who took part, against who could.
+
+    A client that is seldom there cannot take part often, whatever the policy does; so rates are also taken over the
+    rounds in which the client was available.
+
+    Attributes:
+        lowest_rate: Least share of all rounds in which a client was chosen.
+        least_served: Mean, over the tenth of the clients that have least of it, of the share of its available rounds in
+            which a client was chosen; clients with fewer than :data:`LEAST_CHANCES` available rounds are left out.
+        share_with_rate: Share of the clients that were chosen in at least beta of all rounds.
+        share_served: Share of the clients that were chosen in at least beta of all rounds or, if they were available in
+            fewer rounds than that, in all of these; clients that never were are left out.
+        jain_index: Jain's index of how often clients were chosen.
+        jain_available: Jain's index of the shares that ``least_served`` is about.
+        never: Share of the clients that were available and never chosen.
+    """
+
+    lowest_rate: float
+    least_served: float
+    share_with_rate: float
+    share_served: float
+    jain_index: float
+    jain_available: float
+    never: float
+
+
+def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rate: float) -> Participation:
+    """Measure who took part.
+
+    Args:
+        chosen: How often each client was chosen, shape (clients,).
+        available: How often each client was available, shape (clients,).
+        num_rounds: T >= 1.
+        rate: beta.
+    """
+    owed = rate * num_rounds * (1.0 - 1e-12)  # a rate that is met exactly is met
+    present = available > 0
+    # In a run too short for that many chances, whoever was there at all counts.
+    counted = available >= LEAST_CHANCES
+    counted = counted if counted.any() else present
+    share = np.sort(chosen[counted] / available[counted])
+    tenth = share[: math.ceil(share.shape[0] / 10)]
+    return Participation(
+        lowest_rate=float(chosen.min()) / num_rounds,
+        least_served=float(tenth.mean()) if tenth.shape[0] else 0.0,
+        share_with_rate=float((chosen >= owed).mean()),
+        share_served=float((chosen >= np.minimum(owed, available))[present].mean()) if present.any() else 1.0,
+        jain_index=jain_index(chosen),
+        jain_available=jain_index(share) if share.shape[0] else 1.0,
+        never=float((chosen == 0)[present].mean()) if present.any() else 0.0,
+    )
 
 
 @dataclass(frozen=True, slots=True)

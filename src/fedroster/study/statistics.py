@@ -79,6 +79,33 @@ def one_sided_p(advantage: Sequence[float] | FloatArray) -> float:
     return float(stats.t.sf(float(x.mean()) / error, x.shape[0] - 1))
 
 
+def two_sided_p(difference: Sequence[float] | FloatArray) -> float:
+    """P-value of "the mean is zero", by Student's paired t test over seeds.
+
+    Args:
+        difference: One value for each seed.
+    """
+    x = np.asarray(difference, np.float64)
+    return min(1.0, 2.0 * min(one_sided_p(x), one_sided_p(-x)))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction: p-values that may be compared with the level of all tests together.
+
+    Args:
+        p_values: One for each test, in [0, 1].
+
+    Returns:
+        In the same order, in [0, 1].
+    """
+    adjusted = [1.0] * len(p_values)
+    running = 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, p_values[i] * (len(p_values) - rank)))
+        adjusted[i] = running
+    return adjusted
+
+
 @dataclass(frozen=True, slots=True)
 class Claim:
     """A statement of a paper, in a form that a test can decide.
@@ -145,9 +172,5 @@ def judge(claims: Sequence[Claim], *, level: float = LEVEL) -> list[Verdict]:
         weakest = int(np.argmax(p_values))
         interval = mean_interval(claim.advantages[weakest])
         verdicts.append(Verdict(claim, interval, p_values[weakest], 1.0, False))
-    order = sorted(range(len(verdicts)), key=lambda i: verdicts[i].p_value)
-    running = 0.0
-    for rank, i in enumerate(order):
-        running = max(running, min(1.0, verdicts[i].p_value * (len(verdicts) - rank)))
-        verdicts[i] = replace(verdicts[i], adjusted_p=running, holds=running < level)
-    return verdicts
+    adjusted = holm([verdict.p_value for verdict in verdicts])
+    return [replace(verdict, adjusted_p=p, holds=p < level) for verdict, p in zip(verdicts, adjusted, strict=True)]

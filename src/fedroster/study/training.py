@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
@@ -15,7 +15,7 @@ from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, StateFileError
-from fedroster.core.protocols import wants_losses
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, wants_losses
 from fedroster.study.experiment import ALONE, Conditions, measured_rate
 from fedroster.study.measures import Recorder, Trajectory
 from fedroster.task import Task
@@ -143,73 +143,131 @@ class TrainingCell:
         Args:
             conditions: Device, data, checkpoint and time.
         """
-        from fedroster.federate import TrainingCheckpoint, federate, load_training, save_training
-
         policy = make_policy(self.policy)
         environment = make_scenario(self.scenario, self.settings)
-        num_clients = environment.spec.num_clients
-        trainer = self.task.trainer(
-            num_clients=num_clients,
-            seed=self.seed,
-            folder=conditions.data_dir,
-            device=conditions.device,
-            measure_losses=wants_losses(policy),
-        )
-        identity: dict[str, Any] = {
-            "policy": policy,
-            "environment": environment,
-            "seed": self.seed,
-            "task": repr(asdict(self)),
-        }
-        recorder = Recorder(num_clients, rate=measured_rate(policy))
-        tests = np.full((2, self.num_rounds), np.nan)  # accuracy and loss
-        refused = np.zeros(self.num_rounds, np.int64)
-        start: TrainingCheckpoint | None = None
-        if conditions.checkpoint is not None and conditions.checkpoint.exists():
-            try:
-                start = load_training(conditions.checkpoint, **identity)
-            except (StateFileError, ConfigurationError):
-                start = None  # damaged, or of an older version: from the beginning
-        if start is not None:
-            recorder.restore(start.records)
-            tests[:], refused[:] = start.records["tests"], start.records["refused"]
-            conditions.played(start.rounds.round)
-
-        def records() -> dict[str, NDArray[Any]]:
-            return recorder.records() | {"tests": tests, "refused": refused}
-
-        saved_at = time.monotonic()
-        rounds = federate(
-            policy,
-            environment,
-            trainer,
-            num_rounds=self.num_rounds,
-            seed=self.seed,
-            evaluate_every=self.evaluate_every,
-            start=start,
-        )
-        for trained in rounds:
-            recorder.add(trained.round)
-            row = trained.round.number - 1
-            tests[:, row] = trained.accuracy, trained.test_loss
-            refused[row] = len(trained.refused)
-            conditions.played(1)
-            if conditions.checkpoint is None or row + 1 == self.num_rounds:
-                continue
-            stop = time.time() >= conditions.stop_at
-            if stop or time.monotonic() - saved_at > _CHECKPOINT_EVERY_S:
-                save_training(conditions.checkpoint, trained, **identity, records=records())
-                saved_at = time.monotonic()
-            if stop:
-                return None
+        recorder = Recorder(environment.spec.num_clients, rate=measured_rate(policy))
+        tests = train(self, policy, environment, recorder, conditions, task=self.task)
+        if tests is None:
+            return None
         course: Trajectory = recorder.trajectory()
         measured = {name: getattr(course, name) for name in Trajectory.__dataclass_fields__}
-        return TrainingRun(**measured, accuracy=tests[0], test_loss=tests[1], refused=refused)
+        return TrainingRun(**measured, accuracy=tests.accuracy, test_loss=tests.loss, refused=tests.refused)
 
     @property
     def work(self) -> float:
         """Rough cost in seconds: a hundredth of a second a round for the smallest task, far more for the others."""
         return self.num_rounds * (0.01 if self.task.name == "digits" else 0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """What the model was worth along a run.
+
+    Attributes:
+        accuracy: Test accuracy after each round, shape (rounds,), in [0, 1]; NaN where it was not tested.
+        loss: Test loss after each round, shape (rounds,); NaN where it was not tested.
+        refused: Updates that were refused in each round, shape (rounds,).
+    """
+
+    accuracy: FloatArray
+    loss: FloatArray
+    refused: IntArray
+
+
+class Trained(Protocol):
+    """What a run with training is about: a frozen dataclass."""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the network, the partition, the model and the batches."""
+        ...
+
+    @property
+    def num_rounds(self) -> int:
+        """T."""
+        ...
+
+    @property
+    def evaluate_every(self) -> int:
+        """The model is tested after every so many rounds, and after the last."""
+        ...
+
+
+def train(
+    cell: Trained,
+    policy: AnyPolicy,
+    environment: AnyEnvironment,
+    recorder: Recorder,
+    conditions: Conditions,
+    *,
+    task: Task,
+) -> Tests | None:
+    """Play a run with training, from the checkpoint if there is one; None if the time is up first.
+
+    Args:
+        cell: What is run; all of it must be the same for a checkpoint to be used.
+        policy: Its policy.
+        environment: Its network.
+        recorder: Measures the rounds.
+        conditions: Device, data, checkpoint and time.
+        task: What is trained.
+    """
+    from fedroster.federate import TrainingCheckpoint, federate, load_training, save_training
+
+    trainer = task.trainer(
+        num_clients=environment.spec.num_clients,
+        seed=cell.seed,
+        folder=conditions.data_dir,
+        device=conditions.device,
+        measure_losses="before" if wants_losses(policy) else False,
+    )
+    identity: dict[str, Any] = {
+        "policy": policy,
+        "environment": environment,
+        "seed": cell.seed,
+        "task": repr(asdict(cell)),  # type: ignore[call-overload]
+    }
+    tests = np.full((2, cell.num_rounds), np.nan)  # accuracy and loss
+    refused = np.zeros(cell.num_rounds, np.int64)
+    start: TrainingCheckpoint | None = None
+    if conditions.checkpoint is not None and conditions.checkpoint.exists():
+        try:
+            start = load_training(conditions.checkpoint, **identity)
+        except (StateFileError, ConfigurationError):
+            start = None  # damaged, or of an older version: from the beginning
+    if start is not None:
+        recorder.restore(start.records)
+        tests[:], refused[:] = start.records["tests"], start.records["refused"]
+        conditions.played(start.rounds.round)
+
+    def records() -> dict[str, NDArray[Any]]:
+        return recorder.records() | {"tests": tests, "refused": refused}
+
+    saved_at = time.monotonic()
+    rounds = federate(
+        policy,
+        environment,
+        trainer,
+        num_rounds=cell.num_rounds,
+        seed=cell.seed,
+        evaluate_every=cell.evaluate_every,
+        start=start,
+    )
+    for trained in rounds:
+        recorder.add(trained.round)
+        row = trained.round.number - 1
+        tests[:, row] = trained.accuracy, trained.test_loss
+        refused[row] = len(trained.refused)
+        conditions.played(1)
+        if conditions.checkpoint is None or row + 1 == cell.num_rounds:
+            continue
+        stop = time.time() >= conditions.stop_at
+        if stop or time.monotonic() - saved_at > _CHECKPOINT_EVERY_S:
+            save_training(conditions.checkpoint, trained, **identity, records=records())
+            saved_at = time.monotonic()
+        if stop:
+            return None
+    return Tests(tests[0], tests[1], refused)
 
 
 def rounds_table(runs: Iterable[tuple[TrainingCell, TrainingRun]]) -> pl.DataFrame:

@@ -114,7 +114,7 @@ class CohortTrainer:
         batch_size: int,
         learning_rate: float,
         clients_at_once: int | None = None,
-        measure_losses: bool = True,
+        measure_losses: bool | Literal["before"] = True,
         device: Device = "cpu",
         num_threads: int | None = 1,
         method: Method = "auto",
@@ -133,7 +133,8 @@ class CohortTrainer:
             learning_rate: eta, > 0.
             clients_at_once: Clients in one batched step; None for the whole cohort.  Fewer need less memory; where the
                 memory of a GPU does not suffice, it is halved by itself.
-            measure_losses: Whether to measure each client's loss before and after: two more passes forward.
+            measure_losses: Whether to measure each client's loss before and after: two more passes forward; "before"
+                for the first alone, which is all that policies learn from.
             device: "cpu", "cuda", or "auto" for a GPU if there is one.
             num_threads: Threads on the CPU; None for all that this process may use.  The methods "sequential" and
                 "softmax" train as many clients at the same time; otherwise they are torch's own.
@@ -181,7 +182,8 @@ class CohortTrainer:
         self._batch_size = batch_size
         self._learning_rate = learning_rate
         self._clients_at_once = clients_at_once
-        self._measure_losses = measure_losses
+        self._measures_before = bool(measure_losses)
+        self._measures_after = measure_losses is True
         self.method = self._choose(method)
         images = train_x.astype(np.float32, copy=False)
         if self.method == "sequential":
@@ -244,6 +246,12 @@ class CohortTrainer:
         """
         return self._model.module(self._row(parameters))
 
+    def _check_clients(self, clients: IntArray) -> None:
+        if clients.size and not 0 <= clients.min() <= clients.max() < self.num_clients:
+            raise InvalidInputError(
+                f"clients are {clients.min()} to {clients.max()}; expected 0 to {self.num_clients - 1}, who have data"
+            )
+
     def train(self, parameters: Parameters, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
         """Train each of the clients from the same model.
 
@@ -259,15 +267,12 @@ class CohortTrainer:
         Raises:
             InvalidInputError: If a client has no data here, or the parameters are those of another model.
         """
-        if clients.size and not 0 <= clients.min() <= clients.max() < self.num_clients:
-            raise InvalidInputError(
-                f"clients are {clients.min()} to {clients.max()}; expected 0 to {self.num_clients - 1}, who have data"
-            )
+        self._check_clients(clients)
         num_clients, num_samples = clients.shape[0], self._partition.shape[1]
         order = batch_order(clients, num_samples=num_samples, epochs=self._epochs, round=round, streams=streams)
-        held = self._partition[clients]
+        held = self._partition[clients].astype(np.int64)  # whatever integers it came as
         visits = np.take_along_axis(held[:, None], order, axis=2)
-        losses = np.full((2, num_clients), np.nan)
+        losses = np.full((3, num_clients), np.nan)  # before, after, and the mean of squares before
         keep_freed_memory()
         is_batched = self.method == "batched"
         with torch_threads(self._threads if is_batched else 1), torch.no_grad():
@@ -279,10 +284,46 @@ class CohortTrainer:
             num_samples=np.full(num_clients, num_samples, np.int64),
             loss_before=losses[0],
             train_loss=losses[1],
+            squared_loss=losses[2] if self._measures_before else None,
         )
 
+    def losses(self, parameters: Parameters, clients: IntArray, /) -> FloatArray:
+        """Return the mean loss of a model over each client's samples, shape (k,), without training.
+
+        Equal to ``loss_before`` of :meth:`train` up to rounding.
+
+        Args:
+            parameters: Arrays by name.
+            clients: Who, shape (k,).
+
+        Raises:
+            InvalidInputError: If a client has no data here, or the parameters are those of another model.
+        """
+        self._check_clients(clients)
+        with torch_threads(self._threads), torch.inference_mode():
+            measured = self._losses_of_one(self._row(parameters), self._partition[clients].astype(np.int64))
+        mean: FloatArray = measured[0]
+        return mean
+
+    def _losses_of_one(self, row: Tensor, held: IntArray) -> FloatArray:
+        """Means of one model's loss and of its square over the samples of each of k clients, shape (2, k).
+
+        One pass over the samples that they hold together: what many hold is computed once, and no model is copied.
+        """
+        samples, place = np.unique(held, return_inverse=True)
+        loss = np.empty(samples.shape[0])
+        for first in range(0, samples.shape[0], _CHUNK):
+            batch = self._tensor(samples[first : first + _CHUNK])
+            images = self._train_x[batch]
+            if self.method != "sequential":
+                images = images.permute(0, 2, 3, 1)
+            log_share = torch.log_softmax(self._model.logits(row, images), dim=-1)
+            loss[first : first + _CHUNK] = -(log_share * self._train_y[batch]).sum(dim=-1).cpu().numpy()
+        each = loss[place.reshape(held.shape)]
+        return np.stack((each.mean(axis=1), np.square(each).mean(axis=1)))
+
     def _train_one_by_one(self, rows: Tensor, held: IntArray, visits: IntArray, losses: FloatArray) -> Tensor:
-        """Train every row of ``rows`` (k, P) in place, several clients at the same time, and fill ``losses`` (2, k)."""
+        """Train every row of ``rows`` (k, P) in place, several clients at the same time, and fill ``losses`` (3, k)."""
         samples = visits.shape[2]
         sizes = {min(self._batch_size, samples), samples % self._batch_size} - {0}
         if self.method == "sequential" and rows.shape[0]:
@@ -292,12 +333,14 @@ class CohortTrainer:
         def work(client: int) -> None:
             with torch.inference_mode():
                 row = rows[client]
-                losses[0, client] = self._loss(row, held[client])
+                if self._measures_before:
+                    losses[0, client], losses[2, client] = self._loss(row, held[client])
                 if self.method == "softmax":
                     self._descend_softmax(row, visits[client])
                 else:
                     self._descend_recorded(row, visits[client])
-                losses[1, client] = self._loss(row, held[client])
+                if self._measures_after:
+                    losses[1, client], _ = self._loss(row, held[client])
 
         each_client(work, rows.shape[0], num_threads=self._threads)
         return rows.cpu()
@@ -332,32 +375,33 @@ class CohortTrainer:
                 for parameter, gradient in zip(parameters, found, strict=True):
                     parameter.sub_(gradient, alpha=self._learning_rate)
 
-    def _loss(self, row: Tensor, held: IntArray) -> float:
-        """Mean loss of a model over some samples; NaN if losses are not measured."""
-        if not self._measure_losses:
-            return float("nan")
-        total = 0.0
+    def _loss(self, row: Tensor, held: IntArray) -> tuple[float, float]:
+        """Means of a model's loss and of its square over some samples."""
+        total = squares = 0.0
         for batch in torch.from_numpy(held).to(self._device).split(_CHUNK):
             images = self._train_x[batch]
             if self.method == "softmax":
                 images = images.permute(0, 2, 3, 1)
-            log_share = torch.log_softmax(self._model.logits(row, images), dim=-1)
-            total -= float((log_share * self._train_y[batch]).sum(dtype=torch.float64))
-        return float(total / held.shape[0])
+            # Classes are one-hot: all but one of a sample's products are 0, so squaring them squares its loss.
+            loss = torch.log_softmax(self._model.logits(row, images), dim=-1) * self._train_y[batch]
+            total -= float(loss.sum(dtype=torch.float64))
+            squares += float(loss.square().sum(dtype=torch.float64))
+        return float(total / held.shape[0]), float(squares / held.shape[0])
 
     def _train_batched(self, rows: Tensor, held: IntArray, visits: IntArray, losses: FloatArray) -> Tensor:
-        """Train the rows of ``rows`` (k, P) together, as many at once as fit the memory, and fill ``losses`` (2, k)."""
+        """Train the rows of ``rows`` (k, P) together, as many at once as fit the memory, and fill ``losses`` (3, k)."""
         trained = torch.empty(rows.shape)
+        if self._measures_before and rows.shape[0]:
+            losses[0], losses[2] = self._losses_of_one(rows[0], held)  # everybody is sent the same model
         first = 0
         while first < rows.shape[0]:
             at_once = self._clients_at_once or rows.shape[0]
             part = slice(first, first + at_once)
             try:
                 found = rows[part].clone()
-                samples = self._tensor(held[part])
-                losses[0, part] = self._losses(found, samples)
                 self._descend(found, self._tensor(visits[part]))
-                losses[1, part] = self._losses(found, samples)
+                if self._measures_after:
+                    losses[1, part] = self._losses(found, self._tensor(held[part]))
                 trained[part] = found.cpu()
             except torch.OutOfMemoryError as error:
                 num_tried = min(at_once, rows.shape[0] - first)
@@ -379,10 +423,8 @@ class CohortTrainer:
                 gradient = self._model.gradient(rows, self._train_x[batch], self._train_y[batch])
                 rows.sub_(gradient, alpha=self._learning_rate)
 
-    def _losses(self, rows: Tensor, samples: Tensor) -> FloatArray | float:
+    def _losses(self, rows: Tensor, samples: Tensor) -> FloatArray:
         """Mean loss of each of k models over its own samples, shape (k,)."""
-        if not self._measure_losses:
-            return float("nan")
         total = torch.zeros(rows.shape[0], dtype=torch.float64, device=self._device)
         for batch in samples.split(max(_CHUNK // rows.shape[0], 1), dim=1):
             logits = self._model.cohort_logits(rows, self._train_x[batch])

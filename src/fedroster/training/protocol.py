@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -25,12 +25,15 @@ class Updates:
         num_samples: Samples that each was trained on, shape (k,).
         loss_before: Mean loss of the model that it was sent over the client's samples, shape (k,); NaN if not measured.
         train_loss: The same of the model that it sends back, shape (k,).
+        squared_loss: Mean over the same samples of the squared loss of the model that it was sent, shape (k,), >= 0;
+            None if not measured.
     """
 
     parameters: Parameters
     num_samples: IntArray
     loss_before: FloatArray
     train_loss: FloatArray
+    squared_loss: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,10 @@ class Evaluation:
 
 
 class Trainer(Protocol):
-    """Trains a whole cohort in one call, and tests a model."""
+    """Trains a whole cohort in one call, and tests a model.
+
+    For policies that poll it also has ``losses(parameters, clients)``, see :class:`MeasuringTrainer`.
+    """
 
     def init(self, *, rng: Generator) -> Parameters:
         """Return the model before the first round."""
@@ -63,4 +69,13 @@ class Trainer(Protocol):
 
     def evaluate(self, parameters: Parameters, /) -> Evaluation:
         """Test a model."""
+        ...
+
+
+@runtime_checkable
+class MeasuringTrainer(Trainer, Protocol):
+    """A trainer that measures losses without training, as policies that poll need."""
+
+    def losses(self, parameters: Parameters, clients: IntArray, /) -> FloatArray:
+        """Return the mean loss of a model over each client's samples, shape (k,)."""
         ...

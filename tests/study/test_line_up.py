@@ -1,0 +1,143 @@
+"""Who is compared: the whole catalogue, fitted to the scenario's size, and why somebody is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from fedroster.catalogue import Entry, make_policy, make_scenario, policies
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.problem import Selection
+from fedroster.core.streams import Streams
+from fedroster.policies.stateless import Stateless
+from fedroster.study import line_up as module
+from fedroster.study.line_up import line_up, split_policies
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", ["all"]),
+        ("random, oort", ["random", "oort"]),
+        ("rbcs-f:V=5,beta=0.1,random", ["rbcs-f:V=5,beta=0.1", "random"]),
+        ("random,rbcs-f:V=5,rbcs-f:V=20,beta=0.1", ["random", "rbcs-f:V=5", "rbcs-f:V=20,beta=0.1"]),
+        ("", []),
+        ("all,,power-of-choice:variant=pow-d,", ["all", "power-of-choice:variant=pow-d"]),
+    ],
+)
+def test_policies_separated_by_commas(text, expected):
+    assert split_policies(text) == expected
+
+
+@pytest.mark.parametrize("scenario", ["rbcs-f/table-1", "traces/devices", "cocs/mnist"])
+def test_everybody_is_in_or_left_out_with_a_reason(scenario):
+    found = line_up(scenario, ["all"], settings={"num_clients": "60"} if scenario == "traces/devices" else None)
+    names = {text.partition(":")[0] for text in found.policies}
+    assert names | found.left_out.keys() == policies().keys()
+    assert not names & found.left_out.keys()
+    assert all(len(reason) > 20 for reason in found.left_out.values())
+    environment = make_scenario(scenario, found.settings)
+    for text in found.policies:
+        make_policy(text).check(environment.spec)
+    # Negative control: flat policies do not run with edge servers, nor hierarchical ones in a flat scenario.
+    assert ("rbcs-f" in names) == (scenario != "cocs/mnist")
+    assert ("cocs" in names) == (scenario == "cocs/mnist")
+    if scenario == "traces/devices":
+        assert found.left_out["fedcs"].startswith("chooses none of the")
+        assert "deadline_s=3.0" in found.left_out["fedcs"]
+
+
+def test_a_plug_in_belongs_to_all(monkeypatch):
+    """Nothing depends on how many policies there are or what they are called."""
+
+    @dataclass(frozen=True, slots=True)
+    class Mine(Stateless):
+        beta: float = 0.3
+        V: float = 1.0
+
+        def select(self, state, context, /, *, rng):
+            rows = np.flatnonzero(context.available)[: context.cohort_size]
+            return Selection(context.round, rows)
+
+    known = dict(policies()) | {"mine": Entry(Mine, "", "")}
+    monkeypatch.setattr(module, "policies", lambda: known)
+    monkeypatch.setattr("fedroster.catalogue.policies", lambda: known)
+    found = line_up("traces/devices", ["all"], clients=200)
+    fitted = next(text for text in found.policies if text.startswith("mine"))
+    assert make_policy(fitted) == Mine(beta=0.01, V=make_policy(fitted).V)
+    assert make_policy(fitted).V == make_policy(next(t for t in found.policies if t.startswith("rbcs-f"))).V != 1.0
+
+
+def test_the_rate_fits_many_clients():
+    found = line_up("traces/devices", ["rbcs-f", "random"], clients=10_000)
+    assert found.settings == {"round_interval_s": "1800", "num_clients": "10000", "cohort_size": "200"}
+    assert (found.num_rounds, found.rate) == (336, 0.01)
+    policy = make_policy(found.policies[0])
+    assert policy.beta == 0.01
+    network = make_scenario("traces/devices", found.settings)
+    streams = Streams(0)
+    context, outcome = network.observe(
+        network.init(rng=streams.at("environment-init")), 1, rng=streams.at("environment", 1)
+    )
+    expected = 200 * 0.01 * 336 / (6.0 * outcome.expected_time_s[context.available].mean())
+    assert abs(policy.V - expected) < 0.05 * expected
+    assert found.policies[1] == "random"
+
+
+def test_the_formula_gives_about_the_papers_penalty_for_its_network():
+    network = make_scenario("rbcs-f/table-1")
+    assert module._penalty(network, 0.15, 500) == pytest.approx(20.0, rel=0.25)
+
+
+def test_what_is_given_stays():
+    found = line_up(
+        "traces/devices",
+        ["rbcs-f:V=3", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2"],
+        clients=1000,
+        num_rounds=50,
+        settings={"cohort_size": "5", "round_interval_s": "0"},
+    )
+    assert found.settings == {"round_interval_s": "0", "cohort_size": "5", "num_clients": "1000"}
+    assert found.policies == ("rbcs-f:V=3,beta=0.0025", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2")
+    assert (found.num_rounds, found.rate) == (50, 0.0025)
+    found = line_up("traces/devices", ["rbcs-f", "random"], clients=1000, rate=0.004)
+    assert (make_policy(found.policies[0]).beta, found.rate) == (0.004, 0.004)
+
+
+def test_where_the_papers_values_fit_they_stay():
+    found = line_up("rbcs-f/table-1", ["rbcs-f", "p3:V=5", "random"])
+    assert found.policies == ("rbcs-f", "p3:V=5", "random")
+    assert (found.settings, found.num_rounds, found.rate) == ({}, 200, 0.15)
+    found = line_up("rbcs-f/table-1", ["rbcs-f"], rate=0.1)
+    assert make_policy(found.policies[0]) == make_policy("rbcs-f:beta=0.1")
+
+
+def test_a_large_cohort_is_bounded():
+    assert line_up("traces/devices", ["random"], clients=1_000_000).settings["cohort_size"] == "1000"
+    assert line_up("traces/devices", ["random"], clients=3).settings["cohort_size"] == "1"
+    assert line_up("rbcs-f/table-1", ["random"], clients=400).settings["cohort_size"] == "80"
+
+
+def test_a_policy_beside_all_comes_once():
+    found = line_up("rbcs-f/table-1", ["all", "random", "rbcs-f:V=5"])
+    assert found.policies.count("random") == 1
+    assert found.policies[-1] == "rbcs-f:V=5"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"clients": 0}, ConfigurationError, "clients is 0"),
+        ({"clients": 5, "settings": {"num_clients": "5"}}, ConfigurationError, "--set num_clients=5; expected one"),
+        ({"rate": 0.0}, ConfigurationError, "beta is 0.0"),
+        ({"rate": 1.5}, ConfigurationError, "beta is 1.5"),
+        ({"num_rounds": 0}, ConfigurationError, "rounds is 0"),
+        ({"without": ["randon"]}, UnknownNameError, "Did you mean 'random'"),
+        ({"settings": {"nothing": "1"}}, UnknownNameError, "'nothing'"),
+    ],
+)
+def test_wrong_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        line_up("rbcs-f/table-1", ["all"], **options)
