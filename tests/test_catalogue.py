@@ -47,7 +47,11 @@ def test_policies_play_in_the_papers_scenario(name):
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_every_policy_is_made_from_its_defaults_as_text(name):
     entry = policies()[name]
-    text = ",".join(f"{parameter}={value}" for parameter, value in entry.parameters().items())
+    shown = {
+        parameter: "/".join(map(str, value)) or "()" if isinstance(value, tuple) else value
+        for parameter, value in entry.parameters().items()
+    }
+    text = ",".join(f"{parameter}={value}" for parameter, value in shown.items())
     assert make_policy(f"{name}:{text}") == make_policy(name)
     assert entry.summary
     assert entry.source

@@ -20,6 +20,7 @@ from typing import Any
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 from fedroster.environment.flat import FlatNetwork
+from fedroster.environment.hidden_causes import HiddenCauses
 from fedroster.environment.hierarchical import (
     GeometricCifar10,
     GeometricMnist,
@@ -37,12 +38,14 @@ from fedroster.policies import (
     Dirichlet,
     FedCS,
     FedCSGreedy,
+    Floor,
     LinUCB,
     LinUCBPairs,
     OmniscientP3,
     Oort,
     Oracle,
     OracleP,
+    PartialPooling,
     PowerOfChoice,
     RandomLinks,
     RoundRobin,
@@ -88,6 +91,9 @@ _FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
 
 _POLICIES: dict[str, Entry] = {
     "rbcs-f": Entry(RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
+    "floor": Entry(
+        Floor, "every client's share at every moment: urgent clients first, the rest by price; no V", "fedroster"
+    ),
     "random": Entry(RandomLinks, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
     "fedcs": Entry(
         FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
@@ -104,6 +110,9 @@ _POLICIES: dict[str, Entry] = {
     "linucb": Entry(LinUCB, "LinUCB over a pool of whole decisions, as published", _COCS),
     "cucb-pairs": Entry(CUCBPairs, "UCB per client-server pair, the solver chooses", _COCS),
     "linucb-pairs": Entry(LinUCBPairs, "LinUCB per client-server pair, the solver chooses", _COCS),
+    "partial-pooling": Entry(
+        PartialPooling, "one curve over contexts, deviations as far as data goes; rates with beta", "fedroster"
+    ),
     "oort": Entry(Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
     "power-of-choice": Entry(
         PowerOfChoice, "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"
@@ -139,6 +148,9 @@ _SCENARIOS: dict[str, Entry] = {
         GeometricMnist, "moving clients, coverage that changes, a small model", _COCS, optimal="oracle"
     ),
     "cocs/cifar-10-geometric": Entry(GeometricCifar10, "the same with a large model", _COCS, optimal="oracle"),
+    "hidden/mnist": Entry(
+        HiddenCauses, "cocs/mnist where updates fail for reasons that no context tells", "fedroster", optimal="oracle-p"
+    ),
     "traces/devices": Entry(
         TraceNetwork, "up to a million devices that come and go, on a virtual clock; real traces if given", _FEDSCALE
     ),

@@ -18,7 +18,7 @@ from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Unifor
 from fedroster.core.errors import SelectionError
 from fedroster.core.problem import Selection
 from fedroster.core.state import per_client
-from fedroster.policies import CSUCB, E3CS, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
+from fedroster.policies import CSUCB, E3CS, Floor, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
 from fedroster.policies.stateless import Stateless
 from fedroster.testing import PolicyContract
 
@@ -35,6 +35,16 @@ class TestRBCSFLemma1(PolicyContract):
 
     def policy(self):
         return RBCSF(V=5.0, schedule="lemma-1", R=0.05, L=7.0, S=0.1)
+
+
+class TestFloor(PolicyContract):
+    def policy(self):
+        return Floor()
+
+
+class TestFloorOfAvailableRounds(PolicyContract):
+    def policy(self):
+        return Floor(share_of="available", slack=0, memory=10.0)
 
 
 class TestUniform(PolicyContract):

@@ -3,11 +3,12 @@ r"""The flat network of paper A, section 6.1.1: one server, clients of four clas
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
+from scipy.special import ndtri
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_integer, check_number
@@ -47,10 +48,43 @@ class FlatState:
     Attributes:
         coefficients: theta* of each client, shape (3, clients): local training time, cold start time, 1 / eta.
         cold: Whether the client did not take part in the previous round, shape (clients,).
+        phase: Where each client stands in its cycles of drift and churn, shape (clients,), in [0, 1).
     """
 
     coefficients: FloatArray
     cold: BoolArray
+    phase: FloatArray
+
+
+def scatter(
+    uniform: FloatArray, amount: float, shape: Literal["uniform", "half-normal", "log-normal", "bimodal"]
+) -> FloatArray:
+    r"""Ratios of realised to expected times: mean 1, standard deviation :math:`a/\sqrt 3`, by inverse transform.
+
+    Args:
+        uniform: Uniform numbers in [0, 1), shape (clients,).
+        amount: a, in [0, 1].
+        shape: "uniform" between 1 - a and 1 + a, as in the paper; "half-normal", skewed to the right from its least
+            value 1 - 0.76 a; "log-normal", with a long tail; "bimodal", 1 - 0.29 a four times of five and else
+            1 + 1.15 a.
+
+    Returns:
+        Shape (clients,), > 0.
+    """
+    deviation = amount / math.sqrt(3.0)
+    if shape == "uniform":
+        # 1 + a (1 - 2u) with u in [0, 1): above zero even for a = 1.
+        return 1.0 + amount - 2.0 * amount * uniform
+    if shape == "bimodal":
+        return np.where(uniform < 0.8, 1.0 - deviation / 2.0, 1.0 + 2.0 * deviation)
+    tiny = np.finfo(np.float64).tiny
+    if shape == "half-normal":
+        normal = -ndtri(0.5 - 0.5 * uniform)  # exact near 1, where 0.5 + 0.5 u would round to 1, and give infinity
+        standard: FloatArray = (normal - math.sqrt(2.0 / math.pi)) / math.sqrt(1.0 - 2.0 / math.pi)
+        return 1.0 + deviation * standard
+    variance = math.log1p(deviation**2)
+    ratio: FloatArray = np.exp(math.sqrt(variance) * ndtri(np.maximum(uniform, tiny)) - 0.5 * variance)
+    return ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +96,10 @@ class FlatNetwork:
 
     Every round, mu, B, availability and noise are drawn for the whole fleet, whatever was decided before.  Clients are
     divided equally among the classes, in blocks, for any number of clients.
+
+    Beyond the paper, clients may scatter otherwise, drift and come and go; all is off by default.  With drift, client
+    n's expected time is multiplied by :math:`\exp(d \sin 2\pi(t/P + \phi_n))`.  With churn it is no member of the
+    federation for a share of each cycle.
 
     Attributes:
         num_clients: N.
@@ -78,6 +116,11 @@ class FlatNetwork:
         availability: Probability of I = 1, in [0, 1].
         noise: a, in [0, 1]; 1 in the paper (Choice A7).
         dropout: Probability that a chosen client never answers, in [0, 1]; 0 in the paper.
+        noise_shape: Shape of the scatter, at equal standard deviation (:func:`scatter`); "uniform" in the paper.
+        drift: d, how far speeds drift, >= 0; 0 in the paper.
+        drift_rounds: P, rounds of a cycle of drift, > 0.
+        churn: Share of its cycle that a client is away from the federation, in [0, 1); 0 in the paper.
+        churn_rounds: Rounds of a cycle of churn, > 0.
     """
 
     num_clients: int = 40
@@ -94,6 +137,11 @@ class FlatNetwork:
     availability: float = 0.8
     noise: float = 1.0
     dropout: float = 0.0
+    noise_shape: Literal["uniform", "half-normal", "log-normal", "bimodal"] = "uniform"
+    drift: float = 0.0
+    drift_rounds: float = 250.0
+    churn: float = 0.0
+    churn_rounds: float = 200.0
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -124,6 +172,11 @@ class FlatNetwork:
         check_number("model_size_bit", self.model_size_bit, least=0.0)
         for name in ("availability", "noise", "dropout"):
             check_number(name, getattr(self, name), least=0.0, most=1.0)
+        check_choice("noise_shape", self.noise_shape, ("uniform", "half-normal", "log-normal", "bimodal"))
+        check_number("drift", self.drift, least=0.0)
+        check_number("churn", self.churn, least=0.0, below=1.0)
+        for name in ("drift_rounds", "churn_rounds"):
+            check_number(name, getattr(self, name), above=0.0)
 
     @property
     def spec(self) -> ProblemSpec:
@@ -150,14 +203,14 @@ class FlatNetwork:
     def coefficient_norm(self) -> float:
         """S: the largest norm of a client's coefficients."""
         classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
-        return max(math.hypot(*theta) for theta in classes)
+        return max(math.hypot(*theta) for theta in classes) * math.exp(self.drift)
 
     @property
     def max_expected_time_s(self) -> float:
         """K: the largest expected exchange time."""
         classes = zip(self.train_time_s, self.cold_start_s, 1.0 / self.spectral_efficiency, strict=True)
         context = (1.0 / self.compute_share_min, 1.0, self.model_size_bit / self.bandwidth_min_hz)
-        return max(float(np.dot(context, theta)) for theta in classes)
+        return max(float(np.dot(context, theta)) for theta in classes) * math.exp(self.drift)
 
     def init(self, *, rng: Generator) -> FlatState:
         """Everybody is cold in round 1 (Choice A1)."""
@@ -165,7 +218,9 @@ class FlatNetwork:
             (np.asarray(self.train_time_s), np.asarray(self.cold_start_s), 1.0 / self.spectral_efficiency)
         )
         coefficients = np.ascontiguousarray(classes[:, self.client_class])
-        return FlatState(coefficients=coefficients, cold=np.ones(self.num_clients, np.bool_))
+        return FlatState(
+            coefficients=coefficients, cold=np.ones(self.num_clients, np.bool_), phase=rng.random(self.num_clients)
+        )
 
     def observe(self, state: FlatState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
         """Draw one round for the whole fleet."""
@@ -176,21 +231,45 @@ class FlatNetwork:
         responds = rng.random(self.num_clients) >= self.dropout
         features = exchange_features(compute_share, state.cold, self.model_size_bit, bandwidth_hz)
         terms = state.coefficients * features.T
+        if self.drift > 0.0:
+            terms *= np.exp(self.drift * np.sin(2.0 * math.pi * (round / self.drift_rounds + state.phase)))
+        members = None
+        if self.churn > 0.0:
+            members = (round / self.churn_rounds + state.phase) % 1.0 >= self.churn
+            available &= members
         upload_s = terms[2]
         expected_s = terms[0] + terms[1]
         expected_s += upload_s
-        # 1 + a (1 - 2u) with u in [0, 1): above zero even for a = 1.
-        noise *= -2.0 * self.noise
-        noise += 1.0 + self.noise
-        noise *= expected_s
-        context = RoundContext(round=round, features=features, available=available, cohort_size=self.cohort_size)
+        exchange_s = scatter(noise, self.noise, self.noise_shape)
+        exchange_s *= expected_s
+        context = RoundContext(
+            round=round, features=features, available=available, cohort_size=self.cohort_size, members=members
+        )
         outcome = Outcome(
-            exchange_time_s=noise, expected_time_s=expected_s, expected_upload_s=upload_s, responds=responds
+            exchange_time_s=exchange_s, expected_time_s=expected_s, expected_upload_s=upload_s, responds=responds
         )
         return context, outcome
+
+    def poll_times(self, context: RoundContext, links: IntArray, /) -> FloatArray:
+        r"""How long clients take to be sent the model and to answer with their loss, seconds, shape (k,).
+
+        .. math:: \tau^{\text{poll}} = \frac{\tau_n^b}{3 \mu} + s\, \tau_n^s + \frac{M}{B \eta}
+
+        A forward pass is a third of training, FedScale's rule for one epoch; paper A has no polls, and drift is not in
+        it.  The answer itself is a number and takes no time.
+
+        Args:
+            context: What was reported.
+            links: Their rows.
+        """
+        group = self.client_class[context.clients_of(links)]
+        work, cold, transfer = context.features[links].T
+        train_s, cold_s = np.asarray(self.train_time_s)[group], np.asarray(self.cold_start_s)[group]
+        times_s: FloatArray = work * train_s / 3.0 + cold * cold_s + transfer / self.spectral_efficiency[group]
+        return times_s
 
     def advance(self, state: FlatState, context: RoundContext, selection: Selection, /) -> FlatState:
         """Remember who was chosen."""
         cold = np.ones(self.num_clients, np.bool_)
         cold[context.clients_of(selection.links)] = False
-        return FlatState(coefficients=state.coefficients, cold=cold)
+        return replace(state, cold=cold)

@@ -26,10 +26,8 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.state import per_client
+from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, slot_of, slots_for
 
-_EMPTY = -1
-_FIRST_SLOTS = 1024
-_FULLEST = 0.6  # share of the slots that are in use before the table doubles
 _LARGEST_KEY = 2**62
 
 
@@ -187,21 +185,10 @@ def hypercubes_init(num_clients: int, num_servers: int, num_features: int, *, ce
         num_cells=0,
         num_servers=num_servers,
         cells_each=cells_per_axis**num_features,
-        key=np.full(_FIRST_SLOTS, _EMPTY, np.int64),
-        count=np.zeros(_FIRST_SLOTS, np.int32),
-        success=np.zeros(_FIRST_SLOTS, np.int32),
+        key=np.full(FIRST_SLOTS, EMPTY, np.int64),
+        count=np.zeros(FIRST_SLOTS, np.int32),
+        success=np.zeros(FIRST_SLOTS, np.int32),
     )
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _slot_of(table, key):  # type: ignore[no-untyped-def]
-    """Slot of a key, or of the empty slot where it belongs."""
-    word = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    mask = table.shape[0] - 1
-    slot = np.int64(word >> np.uint64(20)) & mask
-    while table[slot] != key and table[slot] != _EMPTY:
-        slot = (slot + 1) & mask
-    return slot
 
 
 @njit(cache=True, nogil=True)
@@ -211,7 +198,7 @@ def _look_up(table, count, success, tag, client, server, cell, num_servers, cell
         if t < 0:
             continue
         key = (t * num_servers + server[row]) * cells_each + cell[row]
-        slot = _slot_of(table, key)
+        slot = slot_of(table, key)
         if table[slot] == key:
             counts[row] = count[slot]
             successes[row] = success[slot]
@@ -226,7 +213,7 @@ def _count(table, count, tag, num_tags, client, server, cell, num_servers, cells
             tag[n] = num_tags
             num_tags += 1
         key = (tag[n] * num_servers + server[row]) * cells_each + cell[row]
-        slot = _slot_of(table, key)
+        slot = slot_of(table, key)
         if table[slot] != key:
             table[slot] = key
             added += 1
@@ -241,7 +228,7 @@ def _succeed(table, success, count, tag, client, server, cell, num_servers, cell
         if t < 0:
             continue
         key = (t * num_servers + server[row]) * cells_each + cell[row]
-        slot = _slot_of(table, key)
+        slot = slot_of(table, key)
         if table[slot] == key and success[slot] < count[slot]:
             success[slot] += 1
 
@@ -250,9 +237,9 @@ def _succeed(table, success, count, tag, client, server, cell, num_servers, cell
 def _move_cells(key, count, success, alive, per_tag, new_key, new_count, new_success):  # type: ignore[no-untyped-def]
     moved = 0
     for old in range(key.shape[0]):
-        if key[old] == _EMPTY or not alive[key[old] // per_tag]:
+        if key[old] == EMPTY or not alive[key[old] // per_tag]:
             continue
-        slot = _slot_of(new_key, key[old])
+        slot = slot_of(new_key, key[old])
         new_key[slot] = key[old]
         new_count[slot] = count[old]
         new_success[slot] = success[old]
@@ -315,7 +302,7 @@ def count_selections(
     chosen = client.shape[0]
     if chosen == 0:
         return state
-    if state.num_cells + chosen > _FULLEST * state.key.shape[0]:
+    if state.num_cells + chosen > FULLEST * state.key.shape[0]:
         state = _with_room(state, chosen)
     where = (client, _servers(server, chosen), cell, state.num_servers, state.cells_each)
     num_tags, added = _count(state.key, state.count, state.tag, state.num_tags, *where)
@@ -327,11 +314,9 @@ def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
     alive = np.zeros(state.num_tags, np.bool_)
     alive[state.tag[state.tag >= 0]] = True
     per_tag = state.num_servers * state.cells_each
-    kept = int(np.count_nonzero(alive[state.key[state.key != _EMPTY] // per_tag]))
-    num_slots = _FIRST_SLOTS
-    while kept + wanted > num_slots / 2:
-        num_slots *= 2
-    key = np.full(num_slots, _EMPTY, np.int64)
+    kept = int(np.count_nonzero(alive[state.key[state.key != EMPTY] // per_tag]))
+    num_slots = slots_for(kept + wanted)
+    key = np.full(num_slots, EMPTY, np.int64)
     count, success = np.zeros(num_slots, np.int32), np.zeros(num_slots, np.int32)
     moved = _move_cells(state.key, state.count, state.success, alive, per_tag, key, count, success)
     return replace(state, key=key, count=count, success=success, num_cells=int(moved))

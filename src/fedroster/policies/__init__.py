@@ -6,10 +6,12 @@ from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.dirichlet import Dirichlet
 from fedroster.policies.e3cs import E3CS
 from fedroster.policies.fedcs import FedCS, FedCSGreedy
+from fedroster.policies.floor import Floor
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
 from fedroster.policies.omniscient import OmniscientP3
 from fedroster.policies.oort import Oort
 from fedroster.policies.oracle import Oracle, OracleP
+from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.power_of_choice import PowerOfChoice
 from fedroster.policies.random_links import RandomLinks
 from fedroster.policies.rbcs_f import RBCSF
@@ -28,12 +30,14 @@ __all__ = [
     "Dirichlet",
     "FedCS",
     "FedCSGreedy",
+    "Floor",
     "LinUCB",
     "LinUCBPairs",
     "OmniscientP3",
     "Oort",
     "Oracle",
     "OracleP",
+    "PartialPooling",
     "PowerOfChoice",
     "RandomLinks",
     "RoundRobin",

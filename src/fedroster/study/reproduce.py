@@ -12,8 +12,8 @@ import polars as pl
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameError
-from fedroster.study import cocs, rbcs_f
-from fedroster.study.experiment import ALONE, Conditions, run_cells
+from fedroster.study import cocs, flat_beyond, hierarchical_beyond, rbcs_f
+from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Engine, run_cells
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
 from fedroster.study.partitions import partition_figure
@@ -24,7 +24,12 @@ from fedroster.study.store import machine, read_json, significant, write_json, w
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.training import TrainingCell, TrainingRun, rounds_table
 
-PAPERS: Mapping[str, Paper] = {"rbcs-f": rbcs_f.PAPER, "cocs": cocs.PAPER}
+PAPERS: Mapping[str, Paper] = {
+    "rbcs-f": rbcs_f.PAPER,
+    "cocs": cocs.PAPER,
+    "beyond-cocs": hierarchical_beyond.PAPER,
+    "beyond-rbcs-f": flat_beyond.PAPER,
+}
 """Papers by the names that the command line uses."""
 
 
@@ -54,6 +59,7 @@ def reproduce(
     folder: Path,
     command: str,
     workers: int | None = None,
+    engine: Engine = PROCESSES,
     conditions: Conditions = ALONE,
     data_only: bool = False,
     tensorboard: bool = False,
@@ -72,7 +78,8 @@ def reproduce(
         training_seeds: Seeds of the runs with training, at least two; None for the scale's.
         folder: Where to write.
         command: The command that makes it again, for the page.
-        workers: Processes; None for one for each core.
+        workers: Runs at the same time; None for one for each core.
+        engine: Where they run.
         conditions: Device, data and the end of the time.
         data_only: Write tables only, no pictures and no page.
         tensorboard: Write the runs with training as TensorBoard scalars, too.
@@ -114,7 +121,7 @@ def reproduce(
                 needed[need] = need.cells(seeds=seeds, num_rounds=rounds)
             else:
                 needed[need] = need.cells(seeds=training_seeds or (), num_rounds=num_rounds)
-    played = _run(needed, folder, workers, conditions, progress)
+    played = _run(needed, folder, workers, engine, conditions, progress)
     runs_of = {name: {label: played[need] for label, need in recipes[name].needs.items()} for name in wanted}
 
     claims = {name: recipes[name].claims(runs_of[name]) for name in wanted}
@@ -210,8 +217,10 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
         group = [verdict for verdict in verdicts if verdict.claim.ours is ours]
         return f"{sum(verdict.holds for verdict in group)} of {len(group)}"
 
-    sentence = f"{held(False)} claims of the paper hold here."
     further = any(verdict.claim.ours for verdict in verdicts)
+    if all(verdict.claim.ours for verdict in verdicts):
+        return f"{held(True)} claims hold; all of them are ours." if further else "No claims are judged here."
+    sentence = f"{held(False)} claims of the paper hold here."
     return sentence + (f" Of our own further questions, {held(True)}." if further else "")
 
 
@@ -236,6 +245,7 @@ def _run(
     needed: Mapping[Need | TrainingNeed, Sequence[Any]],
     folder: Path,
     workers: int | None,
+    engine: Engine,
     conditions: Conditions,
     progress: Callable[[float], None] | None,
 ) -> dict[Need | TrainingNeed, list[Any]]:
@@ -257,6 +267,7 @@ def _run(
         finished = run_cells(
             cells,
             workers=workers,
+            engine=engine,
             folder=folder / "cells",
             result_type=result_type,
             conditions=conditions,

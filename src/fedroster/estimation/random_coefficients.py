@@ -1,0 +1,347 @@
+r"""Random-coefficients regression: what is known of some clients tells what to expect of the others.
+
+Every client has coefficients of its own, drawn from one population, and its times vary in proportion to their mean:
+
+.. math:: \tau_i = c_i^\top \theta_n + s_n \epsilon_i,\quad \mathbb E\,\epsilon_i^2 = \sigma^2,\qquad
+    \theta_n \sim \mathcal N(\bar\theta, \Sigma)
+
+with :math:`s_n` the client's usual time.  (Swamy 1970; Laird and Ware 1982.)  Given the population, a client's
+coefficients have the mean of ridge regression that shrinks towards :math:`\bar\theta`, in the directions and as far as
+clients are alike:
+
+.. math:: \hat\theta_n = V_n (b_n/\sigma^2 + \Sigma^{-1} \bar\theta),\quad V_n = (H_n/\sigma^2 + \Sigma^{-1})^{-1},\quad
+    H_n = \sum_i c_i c_i^\top / s_n^2,\quad b_n = \sum_i c_i \tau_i / s_n^2
+
+and the population is estimated from all observed clients, its mean by generalised least squares, the rest by
+expectation maximisation:
+
+.. math:: \bar\theta = \Bigl(\sum_n Q_n H_n / \sigma^2\Bigr)^{-1} \sum_n Q_n b_n / \sigma^2,\quad
+    Q_n = I - H_n V_n / \sigma^2
+
+.. math:: \Sigma = \operatorname{mean}\,[V_n + (\hat\theta_n - \bar\theta)(\hat\theta_n - \bar\theta)^\top],\qquad
+    \sigma^2 = \frac{\sum_n r_n + \operatorname{tr}(H_n V_n)}{\sum_n k_n}
+
+with :math:`r_n` the weighted residual sum of squares and :math:`k_n` the number of observations.  A client that was
+never observed has :math:`\bar\theta`.  Old observations fade: an observation counts for a factor of
+:math:`1 - 1/h` less with each later one of the same client.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numba import njit
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.parallel import for_ranges
+from fedroster.core.state import per_client
+
+_FIRST_NOISE = 0.5  # sigma^2 before anything is known: times spread by some 70 %
+_ITERATIONS = 3  # of expectation maximisation each time; it starts where it stopped
+_GROWTH = 1.1  # the population is estimated again when there is so many times as much to learn from
+_JITTER = 1e-9
+_LEAST_NOISE = 1e-8
+
+
+@dataclass(frozen=True, slots=True)
+class CoefficientsState:
+    """What is believed about the clients' coefficients.
+
+    Attributes:
+        mean: theta-bar, shape (D,).
+        covariance: Sigma, shape (D, D); zero before the population was first estimated.
+        noise: sigma^2, relative to the square of the usual time.
+        total_s: Sum of all observed times, seconds.
+        observations: How many there were.
+        estimate_at: Number of observations at which the population is estimated again.
+        information: s_n^2 H_n, its lower triangle by rows, shape (D (D+1) / 2, clients).
+        moment: s_n^2 b_n, shape (D, clients).
+        square: Sum of squared times, shape (clients,).
+        count: Observations that still count, k_n, shape (clients,).
+        coefficients: The estimates, shape (D, clients).
+    """
+
+    mean: FloatArray
+    covariance: FloatArray
+    noise: float
+    total_s: float
+    observations: int
+    estimate_at: float
+    information: FloatArray = per_client()
+    moment: FloatArray = per_client()
+    square: FloatArray = per_client()
+    count: FloatArray = per_client()
+    coefficients: FloatArray = per_client()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the population was estimated yet; before, all coefficients are zero."""
+        return bool(self.covariance.any())
+
+    @property
+    def mean_time_s(self) -> float:
+        """Mean of all observed times, seconds; 0 before the first."""
+        return self.total_s / max(self.observations, 1)
+
+
+def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
+    """State before any observation.
+
+    Args:
+        num_clients: N.
+        num_features: D.
+    """
+    return CoefficientsState(
+        information=np.zeros((num_features * (num_features + 1) // 2, num_clients)),
+        moment=np.zeros((num_features, num_clients)),
+        square=np.zeros(num_clients),
+        count=np.zeros(num_clients),
+        coefficients=np.zeros((num_features, num_clients)),
+        mean=np.zeros(num_features),
+        covariance=np.zeros((num_features, num_features)),
+        noise=_FIRST_NOISE,
+        total_s=0.0,
+        observations=0,
+        estimate_at=1.0,
+    )
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _inverse(matrix, out):  # type: ignore[no-untyped-def]
+    """Inverse of a positive definite matrix by Cholesky's factor; overwrites ``matrix``."""
+    d = matrix.shape[0]
+    for i in range(d):
+        for j in range(i + 1):
+            value = matrix[i, j]
+            for k in range(j):
+                value -= matrix[i, k] * matrix[j, k]
+            matrix[i, j] = np.sqrt(value) if i == j else value / matrix[j, j]
+    for column in range(d):
+        for i in range(d):
+            value = 1.0 if i == column else 0.0
+            for k in range(i):
+                value -= matrix[i, k] * out[k, column]
+            out[i, column] = value / matrix[i, i]
+        for i in range(d - 1, -1, -1):
+            value = out[i, column]
+            for k in range(i + 1, d):
+                value -= matrix[k, i] * out[k, column]
+            out[i, column] = value / matrix[i, i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _posterior(information, moment, variance, precision, shift, n, work, spread, theta):  # type: ignore[no-untyped-def]
+    """V_n in ``spread`` and the estimate in ``theta``; ``variance`` is (s_n sigma)^2."""
+    d = moment.shape[0]
+    p = 0
+    for i in range(d):
+        for j in range(i + 1):
+            value = information[p, n] / variance + precision[i, j]
+            work[i, j] = value
+            work[j, i] = value
+            p += 1
+    _inverse(work, spread)
+    for i in range(d):
+        theta[i] = 0.0
+    for j in range(d):
+        right = moment[j, n] / variance + shift[j]
+        for i in range(d):
+            theta[i] += spread[i, j] * right
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _estimate(  # type: ignore[no-untyped-def]
+    information, moment, count, scale, noise, precision, shift, mean, coefficients, begin, stop
+):  # fmt: skip
+    d = moment.shape[0]
+    work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    for n in range(begin, stop):
+        if count[n] > 0.0:
+            _posterior(information, moment, noise * scale[n] ** 2, precision, shift, n, work, spread, theta)
+            for i in range(d):
+                coefficients[i, n] = theta[i]
+        else:
+            for i in range(d):
+                coefficients[i, n] = mean[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _estimate_some(  # type: ignore[no-untyped-def]
+    client, information, moment, scale, noise, precision, shift, coefficients
+):  # fmt: skip
+    d = moment.shape[0]
+    work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    for row in range(client.shape[0]):
+        n = client[row]
+        _posterior(information, moment, noise * scale[row] ** 2, precision, shift, n, work, spread, theta)
+        for i in range(d):
+            coefficients[i, n] = theta[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _expect(information, moment, square, count, scale, noise, precision, shift):  # type: ignore[no-untyped-def]
+    """Sums over the observed clients: how many, theta, V + theta theta^T, residuals, observations, mean's equations."""
+    d = moment.shape[0]
+    work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
+    first, second = np.zeros(d), np.zeros((d, d))
+    weight, right = np.zeros((d, d)), np.zeros(d)
+    full, explained = np.empty((d, d)), np.empty((d, d))
+    clients, residual, observations = 0, 0.0, 0.0
+    for n in range(count.shape[0]):
+        if count[n] <= 0.0:
+            continue
+        weight_n = 1.0 / scale[n] ** 2
+        _posterior(information, moment, noise / weight_n, precision, shift, n, work, spread, theta)
+        clients += 1
+        observations += count[n]
+        residual += weight_n * square[n]
+        p = 0
+        for i in range(d):
+            first[i] += theta[i]
+            residual -= 2.0 * weight_n * moment[i, n] * theta[i]
+            for j in range(d):
+                second[i, j] += spread[i, j] + theta[i] * theta[j]
+            for j in range(i + 1):
+                twice = 1.0 if i == j else 2.0
+                residual += twice * weight_n * information[p, n] * (theta[i] * theta[j] + spread[i, j])
+                full[i, j] = weight_n * information[p, n] / noise
+                full[j, i] = full[i, j]
+                p += 1
+        # Generalised least squares: weight (I - H V / sigma^2) H / sigma^2, and the same applied to b.
+        for i in range(d):
+            for j in range(d):
+                explained[i, j] = 0.0
+                for k in range(d):
+                    explained[i, j] += full[i, k] * spread[k, j]
+        for i in range(d):
+            right[i] += weight_n * moment[i, n] / noise
+            for j in range(d):
+                right[i] -= explained[i, j] * weight_n * moment[j, n] / noise
+                weight[i, j] += full[i, j]
+                for k in range(d):
+                    weight[i, j] -= explained[i, k] * full[k, j]
+    return clients, first, second, residual, observations, weight, right
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _absorb(client, features, time_s, fade, information, moment, square, count):  # type: ignore[no-untyped-def]
+    d = moment.shape[0]
+    for row in range(client.shape[0]):
+        n = client[row]
+        p = 0
+        for i in range(d):
+            for j in range(i + 1):
+                information[p, n] = fade * information[p, n] + features[row, i] * features[row, j]
+                p += 1
+            moment[i, n] = fade * moment[i, n] + features[row, i] * time_s[row]
+        square[n] = fade * square[n] + time_s[row] * time_s[row]
+        count[n] = fade * count[n] + 1.0
+
+
+def _precision(covariance: FloatArray) -> FloatArray:
+    # By way of the correlations: coefficients may be in seconds and in seconds per bit.
+    deviation = np.sqrt(np.diagonal(covariance))
+    unit = np.outer(deviation, deviation)
+    inverse: FloatArray = np.linalg.inv(covariance / unit + _JITTER * np.eye(covariance.shape[0])) / unit
+    return inverse
+
+
+def _guess(state: CoefficientsState) -> FloatArray:
+    """Coefficients if every feature had an equal part in the mean squared time, shape (D,)."""
+    num_features = state.mean.shape[0]
+    diagonal = np.cumsum(np.arange(1, num_features + 1)) - 1
+    power = state.information[diagonal].sum(axis=1)
+    # A feature that was always zero says nothing of its unit; any guess will do.
+    guess: FloatArray = np.sqrt(state.square.sum() / (num_features * np.where(power > 0.0, power, power.max())))
+    return guess
+
+
+def learn(
+    state: CoefficientsState,
+    client: IntArray,
+    features: FloatArray,
+    time_s: FloatArray,
+    *,
+    scale_s: FloatArray,
+    memory: float,
+) -> CoefficientsState:
+    r"""Add observations, and estimate the coefficients of their clients again.
+
+    Args:
+        state: What is believed; its arrays are reused.
+        client: Clients, shape (k,).
+        features: Contexts c, shape (k, D).
+        time_s: Observed times tau, shape (k,), seconds, finite.
+        scale_s: Usual times s_n of these clients, shape (k,), seconds, > 0.
+        memory: h >= 1, number of observations of a client after which one counts for 1/e.
+    """
+    fade = 1.0 - 1.0 / memory
+    rows = np.ascontiguousarray(features)
+    _absorb(client, rows, time_s, fade, state.information, state.moment, state.square, state.count)
+    if state.is_known:
+        precision = _precision(state.covariance)
+        _estimate_some(
+            client,
+            state.information,
+            state.moment,
+            scale_s,
+            state.noise,
+            precision,
+            precision @ state.mean,
+            state.coefficients,
+        )
+    return replace(
+        state,
+        total_s=state.total_s + float(time_s.sum()),
+        observations=state.observations + int(client.shape[0]),
+    )
+
+
+def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, pooling: bool = True) -> CoefficientsState:
+    r"""Estimate the population, and with it every client, again.
+
+    One pseudo-client and one pseudo-observation keep the first rounds from certainty, and no feature is ever ruled out:
+    the pseudo-client's coefficients give every feature an equal part in the times, and are spread by as much.
+
+    Args:
+        state: What is believed, with an observation at least; its arrays are reused.
+        scale_s: Usual times s_n, shape (clients,), seconds, > 0.
+        pooling: Whether clients learn from each other; if not, the pseudo-client is the population.
+
+    Cost: O(N D^3).  It pays when there is a tenth more to learn from, which ``estimate_at`` says.
+    """
+    guess = _guess(state)
+    prior, pseudo = np.diag(guess**2), np.diag(1.0 / guess**2)
+    mean, covariance, noise = state.mean, state.covariance, state.noise
+    if not state.is_known:
+        mean, covariance = guess, prior
+    for _ in range(_ITERATIONS):
+        precision = _precision(covariance)
+        clients, first, second, residual, observations, weight, right = _expect(
+            state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
+        )
+        noise = max((residual + noise) / (observations + 1.0), _LEAST_NOISE)
+        if not pooling:
+            mean, covariance = guess, prior
+            continue
+        mean = np.linalg.solve(weight + pseudo, right + pseudo @ guess)
+        around = second - np.outer(first, mean) - np.outer(mean, first) + clients * np.outer(mean, mean)
+        covariance = (around + prior) / (clients + 1.0)
+    precision = _precision(covariance)
+    for_ranges(
+        _estimate,
+        state.count.shape[0],
+        state.information,
+        state.moment,
+        state.count,
+        scale_s,
+        noise,
+        precision,
+        precision @ mean,
+        mean,
+        state.coefficients,
+    )
+    return replace(
+        state, mean=mean, covariance=covariance, noise=float(noise), estimate_at=state.observations * _GROWTH
+    )

@@ -1,0 +1,569 @@
+r"""The cohort of least expected round time, net of what its members are worth.
+
+A round lasts as long as its slowest client, so its expected time is the mean of a maximum and not the largest of the
+means.  With times :math:`\tau_n = \mu_n W_n`, :math:`\mu_n` the predicted mean and :math:`W_n` independent ratios of
+one distribution F, the problem of a round is
+
+.. math:: \min_{S \supseteq S_0,\ |S| = k}\ \mathbb E \max_{n \in S} \mu_n W_n - \sum_{n \in S} p_n,\qquad
+    \mathbb E \max_{n \in S} \mu_n W_n = \int_0^\infty 1 - \prod_{n \in S} F(x / \mu_n)\, dx
+
+with prices :math:`p_n` and clients :math:`S_0` that must take part.  The first term is submodular in S.
+
+1. Predicted times are put on a grid of ratio :math:`e^\delta`.  There :math:`\log F(x/\mu_n)` is one table, shifted by
+   the client's bin, and a cohort's distribution is a sum of shifted tables.  Within a bin clients differ in price only.
+2. Sweep: for every bin, in order of time, the k most valuable clients that are not slower (a heap), as in paper A's
+   Algorithm 1, but at the expected maximum of that cohort.
+3. Improve the best one: charge every client its marginal cost, :math:`\int F_{S \setminus n}(x)(1 - F(x/\mu_n))\,dx`,
+   and choose again, as long as the objective falls.  (The step of Iyer, Jegelka and Bilmes, ICML 2013, for submodular
+   minimisation; the result is a local optimum, not a proven one.)
+
+With F a step at 1 the objective is P4's (paper A, (21)), and the sweep finds its optimum up to the grid.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+
+GRID_STEP = 1.0 / 8.0
+"""delta: neighbouring points of the grid of times are a factor of exp(1/8) apart."""
+
+RATIO_BINS = 64
+"""Ratios between exp(-4) and exp(4) have bins of their own; what lies outside counts as the nearest."""
+
+_TIME_BINS = 160  # a factor of exp(20) between the fastest and the slowest; slower ones count as this slow
+_ORIGIN = RATIO_BINS // 2
+_NEVER = 0.03  # where fewer than so many of the ratios lie below, F counts as zero: keeps the table short
+_IMPROVEMENTS = 4
+_TIE = 1e-9
+_LN2 = math.log(2.0)
+_LOG_ZERO = -60.0
+_SAMPLE = 1024  # with many more rows than this, a sample tells which ones can be left out
+_SAFETY = 1.5
+
+
+def ratio_bins(ratio: FloatArray) -> IntArray:
+    r"""Bin of each ratio of realised to predicted time, :math:`\lfloor \log(r)/\delta \rfloor`, from 0.
+
+    Args:
+        ratio: Shape (k,), >= 0.
+    """
+    with np.errstate(divide="ignore"):
+        position = np.floor(np.log(ratio) / GRID_STEP) + _ORIGIN
+    bins: IntArray = np.clip(position, 0, RATIO_BINS - 1).astype(np.int64)
+    return bins
+
+
+@njit(cache=True, nogil=True)
+def ratio_table(counts):  # type: ignore[no-untyped-def]
+    r"""Distribution of the ratios on the grid.
+
+    Args:
+        counts: How often each bin of :func:`ratio_bins` was met, shape (RATIO_BINS,), >= 0; all zero when nothing is
+            known, which stands for ratios of 1.
+
+    Returns:
+        F at consecutive points of the grid, ascending to 1; its logarithm; and the power of :math:`e^\delta` that the
+        first point is.
+    """
+    total = counts.sum()
+    if total <= 0.0:
+        return np.array([0.0, 1.0]), np.array([_LOG_ZERO, 0.0]), -1
+    first, last = 0, counts.shape[0] - 1
+    below = counts[0]
+    while first < last and below < _NEVER * total:
+        first += 1
+        below += counts[first]
+    while counts[last] <= 0.0:
+        last -= 1
+    table = np.empty(last - first + 2)
+    log_table = np.empty(last - first + 2)
+    table[0], log_table[0] = 0.0, _LOG_ZERO
+    for j in range(first, last + 1):  # F at the upper edge of each bin
+        if j > first:
+            below += counts[j]
+        table[j - first + 1] = below / total
+        log_table[j - first + 1] = math.log(below / total)
+    table[-1], log_table[-1] = 1.0, 0.0
+    return table, log_table, first - _ORIGIN
+
+
+@njit(cache=True, nogil=True)
+def batch_factor(table, first, size):  # type: ignore[no-untyped-def]
+    r"""Expected maximum of ``size`` ratios, :math:`\kappa_k = \int_0^\infty 1 - F(r)^k\, dr`.
+
+    Args:
+        table: F, from :func:`ratio_table`.
+        first: Power of the grid at its first point.
+        size: k >= 1.
+    """
+    growth = math.exp(GRID_STEP)
+    here = math.exp(GRID_STEP * first)
+    total = here
+    before = table[0] ** size
+    for j in range(1, table.shape[0]):
+        power = table[j] ** size
+        total += here * (growth - 1.0) * (1.0 - 0.5 * (before + power))
+        here *= growth
+        before = power
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _push(price, client, size, p, n):  # type: ignore[no-untyped-def]
+    """Heap with the least price on top."""
+    i = size
+    while i > 0:
+        parent = (i - 1) >> 1
+        if price[parent] <= p:
+            break
+        price[i] = price[parent]
+        client[i] = client[parent]
+        i = parent
+    price[i] = p
+    client[i] = n
+
+
+@njit(cache=True, nogil=True)
+def _replace(price, client, size, p, n):  # type: ignore[no-untyped-def]
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= size:
+            break
+        if child + 1 < size and price[child + 1] < price[child]:
+            child += 1
+        if price[child] >= p:
+            break
+        price[i] = price[child]
+        client[i] = client[child]
+        i = child
+    price[i] = p
+    client[i] = n
+
+
+@njit(cache=True, nogil=True)
+def _add(log_cdf, log_table, bin, times):  # type: ignore[no-untyped-def]
+    for j in range(log_table.shape[0]):
+        log_cdf[bin + j] += times * log_table[j]
+
+
+_LOG_MANTISSA = np.log1p((np.arange(256) + 0.5) / 256.0)
+
+
+@njit(cache=True, nogil=True)
+def _log(bits):  # type: ignore[no-untyped-def]
+    """Logarithm of a positive number from its IEEE 754 bits, to 0.002: for the grid of times."""
+    return ((bits >> 52) - 1023) * _LN2 + _LOG_MANTISSA[(bits >> 44) & 255]
+
+
+@njit(cache=True, nogil=True)
+def tie_breaker(key, row):  # type: ignore[no-untyped-def]
+    """A number in [0, 1) of a row and a key: SplitMix64's mixing of both."""
+    word = (np.uint64(row) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((word ^ (word >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
+
+
+@njit(cache=True, nogil=True)
+def _distribution(members, log_table, log_cdf):  # type: ignore[no-untyped-def]
+    """Add up the tables of a cohort, given by its number in each bin; returns the slowest bin."""
+    slowest = 0
+    for b in range(members.shape[0]):
+        if members[b] > 0:
+            _add(log_cdf, log_table, b, float(members[b]))
+            slowest = b
+    return slowest
+
+
+@njit(cache=True, nogil=True)
+def _expected_maximum(log_cdf, points, slowest, width, cdf):  # type: ignore[no-untyped-def]
+    """E max of the cohort; fills ``cdf`` from the slowest bin on.  Below that bin's table F is zero."""
+    before = math.exp(log_cdf[slowest])
+    cdf[slowest] = before
+    total = points[slowest]
+    for i in range(slowest + 1, slowest + width):
+        here = math.exp(log_cdf[i])
+        cdf[i] = here
+        total += (points[i] - points[i - 1]) * (1.0 - 0.5 * (before + here))
+        before = here
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _marginal(cdf, points, slowest, width, table, bin, member):  # type: ignore[no-untyped-def]
+    """Expected time that a client of this bin adds to the cohort, or has added as a member of it."""
+    start = slowest
+    total = 0.0
+    before = -1.0
+    for i in range(start, max(slowest, bin) + width):
+        whole = cdf[i] if i < slowest + width else 1.0
+        j = i - bin
+        own = 0.0 if j < 0 else (table[j] if j < width else 1.0)
+        if member:
+            whole = whole / own if own > 0.0 else 0.0
+        here = whole * (1.0 - own)
+        if before >= 0.0:
+            total += (points[i] - points[i - 1]) * 0.5 * (before + here)
+        before = here
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _keep_most_valuable(rows, price, begin, end, size):  # type: ignore[no-untyped-def]
+    """Quickselect: afterwards the ``size`` rows of greatest price stand first."""
+    low, high = begin, end
+    target = begin + size
+    while high - low > 1:
+        a, b, c = price[rows[low]], price[rows[(low + high) >> 1]], price[rows[high - 1]]
+        pivot = max(min(a, b), min(max(a, b), c))
+        larger, smaller, i = low, high, low
+        while i < smaller:
+            value = price[rows[i]]
+            if value > pivot:
+                rows[i], rows[larger] = rows[larger], rows[i]
+                larger += 1
+                i += 1
+            elif value < pivot:
+                smaller -= 1
+                rows[i], rows[smaller] = rows[smaller], rows[i]
+            else:
+                i += 1
+        if target <= larger:
+            high = larger
+        elif target <= smaller:
+            break
+        else:
+            low = smaller
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _thresholds(time, bits, price, must, origin, num_bins, count, free):  # type: ignore[no-untyped-def]
+    """For each bin, a price that nearly surely ``free`` rows of this bin and faster ones reach; or minus infinity."""
+    stride = max(time.shape[0] // _SAMPLE, 1)
+    bin_of = np.empty(time.shape[0] // stride + 1, np.int64)
+    row = np.empty(bin_of.shape[0], np.int64)
+    start = np.zeros(num_bins + 1, np.int64)
+    size = 0
+    for n in range(stride // 2, time.shape[0], stride):
+        if time[n] < np.inf and not must[n]:
+            bin_of[size] = min(int((_log(bits[n]) - origin) / GRID_STEP), num_bins - 1)
+            row[size] = n
+            start[bin_of[size] + 1] += 1
+            size += 1
+    for b in range(num_bins):
+        start[b + 1] += start[b]
+    order = np.empty(size, np.int64)
+    fill = start.copy()
+    for i in range(size):
+        order[fill[bin_of[i]]] = row[i]
+        fill[bin_of[i]] += 1
+    keep = int(_SAFETY * free * size / count) + 8
+    heap_price, heap_client = np.empty(keep), np.empty(keep, np.int64)
+    thresholds = np.empty(num_bins)
+    filled = 0
+    for b in range(num_bins):
+        for i in range(start[b], start[b + 1]):
+            p = price[order[i]]
+            if filled < keep:
+                _push(heap_price, heap_client, filled, p, 0)
+                filled += 1
+            elif p > heap_price[0]:
+                _replace(heap_price, heap_client, keep, p, 0)
+        thresholds[b] = heap_price[0] if filled == keep else -np.inf
+    return thresholds
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _candidates(time, bits, price, must, origin, num_bins, count, free):  # type: ignore[no-untyped-def]
+    """Rows that can be among the ``free`` most valuable of their bin and the faster ones, with their bins."""
+    rows = np.empty(count, np.int64)
+    bins = np.empty(count, np.int64)
+    inverse = 1.0 / GRID_STEP
+    thresholds = np.full(num_bins, -np.inf)
+    if count > 4 * _SAMPLE:
+        thresholds = _thresholds(time, bits, price, must, origin, num_bins, count, free)
+    while True:
+        size = 0
+        for n in range(time.shape[0]):
+            if time[n] < np.inf and not must[n]:
+                b = min(int((_log(bits[n]) - origin) * inverse), num_bins - 1)
+                if price[n] >= thresholds[b]:
+                    rows[size], bins[size] = n, b
+                    size += 1
+        # A row counts towards every threshold, of its own bin or a slower one, that its price reaches.  Thresholds
+        # ascend, so these are consecutive.  If some threshold has too few, the sample was unlucky: everybody is in.
+        change = np.zeros(num_bins + 1, np.int64)
+        for i in range(size):
+            change[bins[i]] += 1
+            change[np.searchsorted(thresholds, price[rows[i]], side="right")] -= 1
+        enough, above = True, 0
+        for b in range(num_bins):
+            above += change[b]
+            enough = enough and (thresholds[b] == -np.inf or above >= free)
+        if enough:
+            return rows[:size], bins[:size]
+        thresholds[:] = -np.inf
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def choose_cohort(time, price, must, size, table, log_table, first, key):  # type: ignore[no-untyped-def]
+    """Bins, sweep and improvement: :func:`least_expected_maximum` with its table at hand.
+
+    Args:
+        time: Predicted mean times mu, shape (rows,), seconds, > 0; infinite for rows that are not available.
+        price: What each row is worth, p, shape (rows,), seconds.
+        must: Available rows that take part in any case, at most ``size``, shape (rows,).
+        size: k, >= 0; fewer when fewer are available.
+        table: F, from :func:`ratio_table`.
+        log_table: Its logarithm.
+        first: Power of the grid at its first point.
+        key: Seed of the ties, from :func:`tie_key`.
+
+    Returns:
+        Chosen rows, those of ``must`` first, in no order otherwise, shape (k,).
+    """
+    num_rows = time.shape[0]
+    width = table.shape[0]
+    fastest, slowest_time = np.inf, 0.0
+    count = 0
+    spread = 0.0
+    for n in range(num_rows):
+        t = time[n]
+        if t < np.inf:
+            count += 1
+            fastest = min(fastest, t)
+            slowest_time = max(slowest_time, t)
+            spread = max(spread, abs(price[n]))
+    size = min(size, count)
+    chosen = np.empty(size, np.int64)
+    if size == 0:
+        return chosen
+    num_bins = min(int(math.log(slowest_time / fastest) / GRID_STEP + 0.5) + 1, _TIME_BINS)
+    bits = time.view(np.int64)
+    origin = math.log(fastest) - 0.5 * GRID_STEP  # the fastest stands in the middle of bin 0
+    chosen_bin = np.empty(size, np.int64)
+    num_must = 0
+    for n in range(num_rows):
+        if must[n]:
+            chosen[num_must] = n
+            chosen_bin[num_must] = min(int((_log(bits[n]) - origin) / GRID_STEP), num_bins - 1)
+            num_must += 1
+    free = size - num_must
+    if free == 0:
+        return chosen
+    # Candidates by bin (counting sort).  Ties are broken by a jitter far below every price.
+    candidate, bin_of = _candidates(time, bits, price, must, origin, num_bins, count, free)
+    worth = np.empty(candidate.shape[0])
+    jitter = _TIE * (spread + fastest)
+    start = np.zeros(num_bins + 1, np.int64)
+    for i in range(candidate.shape[0]):
+        worth[i] = price[candidate[i]] + jitter * tie_breaker(key, candidate[i])
+        start[bin_of[i] + 1] += 1
+    for b in range(num_bins):
+        start[b + 1] += start[b]
+    rows = np.empty(candidate.shape[0], np.int64)
+    fill = start.copy()
+    for i in range(candidate.shape[0]):
+        rows[fill[bin_of[i]]] = i
+        fill[bin_of[i]] += 1
+    stop = start[1:].copy()
+    for b in range(num_bins):
+        if stop[b] - start[b] > free:
+            _keep_most_valuable(rows, worth, start[b], stop[b], free)
+            stop[b] = start[b] + free
+
+    points = np.empty(num_bins + width)
+    growth = math.exp(GRID_STEP)
+    x = fastest * math.exp(GRID_STEP * first)
+    for i in range(num_bins + width):
+        points[i] = x
+        x *= growth
+    log_cdf = np.zeros(num_bins + width)
+    cdf = np.empty(num_bins + width)
+    members = np.zeros(num_bins, np.int64)
+    counted = np.zeros(num_bins, np.int64)  # those that log_cdf has
+    must_slowest = -1
+    for i in range(num_must):
+        members[chosen_bin[i]] += 1
+        must_slowest = max(must_slowest, chosen_bin[i])
+
+    # 2. Sweep.
+    heap_price = np.empty(free)
+    heap_client = np.empty(free, np.int64)
+    picked = np.empty(free, np.int64)
+    filled = 0
+    total = 0.0
+    best = np.inf
+    for b in range(num_bins):
+        changed = False
+        for i in range(start[b], stop[b]):
+            n = rows[i]
+            p = worth[n]
+            if filled < free:
+                _push(heap_price, heap_client, filled, p, n)
+                filled += 1
+            elif p > heap_price[0]:
+                members[bin_of[heap_client[0]]] -= 1
+                total -= heap_price[0]
+                _replace(heap_price, heap_client, free, p, n)
+            else:
+                continue
+            total += p
+            members[b] += 1
+            changed = True
+        if changed and filled == free:
+            slowest = max(b, must_slowest)
+            while members[slowest] == 0:
+                slowest -= 1
+            # Jensen: the mean of a maximum is no less than the largest mean, the grid's half step aside.
+            if points[slowest] - total < best:
+                for i in range(b + 1 if must_slowest < b else must_slowest + 1):
+                    if members[i] != counted[i]:
+                        _add(log_cdf, log_table, i, float(members[i] - counted[i]))
+                        counted[i] = members[i]
+                objective = _expected_maximum(log_cdf, points, slowest, width, cdf) - total
+                if objective < best:
+                    best = objective
+                    for i in range(free):
+                        picked[i] = heap_client[i]
+
+    # 3. Improve.
+    inside = np.zeros(num_bins)
+    outside = np.zeros(num_bins)
+    is_member = np.zeros(candidate.shape[0], np.bool_)
+    for _ in range(_IMPROVEMENTS):
+        log_cdf[:] = 0.0
+        members[:] = 0
+        total = 0.0
+        for i in range(num_must):
+            members[chosen_bin[i]] += 1
+        for i in range(free):
+            n = picked[i]
+            members[bin_of[n]] += 1
+            total += worth[n]
+            is_member[n] = True
+        slowest = _distribution(members, log_table, log_cdf)
+        objective = _expected_maximum(log_cdf, points, slowest, width, cdf) - total
+        for b in range(num_bins):
+            if stop[b] > start[b]:
+                outside[b] = _marginal(cdf, points, slowest, width, table, b, False)
+                inside[b] = _marginal(cdf, points, slowest, width, table, b, True) if members[b] > 0 else outside[b]
+        filled = 0
+        for b in range(num_bins):
+            for i in range(start[b], stop[b]):
+                n = rows[i]
+                p = worth[n] - (inside[b] if is_member[n] else outside[b])
+                if filled < free:
+                    _push(heap_price, heap_client, filled, p, n)
+                    filled += 1
+                elif p > heap_price[0]:
+                    _replace(heap_price, heap_client, free, p, n)
+        total = 0.0
+        same = True
+        log_cdf[:] = 0.0
+        members[:] = 0
+        for i in range(num_must):
+            members[chosen_bin[i]] += 1
+        for i in range(free):
+            n = heap_client[i]
+            members[bin_of[n]] += 1
+            total += worth[n]
+            same = same and is_member[n]
+        slowest = _distribution(members, log_table, log_cdf)
+        for i in range(free):
+            is_member[picked[i]] = False
+        if same or _expected_maximum(log_cdf, points, slowest, width, cdf) - total >= objective - jitter:
+            break
+        for i in range(free):
+            picked[i] = heap_client[i]
+    for i in range(free):
+        chosen[num_must + i] = candidate[picked[i]]
+    return chosen
+
+
+@njit(cache=True, nogil=True)
+def most_urgent(urgency, size, key):  # type: ignore[no-untyped-def]
+    """Mark the ``size`` rows of greatest urgency among those that are not negative.
+
+    Args:
+        urgency: Shape (rows,).
+        size: How many at most, >= 1.
+        key: Seed of what decides between rows whose urgencies differ by less than 1e-9.
+    """
+    must = np.zeros(urgency.shape[0], np.bool_)
+    heap, row = np.empty(size), np.empty(size, np.int64)
+    filled = 0
+    for n in range(urgency.shape[0]):
+        if urgency[n] < 0.0:
+            continue
+        level = urgency[n] + _TIE * tie_breaker(key, n)
+        if filled < size:
+            _push(heap, row, filled, level, n)
+            filled += 1
+        elif level > heap[0]:
+            _replace(heap, row, size, level, n)
+    for i in range(filled):
+        must[row[i]] = True
+    return must
+
+
+def tie_key(rng: Generator) -> np.uint64:
+    """Draw the seed of a decision's ties."""
+    return np.uint64(rng.integers(2**63))
+
+
+def least_expected_maximum(
+    time_s: FloatArray,
+    price_s: FloatArray,
+    *,
+    cohort_size: int,
+    counts: FloatArray,
+    rng: Generator,
+    must: BoolArray | None = None,
+) -> IntArray:
+    r"""Choose a cohort of small :math:`\mathbb E \max_{n \in S} \mu_n W_n - \sum_{n \in S} p_n`.
+
+    Args:
+        time_s: Predicted mean times mu, shape (rows,), seconds, > 0; infinite for rows that are not available.
+        price_s: What each row is worth, p, shape (rows,), seconds.
+        cohort_size: k, >= 1; fewer when fewer are available.
+        counts: Histogram of the ratios W, shape (RATIO_BINS,), see :func:`ratio_table`.
+        rng: Breaks ties.
+        must: Available rows that take part in any case, at most k, shape (rows,); None for none.
+
+    Returns:
+        Chosen rows, ascending.
+
+    Cost: O(N + B k log k) with B <= 160 bins of times.
+    """
+    table, log_table, first = ratio_table(counts)
+    forced = np.zeros(time_s.shape[0], np.bool_) if must is None else must
+    chosen: IntArray = choose_cohort(time_s, price_s, forced, cohort_size, table, log_table, first, tie_key(rng))
+    chosen.sort()
+    return chosen
+
+
+def expected_maximum(time_s: FloatArray, counts: FloatArray) -> float:
+    r"""Expected time of a round, :math:`\int_0^\infty 1 - \prod_n F(x/\mu_n)\,dx`, by the trapezoidal rule.
+
+    Not rounded to the grid of times; for checks and for reports.
+
+    Args:
+        time_s: Predicted mean times mu of the cohort, shape (k,), seconds, > 0.
+        counts: Histogram of the ratios W, shape (RATIO_BINS,), see :func:`ratio_table`.
+    """
+    table, _, first = ratio_table(counts)
+    low, high = math.log(time_s.min()), math.log(time_s.max())
+    points = np.exp(np.arange(low + first * GRID_STEP, high + (first + table.shape[0]) * GRID_STEP, GRID_STEP / 4.0))
+    grid = GRID_STEP * (first + np.arange(table.shape[0]))
+    position = np.log(points)[:, None] - np.log(time_s)[None, :]
+    below = np.interp(position, grid, table, left=0.0, right=1.0)
+    cdf = below.prod(axis=1)
+    return float(points[0] + (np.diff(points) * (1.0 - 0.5 * (cdf[1:] + cdf[:-1]))).sum())

@@ -1,0 +1,326 @@
+r"""FLOOR: every client's share at every moment, in less time.  A policy of this project; no paper has it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+import numpy as np
+from numba import njit
+from numpy.random import Generator
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.parallel import for_ranges
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.state import per_client
+from fedroster.estimation.random_coefficients import (
+    CoefficientsState,
+    coefficients_init,
+    estimate_population,
+    learn,
+)
+from fedroster.optimization.expected_maximum import (
+    RATIO_BINS,
+    batch_factor,
+    choose_cohort,
+    most_urgent,
+    ratio_bins,
+    ratio_table,
+    tie_key,
+)
+from fedroster.queues import check_flat, check_rate, snap_rate
+
+_LEAST_USUAL = 0.05  # no client is taken to be usually faster than this part of the mean of all observed times
+_LEAST_NOW = 0.1  # and none to be faster now than this part of its usual time
+_LEAST_SCALE = 0.25  # and an observation weighs as that of a client with at least this part of the mean
+_HORIZON = 1000.0  # contexts over which a client's usual one is averaged
+_CONTEXTS = 4096  # so many contexts, or 1/16 of all, are averaged in a round; larger fleets take turns
+_BLOCK = 1024
+_RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
+
+
+@dataclass(frozen=True, slots=True)
+class FloorState:
+    """What FLOOR knows: about 170 bytes a client for paper A's three features.
+
+    Attributes:
+        times: What is believed about each client's exchange time.
+        ratios: Histogram of realised over predicted times, shape (RATIO_BINS,).
+        usual_context: Mean context of each client, shape (D, clients).
+        contexts_seen: How many that is the mean of, shape (clients,).
+        usual_s: Usual time of each client, its coefficients times its mean context, shape (clients,), seconds.
+        debt: beta t - x_n over the rounds t of its membership, shape (clients,), participations; negative when ahead.
+        own_debt: beta A_n - x_n, likewise.
+    """
+
+    times: CoefficientsState
+    ratios: FloatArray
+    usual_context: FloatArray = per_client()
+    contexts_seen: FloatArray = per_client()
+    usual_s: FloatArray = per_client()
+    debt: FloatArray = per_client()
+    own_debt: FloatArray = per_client()
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _appraise(  # type: ignore[no-untyped-def]
+    features, available, coefficients, usual_s, debt, own_debt,
+    arrival, slack, urgent, by_rounds, least_s, part, time, price, urgency, begin, stop,
+):  # fmt: skip
+    """Predicted time, price and urgency of each row; not available is infinite, not urgent is negative."""
+    predicted = np.empty(_BLOCK)
+    relief = 1.0 / (slack + 1.0)
+    for low in range(begin, stop, _BLOCK):  # block by block: the working set stays in the first-level cache
+        width = min(low + _BLOCK, stop) - low
+        predicted[:] = 0.0
+        for i in range(features.shape[0]):
+            c, theta = features[i, low : low + width], coefficients[i, low : low + width]
+            for n in range(width):
+                predicted[n] += c[n] * theta[n]
+        usable, usual = available[low : low + width], usual_s[low : low + width]
+        total, own = debt[low : low + width], own_debt[low : low + width]
+        t, p = time[low : low + width], price[low : low + width]
+        u = urgency[low : low + width]
+        for n in range(width):
+            mean = max(usual[n] if usual[n] != 0.0 else predicted[n], least_s)
+            now = max(predicted[n], _LEAST_NOW * mean)
+            t[n] = now if usable[n] else np.inf
+            owed = arrival + (total[n] if by_rounds else own[n])
+            p[n] = part * mean * max(1.0 + relief * owed, 0.0)
+        for n in range(width):
+            owed, mine = total[n] + arrival, own[n] + arrival
+            level = owed if by_rounds and urgent <= owed < slack + 1.0 else -1.0
+            # What is owed for a client's own rounds goes before what is owed for all.
+            level = slack + 1.0 + mine if mine >= urgent else level
+            u[n] = level if usable[n] else -1.0
+
+
+@njit(cache=True, nogil=True)
+def _grow(debt, own_debt, available, arrival):  # type: ignore[no-untyped-def]
+    for n in range(debt.shape[0]):
+        debt[n] += arrival
+        own_debt[n] += arrival * available[n]
+
+
+@njit(cache=True, nogil=True)
+def _grow_members(debt, own_debt, client, available, members, arrival):  # type: ignore[no-untyped-def]
+    for n in range(debt.shape[0]):
+        debt[n] += arrival * members[n]
+    for row in range(available.shape[0]):
+        n = client[row] if client.shape[0] else row
+        own_debt[n] += arrival * (available[row] and members[n])
+
+
+@njit(cache=True, nogil=True)
+def _note_contexts(features, client, available, contexts_seen, usual_context, usual_s, coefficients, begin, size):  # type: ignore[no-untyped-def]
+    """Average the contexts of ``size`` rows from ``begin`` on, around the end."""
+    num_features, num_rows = features.shape
+    for i in range(size):
+        row = (begin + i) % num_rows
+        if not available[row]:
+            continue
+        n = client[row] if client.shape[0] else row
+        contexts_seen[n] += 1.0
+        weight = 1.0 / min(contexts_seen[n], _HORIZON)
+        mean = 0.0
+        for j in range(num_features):
+            usual_context[j, n] += weight * (features[j, row] - usual_context[j, n])
+            mean += coefficients[j, n] * usual_context[j, n]
+        usual_s[n] = mean
+
+
+def _scale(usual_s: FloatArray, mean_time_s: float) -> FloatArray:
+    """s_n: usual times; a wrong first impression of great speed must not give an observation the weight of many."""
+    known: FloatArray = np.where(usual_s != 0.0, np.maximum(usual_s, _LEAST_SCALE * mean_time_s), mean_time_s)
+    return known
+
+
+_ROWS = np.empty(0, np.int64)
+_NO_SCATTER = np.zeros(RATIO_BINS)
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    r"""At least :math:`\lfloor \beta t \rfloor - c` participations for every client after every round, in little time.
+
+    Each round:
+
+    1. **Predict** every client's time from its context, by regression on its own history and on everybody's
+       (:mod:`fedroster.estimation.random_coefficients`), and how realised times scatter about predictions.
+    2. **Urgent clients take part.** With the debt :math:`d_n = \beta A_n - x_n` (rounds in which it could be chosen,
+       participations), those with :math:`d_n \ge u` are chosen, greatest debt first, where
+       :math:`u = c + 1 - \beta (\min\{\lceil N/m \rceil, \lfloor 1/\beta \rfloor\} + a)`.
+    3. **The rest by price.** The other places go to the cohort that minimises expected round time less prices
+       (:mod:`fedroster.optimization.expected_maximum`).  A client's price is its part of a round
+       among its like, and more of it the more it is owed: with :math:`\kappa_m` the expected maximum of m scatter
+       ratios and :math:`\mu_n` the client's usual time,
+
+       .. math:: p_n = \frac{\kappa_m}{m}\, \mu_n \Bigl[1 + \frac{d_n}{c + 1}\Bigr]^+
+
+       So slow clients are worth choosing when the others are slow too, when their context is good for once, and when
+       they are owed; a client that is c + 1 participations ahead has no price.
+
+    Guarantee (docs/explanation/floor.md has the proof): if :math:`N \le m \lfloor 1/\beta \rfloor`, then for any
+    availability whatever, :math:`x_n(t) \ge \lfloor \beta A_n(t) \rfloor - c` after every round.  With
+    ``share_of = "rounds"`` debts are also counted over all rounds, and clients that are always available have
+    :math:`x_n(t) \ge \lfloor \beta t \rfloor - c`; so has a client that is away for at most
+    :math:`(c + 1 - u)/\beta - 1` rounds in a row, and there for at least :math:`\beta/(1 - \beta)` times as many before
+    it is away again, while no more than m clients are urgent at once.
+
+    There is no V: prices come from measured times.  Round times are near the stationary optimum in measurements
+    (docs/reproduction/floor); that is not proven.
+
+    Cost per round: O(N D) and the cohort's choice.
+
+    Attributes:
+        beta: Guaranteed participation rate, in [0, 1].
+        slack: c, participations that a client may lack, >= 0.
+        share_of: Whether beta is a share of all "rounds", or of those in which a client was "available".
+        absence: a, rounds of absence in a row that a client may take without falling short, >= 0, for shares of rounds.
+        memory: Observations of a client after which one counts for 1/e, >= 1; smaller follows drift faster.
+        price: Factor of all prices, >= 0.  The formula above needs none; for ablations, as the next two.
+        scatter: Whether the expected maximum is minimised; the largest of the means if not.
+        pooling: Whether clients learn from each other.
+    """
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = True
+
+    beta: float = 0.15
+    slack: int = 2
+    share_of: Literal["rounds", "available"] = "rounds"
+    absence: int = 3
+    memory: float = 100.0
+    price: float = 1.0
+    scatter: bool = True
+    pooling: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        check_number("beta", self.beta, least=0.0, most=1.0)
+        check_integer("slack", self.slack, least=0)
+        check_choice("share_of", self.share_of, ("rounds", "available"))
+        check_integer("absence", self.absence, least=0)
+        check_number("memory", self.memory, least=1.0)
+        check_number("price", self.price, least=0.0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server, and a share of all rounds that cannot be met."""
+        check_flat("FLOOR", spec)
+        if self.share_of == "rounds":
+            check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
+    def urgent_at(self, *, num_clients: int, cohort_size: int) -> float:
+        r"""Debt at which a client must take part, u, >= 0.
+
+        Args:
+            num_clients: N.
+            cohort_size: m.
+        """
+        rate = snap_rate(self.beta)
+        if rate == 0.0:
+            return math.inf
+        # From beta itself: 1/6 on the grid of debts is above 1/6, and would seem to allow for 5 rounds only.
+        wait = min(math.ceil(num_clients / cohort_size), math.floor(1.0 / self.beta + 1e-9))
+        away = self.absence if self.share_of == "rounds" else 0
+        return max(self.slack + 1.0 - rate * (wait + away), 0.0)
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> FloorState:
+        """Nobody is known, nothing is owed."""
+        return FloorState(
+            times=coefficients_init(spec.num_clients, spec.num_features),
+            ratios=np.zeros(RATIO_BINS),
+            usual_context=np.zeros((spec.num_features, spec.num_clients)),
+            contexts_seen=np.zeros(spec.num_clients),
+            usual_s=np.zeros(spec.num_clients),
+            debt=np.zeros(spec.num_clients),
+            own_debt=np.zeros(spec.num_clients),
+        )
+
+    def select(self, state: FloorState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Steps 1 to 3."""
+        num_links = context.num_links
+        size = min(context.cohort_size, int(np.count_nonzero(context.available)))
+        if size == 0:
+            return Selection(context.round, _ROWS)
+        table, log_table, first = ratio_table(state.ratios if self.scatter else _NO_SCATTER)
+        time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
+        known: tuple[FloatArray, ...] = (state.times.coefficients, state.usual_s, state.debt, state.own_debt)
+        if context.client is not None:
+            known = tuple(np.ascontiguousarray(values[..., context.client]) for values in known)
+        for_ranges(
+            _appraise,
+            num_links,
+            np.ascontiguousarray(context.features.T),
+            context.available,
+            *known,
+            snap_rate(self.beta),
+            float(self.slack),
+            self.urgent_at(num_clients=state.debt.shape[0], cohort_size=context.cohort_size),
+            self.share_of == "rounds",
+            _LEAST_USUAL * state.times.mean_time_s or 1.0,
+            self.price * batch_factor(table, first, size) / size,
+            time_s,
+            price_s,
+            urgency,
+        )
+        key = tie_key(rng)
+        must = most_urgent(urgency, size, key)
+        links = choose_cohort(time_s, price_s, must, size, table, log_table, first, key)
+        links.sort()
+        return Selection(context.round, links)
+
+    def commit(self, state: FloorState, context: RoundContext, selection: Selection, /) -> FloorState:
+        """Debts grow by beta, and fall by 1 for the chosen."""
+        client = _ROWS if context.client is None else context.client
+        rate = snap_rate(self.beta)
+        if context.client is None and context.members is None:
+            _grow(state.debt, state.own_debt, context.available, rate)
+        else:
+            members = np.ones(state.debt.shape[0], np.bool_) if context.members is None else context.members
+            _grow_members(state.debt, state.own_debt, client, context.available, members, rate)
+        served = context.clients_of(selection.links)
+        state.debt[served] -= 1.0
+        state.own_debt[served] -= 1.0
+        size = min(context.num_links, max(_CONTEXTS, context.num_links // 16))
+        if size:
+            _note_contexts(
+                np.ascontiguousarray(context.features.T),
+                client,
+                context.available,
+                state.contexts_seen,
+                state.usual_context,
+                state.usual_s,
+                state.times.coefficients,
+                context.round * size % context.num_links,
+                size,
+            )
+        ratios = state.ratios * max(1.0 - served.shape[0] / _RATIO_MEMORY, 0.0)
+        times = state.times
+        if times.observations >= times.estimate_at:
+            scale_s = _scale(state.usual_s, times.mean_time_s)
+            times = estimate_population(times, scale_s=scale_s, pooling=self.pooling)
+            np.einsum("ij,ij->j", times.coefficients, state.usual_context, out=state.usual_s)
+        return replace(state, times=times, ratios=ratios)
+
+    def update(self, state: FloorState, feedback: Feedback, /) -> FloorState:
+        """Times and their scatter are learned.  Drop-outs and failures teach nothing about times."""
+        observed = feedback.observed
+        client, features = feedback.client[observed], feedback.features[observed]
+        time_s = feedback.exchange_time_s[observed]
+        usual_s, mean_time_s = state.usual_s, state.times.mean_time_s
+        scale_s = _scale(usual_s[client], mean_time_s)
+        times = learn(state.times, client, features, time_s, scale_s=scale_s, memory=self.memory)
+        ratios = state.ratios.copy()
+        if times.is_known:
+            theta = times.coefficients[:, client]
+            usual_s[client] = (theta * state.usual_context[:, client]).sum(axis=0)
+            least_s = _LEAST_NOW * np.maximum(usual_s[client], _LEAST_USUAL * mean_time_s)
+            np.add.at(ratios, ratio_bins(time_s / np.maximum((theta * features.T).sum(axis=0), least_s)), 1.0)
+        return replace(state, times=times, ratios=ratios)

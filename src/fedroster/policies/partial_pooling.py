@@ -1,0 +1,250 @@
+r"""Partial pooling: a policy of our own for links with prices, with guaranteed rates if they are asked for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from scipy.optimize import linprog
+from scipy.sparse import csr_matrix
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer, check_number
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.state import per_client
+from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
+from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, choices_of
+from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPoolingState:
+    """What is believed, and what is owed.
+
+    Attributes:
+        belief: The models.
+        backlog: Q, participations owed to each client, shape (clients,), >= 0; zeros without a guarantee.
+    """
+
+    belief: ProbitState
+    backlog: FloatArray = per_client()
+
+
+def reachable_clients(choices: Choices, num_clients: int) -> BoolArray:
+    """Clients that could be chosen this round: available, and within a budget on some link; shape (clients,).
+
+    Args:
+        choices: Links of the round.
+        num_clients: N.
+    """
+    reachable = np.zeros(num_clients, np.bool_)
+    reachable[choices.client] = True
+    return reachable
+
+
+def debt_bound(
+    rounds: int, *, num_clients: int, cohort: int, beta: float, V: float, slack: float = 0.0, gap: float = 0.0
+) -> float:
+    r"""Most participations that any client can be owed after T rounds, whatever happens in them.
+
+    .. math:: Q_n(T) \le \sqrt{2 T (\Gamma + V U)},\qquad \Gamma = \tfrac12 (N \beta^2 + U),
+
+    if in every round some lottery over feasible decisions chooses every reachable client with probability at least
+    :math:`\beta`.  If it does so with :math:`\beta + \epsilon` and everyone is always reachable, then at all times
+
+    .. math:: Q_n \le \sqrt{S^2 + 2 (\Gamma + V U)},\qquad S = (\Gamma + V U) / \epsilon.
+
+    Args:
+        rounds: T >= 0.
+        num_clients: N >= 1.
+        cohort: U, most clients that the budgets can pay for in one round, >= 0.
+        beta: Guaranteed rate, in [0, 1].
+        V: Weight of an expected update against a participation owed, >= 0.
+        slack: epsilon, >= 0; 0 for the first bound.
+        gap: The solver's proven gap g, in [0, 1).  Slack shrinks to :math:`(1-g)(\beta+\epsilon) - \beta`; with a gap
+            and no slack nothing is promised.
+
+    Returns:
+        The smaller of the bounds that hold; infinite if none does.
+    """
+    drift = 0.5 * (num_clients * beta * beta + cohort) + V * cohort
+    left = (1.0 - gap) * (beta + slack) - beta
+    if left < 0.0:
+        return math.inf
+    bound = math.sqrt(2.0 * rounds * drift)
+    return bound if left == 0.0 else min(bound, math.sqrt((drift / left) ** 2 + 2.0 * drift))
+
+
+def feasible_rates(context: RoundContext) -> tuple[float, float]:
+    r"""Between which numbers the largest rate lies that a round can offer to all of its reachable clients at once.
+
+    A lottery over decisions chooses link (n, m) with a probability :math:`y_{nm}`.  It has
+    :math:`\sum_n c_{nm} y_{nm} \le B_m` and :math:`\sum_m y_{nm} \le 1`: the largest rate under these alone is the
+    upper end.  With one client a server, :math:`\sum_n y_{nm} \le 1`, every such y belongs to a lottery (a bipartite
+    matching has integral vertices): the largest rate under these is the lower end.
+
+    Args:
+        context: A round's context.
+
+    Returns:
+        Lower and upper end; 1 and 1 if nobody is reachable.
+    """
+    choices = choices_of(context)
+    if not choices.rows.shape[0]:
+        return 1.0, 1.0
+    use = np.minimum(choices.cost / np.maximum(choices.budget[choices.purse], 1e-300), 1.0)
+    return _largest_rate(choices, np.ones_like(use)), _largest_rate(choices, use)
+
+
+def _largest_rate(choices: Choices, use: FloatArray) -> float:
+    """The largest beta with sum_m y >= beta for all clients, sum of use times y <= 1 for all servers."""
+    links, servers = choices.rows.shape[0], choices.budget.shape[0]
+    client, row = np.unique(choices.client, return_inverse=True)
+    column, clients = np.arange(links), client.shape[0]
+    # Rows: a server's capacity; a client is on one link at most; beta - sum_m y <= 0.  The last variable is beta.
+    entries = np.concatenate((use, np.ones(links), -np.ones(links), np.ones(clients)))
+    at_row = np.concatenate(
+        (choices.purse, servers + row, servers + clients + row, servers + clients + np.arange(clients))
+    )
+    at_column = np.concatenate((column, column, column, np.full(clients, links)))
+    matrix = csr_matrix((entries, (at_row, at_column)), shape=(servers + 2 * clients, links + 1))
+    limit = np.concatenate((np.ones(servers + clients), np.zeros(clients)))
+    goal = np.zeros(links + 1)
+    goal[-1] = -1.0
+    found = linprog(goal, A_ub=matrix, b_ub=limit, bounds=(0.0, 1.0), method="highs")
+    return float(found.x[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class PartialPooling:
+    r"""As many updates in time as the budgets buy, learned from all links together; optionally a rate for every client.
+
+    Each round:
+
+    1. Take :math:`\hat p_{n,m}`, the probability of an update in time, from one curve over contexts that all links
+       share and from the deviations of the client, the server and the pair, as far as data supports them
+       (:mod:`fedroster.estimation.probit`).
+    2. Solve P2 exactly, :math:`\max_s \sum_{(n,m) \in s} (V \hat p_{n,m} + Q_n)` under (10b), (10c), (10d); without a
+       guarantee, Q = 0 and V = 1.
+    3. Queues: :math:`Q_n \gets [Q_n + \beta r_n - x_n]^+`, where r says whether the client could be chosen at all and
+       x whether it was.
+    4. Learn from what comes back: a chosen link's update was in time, or not.
+
+    There is no exploration: contexts change every round and the curve is common, so each decision teaches about all
+    links, and an optimistic index mostly costs more than it finds.
+
+    Guarantee: for the utility none is proven; what is measured stands in the documentation.  The models' mixture
+    predicts as well as the best of them (:func:`~fedroster.estimation.probit.mixture_excess`).  The rates are
+    guaranteed on every sample path, whatever is believed: :math:`\sum_t x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q
+    within :func:`debt_bound` if the rate is feasible, for which :func:`feasible_rates` gives a sufficient and a
+    necessary condition.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check`` refuses
+    only what no prices allow.
+
+    Cost per round: O(links) for the probabilities and one P2.  Memory: the pairs that were observed.
+
+    Attributes:
+        beta: Share of the rounds in which a client is reachable that it takes part in, in [0, 1]; 0 for no guarantee.
+        V: Participations owed that weigh as much as one sure update, >= 0: the greater, the more utility and the
+            longer the queues.  Used with ``beta`` only.
+        variances: Variances of the deviations, one model for each and for each memory, beside one without deviations.
+        memories: Rounds within which deviations are forgotten, 0 for never.
+        intervals: Intervals on each axis of the curve, >= 0; 1 for straight lines, 0 for no contexts.
+        share: Share of the models' weights that is spread evenly each round, in [0, 1).
+        optimism: Standard deviations of belief that are added, >= 0.
+        gap: The solver may stop at a proven gap of this size, in [0, 1); about 0.0025 for 1,000 clients and more.
+        node_limit: The solver stops after so many search nodes; 0 for no limit.
+    """
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = False
+
+    beta: float = 0.0
+    V: float = 5.0
+    variances: tuple[float, ...] = (0.1, 1.0)
+    memories: tuple[float, ...] = (0.0, 30.0)
+    intervals: int = 8
+    share: float = 1e-3
+    optimism: float = 0.0
+    gap: float = 0.0
+    node_limit: int = NODE_LIMIT
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        check_number("beta", self.beta, least=0.0, most=1.0)
+        check_number("V", self.V, least=0.0)
+        for variance in self.variances:
+            check_number("variances", variance, above=0.0)
+        for memory in self.memories:
+            check_number("memories", memory, least=0.0)
+        if bool(self.variances) != bool(self.memories):
+            raise ConfigurationError(
+                f"variances are {self.variances} and memories {self.memories}; expected both, or () and () for "
+                "one model without deviations"
+            )
+        check_integer("intervals", self.intervals, least=0)
+        check_number("share", self.share, least=0.0, below=1.0)
+        check_number("optimism", self.optimism, least=0.0)
+        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_integer("node_limit", self.node_limit, least=0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse a rate that more clients are owed than a cohort may have."""
+        check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> PartialPoolingState:
+        """Know nothing, owe nothing."""
+        models = [(0.0, math.inf)]
+        models += [(variance, memory or math.inf) for memory in self.memories for variance in self.variances]
+        belief = probit_init(
+            spec.num_clients,
+            spec.num_servers,
+            spec.num_features,
+            intervals=self.intervals,
+            variance=tuple(variance for variance, _ in models),
+            memory=tuple(memory for _, memory in models),
+        )
+        return PartialPoolingState(belief, empty_queues(spec))
+
+    def values(self, state: PartialPoolingState, choices: Choices, context: RoundContext) -> FloatArray:
+        r"""What each choice is worth, :math:`V \hat p + Q`, or :math:`\hat p` without a guarantee, shape (choices,)."""
+        probability = predict(
+            state.belief,
+            choices.client,
+            choices.server,
+            context.features[choices.rows],
+            round=context.round,
+            optimism=self.optimism,
+        )
+        return self.V * probability + state.backlog[choices.client] if self.beta else probability
+
+    def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Solve P2 for what each link is worth."""
+        choices = choices_of(context)
+        value = self.values(state, choices, context)
+        links, _ = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        return Selection(context.round, choices.rows[links])
+
+    def commit(self, state: PartialPoolingState, context: RoundContext, selection: Selection, /) -> PartialPoolingState:
+        """Let a round pass, and step the queues."""
+        choices = choices_of(context)
+        client: IntArray = context.clients_of(selection.links)
+        features = context.features[context.available]
+        belief = begin_round(state.belief, client, features, round=context.round, share=self.share)
+        if self.beta:
+            reachable = reachable_clients(choices, state.backlog.shape[0])
+            queue_step(state.backlog, arrival=snap_rate(self.beta), served=client, members=reachable)
+        return replace(state, belief=belief)
+
+    def update(self, state: PartialPoolingState, feedback: Feedback, /) -> PartialPoolingState:
+        """Learn whether each update was in time; drop-outs and errors were not."""
+        success = feedback.status == Status.COMPLETED
+        told = feedback.client, feedback.server, feedback.features, success
+        return replace(state, belief=learn(state.belief, *told, round=feedback.round))

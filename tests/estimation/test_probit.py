@@ -1,0 +1,438 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.state import grow, pack, reset
+from fedroster.estimation.probit import (
+    begin_round,
+    learn,
+    mixture_excess,
+    predict,
+    prior_covariance,
+    probit_init,
+    settle,
+)
+
+SIX = {"variance": (0.0, 0.3, 1.0), "memory": (math.inf, math.inf, 5.0)}
+
+
+def phi(z):
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))
+
+
+class Reference:
+    """The same, with dense vectors and dictionaries, written from the equations."""
+
+    def __init__(self, num_features, intervals, variance, memory):
+        self.intervals, self.num_features = intervals, num_features
+        self.prior = prior_covariance(num_features, intervals)
+        self.models = [
+            {
+                "mu": np.zeros(len(self.prior)),
+                "cov": self.prior.copy(),
+                "s2": s2,
+                "rho": math.exp(-1.0 / tau),
+                "parts": {},
+                "log": 0.0,
+            }
+            for s2, tau in zip(variance, memory, strict=True)
+        ]
+        self.knots = None
+
+    def design(self, feature):
+        def hats(rank, parts):
+            return np.maximum(1.0 - np.abs(rank * parts - np.arange(parts + 1)), 0.0)
+
+        vector = np.zeros(len(self.prior))
+        vector[0] = 1.0
+        if self.knots is None or not self.intervals:
+            return vector
+        ranks = [np.interp(x, knot, np.linspace(0, 1, len(knot))) for x, knot in zip(feature, self.knots, strict=True)]
+        blocks = [np.ones(1)] + [hats(rank, self.intervals) for rank in ranks]
+        if self.intervals > 1:
+            blocks += [
+                np.kron(hats(ranks[i], 4), hats(ranks[j], 4))
+                for i in range(len(ranks))
+                for j in range(i + 1, len(ranks))
+            ]
+        return np.concatenate(blocks)
+
+    def belief(self, model, n, m, feature):
+        x = self.design(feature)
+        parts = [model["parts"].setdefault(key, [0.0, model["s2"]]) for key in (("c", n), ("s", m), (n, m))]
+        mean = x @ model["mu"] + sum(part[0] for part in parts)
+        return x, parts, mean, x @ model["cov"] @ x + sum(part[1] for part in parts)
+
+    def predict(self, n, m, feature):
+        weight = np.exp([model["log"] for model in self.models])
+        each = []
+        for model in self.models:
+            _, _, mean, variance = self.belief(model, n, m, feature)
+            each.append(phi(mean / math.sqrt(1.0 + variance)))
+        return float(weight @ each / weight.sum())
+
+    def begin(self, contexts, share):
+        if self.knots is None:
+            grid = np.linspace(0, 1, self.intervals + 1)
+            self.knots = [np.unique(np.quantile(column, grid)) for column in contexts.T]
+        weight = np.exp([model["log"] for model in self.models])
+        weight = (1.0 - share) * weight / weight.sum() + share / len(weight)
+        for model, each in zip(self.models, weight, strict=True):
+            model["log"] = math.log(each)
+            rho = model["rho"]
+            for part in model["parts"].values():
+                part[0] *= rho
+                part[1] = model["s2"] + rho**2 * (part[1] - model["s2"])
+            model["mu"] *= rho**0.1
+            model["cov"] = self.prior + rho**0.2 * (model["cov"] - self.prior)
+
+    def learn(self, n, m, feature, success):
+        y = 1.0 if success else -1.0
+        for model in self.models:
+            x, parts, mean, variance = self.belief(model, n, m, feature)
+            root = math.sqrt(1.0 + variance)
+            z = y * mean / root
+            ratio = math.exp(-z * z / 2) / math.sqrt(2 * math.pi) / phi(z)
+            model["log"] += math.log(phi(z))
+            cross = model["cov"] @ x
+            model["mu"] = model["mu"] + y * cross * ratio / root
+            model["cov"] = model["cov"] - np.outer(cross, cross) * ratio * (ratio + z) / (1.0 + variance)
+            for part in parts:
+                old = part[1]
+                part[0] += y * old * ratio / root
+                part[1] = old - old * old * ratio * (ratio + z) / (1.0 + variance)
+
+
+def started(num_clients=8, num_servers=2, num_features=2, *, intervals=8, contexts=None, seed=0, **models):
+    """A state with knots and a tag for every client."""
+    state = probit_init(num_clients, num_servers, num_features, intervals=intervals, **(models or SIX))
+    if contexts is None:
+        contexts = np.random.default_rng(seed).random((100, num_features))
+    return begin_round(state, np.arange(num_clients), contexts, round=1, share=0.0)
+
+
+def fed(state, contexts, success, *, client=None, server=None):
+    rows = len(contexts)
+    client = np.zeros(rows, np.int64) if client is None else client
+    server = np.zeros(rows, np.int64) if server is None else server
+    return settle(learn(state, client, server, contexts, success, round=state.round))
+
+
+def asked(state, contexts, *, client=0, server=0, round=None, **options):
+    rows = len(contexts)
+    where = np.full(rows, client), np.full(rows, server)
+    return predict(state, *where, contexts, round=state.round if round is None else round, **options)
+
+
+class TestPrior:
+    def test_knows_nothing(self):
+        assert_allclose(asked(started(), np.random.default_rng(1).random((20, 2))), 0.5)
+
+    @pytest.mark.parametrize(
+        ("features", "intervals", "size"), [(2, 8, 44), (1, 8, 10), (2, 1, 5), (3, 0, 1), (9, 8, 82)]
+    )
+    def test_size_and_definiteness(self, features, intervals, size):
+        covariance = prior_covariance(features, intervals)
+        assert covariance.shape == (size, size)
+        assert np.linalg.eigvalsh(covariance)[0] > 0.0
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"intervals": -1},
+            {"variance": (), "memory": ()},
+            {"variance": (1.0,), "memory": (1.0, 2.0)},
+            {"variance": (-1.0,), "memory": (1.0,)},
+            {"variance": (1.0,), "memory": (0.0,)},
+            {"num_clients": 2**40, "num_servers": 2**40},
+        ],
+    )
+    def test_refuses(self, wrong):
+        good = {
+            "num_clients": 2,
+            "num_servers": 1,
+            "num_features": 1,
+            "intervals": 2,
+            "variance": (1.0,),
+            "memory": (1.0,),
+        }
+        good |= wrong
+        with pytest.raises(ConfigurationError, match="expected"):
+            probit_init(good.pop("num_clients"), good.pop("num_servers"), good.pop("num_features"), **good)
+
+
+class TestMoments:
+    @pytest.mark.parametrize("success", [True, False])
+    def test_one_observation_by_quadrature(self, success):
+        """Without a curve over contexts, the posterior of the intercept has these moments exactly."""
+        state = probit_init(1, 1, 1, intervals=0, variance=(0.0,), memory=(math.inf,))
+        state = begin_round(state, np.zeros(1, np.int64), np.zeros((1, 1)), round=1, share=0.0)
+        for _ in range(3):  # what the second and third start from is normal by construction
+            mean, variance = state.mean[0, 0], state.covariance[0, 0, 0]
+            grid = mean + math.sqrt(variance) * np.linspace(-9, 9, 20001)
+            density = np.exp(-((grid - mean) ** 2) / (2 * variance))
+            density *= [phi(x if success else -x) for x in grid]
+            density /= density.sum()
+            state = fed(state, np.zeros((1, 1)), np.array([success]))
+            assert_allclose(state.mean[0, 0], density @ grid, rtol=1e-6)
+            assert_allclose(state.covariance[0, 0, 0], density @ (grid - density @ grid) ** 2, rtol=1e-6)
+
+    @settings(max_examples=15, deadline=None)
+    @given(seed=st.integers(0, 10_000), features=st.integers(1, 3), intervals=st.integers(0, 5))
+    def test_against_the_reference(self, seed, features, intervals):
+        rng = np.random.default_rng(seed)
+        contexts = rng.random((80, features))
+        contexts[:, 0] = np.minimum(contexts[:, 0], 0.6)  # an atom: quantiles coincide
+        state = probit_init(6, 2, features, intervals=intervals, **SIX)
+        slow = Reference(features, intervals, **SIX)
+        for number in range(1, 6):
+            state = begin_round(state, np.arange(6), contexts, round=number, share=0.01)
+            slow.begin(contexts, 0.01)
+            client, server = rng.permutation(6)[:4], rng.integers(0, 2, 4)
+            feature = rng.random((4, features)) * 1.2 - 0.1
+            success = rng.random(4) < 0.4
+            state = learn(state, client, server, feature, success, round=number)
+            for row in np.argsort(client):  # the tags' order
+                slow.learn(client[row], server[row], feature[row], success[row])
+        asked_of = rng.integers(0, 6, 10), rng.integers(0, 2, 10), rng.random((10, features))
+        expected = [slow.predict(*where) for where in zip(*asked_of, strict=True)]
+        assert_allclose(predict(state, *asked_of, round=5), expected, rtol=1e-9)
+        assert_allclose(np.exp(settle(state).log_weight), np.exp([model["log"] for model in slow.models]), rtol=1e-9)
+
+    def test_asking_ahead_equals_waiting(self):
+        state = fed(started(), np.full((9, 2), 0.5), np.zeros(9, np.bool_))
+        here, curve = np.full((1, 2), 0.5), {"mean": state.mean.copy(), "covariance": state.covariance.copy()}
+        now, ahead = asked(state, here), asked(state, here, round=4)
+        waited = begin_round(state, np.zeros(0, np.int64), np.zeros((0, 2)), round=4, share=0.0)
+        assert_allclose(asked(replace(waited, **curve), here), ahead, rtol=1e-12)  # a curve fades when a round begins
+        assert ahead[0] > now[0] + 0.001
+
+
+class TestCurve:
+    @pytest.mark.parametrize("scale", [1.0, 1e-6, -40.0])
+    def test_scale_and_origin_do_not_matter(self, scale):
+        rng = np.random.default_rng(3)
+        contexts, success = rng.random((200, 2)), rng.random(200) < 0.5
+        plain = fed(started(contexts=contexts), contexts, success)
+        moved = fed(started(contexts=7.0 + scale * contexts), 7.0 + scale * contexts, success)
+        if scale > 0:
+            assert_allclose(asked(moved, 7.0 + scale * contexts), asked(plain, contexts), rtol=1e-6)
+        else:  # mirrored ranks: the prior is symmetric
+            assert_allclose(asked(moved, 7.0 + scale * contexts), asked(plain, contexts), rtol=1e-6)
+
+    @pytest.mark.parametrize(("intervals", "finds"), [(8, True), (1, False)])
+    @pytest.mark.parametrize("shape", ["hump", "exclusive"])
+    def test_any_shape(self, intervals, finds, shape):
+        """A hump, and a success that needs both features low or both high; straight lines find neither."""
+        rng = np.random.default_rng(4)
+        contexts = rng.random((1500, 2))
+
+        def truth(x):
+            if shape == "hump":
+                return np.where(np.abs(x[:, 0] - 0.5) < 0.25, 0.9, 0.1)
+            return np.where((x[:, 0] > 0.5) == (x[:, 1] > 0.5), 0.9, 0.1)
+
+        state = started(contexts=contexts, intervals=intervals, variance=(0.0,), memory=(math.inf,))
+        state = fed(state, contexts, rng.random(1500) < truth(contexts))
+        centres = np.array([[x, y] for x in (0.12, 0.37, 0.63, 0.88) for y in (0.12, 0.88)])
+        error = np.abs(asked(state, centres) - truth(centres)).max()
+        assert error < 0.3 if finds else error > 0.35
+
+    def test_knots_wait_for_enough_contexts(self):
+        state = probit_init(2, 1, 1, intervals=4, **SIX)
+        for number in range(1, 7):
+            assert not state.num_knots.any()
+            state = begin_round(state, np.arange(1), np.linspace(0, 1, 12)[:, None], round=number, share=0.0)
+            state = fed(state, np.zeros((1, 1)), np.ones(1, np.bool_))
+        assert_allclose(state.knot[0], np.linspace(0, 1, 5), atol=0.07)
+        assert state.sample.shape == (0, 1)
+
+    def test_constant_features_are_harmless(self):
+        contexts = np.full((100, 2), 3.0)
+        state = fed(started(contexts=contexts), contexts, np.arange(100) % 4 > 0)
+        assert_allclose(asked(state, contexts[:1]), 0.75, atol=0.06)
+        assert np.isfinite(asked(state, np.array([[1e300, -1e300]]))).all()
+
+
+class TestPooling:
+    def test_cold_clients_are_taken_for_what_others_are(self):
+        rng = np.random.default_rng(5)
+        contexts = rng.random((600, 2))
+        state = fed(started(num_clients=9), contexts, contexts[:, 0] > 0.3, client=rng.integers(0, 8, 600))
+        cold = asked(state, np.array([[0.05, 0.5], [0.9, 0.5]]), client=8, server=1)
+        assert cold[0] < 0.15
+        assert cold[1] > 0.85
+
+    @pytest.mark.parametrize("level", ["client", "server", "pair"])
+    def test_deviations_are_found_where_they_are(self, level):
+        rng = np.random.default_rng(6)
+        state = started(num_clients=10, num_servers=3, variance=(0.0, 0.3), memory=(math.inf, math.inf))
+        client, server = rng.integers(0, 10, 900), rng.integers(0, 3, 900)
+        odd = {"client": client == 2, "server": server == 1, "pair": (client == 2) & (server == 1)}[level]
+        state = fed(
+            state, rng.random((900, 2)), rng.random(900) < np.where(odd, 0.1, 0.8), client=client, server=server
+        )
+        here = np.full((1, 2), 0.5)
+        assert asked(state, here, client=2, server=1)[0] < 0.4
+        assert asked(state, here, client=3, server=0)[0] > 0.7
+        assert (asked(state, here, client=2, server=0)[0] < 0.4) == (level == "client")
+        assert (asked(state, here, client=3, server=1)[0] < 0.4) == (level == "server")
+        assert state.weight[1] > 0.9
+
+    def test_without_deviations_the_plain_model_wins(self):
+        rng = np.random.default_rng(7)
+        state = fed(
+            started(num_clients=100),
+            rng.random((2000, 2)),
+            rng.random(2000) < 0.6,
+            client=rng.integers(0, 100, 2000),
+            server=rng.integers(0, 2, 2000),
+        )
+        assert state.weight[0] > 0.9
+
+    def test_fading_and_lasting(self):
+        for memory, kept in ((math.inf, True), (5.0, False)):
+            state = started(variance=(1.0,), memory=(memory,))
+            for number in range(2, 6):  # client 1 teaches the curve the opposite
+                state = begin_round(state, np.zeros(0, np.int64), np.zeros((0, 2)), round=number, share=0.0)
+                state = fed(state, np.full((10, 2), 0.5), np.zeros(10, np.bool_))
+                state = fed(state, np.full((10, 2), 0.5), np.ones(10, np.bool_), client=np.ones(10, np.int64))
+            after = begin_round(state, np.zeros(0, np.int64), np.zeros((0, 2)), round=65, share=0.0)
+            gap = asked(after, np.full((1, 2), 0.5), client=1) - asked(after, np.full((1, 2), 0.5))
+            assert (gap[0] > 0.5) == kept
+            assert (gap[0] < 1e-4) != kept
+
+
+class TestMixture:
+    def test_loses_little_to_the_best_on_any_stretch(self):
+        rng = np.random.default_rng(8)
+        share, rounds = 0.01, 60
+        state = probit_init(6, 2, 1, intervals=3, variance=(0.0, 0.5, 0.5), memory=(math.inf, math.inf, 4.0))
+        own, mixed = np.zeros((rounds, 3)), np.zeros(rounds)
+        for number in range(1, rounds + 1):
+            state = begin_round(state, np.arange(6), rng.random((64, 1)), round=number, share=share)
+            weight, before = state.weight, state.log_weight.copy()
+            client = rng.permutation(6)
+            bad = client % 2 == (number // 20) % 2  # who is bad changes twice
+            success = rng.random(6) < np.where(bad, 0.05, 0.95)
+            state = fed(state, rng.random((6, 1)), success, client=client, server=client % 2)
+            own[number - 1] = before - state.log_weight
+            mixed[number - 1] = -math.log(weight @ np.exp(-own[number - 1]))
+        worst = -math.inf
+        for first in range(rounds):
+            for last in range(first + 1, rounds + 1):
+                excess = mixed[first:last].sum() - own[first:last].sum(axis=0).min()
+                assert excess <= mixture_excess(3, share, last - first) + 1e-9
+                worst = max(worst, excess)
+        assert worst > 0.5  # there was something to lose
+
+    def test_evidence_is_what_was_predicted(self):
+        state = started(variance=(0.5,), memory=(math.inf,))
+        here, total = np.full((1, 2), 0.4), 0.0
+        for success in (True, True, False, True):
+            chance = asked(state, here)[0]
+            total += math.log(chance if success else 1.0 - chance)
+            state = fed(state, here, np.array([success]))
+        assert_allclose(state.log_weight[0], total)
+
+    def test_optimism_raises_what_is_uncertain(self):
+        state = fed(started(), np.full((50, 2), 0.5), np.arange(50) % 2 == 0)
+        here = np.full((1, 2), 0.5)
+        known = asked(state, here, optimism=1.0) - asked(state, here)
+        unknown = asked(state, here, client=5, optimism=1.0) - asked(state, here, client=5)
+        assert 0.0 < known[0] < unknown[0]
+
+
+class TestNumbers:
+    def test_long_runs_stay_sound(self):
+        rng = np.random.default_rng(9)
+        state = started(num_clients=3)
+        for number in range(2, 42):
+            state = begin_round(state, np.zeros(0, np.int64), np.zeros((0, 2)), round=number, share=1e-3)
+            state = fed(state, rng.random((500, 2)), np.full(500, number % 10 > 0), client=rng.integers(0, 3, 500))
+        assert np.isfinite(np.concatenate([np.ravel(array) for array in pack(state).values()])).all()
+        for covariance in state.covariance:
+            assert_allclose(covariance, covariance.T, atol=1e-12)
+            assert np.linalg.eigvalsh(covariance)[0] > -1e-9
+        assert (state.pair_variance >= 0.0).all()
+        chance = asked(state, rng.random((100, 2)))
+        assert ((chance >= 0.0) & (chance <= 1.0)).all()
+
+    def test_what_cannot_be_happens(self):
+        """After thousands of successes, failures: the tail of the normal distribution underflows, nothing breaks."""
+        state = started(num_clients=1, variance=(0.0,), memory=(math.inf,))
+        certain = replace(state, mean=state.mean + 30.0, covariance=state.covariance * 1e-9)
+        certain = fed(certain, np.full((5, 2), 0.5), np.zeros(5, np.bool_))
+        assert np.isfinite(certain.log_weight).all()
+        assert np.isfinite(certain.mean).all()
+        assert certain.log_weight[0] < -1e3
+
+
+class TestOrder:
+    def test_of_feedback_does_not_matter(self):
+        rng = np.random.default_rng(11)
+        contexts, success, client, server = (
+            rng.random((20, 2)),
+            rng.random(20) < 0.5,
+            np.arange(20),
+            rng.integers(0, 2, 20),
+        )
+        start = started(num_clients=20)
+        once = learn(start, client, server, contexts, success, round=1)
+        parts = start
+        for row in rng.permutation(20):
+            rows = np.array([row])
+            parts = learn(parts, client[rows], server[rows], contexts[rows], success[rows], round=1)
+        for name, array in pack(once).items():
+            np.testing.assert_array_equal(pack(parts)[name], array)
+        assert asked(once, contexts[:1]).shape == (1,)
+        assert once.new_tag.shape == (20,)  # asking changes nothing
+        assert settle(once).new_tag.shape == (0,)
+
+    def test_forgotten_before_it_is_learned(self):
+        start, contexts = started(num_clients=3), np.array([[0.1, 0.5], [0.5, 0.5], [0.9, 0.5]])
+        rows = np.array([0, 2])
+        without = settle(learn(start, rows, None, contexts[rows], np.zeros(2, np.bool_), round=1))
+        all_three = learn(start, np.arange(3), None, contexts, np.zeros(3, np.bool_), round=1)
+        forgotten = settle(reset(all_three, probit_init(3, 2, 2, intervals=8, **SIX), np.array([1])))
+        assert forgotten.num_pairs == 2
+        assert_allclose(asked(forgotten, contexts), asked(without, contexts), rtol=1e-12)
+
+
+class TestMemory:
+    def test_many_pairs(self):
+        """The table grows, and finds what was there before."""
+        rng = np.random.default_rng(10)
+        state = started(num_clients=500, num_servers=4, variance=(0.5,), memory=(math.inf,), intervals=0)
+        for server in range(4):
+            where = {"client": np.arange(500), "server": np.full(500, server)}
+            state = fed(state, rng.random((500, 2)), np.arange(500) % 2 == server % 2, **where)
+        assert state.num_pairs == 2000
+        assert state.key.shape[0] == 4096
+        chance = predict(state, np.arange(500), np.zeros(500, np.int64), np.zeros((500, 2)), round=1)
+        assert chance[::2].min() > chance[1::2].max()
+
+    def test_forgotten_clients_leave_the_table(self):
+        fresh = started(num_clients=400, intervals=0, variance=(0.5,), memory=(math.inf,))
+        initial = probit_init(400, 2, 2, intervals=0, variance=(0.5,), memory=(math.inf,))
+        state = fed(fresh, np.zeros((400, 2)), np.zeros(400, np.bool_), client=np.arange(400))
+        state = reset(state, initial, np.arange(300))
+        stranger = predict(state, np.array([0, 399]), None, np.zeros((2, 2)), round=1)
+        assert stranger[0] > stranger[1]
+        assert fed(state, np.zeros((1, 2)), np.ones(1, np.bool_)).num_pairs == 400  # no tag: ignored
+        state = begin_round(state, np.arange(300), np.zeros((0, 2)), round=2, share=0.0)
+        state = fed(state, np.zeros((300, 2)), np.zeros(300, np.bool_), client=np.arange(300))
+        assert state.num_pairs == 400
+
+    def test_grows(self):
+        state = fed(started(), np.full((20, 2), 0.5), np.zeros(20, np.bool_))
+        larger = grow(state, probit_init(12, 2, 2, intervals=8, **SIX))
+        here = np.full((1, 2), 0.5)
+        assert_allclose(asked(larger, here), asked(state, here))
+        assert asked(larger, here, client=11)[0] > asked(larger, here)[0]

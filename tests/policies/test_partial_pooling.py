@@ -1,0 +1,322 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from fedroster.catalogue import make_policy
+from fedroster.core.errors import ConfigurationError, InfeasibleError
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.streams import Streams
+from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.policies.budgeted import choices_of
+from fedroster.policies.cocs import COCS
+from fedroster.policies.linucb import LinUCBPairs
+from fedroster.policies.oracle import OracleP
+from fedroster.policies.partial_pooling import PartialPooling, debt_bound, feasible_rates, reachable_clients
+from fedroster.simulate import simulate
+from fedroster.testing import PolicyContract
+
+
+class Priced(PolicyContract):
+    def spec(self):
+        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
+
+    def environment(self):
+        return HierarchicalNetwork(num_clients=40, num_servers=2)
+
+    def world(self, spec, round, rng):
+        size = spec.num_clients * spec.num_servers
+        context = RoundContext(
+            round=round,
+            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,  # equal contexts and prices: there are ties
+            available=np.ones(size, np.bool_),
+            cohort_size=spec.num_clients,
+            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
+            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
+            cost=rng.integers(1, 3, size) * 0.5,
+            budget=np.full(spec.num_servers, 2.5),
+        )
+        outcome = Outcome(
+            exchange_time_s=rng.uniform(1.0, 5.0, size),
+            expected_time_s=np.full(size, np.inf),
+            expected_upload_s=np.zeros(size),
+            responds=rng.random(size) < 0.9,
+            deadline_s=3.0,
+        )
+        return context, outcome
+
+
+class TestContract(Priced):
+    def policy(self):
+        return PartialPooling()
+
+
+class TestFairContract(Priced):
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the free policy does it
+
+    def policy(self):
+        return PartialPooling(beta=0.1)
+
+
+class TestFlatContract(PolicyContract):
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None
+
+    def policy(self):
+        return PartialPooling(beta=0.2)
+
+
+class Misleading:
+    """A network in which something that no context tells makes updates fail."""
+
+    def __init__(self, network, kind):
+        self.network, self.kind, self.spec = network, kind, network.spec
+
+    def init(self, *, rng):
+        return self.network.init(rng=rng)
+
+    def advance(self, state, context, selection):
+        return self.network.advance(state, context, selection)
+
+    def observe(self, state, round, *, rng):
+        context, outcome = self.network.observe(state, round, rng=rng)
+        odd = Streams(state.key).at("odd").random((self.spec.num_clients, self.spec.num_servers))
+        factor = {
+            "server": np.where(context.server == 0, 0.2, 1.0),
+            "clients": np.where(odd[context.client, 0] < 0.3, 0.2, 1.0),
+            "pairs": np.where(odd[context.client, context.server] < 0.3, 0.1, 1.0),
+            "hump": np.exp(-(((context.features[:, 1] - 0.5) / 0.15) ** 2)),
+        }[self.kind]
+        works = outcome.responds & (rng.random(context.num_links) < factor)
+        return context, replace(
+            outcome, responds=works, participation_probability=outcome.participation_probability * factor
+        )
+
+
+def expected_utility(policy, network, num_rounds, seed=0):
+    """Probabilities of what was chosen, summed: the utility without the noise of single updates."""
+    total = 0.0
+    for r in simulate(policy, network, num_rounds=num_rounds, seed=seed):
+        total += float(r.outcome.participation_probability[r.selection.links].sum())
+    return total
+
+
+class TestUtility:
+    @pytest.mark.parametrize(
+        "network",
+        [HierarchicalNetwork(), HierarchicalCifar10(static_resources=True), GeometricMnist()],
+        ids=["mnist", "static", "moving"],
+    )
+    def test_close_to_the_oracle_within_two_hundred_rounds(self, network):
+        best = expected_utility(OracleP(), network, 200)
+        assert expected_utility(PartialPooling(), network, 200) > 0.95 * best
+        assert expected_utility(COCS(), network, 200) < 0.95 * best  # the negative control
+
+    @pytest.mark.parametrize("kind", ["server", "clients", "pairs", "hump"])
+    def test_what_no_context_tells_is_learned(self, kind):
+        network = Misleading(HierarchicalNetwork(), kind)
+        best = expected_utility(OracleP(), network, 200)
+        without = PartialPooling(intervals=1) if kind == "hump" else PartialPooling(variances=(), memories=())
+        ours, poor = expected_utility(PartialPooling(), network, 200), expected_utility(without, network, 200)
+        assert ours > 0.95 * best
+        assert poor < ours - 0.01 * best
+        if kind != "server":
+            assert expected_utility(LinUCBPairs(), network, 200) < 0.93 * best
+
+    def test_only_feedback_teaches(self):
+        """Feedback of another round's context, a drop-out and an error count as what they are."""
+        policy, spec = PartialPooling(), ProblemSpec(4, 4, 1, 1)
+        state = policy.init(spec, rng=np.random.default_rng(0))
+        context = RoundContext(1, np.linspace(0, 1, 4)[:, None], np.ones(4, np.bool_), 4)
+        state = policy.commit(state, context, Selection(1, np.arange(4)))
+        status = np.array([Status.COMPLETED, Status.LATE, Status.DROPPED, Status.FAILED], np.uint8)
+        times = np.array([1.0, 9.0, np.nan, np.nan])
+        state = policy.update(state, Feedback(1, np.arange(4), context.features, status, times))
+        value = policy.values(state, choices_of(context), replace(context, round=2))
+        assert value[0] > max(value[1:])
+        assert_allclose(value[1:], value[1:].mean(), atol=0.05)
+
+
+class Ledger:
+    """Who could be chosen and who was, in every round so far."""
+
+    def __init__(self, num_clients):
+        self.reached, self.served = np.zeros(num_clients), np.zeros(num_clients)
+
+    def add(self, played):
+        self.reached += reachable_clients(choices_of(played.context), self.reached.shape[0])
+        self.served[played.context.client[played.selection.links]] += 1
+
+
+class TestRates:
+    @pytest.mark.parametrize(
+        ("network", "V"), [(HierarchicalCifar10(), 5.0), (GeometricMnist(), 20.0)], ids=["printed", "moving"]
+    )
+    def test_promised_on_every_path(self, network, V):
+        policy, ledger = PartialPooling(beta=0.05, V=V), Ledger(50)
+        most, feasible = 0, True
+        for played in simulate(policy, network, num_rounds=200, seed=1):
+            ledger.add(played)
+            most = max(most, played.selection.links.size)
+            feasible = feasible and (played.number % 10 > 0 or feasible_rates(played.context)[0] >= 0.05)
+            queue = played.policy_state.backlog
+            assert (ledger.served >= 0.05 * ledger.reached - queue - 1e-6).all()
+            assert queue.max() <= debt_bound(played.number, num_clients=50, cohort=most, beta=0.05, V=V)
+        assert feasible
+        assert queue.max() < 16.0
+        often = ledger.reached > 80
+        assert (ledger.served[often] / ledger.reached[often]).min() > 0.0
+
+    def test_without_it_some_are_never_chosen(self):
+        ledgers = {beta: Ledger(50) for beta in (0.0, 0.05)}
+        for beta, ledger in ledgers.items():
+            for played in simulate(
+                PartialPooling(beta=beta), HierarchicalCifar10(probabilities=False), num_rounds=200, seed=1
+            ):
+                ledger.add(played)
+        assert ledgers[0.0].served.min() == 0
+        assert ledgers[0.05].served.min() >= 0.05 * 200 - 6
+
+    def test_the_price_is_small(self):
+        network = HierarchicalCifar10()
+        free = expected_utility(PartialPooling(), network, 200)
+        fair = expected_utility(PartialPooling(beta=0.05), network, 200)
+        assert 0.95 * free < fair < free
+
+    def test_who_cannot_be_chosen_is_owed_nothing(self):
+        policy, spec = PartialPooling(beta=0.5), ProblemSpec(3, 3, 1, 1)
+        state = policy.init(spec, rng=np.random.default_rng(0))
+        context = RoundContext(
+            1,
+            np.ones((3, 1)),
+            np.array([True, True, False]),
+            3,
+            client=np.arange(3),
+            server=np.zeros(3, np.int64),
+            cost=np.array([1.0, 5.0, 1.0]),
+            budget=np.array([2.0]),
+        )
+        state = policy.commit(state, context, Selection(1, np.zeros(0, np.int64)))
+        assert state.backlog.tolist() == [0.5, 0.0, 0.0]
+        state = policy.commit(state, replace(context, round=2), Selection(2, np.array([0])))
+        assert state.backlog.tolist() == [0.0, 0.0, 0.0]
+
+    def test_debts_decide(self):
+        """Two clients, one place, one of them hopeless: it is chosen when it is owed more than V times the gap."""
+        policy, spec = PartialPooling(beta=0.25, V=2.0), ProblemSpec(2, 2, 1, 1)
+        state = policy.init(spec, rng=np.random.default_rng(0))
+        chosen = []
+        for number in range(1, 401):
+            context = RoundContext(
+                number,
+                np.array([[0.0], [1.0]]),
+                np.ones(2, np.bool_),
+                1,
+                client=np.arange(2),
+                server=np.zeros(2, np.int64),
+                cost=np.ones(2),
+                budget=np.ones(1),
+            )
+            selection = policy.select(state, context, rng=np.random.default_rng(number))
+            chosen.append(int(selection.links[0]))
+            state = policy.commit(state, context, selection)
+            status = np.where(selection.links == 1, Status.COMPLETED, Status.DROPPED).astype(np.uint8)
+            feedback = Feedback(
+                number, selection.links, context.features[selection.links], status, np.where(status == 0, 1.0, np.nan),
+                np.zeros(1, np.int64),
+            )  # fmt: skip
+            state = policy.update(state, feedback)
+            assert state.backlog[0] < 2.0 + 1.0
+        assert 100 - 3 <= chosen.count(0) <= 100
+
+
+class TestFeasibleRates:
+    def context(self, cost, budget, client, server):
+        return RoundContext(
+            1,
+            np.ones((len(cost), 1)),
+            np.ones(len(cost), np.bool_),
+            9,
+            client=np.array(client),
+            server=np.array(server),
+            cost=np.array(cost, float),
+            budget=np.array(budget, float),
+        )
+
+    @pytest.mark.parametrize(
+        ("cost", "budget", "client", "server", "sure", "most"),
+        [
+            ([1, 1, 1, 1], [1], [0, 1, 2, 3], [0, 0, 0, 0], 0.25, 0.25),
+            ([1, 1, 1, 1], [2], [0, 1, 2, 3], [0, 0, 0, 0], 0.25, 0.5),
+            ([1, 3, 1], [3], [0, 1, 2], [0, 0, 0], 1 / 3, 0.6),
+            ([1, 1], [9, 9], [0, 1], [0, 1], 1.0, 1.0),
+            ([9, 1], [3], [0, 1], [0, 0], 1.0, 1.0),  # the first cannot be reached: the second alone counts
+            ([9], [3], [0], [0], 1.0, 1.0),
+            ([1, 1, 1, 1], [1, 1], [0, 1, 2, 2], [0, 0, 0, 1], 0.5, 0.5),  # the third moves to the other server
+        ],
+    )
+    def test_by_hand(self, cost, budget, client, server, sure, most):
+        assert_allclose(feasible_rates(self.context(cost, budget, client, server)), (sure, most), rtol=1e-9)
+
+    def test_nobody(self):
+        context = self.context([1], [1], [0], [0])
+        assert feasible_rates(replace(context, available=np.zeros(1, np.bool_))) == (1.0, 1.0)
+
+    def test_the_lower_end_is_reached_by_what_is_owed_alone(self):
+        """With V = 0, at the sure rate, queues stay bounded; well above the upper end, they grow."""
+        rng = np.random.default_rng(0)
+        cost, client, server = rng.uniform(1, 3, 20), np.repeat(np.arange(10), 2), np.tile(np.arange(2), 10)
+        context = self.context(cost, [3.0, 3.0], client, server)
+        sure, most = feasible_rates(context)
+        assert 0.19 < sure < most < 0.5
+        ends = {}
+        for rate in (sure, min(1.2 * most, 1.0)):
+            policy = PartialPooling(beta=rate, V=0.0)
+            state = policy.init(ProblemSpec(10, 10, 1, 2), rng=rng)
+            for number in range(1, 301):
+                now = replace(context, round=number)
+                state = policy.commit(state, now, policy.select(state, now, rng=np.random.default_rng(number)))
+            ends[rate] = state.backlog.max()
+        assert ends[sure] < 3.0
+        assert ends[min(1.2 * most, 1.0)] > 5.0
+
+
+class TestBound:
+    def test_by_hand(self):
+        drift = 0.5 * (10 * 0.01 + 4) + 3 * 4
+        sizes = {"num_clients": 10, "cohort": 4, "beta": 0.1, "V": 3.0}
+        assert_allclose(debt_bound(50, **sizes), math.sqrt(100 * drift))
+        assert_allclose(debt_bound(10**9, slack=0.2, **sizes), math.sqrt((drift / 0.2) ** 2 + 2 * drift))
+        assert debt_bound(50, gap=0.1, **sizes) == math.inf
+        assert_allclose(debt_bound(10**9, slack=0.2, gap=0.1, **sizes), math.sqrt((drift / 0.17) ** 2 + 2 * drift))
+
+
+class TestParameters:
+    def test_by_name(self):
+        policy = make_policy("partial-pooling:beta=0.05,V=20,variances=0.2/2,memories=0/50,intervals=4")
+        assert policy == PartialPooling(beta=0.05, V=20.0, variances=(0.2, 2.0), memories=(0.0, 50.0), intervals=4)
+        assert make_policy("partial-pooling:variances=(),memories=()") == PartialPooling(variances=(), memories=())
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("beta", 1.5),
+            ("V", -1.0),
+            ("variances", (0.0,)),
+            ("variances", ()),
+            ("memories", (-1.0,)),
+            ("intervals", -1),
+            ("share", 1.0),
+            ("optimism", -1.0),
+            ("gap", 1.0),
+            ("node_limit", -1),
+        ],
+    )
+    def test_refuses(self, name, value):
+        with pytest.raises(ConfigurationError, match="expected"):
+            PartialPooling(**{name: value})
+
+    def test_refuses_rates_that_no_prices_allow(self):
+        with pytest.raises(InfeasibleError, match="cannot be met"):
+            PartialPooling(beta=0.6).check(ProblemSpec(num_clients=10, cohort_size=5, num_features=1))

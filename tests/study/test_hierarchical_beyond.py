@@ -1,0 +1,135 @@
+"""What is measured on partial pooling: claims with planted truth, and a small run of every kind of figure."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedroster.study import hierarchical_beyond as study
+from fedroster.study.measures import Trajectory
+from fedroster.study.reproduce import reproduce
+from fedroster.study.statistics import judge
+from fedroster.study.training import TrainingRun
+
+ROUNDS, SEEDS, CLIENTS = 300, 6, 50
+
+
+def planted(share, *, early=None, least=0, seed=0):
+    """A run with a share of Oracle-p's ten updates a round, another one within the first 200 rounds."""
+    rng = np.random.default_rng([seed, round(1000 * share)])
+    rate = np.where(np.arange(ROUNDS) < 200, share if early is None else early, share)
+    zeros = np.zeros(ROUNDS)
+    chosen = np.full(CLIENTS, 60)
+    chosen[0] = least
+    return Trajectory(
+        round_time_s=zeros,
+        cohort_size=np.full(ROUNDS, 10),
+        mean_backlog=zeros,
+        bound_margin=zeros,
+        chosen=chosen,
+        available=np.full(CLIENTS, ROUNDS),
+        participants=rng.binomial(1000, rate / 2.0),
+        missed=np.zeros(ROUNDS, np.int64),
+        spent=zeros,
+        exploring=np.zeros(ROUNDS, np.int64),
+    )
+
+
+def verdicts(figure, value):
+    recipe = study.PAPER.figures[figure]
+    runs = {}
+    for label in recipe.needs:
+        planned = value(label)
+        planned = planned if isinstance(planned, dict) else {"share": planned}
+        runs[label] = [planted(seed=seed, **planned) for seed in range(SEEDS)]
+    assert all(sentence.endswith(".") for sentence in recipe.findings(runs))
+    assert recipe.draw(runs).data.height > 0
+    return {verdict.claim.name: verdict.holds for verdict in judge(recipe.claims(runs))}
+
+
+@pytest.mark.parametrize(
+    ("ours", "cocs", "pairs", "held"),
+    [
+        ({"share": 0.99}, 0.8, 0.96, (True, True, True, True)),
+        ({"share": 0.96}, 0.5, 0.97, (False, True, True, False)),
+        ({"share": 0.999, "early": 0.94}, 0.5, 0.9, (False, False, True, True)),
+        ({"share": 0.98}, 0.95, 0.9, (True, True, False, True)),
+    ],
+)
+def test_claims_on_a_network(ours, cocs, pairs, held):
+    values = {"oracle-p": 1.0, study.OURS: ours, study.FAIR: 0.97, "cocs": cocs, "random": 0.5}
+    found = verdicts("mnist-geometric", lambda label: values.get(label, pairs))
+    assert tuple(found[f"mnist-geometric-{key}"] for key in ("share", "early", "regret", "pairs")) == held
+
+
+def test_claims_on_hidden_causes():
+    def world(ours, without, lucky=""):
+        def value(label):
+            policy, _, cause = label.partition(" / ")
+            if policy == "CUCB per pair" and cause == lucky:
+                return 1.0
+            return {"Oracle-p": 1.0, "Partial pooling": ours, "without deviations": without}.get(policy, 0.8)
+
+        return value
+
+    assert all(verdicts("hidden", world(0.985, 0.9)).values())
+    assert not any(verdicts("hidden", world(0.79, 0.79)).values())
+    lucky = verdicts("hidden", world(0.985, 0.9, lucky="turns"))
+    assert not lucky["hidden-pairs"]
+    assert lucky["hidden-share"]
+
+
+def test_claims_on_rates():
+    def kept(label):
+        rate = 0.0 if label == "free" else study.RATES[label][0]
+        return {"share": 1.0 if label == "free" else 0.99, "least": int(rate * ROUNDS) - 3}
+
+    assert all(verdicts("rates", kept).values())
+    broken = verdicts("rates", lambda label: {"share": 1.0 if label == "free" else 0.95, "least": 0})
+    assert not any(broken.values())
+
+
+@pytest.mark.parametrize("figure", ["ablation", "ablation-hidden", "sensitivity"])
+def test_variants_are_shown(figure):
+    assert verdicts(figure, lambda label: 1.0 if label.startswith("Oracle-p") else 0.9) == {}
+
+
+def test_a_small_run_of_each_kind(tmp_path):
+    wanted = ["rates-moving", "training-mnist"]
+    made = reproduce(
+        "beyond-cocs",
+        figures=wanted,
+        seeds=[0, 1],
+        num_rounds=10,
+        scale="smoke",
+        folder=tmp_path,
+        command="",
+        workers=1,
+    )
+    assert all(verdict.claim.ours for verdict in made.verdicts)
+    held = sum(verdict.holds for verdict in made.verdicts)
+    page = (tmp_path / "index.md").read_text()
+    assert f"{held} of {len(made.verdicts)} claims hold; all of them are ours." in page
+    for figure in wanted:
+        assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
+        assert (tmp_path / f"figure-{figure}.png").stat().st_size > 5000
+
+
+def test_claims_on_training():
+    def run(final, seed):
+        zeros, ones = np.zeros(60), np.ones(60, np.int64)
+        accuracy = np.full(60, final) + 1e-3 * np.random.default_rng([seed, int(1e4 * final)]).standard_normal(60)
+        return TrainingRun(
+            round_time_s=ones.astype(float), cohort_size=ones, mean_backlog=zeros, bound_margin=zeros, chosen=ones,
+            available=ones, participants=ones, missed=0 * ones, spent=zeros, exploring=ones, accuracy=accuracy,
+            test_loss=zeros, refused=0 * ones,
+        )  # fmt: skip
+
+    recipe = study.SCALES["cpu"].figures["training-mnist"]
+    for fair, held in ((0.9, (True, True)), (0.84, (True, False)), (0.7, (False, False))):
+        finals = dict.fromkeys(recipe.needs, 0.85) | {"the same, beta = 0.05": fair, "Partial pooling": 0.8}
+        runs = {label: [run(final, seed) for seed in range(SEEDS)] for label, final in finals.items()}
+        assert all(sentence.endswith(".") for sentence in recipe.findings(runs))
+        found = {verdict.claim.name: verdict.holds for verdict in judge(recipe.claims(runs))}
+        assert (found["training-mnist-fair"], found["training-mnist-best"]) == held
