@@ -1,7 +1,7 @@
 """Runs the example: in simulation, or as SuperLink and SuperNodes with TLS and node authentication on this machine.
 
 python run.py simulation --out /tmp/digits
-python run.py deployment --out /tmp/digits --nodes 5
+python run.py deployment --out /tmp/digits
 
 Each way of sampling gets a run of its own; then the report is printed: mean round times and least participation rates.
 """
@@ -20,7 +20,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,11 +28,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from digits_app.task import write_digits
 from slowdown import NarrowLink, SlowProcessor
 
 APP = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
 SAMPLINGS = ("fedavg", "uniform", "rbcs-f")
+SIZES = {"simulation": (100, 0.4), "deployment": (50, 10.0)}
+"""Rounds, and seconds that training takes."""
+SLOW_FACTOR = 4.0
 
 
 # ---------------------------------------------------------------- certificates and keys
@@ -144,6 +148,7 @@ class Federation:
     Attributes:
         folder: Where everything is written.
         is_http: Whether this Flower speaks HTTP and keeps connections in a file of its own.
+        ties_names: Whether this Flower can register a name with a node's key.
         app: Folder of the app that is run.
         processes: What was started, by name; each leads a process group.
         connection: Name that ``flwr run`` is given.
@@ -154,6 +159,7 @@ class Federation:
 
     folder: Path
     is_http: bool
+    ties_names: bool
     app: Path
     processes: dict[str, subprocess.Popen] = field(default_factory=dict)
     connection: str = ""
@@ -233,16 +239,18 @@ class Federation:
         return found
 
 
-def _speaks_http() -> bool:
-    shown = subprocess.run([BIN / "flower-supernode", "--help"], capture_output=True, text=True, check=True)
-    return "--port" in shown.stdout
+def _has_option(option: str, *command: str) -> bool:
+    shown = subprocess.run([BIN / command[0], *command[1:], "--help"], capture_output=True, text=True, check=False)
+    return option in shown.stdout
 
 
 @contextlib.contextmanager
 def _federation(folder: Path) -> Iterator[Federation]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "flwr-home").mkdir(exist_ok=True)
-    federation = Federation(folder.resolve(), _speaks_http(), folder.resolve() / "app")
+    is_http = _has_option("--port", "flower-supernode")
+    ties_names = is_http and _has_option("--name", "flwr", "supernode", "register")
+    federation = Federation(folder.resolve(), is_http, ties_names, folder.resolve() / "app")
     # A copy, since some versions of Flower rewrite the pyproject.toml of the app that they run.
     wanted = shutil.ignore_patterns("__pycache__", "*.json", "run.py", "slowdown.py")
     shutil.copytree(APP, federation.app, ignore=wanted, dirs_exist_ok=True)
@@ -300,7 +308,13 @@ def _write_connection(federation: Federation, text: str) -> None:
 
 @contextlib.contextmanager
 def deployment(
-    folder: Path, *, num_nodes: int, slow_nodes: Sequence[int] = (), share: float = 0.25, bytes_per_s: float = 100e3
+    folder: Path,
+    *,
+    num_nodes: int,
+    slow_nodes: Sequence[int] = (),
+    share: float = 1.0 / SLOW_FACTOR,
+    bytes_per_s: float = 100e3,
+    claims: Mapping[int, str] | None = None,
 ) -> Iterator[Federation]:
     """A SuperLink and SuperNodes, each a process of its own, with TLS and node authentication.
 
@@ -310,12 +324,14 @@ def deployment(
         slow_nodes: Those that get a share of a processor and a narrow network.
         share: Share of the time that their processes run.
         bytes_per_s: Rate of their network.
+        claims: Names that nodes report instead of the ones that are registered with their keys, by number.
     """
     with _federation(folder) as federation:
         keys = federation.folder / "keys"
         keys.mkdir(exist_ok=True)
         make_certificates(keys)
         public = [make_node_key(keys, f"node-{n}") for n in range(num_nodes)]
+        data = write_data(federation.folder / "data", num_nodes)
         tls = (
             *("--ssl-ca-certfile", keys / "ca.pem"),
             *("--ssl-certfile", keys / "server.pem"),
@@ -335,8 +351,9 @@ def deployment(
             wait_for_port(fleet, superlink, federation.log_of("superlink"))
             _write_connection(federation, connection.format(fleet))
             for n in range(num_nodes):
+                name = ("--name", f"node-{n}") if federation.ties_names else ()
                 subprocess.run(
-                    [BIN / "flwr", "supernode", "register", keys / f"node-{n}.pub", "here"],
+                    [BIN / "flwr", "supernode", "register", keys / f"node-{n}.pub", "here", *name],
                     env=federation.environment,
                     check=True,
                     capture_output=True,
@@ -358,7 +375,14 @@ def deployment(
             _write_connection(federation, connection.format(control))
         for n in range(num_nodes):
             start_node(
-                federation, n, num_nodes, fleet, share=share, bytes_per_s=bytes_per_s if n in slow_nodes else 0.0
+                federation,
+                n,
+                num_nodes,
+                fleet,
+                share=share,
+                bytes_per_s=bytes_per_s if n in slow_nodes else 0.0,
+                data=data / f"node-{n}.npz",
+                claim=(claims or {}).get(n, ""),
             )
         yield federation
 
@@ -369,16 +393,20 @@ def start_node(
     num_nodes: int,
     fleet_port: int,
     *,
+    data: Path,
     share: float = 1.0,
     bytes_per_s: float = 0.0,
+    claim: str = "",
 ) -> None:
-    """Start a SuperNode; with ``bytes_per_s`` a slow one."""
+    """Start a SuperNode; with ``bytes_per_s`` a slow one, with ``claim`` one that reports that name."""
     name, keys = f"node-{number}", federation.folder / "keys"
     port = fleet_port
     if bytes_per_s:
         federation.links[name] = NarrowLink(("127.0.0.1", fleet_port), bytes_per_s=bytes_per_s, delay_s=0.01)
         port = federation.links[name].port
     (own,) = free_ports(1)
+    # All nodes share this machine, whose load says nothing about a node: none claims to be slower than another.
+    config = f'name="{claim or name}" partition-id={number} num-partitions={num_nodes} cpu-share=1.0 data="{data}"'
     process = federation.start(
         name,
         "flower-supernode",
@@ -386,7 +414,7 @@ def start_node(
         *("--root-certificates", keys / "ca.pem"),
         *("--auth-supernode-private-key", keys / name),
         *(() if federation.is_http else ("--auth-supernode-public-key", keys / f"{name}.pub")),
-        *("--node-config", f'name="{name}" partition-id={number} num-partitions={num_nodes}'),
+        *("--node-config", config),
         *(("--port", str(own)) if federation.is_http else ("--clientappio-api-address", f"127.0.0.1:{own}")),
     )
     if bytes_per_s:
@@ -394,6 +422,14 @@ def start_node(
 
 
 # ---------------------------------------------------------------- the comparison
+
+
+def write_data(folder: Path, num_nodes: int) -> Path:
+    """Write each node's digits to a file of its own; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for n in range(num_nodes):
+        write_digits(folder / f"node-{n}.npz", n, num_nodes)
+    return folder.resolve()
 
 
 def compare(
@@ -427,25 +463,48 @@ def summary(reports: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def settings(num_nodes: int, cohort_size: int, num_rounds: int, pace_s: float) -> dict[str, object]:
+    r"""Settings of the app for a fifth of the nodes four times slower.
+
+    beta is a third of the even share m / N.  V follows from how far a node may be behind at the end: its rate is at
+    least :math:`\beta - Z_T / T`, and 0.02 is what it may miss.  Two slow nodes that share a round settle at queues of
+    half of V times what that round takes longer; three quarters are allowed for.
+    """
+    longer_s = (SLOW_FACTOR - 1.0) * pace_s
+    return {
+        "num-rounds": num_rounds,
+        "num-nodes": num_nodes,
+        "cohort-size": cohort_size,
+        "beta": round(0.33 * cohort_size / num_nodes, 3),
+        "V": float(f"{0.03 * num_rounds / longer_s:.2g}"),
+        "pace-s": pace_s,
+        "slow-factor": SLOW_FACTOR,
+    }
+
+
 def main() -> None:
     """Read the command line and run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("where", choices=("simulation", "deployment"))
+    parser.add_argument("where", choices=tuple(SIZES))
     parser.add_argument("--out", type=Path, required=True, help="folder for reports, logs, keys and settings")
     parser.add_argument("--nodes", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--cohort", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="by default 100 in a simulation, 50 in a deployment")
+    parser.add_argument("--pace", type=float, help="seconds that training takes, by default 0.4 and 10")
     parser.add_argument("--samplings", nargs="+", choices=SAMPLINGS, default=list(SAMPLINGS))
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one run may take")
     given = parser.parse_args()
-    config: dict[str, object] = {"num-rounds": given.rounds, "cohort-size": given.cohort}
-    config["beta"] = round(0.33 * given.cohort / given.nodes, 3)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends this ends what it started
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
+    num_rounds, pace_s = SIZES[given.where]
+    config = settings(given.nodes, given.cohort, given.rounds or num_rounds, given.pace or pace_s)
     if given.where == "simulation":
+        config["data"] = str(write_data(given.out / "simulation" / "data", given.nodes))
         with simulation(given.out / "simulation", num_nodes=given.nodes, num_workers=given.cohort) as federation:
             reports = compare(federation, given.out, given.samplings, config, limit_s=given.limit)
     else:
         slow = range(max(1, given.nodes // 5))
-        config |= {"pace-s": 0.0, "work-s": 0.5}
+        config["slow-share"] = 0.0  # they are slowed down from outside
         with deployment(given.out / "deployment", num_nodes=given.nodes, slow_nodes=slow) as federation:
             reports = compare(federation, given.out, given.samplings, config, limit_s=given.limit)
     print(summary(reports))

@@ -64,7 +64,7 @@ def main(grid: Grid, context: Context) -> None:
     folder = Path(str(config["out"])) if config["out"] else None
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    num_nodes = len(_await_nodes(grid, int(config["cohort-size"])))
+    num_nodes = len(_await_nodes(grid, int(config["num-nodes"]) or int(config["cohort-size"])))
     cohort_size, reports = int(config["cohort-size"]), []
     strategy = FedAvg(
         fraction_train=1e-9,
@@ -95,10 +95,8 @@ def main(grid: Grid, context: Context) -> None:
         evaluate_fn=evaluate_fn,
     )
     num_rounds = int(config["num-rounds"])
-    if own:
-        counts = sorted(used.chosen.values()) + [0] * (num_nodes - len(used.chosen))
-    else:
-        counts = used.selector.participation().tolist()
+    counts = list(used.chosen.values()) if own else used.selector.participation().tolist()
+    counts += [0] * (num_nodes - len(counts))  # nodes that never took part
     report = {
         "sampling": config["sampling"],
         "seconds": seconds,
@@ -115,13 +113,15 @@ def main(grid: Grid, context: Context) -> None:
         (folder / f"{config['sampling']}.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
 
 
-def _await_nodes(grid: Grid, least: int) -> list[int]:
-    """Nodes that are connected once their number stays the same for two seconds."""
-    before: list[int] = []
-    for _ in range(60):
-        now = list(grid.get_node_ids())
-        if len(now) >= least and len(now) == len(before):
-            return now
-        before = now
-        time.sleep(2.0)
-    return before
+def _await_nodes(grid: Grid, wanted: int, limit_s: float = 180.0) -> list[int]:
+    """Nodes that are connected, once there are so many.
+
+    Raises:
+        RuntimeError: If they do not come.
+    """
+    until = time.monotonic() + limit_s
+    while len(now := list(grid.get_node_ids())) < wanted:
+        if time.monotonic() > until:
+            raise RuntimeError(f"{len(now)} nodes are connected after {limit_s:g} s; expected {wanted}")
+        time.sleep(1.0)
+    return now

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_digits
 
 Floats = NDArray[np.float64]
 
@@ -12,6 +13,8 @@ NUM_TEST = 360
 
 
 def _all_digits() -> tuple[Floats, NDArray[np.int64]]:
+    from sklearn.datasets import load_digits  # half a second, which a node with a file of its own need not wait for
+
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     return images[order] / 16.0, labels[order]
@@ -27,6 +30,18 @@ def digits_of(partition: int, num_partitions: int) -> tuple[Floats, NDArray[np.i
     """A node's digits."""
     images, labels = _all_digits()
     return images[NUM_TEST + partition :: num_partitions], labels[NUM_TEST + partition :: num_partitions]
+
+
+def write_digits(path: Path, partition: int, num_partitions: int) -> None:
+    """Write a node's digits to a file of its own."""
+    images, labels = digits_of(partition, num_partitions)
+    np.savez(path, images=images, labels=labels)
+
+
+def read_digits(path: Path) -> tuple[Floats, NDArray[np.int64]]:
+    """Read what :func:`write_digits` wrote."""
+    with np.load(path) as file:
+        return file["images"], file["labels"]
 
 
 def initial_model() -> dict[str, Floats]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -49,6 +50,9 @@ class FakeNode:
     is_online: bool = True
     value: float = 1.0
     received: list = field(default_factory=list)
+    metrics: dict = field(default_factory=dict)
+    registered: str = ""
+    location: str = ""
 
 
 def reply_to(message: Message, node_id: int, content: RecordDict | None, error: Error | None = None) -> Message:
@@ -83,6 +87,14 @@ class FakeGrid(Grid):
 
     def get_node_ids(self) -> Iterable[int]:
         return [node_id for node_id, node in self.nodes.items() if node.is_online]
+
+    def get_nodes(self):
+        """What newer versions of Flower tell of nodes; its own class is a protobuf message with more fields."""
+        return [
+            SimpleNamespace(node_id=node_id, name=node.registered, location=node.location)
+            for node_id, node in self.nodes.items()
+            if node.is_online
+        ]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         if self.on_push is not None:
@@ -165,7 +177,7 @@ class FakeGrid(Grid):
             arrays = {key: np.zeros((7, 7)) for key in arrays}
         if fate == "garbage":
             return RecordDict({"noise": ConfigRecord({"a": 1})})
-        metrics = {"num-examples": 10, "loss": 1.0}
+        metrics = {"num-examples": 10, "loss": 1.0} | node.metrics
         if fate == "metrics":
             metrics = {"los": 1.0}
         return RecordDict(

@@ -19,7 +19,7 @@ from test_grid import play, selecting
 from fedroster import RBCSF
 from fedroster.adapters.flower import ContextReporter, ContextRules, NodeContext, paper_features, report_context
 from fedroster.adapters.flower.context import RECORD, measured_bandwidth, read_context
-from fedroster.adapters.flower.nodes import NodeBook
+from fedroster.adapters.flower.nodes import NodeBook, read_place
 from fedroster.core.errors import ConfigurationError
 
 
@@ -203,3 +203,98 @@ def test_a_context_under_another_name_changes_nothing():
     book.keep([2], 2.0)
     assert book.stale([2], 2.0) == [2]
     assert book.note(2, record(name="a"), 2.0).node_id == 2
+
+
+# ---------------------------------------------------------------- names and places from the SuperLink
+
+
+def test_a_registered_name_goes_before_what_a_node_says():
+    nodes = fleet(3)
+    nodes[100].registered = "clinic"
+    nodes[100].name = ""  # needs none of its own
+    nodes[101].name = "clinic"  # claims to be the first one
+    grid, fake, reports = selecting(nodes, m=3)
+    play(grid, fake, 2)
+    assert set(reports[-1].clients) == {"clinic", "n02"}
+    assert nodes[100].trained == 2
+    assert nodes[101].trained == 0
+
+
+def test_a_name_that_was_claimed_first_goes_to_the_node_for_which_it_is_registered(caplog):
+    nodes = fleet(2)
+    nodes[101].name = "clinic"
+    grid, fake, reports = selecting(nodes, m=3)
+    play(grid, fake)
+    assert nodes[101].trained == 1
+    nodes[300] = FakeNode("whatever", registered="clinic")
+    play(grid, fake, 3)
+    assert "node 101 is refused" in caplog.text
+    assert nodes[101].trained == 1
+    assert nodes[300].trained == 3
+    nodes[300].is_online = False
+    play(grid, fake, 3)
+    assert nodes[101].trained == 1  # not even while the owner is away
+    assert reports[-1].clients == ("n00",)
+
+
+def test_registered_names_count_without_contexts_too():
+    nodes = fleet(3)
+    nodes[100].registered = "clinic"
+    grid, fake, reports = selecting(nodes, m=3, contexts=False)
+    play(grid, fake)
+    assert set(reports[-1].clients) == {"clinic", "node-101", "node-102"}
+
+
+def test_a_registered_name_survives_a_new_node_id():
+    nodes = fleet(2)
+    nodes[100].registered = "clinic"
+    grid, fake, reports = selecting(nodes, m=2)
+    play(grid, fake, 2)
+    nodes[900] = nodes.pop(100)
+    play(grid, fake, 3)
+    assert dict(zip(grid.selector.clients, grid.selector.participation(), strict=True))["clinic"] == nodes[900].trained
+    assert "clinic" in reports[-1].clients
+
+
+def test_grids_that_know_ids_only_do():
+    nodes = fleet(2)
+    grid, fake, reports = selecting(nodes, m=2)
+    fake.get_nodes = lambda: (type("Info", (), {"node_id": node_id})() for node_id in nodes)
+    play(grid, fake)
+    assert set(reports[-1].clients) == {"n00", "n01"}
+
+
+@pytest.mark.parametrize(
+    ("location", "expected"),
+    [
+        ("52.5,13.4", (52.5, 13.4)),
+        ("", None),
+        ("here", None),
+        ("1,2,3", None),
+        ("91,0", None),
+        ("nan,0", None),
+        (None, None),
+    ],
+)
+def test_places(location, expected):
+    assert read_place(location) == expected
+
+
+def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):
+    nodes = fleet(2)
+    grid, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path)
+    play(grid, fake, 2)
+    list(grid.send_and_receive([]))
+    measured = {node.name: node.measured_bps for node in grid._book.known(nodes)}
+    assert all(bps is not None for bps in measured.values())
+    nodes[900] = nodes.pop(100)
+    seen = []
+
+    def features(contexts, *, bandwidth_bps, cold, model_bit):
+        seen.append({context.name: bps for context, bps in zip(contexts, bandwidth_bps.tolist(), strict=True)})
+        return paper_features(contexts, bandwidth_bps=bandwidth_bps, cold=cold, model_bit=model_bit)
+
+    again, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path, features=features)
+    play(again, fake)
+    assert seen[0] == measured
+    assert again._book.named("n00").node_id == 900

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
-from fake_grid import Clock, FakeGrid, fleet, model
+from fake_grid import Clock, FakeGrid, fleet, model, train_messages
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg
 
@@ -15,21 +15,29 @@ from fedroster import RBCSF, Selector
 from fedroster.adapters.flower import (
     ContextRules,
     EdgeAggregation,
+    EdgeRules,
     EdgeSelector,
     NodeContext,
     RoundRules,
     SelectingGrid,
     edge_features,
 )
-from fedroster.adapters.flower.edges import weighted_mean
-from fedroster.adapters.flower.insight import rates
-from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError, StateFileError, UnknownNameError
+from fedroster.adapters.flower.edge_models import weighted_mean
+from fedroster.adapters.flower.edges import distance_m
+from fedroster.core.errors import (
+    ConfigurationError,
+    FairnessWarning,
+    FeedbackError,
+    InvalidInputError,
+    StateFileError,
+    UnknownNameError,
+)
 from fedroster.policies import COCS
 
 POLICY = COCS(h_T=2, scale=0.02)
 
 
-def on_edges(nodes, budgets, *, m=10, every=None, state_dir=None, rules=None, policy=POLICY, clock=None):
+def on_edges(nodes, budgets, *, m=10, every=None, rules=None, policy=POLICY, clock=None, **options):
     clock = clock or Clock()
     fake = FakeGrid(clock, nodes)
     reports = []
@@ -41,9 +49,9 @@ def on_edges(nodes, budgets, *, m=10, every=None, state_dir=None, rules=None, po
         features=edge_features,
         edges=None if every is None else EdgeAggregation(every=every),
         sinks=[reports.append],
-        state_dir=state_dir,
         now=clock.now,
         sleep=clock.sleep,
+        **options,
     )
     return grid, reports
 
@@ -193,5 +201,250 @@ def test_feedback_and_names_are_checked():
     selector.select(features[:1], clients=["y"], edges=[["b"]])
     selector.join(["x"])
     assert sum(selector.participation()) == 1
-    assert rates(selector).tolist() == [1.0 if chosen == "x" else 0.0, 0.5 if chosen == "y" else 0.0]
+    assert selector.participation_rates().tolist() == [1.0 if chosen == "x" else 0.0, 0.5 if chosen == "y" else 0.0]
     assert selector.select(features, clients=["x", "y"], edges=[["b"], [""]]).is_empty
+
+
+def test_an_edge_selector_is_a_selector_in_everything_else(tmp_path):
+    selector = EdgeSelector(POLICY, budgets={"b": 1.0, "a": 2.0}, cohort_size=3, patience_rounds=2)
+    selector.join(["x", "y", "z"])
+    everyone = {"clients": ["x", "y", "z"], "edges": [["a"], ["a", "b"], ["b"]]}
+    features = np.full((3, 2), 0.5)
+    cohort = selector.select(features, **everyone)
+    assert set(cohort.clients) == {"x", "y", "z"}
+    selector.observe(1, times_s={cohort.clients[0]: 1.0})
+    selector.save(tmp_path / "selector.npz")
+    again = EdgeSelector.load(tmp_path / "selector.npz", POLICY)
+    assert again.budgets == selector.budgets
+    assert list(again.budgets) == ["b", "a"]  # the order numbers the servers
+    assert again.open_rounds() == selector.open_rounds() == {1: cohort.clients[1:]}
+    for _ in range(2):
+        assert again.select(features, **everyone) == selector.select(features, **everyone)
+    assert sorted(again.open_rounds()) == sorted(selector.open_rounds()) == [2, 3]  # round 1 was given up
+    with pytest.raises(FeedbackError, match="unknown or has all its feedback"):
+        again.observe(1, dropped=cohort.clients[1:])
+    chosen = selector.participation().tolist()
+    selector.leave(["x"], forget=True)
+    selector.join(["w"])
+    assert selector.clients == ("w", "y", "z")
+    assert selector.participation().tolist() == [0, *chosen[1:]]
+    assert selector.participation_rates().tolist() == [0.0, chosen[1] / 3, chosen[2] / 3]
+    for wrong in (["w"], ["v", "v"]):
+        with pytest.raises(InvalidInputError):
+            selector.join(wrong)
+    with pytest.raises(InvalidInputError, match="finite numbers >= 0"):
+        selector.select(-features, clients=["w", "y", "z"], edges=everyone["edges"])
+
+
+def test_a_promise_to_clients_that_no_edge_server_reaches_is_warned_of():
+    class Promising(COCS):
+        beta = 0.5
+
+    selector = EdgeSelector(Promising(h_T=2), budgets={"a": 2.0}, cohort_size=2)
+    selector.join(["x", "y", "z"])
+    links = {"clients": ["x", "y", "z"], "edges": [["a"], ["a"], ["nowhere"]]}
+    for _ in range(64):
+        selector.select(np.full((3, 2), 0.5), **links)
+    with pytest.warns(FairnessWarning, match=r"1 clients that are available less often, such as \['z'\]"):
+        selector.select(np.full((3, 2), 0.5), **links)
+
+
+def test_the_server_of_a_link_is_told_with_its_feedback(tmp_path):
+    seen = []
+
+    class Recorder(COCS):
+        def update(self, state, feedback, /):
+            seen.append(dict(zip(feedback.client.tolist(), feedback.server.tolist(), strict=True)))
+            return super().update(state, feedback)
+
+    policy = Recorder(h_T=2, scale=0.02)
+    selector = EdgeSelector(policy, budgets={"b": 1.0, "a": 2.0}, cohort_size=3)
+    selector.join(["x", "y", "z"])
+    cohort = selector.select(np.full((3, 2), 0.5), clients=["x", "y", "z"], edges=[["a"], ["a"], ["b"]])
+    selector.save(tmp_path / "selector.npz")
+    for each in (selector, EdgeSelector.load(tmp_path / "selector.npz", policy)):
+        each.observe(1, times_s=dict.fromkeys(cohort.clients, 1.0))
+    assert seen == [{0: 1, 1: 1, 2: 0}] * 2
+
+
+# ---------------------------------------------------------------- what the operator says
+
+
+def test_the_operators_edges_go_before_what_nodes_report():
+    nodes = labelled(4, "north")
+    nodes[103].config.pop("edge")
+    rules = EdgeRules(edges={"n00": ["south"], "n01": [], "n03": ["north", "south"]})
+    grid, reports = on_edges(nodes, {"north": 9.0, "south": 9.0}, edge_rules=rules)
+    FedAvg(min_available_nodes=1).start(grid=grid, initial_arrays=model(), num_rounds=8)
+    served = {name: {report.edges[name] for report in reports if name in report.edges} for name in trained(nodes)}
+    assert served["n00"] == {"south"}
+    assert served["n01"] == set()
+    assert served["n02"] == {"north"}
+    assert served["n03"] <= {"north", "south"}
+    assert nodes[101].trained == 0
+    assert nodes[103].trained > 0
+
+
+def trained(nodes):
+    return {node.name: node.trained for node in nodes.values()}
+
+
+def test_nodes_are_not_trusted_where_the_operator_says_so():
+    rules = EdgeRules(edges={"n00": ["north"]}, trust_nodes=False, price=2.0)
+    assert rules.edges_of(NodeContext("n01", edge="north"), None) == ()
+    assert rules.price_of(NodeContext("n01", price=0.5)) == 2.0
+    assert EdgeRules().edges_of(NodeContext("n01", edge=" north ,, south"), None) == ("north", "south")
+
+
+def test_an_edge_server_reaches_the_nodes_near_it():
+    assert distance_m((52.52, 13.405), (48.8566, 2.3522)) == pytest.approx(878e3, rel=0.01)  # Berlin, Paris
+    assert distance_m((0.0, 179.9), (0.0, -179.9)) == pytest.approx(22_239, rel=0.01)
+    nodes = labelled(3, "paris")
+    nodes[100].location = "52.5,13.4"
+    nodes[101].location = "48.9,2.3"
+    rules = EdgeRules(places={"berlin": (52.52, 13.405), "paris": (48.86, 2.35)}, reach_m=30e3)
+    grid, reports = on_edges(nodes, {"berlin": 5.0, "paris": 5.0}, edge_rules=rules)
+    FedAvg(min_available_nodes=1).start(grid=grid, initial_arrays=model(), num_rounds=4)
+    assert reports[-1].edges == {"n00": "berlin", "n01": "paris", "n02": "paris"}  # the last one by its own report
+    assert rules.edges_of(NodeContext("x", edge="berlin"), (0.0, 0.0)) == ()
+
+
+def test_budgets_are_spent_by_price():
+    nodes = labelled(4, "north")
+    for node, price in zip(nodes.values(), (3.0, 1.0, 0.0, 2.0), strict=True):
+        node.config["price"] = price
+    rules = EdgeRules(prices={"n03": 9.0}, least_price=0.5)
+    assert rules.price_of(NodeContext("n02", price=0.0)) == 0.5
+    assert rules.price_of(NodeContext("n03", price=2.0)) == 9.0
+    assert rules.price_of(NodeContext("n09")) == 1.0
+    grid, reports = on_edges(nodes, {"north": 3.0}, edge_rules=rules)
+    FedAvg(min_available_nodes=1).start(grid=grid, initial_arrays=model(), num_rounds=30)
+    price = {"n00": 3.0, "n01": 1.0, "n02": 0.5, "n03": 9.0}
+    assert all(sum(price[name] for name in report.clients) <= 3.0 for report in reports)
+    assert nodes[103].trained == 0
+    assert nodes[100].trained > 0
+    assert any(set(report.clients) == {"n01", "n02"} for report in reports)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reach_m": 0.0},
+        {"price": -1.0},
+        {"least_price": -1.0},
+        {"prices": {"a": -1.0}},
+        {"edges": {"a": "north"}},
+        {"places": {"north": (91.0, 0.0)}},
+        {"places": {"north": (0.0, 181.0)}},
+    ],
+)
+def test_edge_rules_out_of_range_are_refused(options):
+    with pytest.raises(ConfigurationError):
+        EdgeRules(**options)
+
+
+# ---------------------------------------------------------------- edge models and restarts
+
+
+class Killed(BaseException):
+    pass
+
+
+def aggregated(grid, arrays):
+    """The global model after a round, before the strategy goes on."""
+    strategy = FedAvg(fraction_evaluate=0.0, min_available_nodes=1)
+    messages = train_messages(grid.get_node_ids())
+    for message in messages:
+        message.content["arrays"] = arrays
+    merged, _ = strategy.aggregate_train(1, list(grid.send_and_receive(messages)))
+    return arrays if merged is None else merged
+
+
+def step(grid, arrays):
+    """One round as Flower's strategies play it; returns the global model afterwards."""
+    arrays = aggregated(grid, arrays)
+    list(grid.send_and_receive([]))  # evaluation: the strategy has gone on
+    return arrays
+
+
+@pytest.mark.parametrize("killed_in", [1, 2, 3, 4])
+@pytest.mark.parametrize("when", ["while waiting", "before aggregation", "after aggregation", "between the files"])
+def test_edge_models_survive_a_killed_server(tmp_path, monkeypatch, killed_in, when):
+    def federation():
+        nodes = labelled(2, "north", "south")
+        nodes[101].value = 10.0
+        return nodes
+
+    budgets = {"north": 1.0, "south": 1.0}
+    straight, _ = on_edges(federation(), budgets, every=3)
+    expected = model()
+    for _ in range(6):
+        expected = step(straight, expected)
+
+    nodes, clock = federation(), Clock()
+    grid, _ = on_edges(nodes, budgets, every=3, state_dir=tmp_path, clock=clock)
+    arrays = model()
+    for _ in range(killed_in - 1):
+        arrays = step(grid, arrays)
+
+    def kill(*_, **__):
+        raise Killed
+
+    if when == "while waiting":
+        monkeypatch.setattr(grid._exchange, "_sleep", kill)
+        with pytest.raises(Killed):
+            aggregated(grid, arrays)
+    elif when == "before aggregation":
+        aggregated(grid, arrays)  # what came of it is lost with the server
+    elif when == "between the files":
+        arrays = aggregated(grid, arrays)
+        monkeypatch.setattr(grid, "_save_round", kill)
+        with pytest.raises(Killed):
+            list(grid.send_and_receive([]))
+    else:
+        arrays = step(grid, arrays)
+    restarted, _ = on_edges(nodes, budgets, every=3, state_dir=tmp_path, clock=clock)
+    done = killed_in if when in ("after aggregation", "between the files") else killed_in - 1
+    for _ in range(6 - done):
+        arrays = step(restarted, arrays)
+    assert arrays["b"].numpy() == pytest.approx(expected["b"].numpy())
+    assert restarted.selector.participation().tolist() == [6, 6]
+
+
+def test_without_their_file_edge_models_would_be_lost(tmp_path):
+    nodes, clock = labelled(2, "north", "south"), Clock()
+    nodes[101].value = 10.0
+    budgets = {"north": 1.0, "south": 1.0}
+    grid, _ = on_edges(nodes, budgets, every=3, state_dir=tmp_path, clock=clock)
+    step(grid, model())
+    (tmp_path / "edges.npz").unlink()
+    restarted, _ = on_edges(nodes, budgets, every=3, state_dir=tmp_path, clock=clock)
+    step(restarted, model())
+    assert nodes[101].received[-1]["arrays"]["b"].numpy()[0] == 0.0  # the control: 10 with the file
+
+
+def test_edge_models_are_kept_exactly(tmp_path):
+    values = np.array([1.0, 1e-40, np.pi], np.float32)
+    metrics = {"num-examples": 30.0, "loss": 0.1, "per-class": [0.25, 1.0 / 3.0]}
+    held = RecordDict({"a/b": ArrayRecord({"w.0": Array(values)}), "m": MetricRecord(metrics)})
+    edges = EdgeAggregation(every=4, models={"north": held}, since=2)
+    edges.save(tmp_path / "edges.npz", round=9)
+    again = EdgeAggregation(every=4)
+    assert again.load(tmp_path / "edges.npz") == 9
+    assert again.since == 2
+    assert again.models["north"]["a/b"]["w.0"].numpy().tobytes() == values.tobytes()
+    assert again.models["north"]["a/b"]["w.0"].dtype == "float32"
+    assert dict(again.models["north"]["m"]) == metrics
+    (tmp_path / "edges.npz").write_bytes(b"no file of ours")
+    with pytest.raises(StateFileError, match="damaged"):
+        again.load(tmp_path / "edges.npz")
+    assert again.since == 2
+
+
+def test_an_edge_server_without_nodes_in_the_global_round_still_hands_in_its_model():
+    nodes = labelled(2, "north", "south")
+    nodes[100].fate = ("ok", "error")
+    nodes[101].value = 10.0
+    grid, _ = on_edges(nodes, {"north": 1.0, "south": 1.0}, every=2)
+    result = FedAvg(fraction_evaluate=0.0).start(grid=grid, initial_arrays=model(), num_rounds=2)
+    assert result.arrays["b"].numpy() == pytest.approx(np.full(2, (1.0 + 20.0) / 2.0))

@@ -257,6 +257,22 @@ def test_a_silent_node_is_given_up_and_can_be_chosen_again():
     assert grid.selector.open_rounds() == {}
 
 
+def test_a_straggler_whose_message_expires_is_dropped_once_though_another_node_says_so():
+    nodes = fleet(3)
+    nodes[101].fate = ("expired", "ok")
+    nodes[101].delay_s = 5.0
+    grid, fake, reports = selecting(nodes, rules=RoundRules(deadline_s=2.0, give_up_s=60.0))
+    play(grid, fake)
+    assert reports[0].status["n01"] is None
+    assert grid.selector.open_rounds() == {1: ("n01",)}
+    fake.clock.sleep(4.0)
+    nodes[101].delay_s = 1.0
+    play(grid, fake, 2)
+    assert grid.selector.open_rounds() == {}
+    assert reports[-1].status["n01"] is Status.COMPLETED
+    assert sum(report.num_lost for report in reports) == 0  # it was missed in the first round, and is not counted again
+
+
 def test_a_network_that_stalls_past_the_deadline():
     nodes = fleet(4, fate=("ok", 20.0, "ok"))
     grid, _, reports = selecting(nodes, m=4, policy=RBCSF(beta=0.5), rules=RoundRules(deadline_s=3.0))

@@ -3,32 +3,47 @@
 Needs the extra ``flower``.
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from fedroster.core.errors import MissingDependencyError
 
-try:
-    import flwr.serverapp as _serverapp  # noqa: F401
-except ModuleNotFoundError as error:
-    raise MissingDependencyError.of("flwr", "flower") from error
+if TYPE_CHECKING:
+    from fedroster.adapters.flower.context import (
+        ContextReporter,
+        ContextRules,
+        NodeContext,
+        paper_features,
+        report_context,
+    )
+    from fedroster.adapters.flower.edge_models import EdgeAggregation
+    from fedroster.adapters.flower.edges import EdgeRules, EdgeSelector, edge_features
+    from fedroster.adapters.flower.grid import SelectingGrid
+    from fedroster.adapters.flower.losses import LossRules
+    from fedroster.adapters.flower.replies import check_reply
+    from fedroster.adapters.flower.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
+    from fedroster.adapters.flower.rules import NoNodesError, RoundRules
 
-from fedroster.adapters.flower.context import (
-    ContextReporter,
-    ContextRules,
-    NodeContext,
-    paper_features,
-    report_context,
-)
-from fedroster.adapters.flower.edges import EdgeAggregation, EdgeSelector, edge_features
-from fedroster.adapters.flower.grid import SelectingGrid
-from fedroster.adapters.flower.replies import check_reply
-from fedroster.adapters.flower.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
-from fedroster.adapters.flower.rules import NoNodesError, RoundRules
+_HOMES = {
+    "context": ("ContextReporter", "ContextRules", "NodeContext", "paper_features", "report_context"),
+    "edge_models": ("EdgeAggregation",),
+    "edges": ("EdgeRules", "EdgeSelector", "edge_features"),
+    "grid": ("SelectingGrid",),
+    "losses": ("LossRules",),
+    "replies": ("check_reply",),
+    "report": ("CsvLog", "PrometheusEndpoint", "RoundReport", "TensorBoardLog"),
+    "rules": ("NoNodesError", "RoundRules"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "ContextReporter",
     "ContextRules",
     "CsvLog",
     "EdgeAggregation",
+    "EdgeRules",
     "EdgeSelector",
+    "LossRules",
     "NoNodesError",
     "NodeContext",
     "PrometheusEndpoint",
@@ -41,3 +56,21 @@ __all__ = [
     "paper_features",
     "report_context",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name on first use: a node that only reports its context needs little, and starts for every message."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        home = import_module(f"{__name__}.{_HOME_OF[name]}")
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] != "flwr":
+            raise
+        raise MissingDependencyError.of("flwr", "flower") from error
+    value = globals()[name] = getattr(home, name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

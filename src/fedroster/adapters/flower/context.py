@@ -30,6 +30,7 @@ _LEAST_SHARE = 0.01
 _LEAST_BANDWIDTH_BPS, _MOST_BANDWIDTH_BPS = 1e3, 1e12
 _MOST_EXAMPLES = 10**12
 _MOST_BUSY_S = 1e7
+_MOST_PRICE = 1e12
 
 Measure = Callable[[Context], Mapping[str, str | int | float | bool]]
 """What an application knows better than the defaults: values by the names of :meth:`ContextReporter.report`."""
@@ -46,6 +47,7 @@ class NodeContext:
         num_examples: Training examples, >= 0.
         willing: Whether the node wants to take part now.
         edge: Labels of the edge servers that reach it, separated by commas; empty for none.
+        price: What using the node costs, as it declares, in [0, 1e12]; None when it declares none.
         busy_s: Time that the last training took on the node, as it says, seconds, >= 0; None when it says nothing.
     """
 
@@ -55,6 +57,7 @@ class NodeContext:
     num_examples: int = 0
     willing: bool = True
     edge: str = ""
+    price: float | None = None
     busy_s: float | None = None
 
 
@@ -94,15 +97,16 @@ class ContextReporter:
         """What the node says, by name.
 
         The node's configuration (``flower-supernode --node-config``) gives ``name``, ``cpu-share``, ``bandwidth-bps``,
-        ``num-examples``, ``willing`` and ``edge``.  Without a name, simulated nodes are called by their partition,
-        others by their node id, which changes when they register anew.  Without a CPU share the free one is measured.
+        ``num-examples``, ``willing``, ``edge`` and ``price``.  Without a name, simulated nodes are called by their
+        partition, others by their node id, which changes when they register anew.  Without a CPU share the free one is
+        measured.
         """
         config = context.node_config
         partition = config.get("partition-id")
         values: dict[str, str | int | float | bool] = {
             "name": f"node-{context.node_id}" if partition is None else f"partition-{partition}",
         }
-        for key in ("name", "cpu-share", "bandwidth-bps", "num-examples", "willing", "edge"):
+        for key in ("name", "cpu-share", "bandwidth-bps", "num-examples", "willing", "edge", "price"):
             if key in config:
                 values[key] = config[key]
         if self._measure is not None:
@@ -139,21 +143,23 @@ def _number(record: Mapping[str, object], key: str, least: float, most: float) -
     return float(min(max(value, least), most))
 
 
-def _label(record: Mapping[str, object], key: str) -> str:
-    value = record.get(key)
+def checked_name(value: object) -> str:
+    """A name or label from outside; empty when it is no string or integer, too long or not printable."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return ""
     text = str(value)
     return text if len(text) <= _LONGEST_NAME and text.isprintable() else ""
 
 
-def read_context(content: RecordDict) -> NodeContext | None:
+def read_context(content: RecordDict, *, registered: str = "") -> NodeContext | None:
     """Read and bound what a node sent.
 
     Numbers outside their range are clipped, those that are none count as not given.
 
     Args:
         content: Content of a reply.
+        registered: Name that the SuperLink holds for the node, which goes before the one that it reports; empty for
+            none.
 
     Returns:
         The context; None when the record is missing or names nobody.
@@ -161,7 +167,7 @@ def read_context(content: RecordDict) -> NodeContext | None:
     record = content.get(RECORD)
     if not isinstance(record, ConfigRecord):
         return None
-    name = _label(record, "name")
+    name = registered or checked_name(record.get("name"))
     if not name:
         return None
     share = _number(record, "cpu-share", _LEAST_SHARE, 1.0)
@@ -172,7 +178,8 @@ def read_context(content: RecordDict) -> NodeContext | None:
         bandwidth_bps=_number(record, "bandwidth-bps", _LEAST_BANDWIDTH_BPS, _MOST_BANDWIDTH_BPS),
         num_examples=int(_number(record, "num-examples", 0, _MOST_EXAMPLES) or 0),
         willing=willing if isinstance(willing, bool) else False,
-        edge=_label(record, "edge"),
+        edge=checked_name(record.get("edge")),
+        price=_number(record, "price", 0.0, _MOST_PRICE),
         busy_s=_number(record, "busy-s", 0.0, _MOST_BUSY_S),
     )
 

@@ -21,9 +21,10 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedroster.adapters.flower.context import ACTION, RECORD, ContextRules, NodeContext, paper_features
-from fedroster.adapters.flower.edges import EdgeAggregation, EdgeSelector
+from fedroster.adapters.flower.edge_models import EdgeAggregation
+from fedroster.adapters.flower.edges import EdgeRules, EdgeSelector
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight
-from fedroster.adapters.flower.insight import backlogs, expected_time_s, rates, sizes
+from fedroster.adapters.flower.losses import Losses, LossReader, LossRules
 from fedroster.adapters.flower.nodes import Node, NodeBook
 from fedroster.adapters.flower.privacy import PrivacyNeeds, privacy_needs
 from fedroster.adapters.flower.replies import CheckReply, check_reply, is_dropout, odd_ones
@@ -33,11 +34,12 @@ from fedroster.adapters.flower.rules import NoNodesError, RoundRules
 from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Status
-from fedroster.selector import Cohort, Selector
+from fedroster.core.protocols import wants_losses
+from fedroster.selector import ClientId, Cohort, Selector
 
 _log = logging.getLogger(__name__)
 
-_SELECTOR_FILE, _ROUND_FILE = "selector.npz", "round.json"
+_SELECTOR_FILE, _ROUND_FILE, _EDGES_FILE = "selector.npz", "round.json", "edges.npz"
 _WAITING_CALLS_S = 10.0
 """Calls of ``get_node_ids`` that are closer than this belong to one loop that waits for nodes."""
 _WAITING_PAUSE_S = 0.5
@@ -89,6 +91,8 @@ class SelectingGrid(Grid):
         rules: RoundRules | None = None,
         features: Features = paper_features,
         edges: EdgeAggregation | None = None,
+        edge_rules: EdgeRules | None = None,
+        losses: LossRules | None = None,
         state_dir: str | Path | None = None,
         sinks: Iterable[Sink] = (),
         check: CheckReply | None = check_reply,
@@ -104,8 +108,11 @@ class SelectingGrid(Grid):
             rules: When rounds end.
             features: Makes the policy's contexts; paper A's by default.
             edges: Aggregates at edge servers first; needs an :class:`~.edges.EdgeSelector`.
-            state_dir: Folder in which the selector is saved in every round, and from which it is resumed; None for
-                nowhere.
+            edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
+            losses: Where replies hold losses, for policies that learn from them; None for the names of
+                :class:`~.losses.LossRules`.
+            state_dir: Folder in which the selector, measured bandwidths and edge models are saved in every round, and
+                from which they are resumed; None for nowhere.
             sinks: Take a report of every round.
             check: Says what is wrong with a reply; None to let everything pass.
             now: A clock that never runs backwards, seconds.
@@ -121,6 +128,8 @@ class SelectingGrid(Grid):
         self._grid = grid
         self._selector = selector
         self._edges = edges
+        self._edge_rules = EdgeRules() if edge_rules is None else edge_rules
+        self._losses = LossReader(LossRules() if losses is None else losses) if wants_losses(selector.policy) else None
         self._rules = RoundRules() if rules is None else rules
         self._features = features
         self._sinks = tuple(sinks)
@@ -237,7 +246,7 @@ class SelectingGrid(Grid):
         if needs is not None and self._edges is not None:
             raise ConfigurationError(f"{needs.wrapper} needs every client's update; expected no aggregation at edges")
         if needs is not None:
-            needs.check(self._rules.first or sizes(self._selector).cohort_size)
+            needs.check(self._rules.first or self._selector.cohort_size)
         started_s = self._now()
         model_bit = 8.0 * sum(
             len(array.data) for record in messages[0].content.array_records.values() for array in record.values()
@@ -263,6 +272,7 @@ class SelectingGrid(Grid):
         errors: list[Arrival] = []
         status: dict[str, Status | None] = {name_of[node_id]: Status.DROPPED for node_id in refused}
         times_s: dict[str, float] = {}
+        told: dict[str, Losses] = {}
 
         def take(arrival: Arrival) -> None:
             node = node_of[arrival.flight.node_id]
@@ -275,6 +285,7 @@ class SelectingGrid(Grid):
             if wrong is None:
                 usable.append(arrival)
                 times_s[node.name] = arrival.time_s
+                told[node.name] = self._losses_of(arrival)
             else:
                 _log.warning("the reply of %s in round %d is refused: %s", node.name, self._round.number, wrong)
                 status[node.name] = Status.FAILED
@@ -315,12 +326,12 @@ class SelectingGrid(Grid):
                     self._round.number, name_of[flight.node_id], sent_s + straggling_s
                 )
         round_s = used[-1].time_s if used and not open_ids else self._now() - sent_s
-        self._observe(self._round.number, status, times_s)
+        self._observe(self._round.number, status, times_s, told)
         self._save_selector()
         self._publish(status, times_s, len(nodes), select_s, round_s, predicted_s, resumed)
         replies = [arrival.reply for arrival in used]
         if self._edges is not None:
-            replies = self._edges.incoming(replies, edge_of)
+            replies = self._edges.incoming(replies, edge_of, sent=messages[0])
         replies += [arrival.reply for arrival in errors]
         return replies if needs is None else needs.usable(replies)
 
@@ -354,14 +365,15 @@ class SelectingGrid(Grid):
             return
         name = straggler.name
         times_s: dict[str, float] = {}
+        told: dict[str, Losses] = {}
         if reply.has_error():
             outcome = Status.DROPPED if is_dropout(reply) else Status.FAILED
         elif self._check is not None and self._check(arrival.flight.message, reply) is not None:
             outcome = Status.FAILED
         else:
-            outcome, times_s = Status.LATE, {name: arrival.time_s}
+            outcome, times_s, told = Status.LATE, {name: arrival.time_s}, {name: self._losses_of(arrival)}
             self._book.note(node_id, reply.content, self._now())
-        self._observe(straggler.number, {name: outcome}, times_s)
+        self._observe(straggler.number, {name: outcome}, times_s, told)
 
     def _read_context(self, node: Node, arrival: Arrival, model_bit: float) -> None:
         content = arrival.reply.content
@@ -370,18 +382,36 @@ class SelectingGrid(Grid):
         if RECORD in content:
             del content[RECORD]  # the strategy gets what it would get without us
 
-    def _observe(self, number: int, status: Mapping[str, Status | None], times_s: Mapping[str, float]) -> None:
+    def _losses_of(self, arrival: Arrival) -> Losses:
+        return Losses() if self._losses is None else self._losses.read(arrival.reply.content)
+
+    def _observe(
+        self,
+        number: int,
+        status: Mapping[str, Status | None],
+        times_s: Mapping[str, float],
+        told: Mapping[str, Losses],
+    ) -> None:
         """Tell the selector what it does not know yet."""
         open_ = set(self._selector.open_rounds().get(number, ()))
         known = {name: outcome for name, outcome in status.items() if outcome is not None and name in open_}
         if not known:
             return
+        answered = [name for name, outcome in known.items() if outcome <= Status.LATE]
+
+        def measured(kind: str) -> dict[ClientId, float] | None:
+            values = {name: getattr(told[name], kind) for name in answered if name in told}
+            return {name: value for name, value in values.items() if value is not None} or None
+
         self._selector.observe(
             number,
-            times_s={name: times_s[name] for name, outcome in known.items() if outcome <= Status.LATE},
+            times_s={name: times_s[name] for name in answered},
             late=[name for name, outcome in known.items() if outcome is Status.LATE],
             dropped=[name for name, outcome in known.items() if outcome is Status.DROPPED],
             failed=[name for name, outcome in known.items() if outcome is Status.FAILED],
+            losses=measured("loss"),
+            squared_losses=measured("squared_loss"),
+            num_samples=measured("num_samples"),
         )
 
     # ---------------------------------------------------------------- choosing
@@ -393,6 +423,8 @@ class SelectingGrid(Grid):
             connected = list(self._grid.get_node_ids())
             self._num_connected = len(connected)
             self._drop_stragglers()
+            if self._book.strangers(connected) and hasattr(self._grid, "get_nodes"):
+                self._book.introduce(self._grid.get_nodes())
             self._book.keep(connected, self._now())
             silent = self._ask_for_contexts(connected)
             busy = {straggler.name for straggler in self._stragglers.values()}
@@ -418,7 +450,7 @@ class SelectingGrid(Grid):
             if now_s >= straggler.until_s:
                 del self._stragglers[message_id]
                 self._exchange.forget([self._exchange.open[message_id]])
-                self._observe(straggler.number, {straggler.name: Status.DROPPED}, {})
+                self._observe(straggler.number, {straggler.name: Status.DROPPED}, {}, {})
 
     def _ask_for_contexts(self, connected: Sequence[int]) -> set[int]:
         """Ask for contexts at half their life, wait for those that are past it, and return who has none.
@@ -446,7 +478,7 @@ class SelectingGrid(Grid):
         flights, _ = self._exchange.send(queries)
         self._asked |= {flight.node_id: flight for flight in flights}
         stale = set(self._book.stale(aging, now_s))
-        if len(connected) - len(stale) >= sizes(self._selector).cohort_size:
+        if len(connected) - len(stale) >= self._selector.cohort_size:
             stale = {node.node_id for node in self._book.known(stale)}
 
         def take(arrival: Arrival) -> None:
@@ -476,7 +508,10 @@ class SelectingGrid(Grid):
         edges: dict[str, str] = {}
         if isinstance(self._selector, EdgeSelector):
             assigned = self._selector.select(
-                features, clients=names, edges=[node.context.edge.split(",") for node in nodes]
+                features,
+                clients=names,
+                edges=[self._edge_rules.edges_of(node.context, node.place) for node in nodes],
+                prices=np.array([self._edge_rules.price_of(node.context) for node in nodes]),
             )
             edges = dict(zip(map(str, assigned.clients), assigned.edges, strict=True))
             cohort: Cohort = assigned
@@ -489,8 +524,9 @@ class SelectingGrid(Grid):
         clients = tuple(map(str, cohort.clients))
         row_of = dict(zip(names, range(len(names)), strict=True))
         chosen = [row_of[name] for name in clients]
-        predicted_s = expected_time_s(self._selector, clients, features[chosen])
-        self._round = Round(cohort.round, clients, is_done=False, edges=edges)
+        expected_s = self._selector.expected_times_s(features[chosen], clients=clients)
+        predicted_s = float(expected_s.max()) if clients else math.nan
+        self._round = Round(cohort.round, clients, False, edges, self._book.measured_bps)
         return [nodes[row] for row in chosen], predicted_s
 
     def _update_members(self, names: Sequence[str]) -> None:
@@ -515,7 +551,7 @@ class SelectingGrid(Grid):
         present = {name: self._book.named(name) for name in self._round.clients}
         here = [node for name, node in present.items() if node is not None and name not in busy]
         lost = {name: Status.DROPPED for name, node in present.items() if node is None}
-        self._observe(self._round.number, lost, {})
+        self._observe(self._round.number, lost, {}, {})
         _log.info("round %d goes on with %d of %d nodes", self._round.number, len(here), len(self._round.clients))
         return here
 
@@ -570,8 +606,8 @@ class SelectingGrid(Grid):
             round_s=round_s,
             predicted_s=predicted_s,
             members=tuple(str(name) for name in self._selector.clients),
-            rate=rates(self._selector),
-            backlog=backlogs(self._selector),
+            rate=self._selector.participation_rates(),
+            backlog=self._selector.backlog(),
             edges=dict(self._round.edges),
             resumed=resumed,
         )
@@ -586,6 +622,8 @@ class SelectingGrid(Grid):
     def _settle(self) -> None:
         """Book that the strategy has gone on: whatever it did with the last round's replies is done."""
         if not self._round.is_done and not self._is_resuming:
+            if self._edges is not None and self._folder is not None:
+                self._edges.save(self._folder / _EDGES_FILE, round=self._round.number)
             self._round.is_done = True
             self._save_round()
 
@@ -615,7 +653,7 @@ class SelectingGrid(Grid):
                 "or another folder"
             )
         for name in ("cohort_size", "num_features"):
-            now, before = getattr(sizes(fresh), name), getattr(sizes(self._selector), name)
+            now, before = getattr(fresh, name), getattr(self._selector, name)
             if now != before:
                 raise ConfigurationError(
                     f"{name} is {now}, and the selector saved in {str(self._folder)!r} has {before}; expected the "
@@ -623,8 +661,13 @@ class SelectingGrid(Grid):
                 )
         number = self._selector.round
         self._round = Round.load(self._folder / _ROUND_FILE)
+        self._book.measured_bps = self._round.bandwidth_bps
         if self._round.number != number:  # stopped between the two files: the cohort is whoever has not answered
-            self._round = Round(number, tuple(map(str, self._selector.open_rounds().get(number, ()))), is_done=False)
+            cohort = tuple(map(str, self._selector.open_rounds().get(number, ())))
+            self._round = Round(number, cohort, is_done=False, bandwidth_bps=self._book.measured_bps)
+        if self._edges is not None and (self._folder / _EDGES_FILE).exists():
+            # Edge models are saved once the strategy has gone on, just before the round is booked as done.
+            self._round.is_done |= self._edges.load(self._folder / _EDGES_FILE) >= number
         self._is_resuming = not self._round.is_done
         _log.info("resumed after round %d with %d members", number, len(self._selector.clients))
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from flwr.app import RecordDict
 
-from fedroster.adapters.flower.context import ContextRules, NodeContext, measured_bandwidth, read_context
+from fedroster.adapters.flower.context import ContextRules, NodeContext, checked_name, measured_bandwidth, read_context
+from fedroster.adapters.flower.edges import Place
 
 _log = logging.getLogger(__name__)
 
@@ -22,12 +24,14 @@ class Node:
         context: What it last reported.
         seen_s: When, seconds of the grid's clock.
         measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
+        place: Where the SuperLink says that it is; None where it says nothing.
     """
 
     node_id: int
     context: NodeContext
     seen_s: float
     measured_bps: float | None = None
+    place: Place | None = None
 
     @property
     def name(self) -> str:
@@ -39,11 +43,26 @@ class Node:
         return self.context.bandwidth_bps or self.measured_bps or assumed_bps
 
 
+def read_place(location: object) -> Place | None:
+    """Read a location ``"<latitude>,<longitude>"`` that the SuperLink holds; None when there is none."""
+    try:
+        latitude, longitude = (float(part) for part in str(location).split(","))
+    except ValueError:
+        return None
+    return (latitude, longitude) if abs(latitude) <= 90.0 and abs(longitude) <= 180.0 else None
+
+
 class NodeBook:
     """Nodes by id and by name.
 
-    A node keeps its first name until it registers anew.  A name belongs to one connected node: a second one that claims
-    it is refused while the first is there, so that nobody can train, or be counted, under another's name.
+    A name that an operator registered with a node's key at the SuperLink (``flwr supernode register --name``) is that
+    node's, whatever it or others report.  A node without one keeps the first name that it reports until it registers
+    anew.  A name belongs to one connected node: a second one that claims it is refused while the first is there, so
+    that nobody can train, or be counted, under another's name.
+
+    Attributes:
+        rules: When contexts count.
+        measured_bps: Bandwidths that the server has measured, by name, bit/s; they outlive a node's id.
     """
 
     def __init__(self, rules: ContextRules | None) -> None:
@@ -56,6 +75,9 @@ class NodeBook:
         self._by_id: dict[int, Node] = {}
         self._id_of: dict[str, int] = {}
         self._refused: set[int] = set()
+        self._registered: dict[int, tuple[str, Place | None]] = {}
+        self._owned: set[str] = set()
+        self.measured_bps: dict[str, float] = {}
 
     def __getitem__(self, node_id: int) -> Node:
         """The node of an id."""
@@ -70,6 +92,28 @@ class NodeBook:
         node_id = self._id_of.get(name)
         return None if node_id is None else self._by_id[node_id]
 
+    def strangers(self, connected: Iterable[int]) -> bool:
+        """Whether a connected node has not been introduced."""
+        return any(node_id not in self._registered for node_id in connected)
+
+    def introduce(self, infos: Iterable[Any]) -> None:
+        """Take in what the SuperLink itself knows of nodes: the name and the place that an operator registered.
+
+        Args:
+            infos: Flower's ``NodeInfo`` of each node; older versions know ids only.
+        """
+        for info in infos:
+            name = checked_name(getattr(info, "name", ""))
+            self._registered[info.node_id] = (name, read_place(getattr(info, "location", "")))
+            if not name:
+                continue
+            self._owned.add(name)
+            holder = self._id_of.get(name)
+            if holder is not None and self._registered.get(holder, ("", None))[0] != name:
+                _log.warning("%r is the registered name of node %d; node %d is refused", name, info.node_id, holder)
+                del self._by_id[holder], self._id_of[name]
+                self._refused.add(holder)
+
     def keep(self, connected: Iterable[int], now_s: float) -> None:
         """Forget the nodes that are gone; without reports, meet those that are new.
 
@@ -81,13 +125,17 @@ class NodeBook:
         gone = self._by_id.keys() - there
         for node_id in gone:
             del self._id_of[self._by_id.pop(node_id).name]
+        for node_id in self._registered.keys() - there:
+            del self._registered[node_id]
         if gone:
             self._refused.clear()  # the name that they claim may be free now
         if self.rules is None:
             for node_id in there:
                 if node_id not in self._by_id:
-                    self._by_id[node_id] = Node(node_id, NodeContext(name=f"node-{node_id}"), now_s)
-                    self._id_of[f"node-{node_id}"] = node_id
+                    name, place = self._registered.get(node_id, ("", None))
+                    name = name if name and name not in self._id_of else f"node-{node_id}"
+                    self._by_id[node_id] = Node(node_id, NodeContext(name=name), now_s, place=place)
+                    self._id_of[name] = node_id
 
     def stale(self, connected: Iterable[int], now_s: float, *, age: float = 1.0) -> list[int]:
         """Nodes whose context does not count any more, or is not known.
@@ -115,17 +163,20 @@ class NodeBook:
             content: Content of its reply.
             now_s: The time.
         """
-        if self.rules is None or (context := read_context(content)) is None:
+        registered, place = self._registered.get(node_id, ("", None))
+        if self.rules is None or (context := read_context(content, registered=registered)) is None:
             return None
         known = self._by_id.get(node_id)
-        if self._id_of.get(context.name, node_id) != node_id or (known is not None and known.name != context.name):
+        is_taken = self._id_of.get(context.name, node_id) != node_id or (not registered and context.name in self._owned)
+        if is_taken or (known is not None and known.name != context.name):
             _log.warning("node %d claims the name %r, which is not its own; refused", node_id, context.name)
             if known is None:
                 self._refused.add(node_id)
             return None
         if known is None:
             self._id_of[context.name] = node_id
-            known = self._by_id[node_id] = Node(node_id, context, now_s)
+            measured_bps = self.measured_bps.get(context.name)
+            known = self._by_id[node_id] = Node(node_id, context, now_s, measured_bps, place)
         else:
             known.context, known.seen_s = context, now_s
         return known
@@ -138,3 +189,4 @@ class NodeBook:
         now_bps = measured_bandwidth(2.0 * model_bit, exchange_time_s, busy_s)  # there and back
         before_bps = node.measured_bps
         node.measured_bps = now_bps if before_bps is None else 0.5 * (before_bps + now_bps)
+        self.measured_bps[node.name] = node.measured_bps

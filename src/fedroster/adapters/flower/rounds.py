@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,14 @@ class Round:
         clients: Names of the chosen nodes.
         is_done: Whether the strategy has gone on since: its aggregation is through.
         edges: Edge server of each chosen node, where there are any.
+        bandwidth_bps: Bandwidths that the server has measured, by the node's name, bit/s.
     """
 
     number: int = 0
     clients: tuple[str, ...] = ()
     is_done: bool = True
     edges: dict[str, str] = field(default_factory=dict)
+    bandwidth_bps: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write the round to a file, atomically."""
@@ -41,6 +44,7 @@ class Round:
                 "clients": list(self.clients),
                 "is_done": self.is_done,
                 "edges": self.edges,
+                "bandwidth_bps": self.bandwidth_bps,
             }
         )
         write_text_atomically(path, text)
@@ -63,6 +67,7 @@ class Round:
                 tuple(str(name) for name in saved["clients"]),
                 bool(saved["is_done"]),
                 {str(name): str(edge) for name, edge in saved["edges"].items()},
+                {str(name): float(bps) for name, bps in saved["bandwidth_bps"].items() if 0.0 < bps < math.inf},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise StateFileError(f"{str(path)!r} is damaged or not a fedroster round ({error!r})") from error

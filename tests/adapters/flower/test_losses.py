@@ -1,0 +1,156 @@
+"""Losses that nodes report reach policies that want them, and are bounded: nodes lie."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
+
+from fake_grid import Clock, FakeGrid, fleet
+from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from test_grid import play
+
+from fedroster import Selector, Uniform
+from fedroster.adapters.flower import ContextRules, LossRules, RoundRules, SelectingGrid
+from fedroster.adapters.flower.losses import Losses, LossReader
+from fedroster.core.errors import ConfigurationError
+from fedroster.policies import Oort
+
+
+class Recorder(Selector):
+    """Remembers its feedback."""
+
+    def observe(self, round, **feedback):
+        if not hasattr(self, "seen"):
+            self.seen = []
+        self.seen.append((round, feedback))
+        super().observe(round, **feedback)
+
+    def told(self, kind):
+        """All values of a kind, by client."""
+        values = {}
+        for _, feedback in self.seen:
+            for client, value in (feedback[kind] or {}).items():
+                values.setdefault(client, []).append(value)
+        return values
+
+
+def learning(nodes, policy, *, m, rules=None, losses=None):
+    clock = Clock()
+    fake = FakeGrid(clock, nodes)
+    grid = SelectingGrid(
+        fake,
+        Recorder(policy, cohort_size=m),
+        contexts=ContextRules(),
+        rules=rules or RoundRules(deadline_s=3.0),
+        losses=losses,
+        now=clock.now,
+        sleep=clock.sleep,
+    )
+    return grid, fake
+
+
+def content(**metrics) -> RecordDict:
+    values = {key.replace("_", "-"): value for key, value in metrics.items()}
+    return RecordDict({"config": ConfigRecord({"initial-loss": 7.0}), "metrics": MetricRecord(values)})
+
+
+def test_losses_and_sample_counts_reach_a_policy_that_wants_them():
+    nodes = fleet(3)
+    for number, node in enumerate(nodes.values()):
+        node.metrics = {"initial-loss": 1.0 + number, "initial-squared-loss": 2.0 * (1.0 + number) ** 2}
+        node.metrics["num-examples"] = 10 + number
+    grid, fake = learning(nodes, Oort(), m=3)
+    play(grid, fake, 2)
+    assert grid.selector.told("losses") == {f"n0{n}": [1.0 + n] * 2 for n in range(3)}
+    assert grid.selector.told("squared_losses") == {f"n0{n}": [2.0 * (1.0 + n) ** 2] * 2 for n in range(3)}
+    assert grid.selector.told("num_samples") == {f"n0{n}": [10.0 + n] * 2 for n in range(3)}
+
+
+def test_oort_prefers_the_nodes_with_high_losses():
+    nodes = fleet(10)
+    for number, node in enumerate(nodes.values()):
+        node.metrics = {"initial-loss": 5.0 if number < 3 else 0.5}
+    grid, fake = learning(nodes, Oort(), m=3)
+    play(grid, fake, 60)
+    trained = [node.trained for node in nodes.values()]
+    assert sum(trained[:3]) / 3 > 1.5 * sum(trained[3:]) / 7
+    blind, fake = learning(fleet(10), Uniform(), m=3)
+    play(blind, fake, 60)
+    trained = [node.trained for node in fake.nodes.values()]
+    assert sum(trained[:3]) / 3 < 1.5 * sum(trained[3:]) / 7  # the control
+
+
+def test_a_policy_that_learns_nothing_from_losses_is_told_none():
+    nodes = fleet(2, metrics={"initial-loss": 1.0})
+    grid, fake = learning(nodes, Uniform(), m=2)
+    play(grid, fake)
+    assert grid.selector.seen[0][1]["losses"] is grid.selector.seen[0][1]["num_samples"] is None
+
+
+def test_a_late_reply_tells_its_loss_and_a_refused_one_does_not():
+    nodes = fleet(4, metrics={"initial-loss": 1.0})
+    nodes[101].fate = (5.0, "ok")
+    nodes[102].fate = ("nan",)
+    nodes[103].fate = ("garbage",)
+    grid, fake = learning(nodes, Oort(), m=4)
+    play(grid, fake, 1)
+    assert set(grid.selector.told("losses")) == {"n00"}
+    fake.clock.sleep(4.0)
+    play(grid, fake, 1)
+    assert grid.selector.told("losses")["n01"] == [1.0]
+    assert grid.selector.seen[1][0] == 1
+    assert grid.selector.seen[1][1]["late"] == ["n01"]
+    assert "n02" not in grid.selector.told("num_samples")
+
+
+def test_other_names():
+    nodes = fleet(2, metrics={"train_loss": 3.0, "size": 4})
+    names = LossRules(loss="train_loss", num_samples="size")
+    grid, fake = learning(nodes, Oort(), m=2, losses=names)
+    play(grid, fake)
+    assert grid.selector.told("losses") == {"n00": [3.0], "n01": [3.0]}
+    assert grid.selector.told("num_samples") == {"n00": [4.0], "n01": [4.0]}
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({}, Losses()),
+        ({"initial_loss": -3.0, "num_examples": 0}, Losses(0.0, None, 1.0)),
+        ({"initial_loss": 1e9, "num_examples": 2**62}, Losses(100.0, None, 1e9)),
+        ({"initial_loss": 1e300, "initial_squared_loss": 1e300}, Losses(100.0, 1e4)),
+        ({"initial_loss": math.nan, "num_examples": math.inf}, Losses()),
+        ({"initial_loss": [1.0, 2.0]}, Losses()),
+        ({"initial_loss": 3.0, "initial_squared_loss": 4.0}, Losses(3.0, 9.0)),  # a mean square below the squared mean
+        ({"initial_loss": 3.0, "initial_squared_loss": -1.0}, Losses(3.0, 9.0)),
+    ],
+)
+def test_values_are_bounded(told, expected):
+    assert LossReader(LossRules()).read(content(**told)) == expected
+
+
+def test_a_liar_is_held_to_what_others_say():
+    reader = LossReader(LossRules(times_median=10.0, least_recent=5))
+    for _ in range(5):
+        assert reader.read(content(initial_loss=0.5, num_examples=20)) == Losses(0.5, None, 20.0)
+    assert reader.read(content(initial_loss=90.0, num_examples=10**9)) == Losses(5.0, None, 200.0)
+    assert reader.read(content(initial_loss=2.0, num_examples=150)) == Losses(2.0, None, 150.0)  # honest outliers pass
+    many = LossReader(LossRules(times_median=10.0, least_recent=5))
+    for loss in [0.5] * 5 + [90.0] * 6:
+        many.read(content(initial_loss=loss))
+    assert many.read(content(initial_loss=90.0)).loss == 50.0  # lies count as what they were clipped to
+    free = LossReader(LossRules(times_median=math.inf))
+    for _ in range(9):
+        free.read(content(initial_loss=0.5))
+    assert free.read(content(initial_loss=90.0)).loss == 90.0
+
+
+@pytest.mark.parametrize(
+    "options", [{"most_loss": 0.0}, {"most_samples": 0.5}, {"times_median": 0.9}, {"least_recent": 0}]
+)
+def test_rules_out_of_range_are_refused(options):
+    with pytest.raises(ConfigurationError):
+        LossRules(**options)
