@@ -7,13 +7,13 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, kstest
+from scipy.stats import binomtest, halfnorm, kstest, lognorm
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Outcome, RoundContext, Selection
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
-from fedroster.environment.flat import FlatState, exchange_features
+from fedroster.environment.flat import FlatState, exchange_features, scatter
 from fedroster.testing import EnvironmentContract
 
 
@@ -37,6 +37,21 @@ class TestFlatNetwork(FlatContract):
 class TestFlatNetworkWithDropouts(FlatContract):
     def environment(self):
         return FlatNetwork(num_clients=7, cohort_size=3, availability=0.5, noise=0.3, dropout=0.4, log_base="e")
+
+
+class TestFlatNetworkThatChanges(FlatContract):
+    def environment(self):
+        return FlatNetwork(noise_shape="half-normal", drift=0.5, drift_rounds=40.0, churn=0.3, churn_rounds=30.0)
+
+
+class TestFlatNetworkWithALongTail(FlatContract):
+    def environment(self):
+        return FlatNetwork(num_clients=9, cohort_size=3, noise_shape="log-normal", dropout=0.2, drift=1.0, churn=0.5)
+
+
+class TestFlatNetworkOfTwoMinds(FlatContract):
+    def environment(self):
+        return FlatNetwork(noise_shape="bimodal", noise=0.6)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +232,155 @@ def test_expected_times_are_linear_in_the_context():
         np.testing.assert_allclose(outcome.expected_upload_s, context.features[:, 2] * theta[2], rtol=1e-15)
 
 
+# --- beyond the paper ----------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_draw_what_they_always_drew():
+    """Section 6.1.1 written down once more, bit for bit: mu, B, I, noise, answers, in this order."""
+    network = FlatNetwork(dropout=0.1)
+    streams = Streams(9)
+    state = network.init(rng=streams.at("environment-init"))
+    train_s, eta = np.repeat([1.0, 2.0, 3.0, 4.0], 10), np.repeat(np.log1p([1000.0, 100.0, 10.0, 1.0]), 10)
+    for t in range(1, 6):
+        context, outcome = network.observe(state, t, rng=streams.at("environment", t))
+        rng = streams.at("environment", t)
+        mu, bandwidth = rng.uniform(0.5, 2.0, 40), rng.uniform(2e6, 4e6, 40)
+        available, noise, responds = rng.random(40) < 0.8, rng.random(40), rng.random(40) >= 0.1
+        upload_s = (1.0 / (eta / math.log(2.0))) * (20e6 / bandwidth)
+        expected_s = train_s * (1.0 / mu) + 1.0 + upload_s
+        np.testing.assert_array_equal(outcome.expected_upload_s, upload_s)
+        np.testing.assert_array_equal(outcome.expected_time_s, expected_s)
+        np.testing.assert_array_equal(outcome.exchange_time_s, (noise * -2.0 + 2.0) * expected_s)
+        np.testing.assert_array_equal(outcome.responds, responds)
+        np.testing.assert_array_equal(context.available, available)
+        assert context.members is None
+
+
+def test_one_round_of_numbers():
+    """As drawn before scatter, drift and churn could be chosen."""
+    _, outcome = rounds(FlatNetwork(), 1, seed=2020)[0]
+    np.testing.assert_array_equal(
+        outcome.exchange_time_s[:4], [1.4431623735307437, 3.1838889672944, 3.7348645611167943, 2.7427553107956237]
+    )
+
+
+SHAPES = ["uniform", "half-normal", "log-normal", "bimodal"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("amount", [0.0, 0.3, 1.0])
+def test_scatter_has_mean_one_and_the_deviation_of_the_uniform(shape, amount):
+    """By integration over the uniform numbers."""
+    uniform = (np.arange(400_000) + 0.5) / 400_000
+    ratio = scatter(uniform, amount, shape)
+    assert ratio.mean() == pytest.approx(1.0, abs=1e-4)
+    assert ratio.std() == pytest.approx(amount / math.sqrt(3.0), rel=2e-3, abs=1e-12)
+    assert (ratio > 0.0).all()
+
+
+def test_scatter_follows_its_distributions():
+    uniform = np.random.default_rng(0).random(20_000)
+    amount = 0.8
+    deviation = amount / math.sqrt(3.0)
+    spread = deviation / math.sqrt(1.0 - 2.0 / math.pi)
+    shape = math.sqrt(math.log1p(deviation**2))
+    expected = {
+        "uniform": ("uniform", (1.0 - amount, 2.0 * amount)),
+        "half-normal": (halfnorm(1.0 - spread * math.sqrt(2.0 / math.pi), spread).cdf, ()),
+        "log-normal": (lognorm(shape, scale=math.exp(-0.5 * shape**2)).cdf, ()),
+    }
+    for name, (distribution, parameters) in expected.items():
+        assert kstest(scatter(uniform, amount, name), distribution, parameters).pvalue > 0.001
+        for other in expected:
+            if other != name:  # negative control
+                assert kstest(scatter(uniform, amount, other), distribution, parameters).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("amount", [0.25, 1.0])
+def test_the_ranges_of_scatter(amount):
+    """As documented; and not even the extremes of a generator make a time zero or infinite."""
+    extremes = np.array([0.0, 2.0**-53, 0.5, 0.8, 1.0 - 2.0**-53])
+    for shape in SHAPES:
+        ratio = scatter(extremes, amount, shape)
+        assert (ratio > 0.0).all()
+        assert np.isfinite(ratio).all()
+    assert scatter(extremes, amount, "half-normal")[0] == pytest.approx(1.0 - 0.76 * amount, abs=0.01)
+    assert (np.diff(scatter(extremes, amount, "half-normal")) > 0.0).all()
+    low, high = 1.0 - 0.29 * amount, 1.0 + 1.15 * amount
+    np.testing.assert_allclose(scatter(extremes, amount, "bimodal"), [low, low, low, high, high], atol=0.01)
+    sample = scatter(np.random.default_rng(1).random(100_000), amount, "bimodal")
+    assert binomtest(int((sample > 1.0).sum()), 100_000, 0.2).pvalue > 0.001
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_network_scatters_so(shape):
+    for context, outcome in rounds(FlatNetwork(noise_shape=shape, noise=0.7), 3):
+        rng = Streams(0).at("environment", context.round)
+        for draw in (rng.uniform, rng.uniform, rng.random):
+            draw(size=40)
+        ratio = scatter(rng.random(40), 0.7, shape)
+        np.testing.assert_allclose(outcome.exchange_time_s / outcome.expected_time_s, ratio, rtol=1e-14)
+
+
+def test_drift():
+    """Every expected time is multiplied by exp(d sin 2 pi (t / P + phi_n)), and nothing else changes."""
+    still, moving = FlatNetwork(), FlatNetwork(drift=0.6, drift_rounds=20.0)
+    phase = moving.init(rng=Streams(0).at("environment-init")).phase
+    assert kstest(phase, "uniform").pvalue > 0.001
+    factors = []
+    for (context, steady), (same, drifted) in zip(rounds(still, 40), rounds(moving, 40), strict=True):
+        factor = np.exp(0.6 * np.sin(2.0 * np.pi * (context.round / 20.0 + phase)))
+        np.testing.assert_array_equal(context.features, same.features)
+        np.testing.assert_array_equal(context.available, same.available)
+        np.testing.assert_allclose(drifted.expected_time_s, factor * steady.expected_time_s, rtol=1e-13)
+        np.testing.assert_allclose(drifted.expected_upload_s, factor * steady.expected_upload_s, rtol=1e-13)
+        np.testing.assert_allclose(drifted.exchange_time_s, factor * steady.exchange_time_s, rtol=1e-13)
+        factors.append(factor)
+    np.testing.assert_allclose(factors[0], factors[20], rtol=1e-12)  # a cycle of 20 rounds
+    assert np.max(factors) == pytest.approx(math.exp(0.6), rel=0.02)
+    assert np.min(factors) == pytest.approx(math.exp(-0.6), rel=0.02)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.7])
+def test_the_bounds_hold_with_drift(drift):
+    network = FlatNetwork(drift=drift, drift_rounds=30.0)
+    longest = max(outcome.expected_time_s.max() for _, outcome in rounds(network, 300))
+    assert 0.7 * network.max_expected_time_s < longest <= network.max_expected_time_s
+    assert network.coefficient_norm == pytest.approx(math.exp(drift) * FlatNetwork().coefficient_norm, rel=1e-12)
+
+
+def test_churn():
+    """A client is away for a share of its cycle, in one piece; who is away is never available."""
+    network = FlatNetwork(num_clients=400, churn=0.3, churn_rounds=50.0)
+    drawn = rounds(network, 100)
+    members = np.array([context.members for context, _ in drawn])
+    available = np.array([context.available for context, _ in drawn])
+    phase = network.init(rng=Streams(0).at("environment-init")).phase
+    clock = (np.arange(1, 101)[:, None] / 50.0 + phase) % 1.0
+    np.testing.assert_array_equal(members, clock >= 0.3)
+    assert not (available & ~members).any()
+    assert (~members).mean(axis=0) == pytest.approx(0.3, abs=0.011)
+    assert ((~members).sum(axis=1) / 400).mean() == pytest.approx(0.3, abs=0.02)
+    assert (members[1:] & ~members[:-1]).sum(axis=0).max() <= 2  # it comes back once a cycle
+    assert binomtest(int(available.sum()), int(members.sum()), 0.8).pvalue > 0.001
+    # What is drawn is what is drawn without churn.
+    for (context, outcome), (plain, same) in zip(drawn, rounds(FlatNetwork(num_clients=400), 100), strict=True):
+        np.testing.assert_array_equal(outcome.exchange_time_s, same.exchange_time_s)
+        np.testing.assert_array_equal(context.available, plain.available & context.members)
+
+
+def test_the_phase_stays():
+    network = FlatNetwork(drift=0.5)
+    state = network.init(rng=Streams(0).at("environment-init"))
+    context, _ = network.observe(state, 1, rng=Streams(0).at("environment", 1))
+    after = network.advance(state, context, Selection(1, np.array([0, 3])))
+    np.testing.assert_array_equal(after.phase, state.phase)
+    np.testing.assert_array_equal(np.flatnonzero(~after.cold), [0, 3])
+
+
+# --- who is there --------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("share", [0.8, 0.3, 0.0, 1.0])
 def test_availability_and_dropout(share):
     drawn = rounds(FlatNetwork(availability=share, dropout=1.0 - share), 200)
@@ -274,6 +438,11 @@ BAD = {
     "availability": [-0.1, 1.1, NAN, True],
     "noise": [-0.1, 1.5, INF],
     "dropout": [-1.0, 2.0, NAN],
+    "noise_shape": ["normal", "", None, 1],
+    "drift": [-0.1, NAN, INF, "0.5", True],
+    "drift_rounds": [0.0, -5.0, NAN, INF],
+    "churn": [-0.1, 1.0, 1.5, NAN, False],
+    "churn_rounds": [0.0, -1.0, INF, "200"],
 }
 
 

@@ -1,0 +1,453 @@
+"""Random-coefficients regression: its formulae written densely, and populations that are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from fedroster.core.state import grow, pack, reset, unpack
+from fedroster.estimation.random_coefficients import (
+    _expect,
+    _guess,
+    _inverse,
+    _precision,
+    coefficients_init,
+    estimate_population,
+    learn,
+)
+
+
+class Data:
+    """Observations of clients, in the order in which they came."""
+
+    def __init__(self, num_clients, num_features):
+        self.rows = [([], []) for _ in range(num_clients)]
+        self.num_features = num_features
+
+    def add(self, client, features, time_s):
+        for n, c, t in zip(client, features, time_s, strict=True):
+            self.rows[n][0].append(c)
+            self.rows[n][1].append(t)
+
+    def of(self, n, memory):
+        """Contexts, times, and what each observation still counts for."""
+        contexts, times = np.reshape(self.rows[n][0], (-1, self.num_features)), np.array(self.rows[n][1])
+        return contexts, times, (1.0 - 1.0 / memory) ** np.arange(len(times))[::-1]
+
+
+def observe(state, data, client, features, time_s, *, scale_s, memory=1e12):
+    client = np.asarray(client, np.int64)
+    data.add(client, features, time_s)
+    return learn(state, client, features, np.asarray(time_s), scale_s=scale_s[client], memory=memory)
+
+
+def some_history(*, seed=0, num_clients=7, num_features=3, rounds=12, memory=1e12):
+    """A state with a population, and what it was learned from; the last client was never seen."""
+    rng = np.random.default_rng(seed)
+    data, state = Data(num_clients, num_features), coefficients_init(num_clients, num_features)
+    theta = rng.lognormal(0.0, 0.5, (num_clients, num_features))
+    scale_s = theta.sum(axis=1) * 1.5
+    for _ in range(rounds):
+        client = np.sort(rng.permutation(num_clients - 1)[:3])
+        features = rng.uniform(0.5, 2.0, (3, num_features))
+        time_s = (features * theta[client]).sum(axis=1) * rng.uniform(0.5, 1.5, 3)
+        state = observe(state, data, client, features, time_s, scale_s=scale_s, memory=memory)
+    return state, data, scale_s
+
+
+def dense_posterior(contexts, times, weights, scale_s, noise, mean, covariance):
+    """V and the estimate, as the module's first formulae have them."""
+    information = (contexts.T * weights) @ contexts / scale_s**2
+    moment = contexts.T @ (weights * times) / scale_s**2
+    spread = np.linalg.inv(information / noise + np.linalg.inv(covariance))
+    return spread, spread @ (moment / noise + np.linalg.inv(covariance) @ mean)
+
+
+# --- formulae ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 6])
+def test_inverse(size):
+    rng = np.random.default_rng(size)
+    root = rng.normal(size=(size, size + 2))
+    matrix, out = root @ root.T, np.empty((size, size))
+    _inverse(matrix.copy(), out)
+    np.testing.assert_allclose(out, np.linalg.inv(matrix), rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("memory", [1e12, 5.0, 1.0])
+@pytest.mark.parametrize("num_features", [1, 2, 3, 5])
+def test_estimates_are_the_posterior_means(memory, num_features):
+    state, data, scale_s = some_history(num_features=num_features, memory=memory)
+    state = estimate_population(state, scale_s=scale_s)
+    for n in range(7):
+        contexts, times, weights = data.of(n, memory)
+        _, expected = dense_posterior(contexts, times, weights, scale_s[n], state.noise, state.mean, state.covariance)
+        np.testing.assert_allclose(state.coefficients[:, n], expected, rtol=1e-5)
+    # And right after further observations, for their clients; the others stand.
+    before = state.coefficients.copy()
+    features = np.random.default_rng(1).uniform(0.5, 2.0, (2, num_features))
+    state = observe(state, data, [1, 4], features, [3.0, 0.5], scale_s=scale_s, memory=memory)
+    for n in (1, 4):
+        contexts, times, weights = data.of(n, memory)
+        _, expected = dense_posterior(contexts, times, weights, scale_s[n], state.noise, state.mean, state.covariance)
+        np.testing.assert_allclose(state.coefficients[:, n], expected, rtol=1e-5)
+        assert (state.coefficients[:, n] != before[:, n]).any()
+    others = [0, 2, 3, 5, 6]
+    np.testing.assert_array_equal(state.coefficients[:, others], before[:, others])
+
+
+@pytest.mark.parametrize("memory", [1e12, 4.0])
+def test_the_sums_over_clients(memory):
+    """Residuals, observations, first and second moments of the step, client by client from the raw observations."""
+    state, data, scale_s = some_history(seed=3, memory=memory)
+    mean, covariance, noise = np.array([0.7, 1.2, 0.4]), np.diag([0.3, 0.5, 0.2]) + 0.05, 0.3
+    precision = np.linalg.inv(covariance)
+    clients, first, second, residual, observations, weight, right = _expect(
+        state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
+    )
+    expected = {"first": 0.0, "second": 0.0, "residual": 0.0, "observations": 0.0}
+    for n in range(6):
+        contexts, times, weights = data.of(n, memory)
+        spread, theta = dense_posterior(contexts, times, weights, scale_s[n], noise, mean, covariance)
+        information = (contexts.T * weights) @ contexts / scale_s[n] ** 2
+        expected["first"] += theta
+        expected["second"] += spread + np.outer(theta, theta)
+        expected["residual"] += weights @ (times - contexts @ theta) ** 2 / scale_s[n] ** 2
+        expected["residual"] += np.trace(information @ spread)
+        expected["observations"] += weights.sum()
+    assert clients == 6
+    np.testing.assert_allclose(first, expected["first"], rtol=1e-9)
+    np.testing.assert_allclose(second, expected["second"], rtol=1e-9)
+    assert residual == pytest.approx(expected["residual"], rel=1e-9)
+    assert observations == pytest.approx(expected["observations"], rel=1e-9)
+    assert (weight == weight.T).all() or np.allclose(weight, weight.T, rtol=1e-9)
+    assert right.shape == (3,)
+
+
+def test_the_mean_is_generalised_least_squares():
+    """Its equations, from the marginal covariance of each client's times: C Sigma C^T + (s sigma)^2 I."""
+    state, data, scale_s = some_history(seed=4)
+    mean, covariance, noise = np.array([0.7, 1.2, 0.4]), np.diag([0.3, 0.5, 0.2]) + 0.05, 0.3
+    precision = np.linalg.inv(covariance)
+    *_, weight, right = _expect(
+        state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
+    )
+    left, target = np.zeros((3, 3)), np.zeros(3)
+    for n in range(6):
+        contexts, times, _ = data.of(n, 1e12)
+        marginal = contexts @ covariance @ contexts.T + noise * scale_s[n] ** 2 * np.eye(len(times))
+        left += contexts.T @ np.linalg.solve(marginal, contexts)
+        target += contexts.T @ np.linalg.solve(marginal, times)
+    np.testing.assert_allclose(weight, left, rtol=1e-8)
+    np.testing.assert_allclose(right, target, rtol=1e-8)
+
+
+def test_one_step_of_the_population():
+    """The whole of an estimate, three steps with one pseudo-client and one pseudo-observation, once more."""
+    state, data, scale_s = some_history(seed=5)
+    power = sum((data.of(n, 1e12)[0] ** 2).sum(axis=0) for n in range(6))
+    square = sum((data.of(n, 1e12)[1] ** 2).sum() for n in range(6))
+    guess = np.sqrt(square / (3.0 * power))
+    np.testing.assert_allclose(_guess(state), guess, rtol=1e-12)
+    mean, covariance, noise = guess, np.diag(guess**2), 0.5
+    for _ in range(3):
+        left, target = np.diag(guess**-2.0), guess**-2.0 * guess
+        posteriors, residual, observations = [], 0.0, 0
+        for n in range(6):
+            contexts, times, weights = data.of(n, 1e12)
+            marginal = contexts @ covariance @ contexts.T + noise * scale_s[n] ** 2 * np.eye(len(times))
+            left += contexts.T @ np.linalg.solve(marginal, contexts)
+            target += contexts.T @ np.linalg.solve(marginal, times)
+            spread, theta = dense_posterior(contexts, times, weights, scale_s[n], noise, mean, covariance)
+            posteriors.append((spread, theta))
+            residual += ((times - contexts @ theta) ** 2).sum() / scale_s[n] ** 2
+            residual += np.trace(contexts.T @ contexts @ spread) / scale_s[n] ** 2
+            observations += len(times)
+        mean = np.linalg.solve(left, target)
+        around = sum(spread + np.outer(theta - mean, theta - mean) for spread, theta in posteriors)
+        covariance = (around + np.diag(guess**2)) / 7.0
+        noise = (residual + noise) / (observations + 1.0)
+    state = estimate_population(state, scale_s=scale_s)
+    np.testing.assert_allclose(state.mean, mean, rtol=1e-5)
+    np.testing.assert_allclose(state.covariance, covariance, rtol=1e-4, atol=1e-7)
+    assert state.noise == pytest.approx(noise, rel=1e-5)
+
+
+# --- what is learned -----------------------------------------------------------------------------------------------
+
+
+def population(*, num_clients, each, noise, seed, covariance, mean):
+    """Estimates from a population that is known, the usual times being the true ones."""
+    rng = np.random.default_rng(seed)
+    num_features = len(mean)
+    theta = rng.multivariate_normal(mean, covariance, num_clients)
+    state = coefficients_init(num_clients, num_features)
+    client = np.arange(num_clients)
+    scale_s = theta @ np.full(num_features, 1.25)
+    for _ in range(each):
+        features = rng.uniform(0.5, 2.0, (num_clients, num_features))
+        time_s = (features * theta).sum(axis=1) + scale_s * math.sqrt(noise) * rng.normal(size=num_clients)
+        state = learn(state, client, features, time_s, scale_s=scale_s, memory=1e12)
+    for _ in range(40):
+        state = estimate_population(state, scale_s=scale_s)
+    return state, theta
+
+
+def test_a_population_is_recovered():
+    mean = np.array([4.0, 3.0, 5.0])
+    covariance = np.array([[0.25, 0.08, 0.0], [0.08, 0.16, 0.0], [0.0, 0.0, 0.49]])
+    num, each, noise = 400, 40, 0.001
+    state, theta = population(num_clients=num, each=each, noise=noise, seed=0, covariance=covariance, mean=mean)
+    # What the sample itself has; the noise of the measurement is the smaller part of the bounds.
+    error = np.sqrt(np.diag(covariance) / num)
+    assert (np.abs(state.mean - mean) < 4.5 * error).all()
+    pseudo = np.diag(_guess(state) ** 2)
+    sample = np.cov(theta.T)
+    assert np.abs(state.covariance - (num * sample + pseudo) / (num + 1)).max() < 0.05
+    assert np.abs(state.covariance - pseudo / num - covariance).max() < 0.12  # 3 standard errors of the sample's own
+    assert state.noise == pytest.approx(noise, rel=4.5 * math.sqrt(2.0 / (num * each)) + 0.01)
+    own = np.sqrt(((state.coefficients.T - theta) ** 2).mean(axis=0))
+    assert (own < 0.9 * np.sqrt(np.diag(covariance))).all()  # better than the mean for everybody
+
+
+def test_others_help():
+    """With two observations each, a client's own least squares is hopeless; the population's mean is not."""
+    mean = np.array([2.0, 1.0])
+    state, theta = population(num_clients=300, each=2, noise=0.1, seed=1, covariance=np.diag([0.05, 0.05]), mean=mean)
+    error = np.sqrt(((state.coefficients.T - theta) ** 2).mean())
+    packed = state.information
+    alone = np.array(
+        [
+            np.linalg.solve([[packed[0, n], packed[1, n]], [packed[1, n], packed[2, n]]], state.moment[:, n])
+            for n in range(300)
+        ]
+    )
+    assert np.sqrt(np.median((alone - theta) ** 2)) > 0.5
+    assert error < 0.35
+    assert np.abs(state.mean - mean).max() < 0.2
+
+
+def test_a_client_that_was_never_seen_has_the_mean():
+    state, _, scale_s = some_history()
+    state = estimate_population(state, scale_s=scale_s)
+    np.testing.assert_array_equal(state.coefficients[:, 6], state.mean)
+    assert (state.coefficients[:, :6] != state.mean[:, None]).any(axis=0).all()
+
+
+def test_without_pooling_others_teach_nothing():
+    """Client 0's estimate is the posterior under the pseudo-client alone, whatever the others' times."""
+    state, data, scale_s = some_history()
+    state = estimate_population(state, scale_s=scale_s, pooling=False)
+    guess = _guess(state)
+    np.testing.assert_array_equal(state.mean, guess)
+    np.testing.assert_array_equal(state.covariance, np.diag(guess**2))
+    np.testing.assert_array_equal(state.coefficients[:, 6], guess)
+    contexts, times, weights = data.of(0, 1e12)
+    _, expected = dense_posterior(contexts, times, weights, scale_s[0], state.noise, guess, np.diag(guess**2))
+    np.testing.assert_allclose(state.coefficients[:, 0], expected, rtol=1e-5)
+    pooled, _, _ = some_history()
+    pooled = estimate_population(pooled, scale_s=scale_s)
+    assert np.linalg.det(pooled.covariance) < 0.1 * np.linalg.det(state.covariance)
+
+
+def test_old_observations_fade():
+    """Client 0's time jumps from 1 to 3.  With a memory of 5 it is believed after 15 more, with 1,000 it is not."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for memory in (5.0, 1000.0):
+        state, scale_s = coefficients_init(4, 1), np.full(4, 1.0)
+        for t in range(75):
+            time_s = np.array([1.0 if t < 60 else 3.0, 1.0, 2.0, 3.0]) * rng.uniform(0.9, 1.1, 4)
+            state = learn(state, np.arange(4), np.ones((4, 1)), time_s, scale_s=scale_s, memory=memory)
+        state = estimate_population(state, scale_s=scale_s)
+        found[memory] = state.coefficients[0, 0]
+    assert found[5.0] == pytest.approx(3.0, abs=0.25)
+    assert found[1000.0] == pytest.approx((60 * 1.0 + 15 * 3.0) / 75, abs=0.15)
+
+
+def test_weights_of_fading():
+    """An observation counts for (1 - 1/h)^j after j later ones of its client; 1/e after h."""
+    state, one = coefficients_init(2, 1), np.ones(1)
+    for t in range(21):
+        state = learn(
+            state, np.array([0]), np.ones((1, 1)), np.array([2.0 if t == 0 else 0.0]), scale_s=one, memory=20.0
+        )
+    assert state.moment[0, 0] == pytest.approx(2.0 * 0.95**20, rel=1e-12)
+    assert state.square[0] == pytest.approx(4.0 * 0.95**20, rel=1e-12)
+    assert state.count[0] == pytest.approx((1 - 0.95**21) / 0.05, rel=1e-12)
+    assert math.isclose(0.95**20, 1 / math.e, rel_tol=0.03)
+    assert state.count[1] == 0.0
+
+
+def test_a_memory_of_one_knows_the_last_observation():
+    state, one = coefficients_init(1, 2), np.ones(1)
+    for t in range(1, 5):
+        state = learn(state, np.array([0]), np.array([[1.0, t]]), np.array([t * 1.0]), scale_s=one, memory=1.0)
+    np.testing.assert_array_equal(state.information[:, 0], [1.0, 4.0, 16.0])
+    np.testing.assert_array_equal(state.moment[:, 0], [4.0, 16.0])
+    assert state.count[0] == 1.0
+
+
+@pytest.mark.parametrize("factor", [1e-6, 60.0, 1e9])
+def test_the_unit_of_time_does_not_matter(factor):
+    results = []
+    for unit in (1.0, factor):
+        rng = np.random.default_rng(0)
+        state, scale_s = coefficients_init(6, 3), rng.uniform(1.0, 3.0, 6) * unit
+        for _ in range(10):
+            features, time_s = rng.uniform(0.5, 2.0, (6, 3)), rng.lognormal(0.0, 0.5, 6) * unit
+            state = learn(state, np.arange(6), features, time_s, scale_s=scale_s, memory=50.0)
+            state = estimate_population(state, scale_s=scale_s)
+        results.append(state)
+    small, large = results
+    np.testing.assert_allclose(large.coefficients, factor * small.coefficients, rtol=1e-6)
+    np.testing.assert_allclose(large.covariance, factor**2 * small.covariance, rtol=1e-6, atol=1e-12 * factor**2)
+    assert large.noise == pytest.approx(small.noise, rel=1e-6)
+
+
+@pytest.mark.parametrize("units", [[1e7, 1.0, 1.0], [1.0, 1e-6, 1e6], [1e-4, 1e-4, 1e4]])
+def test_the_units_of_features_do_not_matter(units):
+    """Bits instead of megabits, hertz instead of seconds: the same predictions."""
+    predictions = []
+    for scale in (np.ones(3), np.array(units)):
+        rng = np.random.default_rng(0)
+        state, scale_s = coefficients_init(6, 3), rng.uniform(1.0, 3.0, 6)
+        for _ in range(6):
+            features, time_s = rng.uniform(0.5, 2.0, (6, 3)) * scale, rng.lognormal(0.0, 0.5, 6)
+            state = learn(state, np.arange(6), features, time_s, scale_s=scale_s, memory=50.0)
+            state = estimate_population(state, scale_s=scale_s)
+        predictions.append(scale[:, None] * state.coefficients)
+    np.testing.assert_allclose(predictions[1], predictions[0], rtol=1e-5)
+
+
+# --- awkward data --------------------------------------------------------------------------------------------------
+
+
+def settled(features_of, *, num_clients=5, rounds=30, seed=0, spread=0.1):
+    """Play rounds with given contexts and times of 2 s per client number; return state and last contexts."""
+    rng = np.random.default_rng(seed)
+    state, client = None, np.arange(num_clients)
+    scale_s = 2.0 * (client + 1.0)
+    for _ in range(rounds):
+        features = features_of(rng, num_clients)
+        state = coefficients_init(num_clients, features.shape[1]) if state is None else state
+        time_s = scale_s * rng.uniform(1 - spread, 1 + spread, num_clients)
+        state = learn(state, client, features, time_s, scale_s=scale_s, memory=100.0)
+        if state.observations >= state.estimate_at:
+            state = estimate_population(state, scale_s=scale_s)
+    return state, features, scale_s
+
+
+AWKWARD = {
+    "constant": lambda rng, num: np.ones((num, 3)),
+    "collinear": lambda rng, num: rng.uniform(0.9, 1.1, (num, 1)) * np.array([[1.0, 2.0, 3.0]]),
+    "always zero": lambda rng, num: np.column_stack((np.ones(num), np.zeros(num), np.ones(num))),
+    "one": lambda rng, num: np.ones((num, 1)),
+    "of many sizes": lambda rng, num: rng.uniform(0.9, 1.1, (num, 1)) * np.array([[1e-6, 1.0, 1e6]]),
+}
+
+
+@pytest.mark.parametrize("kind", AWKWARD)
+@pytest.mark.parametrize("num_clients", [1, 5])
+def test_awkward_features(kind, num_clients):
+    """Coefficients may not be identified; predictions are."""
+    state, features, scale_s = settled(AWKWARD[kind], num_clients=num_clients)
+    for value in pack(state).values():
+        assert np.isfinite(value).all()
+    predicted = (features * state.coefficients.T).sum(axis=1)
+    np.testing.assert_allclose(predicted, scale_s, rtol=0.2)
+    assert np.linalg.eigvalsh(state.covariance).min() >= 0.0
+
+
+def test_exact_times_do_not_break_it():
+    """No noise at all: the estimate of it ends at its floor, and estimates are finite."""
+    state, _, scale_s = settled(AWKWARD["one"], rounds=300, spread=0.0)
+    for _ in range(60):
+        state = estimate_population(state, scale_s=scale_s)
+    assert 0.0 < state.noise < 1e-2
+    np.testing.assert_allclose(state.coefficients[0], scale_s, rtol=0.05)
+
+
+@pytest.mark.parametrize("extreme_s", [1e-12, 1e-3, 1e4])
+def test_one_extreme_in_the_first_round(extreme_s):
+    """One of eight first times is nearly nothing, or enormous: the other predictions stay within what was seen."""
+    rng = np.random.default_rng(0)
+    state, client = coefficients_init(20, 3), np.arange(8)
+    features = rng.uniform(0.5, 2.0, (8, 3))
+    time_s = features.sum(axis=1) * rng.uniform(0.5, 1.5, 8)
+    time_s[3] = extreme_s
+    mean_s = time_s.mean()
+    state = learn(state, client, features, time_s, scale_s=np.full(8, mean_s), memory=100.0)
+    state = estimate_population(state, scale_s=np.full(20, mean_s))
+    predicted = rng.uniform(0.5, 2.0, (20, 3)) * state.coefficients.T
+    for value in pack(state).values():
+        assert np.isfinite(value).all()
+    assert (predicted.sum(axis=1)[8:] > 0.05 * mean_s).all()  # the unseen
+    assert (predicted.sum(axis=1) < 12.0 * mean_s).all()
+    ordinary = [n for n in range(8) if n != 3]
+    if extreme_s < 1.0:
+        own = (features * state.coefficients[:, :8].T).sum(axis=1)
+        assert (own[ordinary] > 0.3 * time_s[ordinary]).all()
+        assert (own[ordinary] < 3.0 * time_s[ordinary]).all()
+        assert own[3] < own[ordinary].mean()
+
+
+def test_a_single_observation():
+    state = coefficients_init(3, 3)
+    state = learn(state, np.array([1]), np.array([[1.0, 0.5, 4.0]]), np.array([6.0]), scale_s=np.ones(1), memory=100.0)
+    assert not state.is_known
+    assert (state.coefficients == 0.0).all()
+    state = estimate_population(state, scale_s=np.full(3, 6.0))
+    assert state.is_known
+    assert state.mean_time_s == 6.0
+    assert (state.coefficients > 0.0).all()
+    # Every feature has an equal part in the one time.
+    np.testing.assert_allclose(
+        state.mean * [1.0, 0.5, 4.0], np.full(3, (state.mean * [1.0, 0.5, 4.0]).mean()), rtol=1e-6
+    )
+
+
+def test_no_observation_changes_nothing():
+    state, _, scale_s = some_history()
+    state = estimate_population(state, scale_s=scale_s)
+    before = {name: value.copy() for name, value in pack(state).items()}
+    after = learn(state, np.empty(0, np.int64), np.empty((0, 3)), np.empty(0), scale_s=np.empty(0), memory=100.0)
+    for name, value in pack(after).items():
+        np.testing.assert_array_equal(value, before[name])
+
+
+def test_when_it_is_estimated():
+    state, _, scale_s = some_history(rounds=1)
+    assert state.observations == 3
+    assert state.observations >= state.estimate_at
+    state = estimate_population(state, scale_s=scale_s)
+    assert state.estimate_at == pytest.approx(3.3)
+    assert state.observations < state.estimate_at
+
+
+def test_the_precision_inverts_the_covariance():
+    matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
+    np.testing.assert_allclose(_precision(matrix) @ matrix, np.eye(2), atol=1e-7)
+
+
+# --- as a state ----------------------------------------------------------------------------------------------------
+
+
+def test_it_grows_resets_and_packs():
+    state, _, scale_s = some_history()
+    state = estimate_population(state, scale_s=scale_s)
+    larger = grow(state, coefficients_init(9, 3))
+    np.testing.assert_array_equal(larger.coefficients[:, :7], state.coefficients)
+    assert (larger.count[7:] == 0.0).all()
+    assert larger.noise == state.noise
+    np.testing.assert_array_equal(larger.mean, state.mean)
+    again = unpack(coefficients_init(7, 3), pack(state))
+    for field in dataclasses.fields(state):
+        np.testing.assert_array_equal(getattr(again, field.name), getattr(state, field.name))
+    forgotten = reset(state, coefficients_init(7, 3), np.array([2]))
+    assert forgotten.count[2] == 0.0
+    assert forgotten.count[1] > 0.0
