@@ -33,9 +33,7 @@ docs: install
 	$(BIN)/python docs/run_examples.py README.md docs
 
 bench: install
-	$(BIN)/python -m benchmarks.selection
-	$(BIN)/python -m benchmarks.hierarchy
-	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf .venv docs/_build runs

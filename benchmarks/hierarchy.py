@@ -5,18 +5,17 @@ Run as ``python -m benchmarks.hierarchy``.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix, vstack
 
-from benchmarks.timing import Result, publish
+from benchmarks.rows import Row, Session
+from benchmarks.targets import TARGETS
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.state import pack
 from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
@@ -121,11 +120,11 @@ def _median_s(work: Callable[[], object], repeats: int) -> float:
     return float(np.median(times))
 
 
-def small() -> Iterator[Result]:
+def small(instances_of_each: int) -> Iterator[Row]:
     """P2 proven optimal at Table I's size, beside HiGHS on the same instances."""
     for name, network in (("MNIST", HierarchicalNetwork()), ("CIFAR-10", HierarchicalCifar10())):
         for kind in KINDS:
-            instances = [instance(network, kind, seed) for seed in range(9)]
+            instances = [instance(network, kind, seed) for seed in range(instances_of_each)]
             for each in instances:
                 each.solve()  # compiles
             ours, theirs = [], []
@@ -137,20 +136,21 @@ def small() -> Iterator[Result]:
                 theirs.append(_median_s(lambda each=each: each.solve_by_highs(mip_rel_gap=0.0), 1))  # type: ignore[misc]
             mine, peer = 1e3 * float(np.median(ours)), 1e3 * float(np.median(theirs))
             what = f"P2 proven optimal, N = 50, M = 3, {name}, {kind}"
-            yield Result(what, "at most 3 ms", mine, None, "", "ms", 3.0)
-            yield Result(what, "at least 20 times faster than milp", mine, peer, "scipy.optimize.milp", "ms", 1 / 20)
+            yield Row(what, mine, "ms", "optimal")
+            yield Row(what, mine, "ms", "optimal-milp", peer, "scipy.optimize.milp")
 
 
-def large() -> Iterator[Result]:
+def large(num_instances: int) -> Iterator[Row]:
     """Certified gaps at N = 1,000 and a decision at N = 100,000."""
     for name, network in (
         ("MNIST", HierarchicalNetwork(num_clients=1000, num_servers=10, budget=50.0)),
         ("CIFAR-10", HierarchicalCifar10(num_clients=1000, num_servers=10, budget=50.0)),
     ):
-        for kind, (gap, limit_s) in itertools.product(
-            ("uniform values", "probabilities"), ((0.0025, 0.02), (0.0012, 1.5))
+        for kind, (gap, target) in itertools.product(
+            ("uniform values", "probabilities"), ((0.0025, "gap-25"), (0.0012, "gap-12"))
         ):
-            instances = [instance(network, kind, seed) for seed in range(5)]
+            limit_s = TARGETS[target].limit / 1e3
+            instances = [instance(network, kind, seed) for seed in range(num_instances)]
             instances[0].solve(time_limit_s=1.0)  # compiles, as gap 0 needs every step
             seconds, gaps = [], []
             for each in instances:
@@ -160,15 +160,13 @@ def large() -> Iterator[Result]:
             reached = sum(found <= gap for found in gaps)
             what = (
                 f"N = 1,000, M = 10, budget 50, {name}, {kind}: gap of at most {gap:.2%} "
-                f"(certified on {reached} of 5, median {np.median(gaps):.3%})"
+                f"(certified on {reached} of {num_instances}, median {np.median(gaps):.3%})"
             )
-            spent_ms, most_ms = 1e3 * float(np.median(seconds)), 1e3 * limit_s
-            yield Result(
-                what, f"at most {most_ms:g} ms", spent_ms, None, "", "ms", most_ms, complete=reached == len(instances)
-            )
+            spent_ms = 1e3 * float(np.median(seconds))
+            yield Row(what, spent_ms, "ms", target, complete=reached == num_instances)
 
 
-def decision() -> Iterator[Result]:
+def decision() -> Iterator[Row]:
     """A COCS decision at N = 100,000 clients, M = 100 servers, each client in reach of about 3."""
     network = HierarchicalNetwork(
         num_clients=100_000, num_servers=100, geometry="geometric", mean_reach=3.0, budget=350.0, probabilities=False
@@ -180,10 +178,10 @@ def decision() -> Iterator[Result]:
         decided = policy.decide(state, context, rng=rng)  # compiles
         seconds = _median_s(lambda policy=policy, state=state: policy.decide(state, context, rng=rng), 5)  # type: ignore[misc]
         what = f"COCS decision, N = 100,000, M = 100, {context.num_links:,} links, {name} (gap {decided.gap:.2%})"
-        yield Result(what, "at most 1 s", seconds, None, "", "s", 1.0)
+        yield Row(what, seconds, "s", "cocs-decision")
 
 
-def memory() -> Result:
+def memory() -> Row:
     """Memory of COCS's cells after 1,000 rounds at that size: 20,000 selections a round, each client on 3 servers."""
     rng = np.random.default_rng(0)
     cells = hypercubes_init(100_000, 100, 2, cells_per_axis=5)
@@ -193,10 +191,11 @@ def memory() -> Result:
         server = reach[client, rng.integers(0, 3, 20_000)]
         cells = count_selections(cells, client, server, rng.integers(0, 25, 20_000))
     size = sum(array.nbytes for array in pack(cells).values()) / 2**20
-    return Result("memory of COCS after 1,000 such rounds", "at most 1 GiB", size, None, "", "MiB", 1024.0)
+    what = "memory of COCS's cells after 1,000 rounds, N = 100,000, M = 100"
+    return Row(what, size, "MiB", "cocs-memory")
 
 
-def thousand_rounds() -> Result:
+def thousand_rounds() -> Row:
     """1,000 rounds of cocs/mnist under all policies of the figure; wall time, compilation cached."""
     for policy in (COCS(), OracleP()):
         list(simulate(policy, HierarchicalNetwork(), num_rounds=2, seed=0))
@@ -204,24 +203,14 @@ def thousand_rounds() -> Result:
     start = time.perf_counter()
     gather(cells)
     elapsed = time.perf_counter() - start
-    return Result(
-        f"1,000 rounds of {MNIST}, all {len(cells)} policies of the figure",
-        "at most 60 s",
-        elapsed,
-        None,
-        "",
-        "s",
-        60.0,
-    )
+    return Row(f"1,000 rounds of {MNIST}, all {len(cells)} policies of the figure", elapsed, "s", "thousand-rounds")
 
 
 def main() -> None:
-    """Measure everything and write ``benchmarks/results/hierarchy.*``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    folder: Path = parser.parse_args().out
-    results = [*small(), *large(), *decision(), memory(), thousand_rounds()]
-    publish("hierarchy", results, command="python -m benchmarks.hierarchy", folder=folder)
+    """Measure everything and publish it."""
+    session = Session("hierarchy", __doc__, seed="0-8 for small instances, 0-4 for large ones, otherwise 0")
+    quick = session.parser.parse_args().quick
+    session.publish([*small(1 if quick else 9), *large(1 if quick else 5), *decision(), memory(), thousand_rounds()])
 
 
 if __name__ == "__main__":

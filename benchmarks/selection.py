@@ -5,8 +5,6 @@ Run as ``python -m benchmarks.selection``.
 
 from __future__ import annotations
 
-import argparse
-import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.timing import Result, interleaved, publish
+from benchmarks.rows import Row, Session
+from benchmarks.timing import interleaved
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import pack
 from fedroster.environment.flat import FlatNetwork
@@ -94,52 +93,56 @@ def _round(num_clients: int, cohort_size: int) -> Callable[[], object]:
     return lambda: next(rounds)
 
 
-def decisions() -> Iterator[Result]:
+def decisions(repeats: int) -> Iterator[Row]:
     """Decisions at a million clients against NumPy's sort, and at 40."""
     values = np.random.default_rng(0).random(MILLION)
     works: dict[str, Callable[[], object]] = {"sort": lambda: np.sort(values)}
-    targets = []
-    for cohort_size, easy, hard in ((100, 3.0, 8.0), (10_000, 6.0, 14.0)):
+    named: list[tuple[str, str, str]] = []
+    for cohort_size in (100, 10_000):
         works[f"independent {cohort_size}"] = _decision(MILLION, cohort_size, hard=False)
         works[f"hard {cohort_size}"] = _decision(MILLION, cohort_size, hard=True)
         works[f"equilibrium {cohort_size}"] = _equilibrium(MILLION, cohort_size)
-        targets += [
-            (f"independent {cohort_size}", f"decision, N = 1,000,000, k = {cohort_size:,}, independent queues", easy),
-            (f"hard {cohort_size}", "the same, queues that grow with the exchange time", hard),
-            (f"equilibrium {cohort_size}", f"the same, queues after {ROUNDS_BEFORE} simulated rounds", hard),
+        what = f"RBCS-F decision, N = 1,000,000, k = {cohort_size:,}"
+        named += [
+            (f"independent {cohort_size}", f"{what}, independent queues", f"decision-{cohort_size}"),
+            (f"hard {cohort_size}", f"{what}, queues that grow with the time", f"decision-{cohort_size}-hard"),
+            (
+                f"equilibrium {cohort_size}",
+                f"{what}, queues after {ROUNDS_BEFORE} simulated rounds",
+                f"decision-{cohort_size}-hard",
+            ),
         ]
     works["flat"] = _flat(MILLION, 100)
-    targets.append(("flat", "k = 100, worst case known: queues of V / k times the estimated time", math.inf))
     works["update"] = _update(MILLION, 100)
     works["round"] = _round(MILLION, 100)
-    targets += [
-        ("update", "update after a round, N = 1,000,000, k = 100", 0.5),
-        ("round", "simulated round (network, decision, update), N = 1,000,000, k = 100", 25.0),
+    named += [
+        ("flat", "RBCS-F decision, k = 100, worst case known: queues of V / k times the estimated time", ""),
+        ("update", "RBCS-F update after a round, N = 1,000,000, k = 100", "update"),
+        ("round", "simulated round (network, decision, update), N = 1,000,000, k = 100", "round"),
     ]
-    medians = interleaved(works, repeats=15)
-    for name, what, limit in targets:
-        yield Result(
+    medians = interleaved(works, repeats=repeats)
+    for name, what, target in named:
+        yield Row(
             what=what,
-            target=f"at most {limit:g} times the sort" if limit < math.inf else "none",
             ours=medians[name] * 1e3,
+            unit="ms",
+            target=target,
             peer=medians["sort"] * 1e3,
             peer_name="np.sort of 1,000,000 float64",
-            unit="ms",
-            limit=limit,
         )
-    small = interleaved({"decision": _decision(40, 8, hard=False)}, repeats=3000, warmup=100)["decision"]
-    yield Result("decision, N = 40, k = 8", "at most 60 µs", small * 1e6, None, "", "µs", 60.0)
+    small = interleaved({"decision": _decision(40, 8, hard=False)}, repeats=200 * repeats, warmup=100)["decision"]
+    yield Row("RBCS-F decision, N = 40, k = 8", small * 1e6, "µs", "decision-40")
 
 
-def memory() -> Result:
+def memory() -> Row:
     """Bytes of the learned state for each client."""
     spec = ProblemSpec(num_clients=MILLION, cohort_size=100, num_features=3)
     state = RBCSF(beta=0.0).init(spec, rng=np.random.default_rng(0))
     size = sum(array.nbytes for array in pack(state).values()) / MILLION
-    return Result("memory of the learned state", "at most 120 bytes a client", size, None, "", "bytes", 120.0)
+    return Row("memory of RBCS-F's learned state, a client", size, "bytes", "state")
 
 
-def figures() -> Result:
+def figures() -> Row:
     """Figs. 2 to 4 as data: 7 policies, 10 seeds, 500 rounds, 40 clients; wall time, compilation cached."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -154,16 +157,14 @@ def figures() -> Result:
         )
         elapsed = time.perf_counter() - start
     what = "Figures 2-4, 7 policies, 10 seeds, 500 rounds, 40 clients, data only"
-    return Result(what, "at most 15 s", elapsed, None, "", "s", 15.0)
+    return Row(what, elapsed, "s", "figures")
 
 
 def main() -> None:
-    """Measure everything and write ``benchmarks/results/selection.*``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    folder: Path = parser.parse_args().out
-    results = [*decisions(), memory(), figures()]
-    publish("selection", results, command="python -m benchmarks.selection", folder=folder)
+    """Measure everything and publish it."""
+    session = Session("selection", __doc__, seed="0-9 for the figures, 0-7 for networks and ties")
+    repeats = 2 if session.parser.parse_args().quick else 15
+    session.publish([*decisions(repeats), memory(), figures()])
 
 
 if __name__ == "__main__":

@@ -1,0 +1,8 @@
+"""Where the benchmarks are found: they are not part of the package."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
