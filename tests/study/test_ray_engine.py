@@ -326,11 +326,16 @@ def test_a_rerun_takes_other_options_instead():
 # -------------------------------------------------------------------- the board
 
 
-def test_the_board_gives_each_word_once():
+def test_the_board_keeps_checkpoints_until_they_are_seen():
     board = Board()
+    assert board.take(0)[:2] == ({}, {})
     board.report(3, 10, None)
     board.report(4, 5, b"first")
     board.report(4, 6, b"second")
     board.report(4, 7, None)
-    assert board.take() == ({3: 10, 4: 7}, {4: b"second"})
-    assert board.take() == ({}, {})
+    rounds, checkpoints, number = board.take(0)
+    assert (rounds, checkpoints) == ({3: 10, 4: 7}, {4: b"second"})
+    assert board.take(0)[:2] == ({}, {4: b"second"}), "that answer may have been lost"
+    board.report(3, 12, b"third")
+    assert board.take(number)[:2] == ({3: 12}, {3: b"third"})
+    assert Board().take(0)[2] > number, "a board that starts again must not take new checkpoints for seen ones"

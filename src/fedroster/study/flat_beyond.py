@@ -415,7 +415,10 @@ def _trained(key: str, name: str, task: str, rounds: int, every: int, samples: i
 
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
-        {"training-digits": _trained("digits", "digits", "digits", 6, 1, 30)},
+        {
+            "training-fashion-mnist": _trained("fashion-mnist", "digits for Fashion-MNIST", "digits", 6, 1, 30),
+            "training-cifar-10": _trained("cifar-10", "digits for CIFAR-10", "digits", 6, 1, 30),
+        },
         seeds=(0, 1),
         remark="Smoke size: 6 rounds on the handwritten digits. Nothing follows from it.",
     ),
@@ -426,6 +429,14 @@ SCALES: Mapping[str, Scale] = {
         },
         seeds=(0, 1, 2),
         remark="CPU size, as for paper A: 50 rounds on Fashion-MNIST, 150 rounds and a small network on CIFAR-10.",
+    ),
+    "full": Scale(
+        {
+            "training-fashion-mnist": _trained("fashion-mnist", "Fashion-MNIST", "fashion-mnist", 500, 1),
+            "training-cifar-10": _trained("cifar-10", "CIFAR-10", "cifar-10", 1000, 1),
+        },
+        seeds=(0, 1, 2, 3, 4),
+        remark="Full size, as for paper A.",
     ),
 }
 """Training with the policy by size."""

@@ -447,7 +447,10 @@ _DIGITS = Task("digits", "labels:2", samples_per_client=20)
 
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
-        _trained(Network("mnist", "digits for MNIST", _DIGITS, 10, 0.3, 5, (1, 2), 5)),
+        _trained(
+            Network("mnist", "digits for MNIST", _DIGITS, 10, 0.3, 5, (1, 2), 5),
+            Network("cifar-10", "digits for CIFAR-10", _DIGITS, 10, 0.3, 5, (1, 2), 5),
+        ),
         seeds=(0, 1),
         remark="Smoke size: 10 edge rounds on the handwritten digits. Nothing follows from it.",
     ),
@@ -468,6 +471,14 @@ SCALES: Mapping[str, Scale] = {
         seeds=(0, 1, 2, 3, 4),
         remark="CPU size, the same runs as in paper B's training experiments: MNIST has the paper's size; on CIFAR-10 "
         "there are 100 edge rounds in place of 1,880, a small network, and fewer samples and epochs.",
+    ),
+    "full": Scale(
+        _trained(
+            Network("mnist", "MNIST", Task("mnist-logistic", "labels:2"), 1000, 0.7, 5, (1, 3, 9), 200),
+            Network("cifar-10", "CIFAR-10", Task("cifar-10-b", "labels:2"), 1880, 0.6, 5, (1, 3, 9), 400),
+        ),
+        seeds=(0, 1, 2, 3, 4),
+        remark="Full size, as for paper B.",
     ),
 }
 """Training with the policy by size."""

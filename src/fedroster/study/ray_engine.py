@@ -54,7 +54,8 @@ class Board:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._rounds: dict[int, int] = {}
-        self._checkpoints: dict[int, bytes] = {}
+        self._checkpoints: dict[int, tuple[int, bytes]] = {}
+        self._written = time.time_ns()  # so that a board that starts again counts on from above
 
     def report(self, index: int, rounds: int, checkpoint: bytes | None) -> None:
         """Leave word of a cell.
@@ -66,13 +67,21 @@ class Board:
         """
         self._rounds[index] = rounds
         if checkpoint is not None:
-            self._checkpoints[index] = checkpoint
+            self._written += 1
+            self._checkpoints[index] = self._written, checkpoint
 
-    def take(self) -> tuple[dict[int, int], dict[int, bytes]]:
-        """What was left since the last call: rounds and checkpoints by place."""
-        taken = self._rounds, self._checkpoints
-        self._rounds, self._checkpoints = {}, {}
-        return taken
+    def take(self, seen: int) -> tuple[dict[int, int], dict[int, bytes], int]:
+        """What was left since the last call: rounds and checkpoints by place, and the number of the last checkpoint.
+
+        No checkpoint is lost if an answer is: it stays until a later call says that it was seen.
+
+        Args:
+            seen: Number that came with the last answer that arrived; 0 for none.
+        """
+        self._checkpoints = {index: kept for index, kept in self._checkpoints.items() if kept[0] > seen}
+        new = {index: content for index, (_, content) in self._checkpoints.items()}
+        rounds, self._rounds = self._rounds, {}
+        return rounds, new, self._written
 
 
 @dataclass(slots=True)
@@ -230,6 +239,7 @@ def _results(
     rounds: dict[int, int] = {}
     finished: set[int] = set()
     lost: dict[int, Exception] = {}
+    seen = 0
 
     def submit(index: int) -> None:
         job = jobs[index]
@@ -242,8 +252,9 @@ def _results(
         running[asked.remote(cells[index], index, bare, content, board, __version__)] = index
 
     def look() -> None:
+        nonlocal seen
         with suppress(ray.exceptions.RayError, TimeoutError):  # the board starts again without a memory
-            new, checkpoints = ray.get(board.take.remote(), timeout=_PATIENCE_S)
+            new, checkpoints, seen = ray.get(board.take.remote(seen), timeout=_PATIENCE_S)
             rounds.update({index: played for index, played in new.items() if index not in finished})
             for index, content in checkpoints.items():
                 path = jobs[index].checkpoint
