@@ -293,7 +293,8 @@ def slope_above(costs: Sequence[Cost], of: str = "decision_s", *, least: int = F
     """
     upper = [cost for cost in costs if cost.num_clients >= least]
     upper = upper if len(upper) >= 3 else list(costs[-3:])
-    return slope([cost.num_clients for cost in upper], [getattr(cost, of) for cost in upper])
+    found = slope([cost.num_clients for cost in upper], [getattr(cost, of) for cost in upper])
+    return round(found, 2) + 0.0  # no negative zero
 
 
 def by_policy(costs: Sequence[Cost]) -> dict[tuple[str, str], list[Cost]]:
