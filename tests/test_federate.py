@@ -10,6 +10,7 @@ import torch
 from fedroster import RBCSF, FedCS, Uniform
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
 from fedroster.core.problem import Status
+from fedroster.core.protocols import poll_times
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.data.digits import load_digits
@@ -383,22 +384,29 @@ POW_D = PowerOfChoice(d=15, variant="pow-d")
 DEVICES = TraceNetwork(num_clients=200, cohort_size=8)
 
 
-@pytest.mark.parametrize("network", [FlatNetwork(), DEVICES], ids=["flat", "traces"])
+@pytest.mark.parametrize(
+    "network", [FlatNetwork(), FlatNetwork(drift=1.0, drift_rounds=7.0), DEVICES], ids=["flat", "drift", "traces"]
+)
 def test_polling_decides_by_the_present_model_and_takes_time(network):
     trainer = Polled()
+    before = network.init(rng=Streams(3).at("environment-init"))
     for played in play(POW_D, trainer, network):
         one = played.round
-        model, asked = trainer.polled[-1]
+        model, answered = trainer.polled[-1]
         assert model == one.number - 1.0  # the model after the round before
-        np.testing.assert_array_equal(one.selection.polled, asked)
+        asked = one.selection.polled
         assert len(asked) == 15
         assert one.context.available[asked].all()
-        best = asked[np.argsort(np.sin(asked + 10.0 * model))[-8:]]
+        poll_s = poll_times(network, before, one.context, asked)
+        stay_s = np.full(15, np.inf) if one.outcome.stay_s is None else one.outcome.stay_s[asked]
+        np.testing.assert_array_equal(answered, asked[poll_s <= stay_s])
+        best = answered[np.argsort(np.sin(answered + 10.0 * model))[-8:]]
         np.testing.assert_array_equal(one.selection.links, np.sort(best))
         exchange_s = one.outcome.exchange_time_s[one.selection.links].max()
-        waited_s = network.poll_times(one.context, asked).max()
+        waited_s = poll_s.max()
         assert waited_s > 0.0
         assert one.time_s == exchange_s + waited_s
+        before = one.environment_state
     assert len(trainer.polled) == ROUNDS
 
 
@@ -411,14 +419,15 @@ def test_the_time_of_a_poll_by_hand():
     flat = FlatNetwork(num_clients=4, cohort_size=1, noise=0.0)
     context, outcome = flat.observe(flat.init(rng=Streams(0).at("i")), 1, rng=Streams(0).at("e"))
     train_s = context.features[:, 0] * np.array(flat.train_time_s)
-    poll_s = flat.poll_times(context, np.arange(4))
+    poll_s = flat.poll_times(flat.init(rng=Streams(0).at("i")), context, np.arange(4))
     np.testing.assert_allclose(outcome.expected_time_s - poll_s, train_s * 2.0 / 3.0)
     traces = TraceNetwork(num_clients=4, cohort_size=1, download_bit=3e6, upload_bit=1e6, cold_start_s=2.0, noise=0.0)
-    context, outcome = traces.observe(traces.init(rng=Streams(0).at("i")), 1, rng=Streams(0).at("e"))
+    state = traces.init(rng=Streams(0).at("i"))
+    context, outcome = traces.observe(state, 1, rng=Streams(0).at("e"))
     work_s, cold, transfer_s = context.features.T
     assert (cold == 1.0).all()
     expected_s = work_s / 3.0 + 2.0 + 0.75 * transfer_s
-    np.testing.assert_allclose(traces.poll_times(context, np.array([2, 0])), expected_s[[2, 0]])
+    np.testing.assert_allclose(traces.poll_times(state, context, np.array([2, 0])), expected_s[[2, 0]])
 
 
 def test_without_a_model_nobody_is_asked():

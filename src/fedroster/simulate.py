@@ -69,19 +69,31 @@ Ask: TypeAlias = Callable[[RoundContext, IntArray], FloatArray]
 
 
 class _Polling:
-    """What a policy polls with in one round; remembers who was asked."""
+    """What a policy polls with in one round; remembers who was asked, and how long the slowest answer was waited for.
 
-    def __init__(self, context: RoundContext, ask: Ask) -> None:
-        self._context = context
+    Who leaves before it could answer does not; that is noticed when its answer was due.
+    """
+
+    def __init__(self, environment: AnyEnvironment, state: Any, context: RoundContext, outcome: Outcome, ask: Ask):
+        self._environment, self._state = environment, state
+        self._context, self._outcome = context, outcome
         self._ask = ask
         self.asked = np.zeros(context.num_links, np.bool_)
+        self.wait_s = 0.0
 
     def __call__(self, links: IntArray) -> FloatArray:
         if not self._context.available[links].all():
             row = int(links[~self._context.available[links]][0])
             raise SelectionError(f"row {row} was polled and is not available in round {self._context.round}")
         self.asked[links] = True
-        return self._ask(self._context, links)
+        time_s = poll_times(self._environment, self._state, self._context, links)
+        self.wait_s = max(self.wait_s, float(time_s.max(initial=0.0)))
+        stay_s = self._outcome.stay_s
+        answers = np.ones(links.shape[0], np.bool_) if stay_s is None else time_s <= stay_s[links]
+        loss = np.full(links.shape[0], np.nan)
+        if answers.any():
+            loss[answers] = self._ask(self._context, links[answers])
+        return loss
 
 
 def round_time(outcome: Outcome, context: RoundContext, selection: Selection) -> float:
@@ -144,27 +156,21 @@ def simulate(
         context, outcome = environment.observe(network, number, rng=streams.at("environment", number))
         # 2. The server selects.
         known = context.with_truth(outcome) if policy.omniscient else context
-        polling = _Polling(context, ask) if ask is not None and polls(policy) else None
+        polling = _Polling(environment, network, context, outcome, ask) if ask is not None and polls(policy) else None
         if polling is not None:
             known = known.with_poll(polling)
         selection = policy.select(state, known, rng=streams.at("policy", number))
         if polling is not None and polling.asked.any():
             selection = replace(selection, polled=np.flatnonzero(polling.asked))
+            outcome = outcome.after(polling.wait_s)
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
         # 3. The chosen clients train and exchange their models.
         feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
         # 4. The server aggregates what came, and learns.
         state = policy.update(policy.commit(state, context, selection), feedback)
         network = environment.advance(network, context, selection)
-        time_s = round_time(outcome, context, selection) + _poll_time(environment, context, selection)
+        time_s = round_time(outcome, context, selection) + (0.0 if polling is None else polling.wait_s)
         yield Round(context, outcome, selection, feedback, time_s, state, network)
-
-
-def _poll_time(environment: AnyEnvironment, context: RoundContext, selection: Selection) -> float:
-    """How long the decision waited for the slowest answer, seconds."""
-    if selection.polled is None:
-        return 0.0
-    return float(poll_times(environment, context, selection.polled).max())
 
 
 def save_checkpoint(

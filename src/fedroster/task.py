@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from fedroster.training.cohort import CohortTrainer, Device
     from fedroster.training.tasks import LocalTraining
 
-PARTITIONS = ("dirichlet", "labels", "iid")
-
 
 @dataclass(frozen=True, slots=True)
 class Partition:

@@ -637,6 +637,14 @@ class EnvironmentContract:
                 "an upload takes longer than the whole exchange",
             )
             _require(outcome.deadline_s > 0, f"deadline_s is {outcome.deadline_s}")
+            stay_s = outcome.stay_s
+            if stay_s is not None:
+                inside = stay_s.shape == (links,) and bool((stay_s >= 0).all())
+                _require(inside, "stay_s is not one number >= 0 for each link")
+                _require(
+                    not (outcome.responds & (outcome.exchange_time_s > stay_s)).any(),
+                    "a client responds that leaves before its exchange is over",
+                )
             probability = outcome.participation_probability
             if probability is not None:
                 inside = probability.shape == (links,) and bool(((probability >= 0) & (probability <= 1)).all())

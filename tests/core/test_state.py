@@ -28,6 +28,7 @@ from fedroster.core.state import (
     save_arrays,
     unpack,
     write_atomically,
+    write_bytes_atomically,
     write_text_atomically,
 )
 
@@ -335,6 +336,12 @@ def test_texts_are_written_as_utf_8(tmp_path):
     assert file.read_bytes() == "Zürich β\n".encode()
     write_text_atomically(file, "again")
     assert file.read_text() == "again"
+
+
+def test_bytes_are_written_as_they_are(tmp_path):
+    for content in (b"\r\n\xff", memoryview(b"abc")[1:]):
+        write_bytes_atomically(tmp_path / "raw", content)
+        assert (tmp_path / "raw").read_bytes() == bytes(content)
 
 
 def test_files_have_ordinary_permissions(tmp_path):

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fedroster.core import errors, parallel
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.errors import (
     ConfigurationError,
     FedrosterError,
@@ -106,6 +107,15 @@ def test_check_integer_and_choice():
     check_choice("word", "a", ("a", "b"))
     with pytest.raises(ConfigurationError, match=r"^word is 'c'; expected one of a, b$"):
         check_choice("word", "c", ("a", "b"))
+
+
+def test_check_flag():
+    for good in (True, False, np.bool_(False)):
+        check_flag("x", good)
+    for value in ("false", 0, 1.0, None):
+        with pytest.raises(ConfigurationError) as caught:
+            check_flag("x", value)
+        assert str(caught.value) == f"x is {value!r}; expected True or False"
 
 
 @pytest.mark.parametrize("name", ["num_clients", "cohort_size", "num_features", "num_servers"])
@@ -217,6 +227,17 @@ def test_reveal_shows_the_chosen_only():
     np.testing.assert_array_equal(feedback.exchange_time_s, [1.0, np.nan, 7.0])
     np.testing.assert_array_equal(feedback.observed, [True, False, True])
     np.testing.assert_array_equal(outcome.in_time, [True, False, False, True])
+
+
+def test_who_leaves_during_a_wait_does_not_respond():
+    times_s = np.array([1.0, 2.0, 3.0])
+    outcome = Outcome(times_s, times_s, times_s / 2, np.array([True, True, False]), stay_s=np.array([4.0, 4.0, np.inf]))
+    assert outcome.after(2.0).responds.tolist() == [True, True, False]
+    assert outcome.after(2.5).responds.tolist() == [True, False, False]
+    assert outcome.responds.tolist() == [True, True, False]
+    np.testing.assert_array_equal(outcome.after(2.5).exchange_time_s, times_s)
+    always = replace(outcome, stay_s=None)
+    assert always.after(1e9) is always
 
 
 # --- ranges of rows ------------------------------------------------------------------------------------------------

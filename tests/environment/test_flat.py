@@ -14,6 +14,8 @@ from fedroster.core.problem import Outcome, RoundContext, Selection
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.environment.flat import FlatState, exchange_features, scatter
+from fedroster.policies import RBCSF
+from fedroster.simulate import simulate
 from fedroster.testing import EnvironmentContract
 
 
@@ -341,6 +343,36 @@ def test_drift():
     assert np.min(factors) == pytest.approx(math.exp(-0.6), rel=0.02)
 
 
+def test_polls_drift_as_exchanges_do():
+    """Without training a poll is an exchange; its time is that of the round, of each client."""
+    quick, still = {"train_time_s": (0.0,) * 4, "noise": 0.0}, FlatNetwork(drift_rounds=20.0)
+    moving = FlatNetwork(drift=0.6, drift_rounds=20.0, **quick)
+    state, some = moving.init(rng=Streams(0).at("environment-init")), np.array([31, 0, 7])
+    seen = []
+    for context, outcome in rounds(moving, 20):
+        poll_s = moving.poll_times(state, context, some)
+        np.testing.assert_allclose(poll_s, outcome.exchange_time_s[some], rtol=1e-13)
+        seen.append(poll_s / FlatNetwork(**quick).poll_times(state, context, some))
+    assert np.ptp(seen, axis=0).min() > 1.0  # negative control: the factor changes
+    context, outcome = rounds(still, 1)[0]
+    np.testing.assert_array_equal(  # and without drift nothing does
+        still.poll_times(state, context, some),
+        dataclasses.replace(still, drift_rounds=3.0).poll_times(state, context, some),
+    )
+
+
+@pytest.mark.parametrize("drift", [10.0, 100.0])
+def test_the_largest_drift_leaves_numbers_finite(drift):
+    """Pytest makes a warning of an overflow an error."""
+    network = FlatNetwork(drift=drift, drift_rounds=4.0, noise_shape="log-normal")
+    for _, outcome in rounds(network, 8):
+        assert np.isfinite(np.square(outcome.exchange_time_s)).all()
+        assert (outcome.exchange_time_s > 0.0).all()
+    for played in simulate(RBCSF(), network, num_rounds=20, seed=0):
+        assert math.isfinite(played.time_s)
+    assert math.isfinite(network.max_expected_time_s)
+
+
 @pytest.mark.parametrize("drift", [0.0, 0.7])
 def test_the_bounds_hold_with_drift(drift):
     network = FlatNetwork(drift=drift, drift_rounds=30.0)
@@ -439,10 +471,10 @@ BAD = {
     "noise": [-0.1, 1.5, INF],
     "dropout": [-1.0, 2.0, NAN],
     "noise_shape": ["normal", "", None, 1],
-    "drift": [-0.1, NAN, INF, "0.5", True],
-    "drift_rounds": [0.0, -5.0, NAN, INF],
+    "drift": [-0.1, 100.1, 800.0, NAN, INF, "0.5", True],
+    "drift_rounds": [0.0, -5.0, 0.5, 1e-320, NAN, INF],
     "churn": [-0.1, 1.0, 1.5, NAN, False],
-    "churn_rounds": [0.0, -1.0, INF, "200"],
+    "churn_rounds": [0.0, -1.0, 0.5, 1e-320, INF, "200"],
 }
 
 

@@ -16,7 +16,7 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.environment.traces import TraceNetwork, exchange_times, round_key
-from fedroster.policies import RBCSF, RandomLinks
+from fedroster.policies import RBCSF, PowerOfChoice, RandomLinks
 from fedroster.simulate import round_time, simulate
 from fedroster.testing import EnvironmentContract
 
@@ -31,6 +31,7 @@ class TraceContract(EnvironmentContract):
             "work": context.features[:, 0],
             "transfer": context.features[:, 2],
             "upload": outcome.expected_upload_s,
+            "stay": outcome.stay_s,
         }
 
 
@@ -62,9 +63,9 @@ class TestWithoutNoise(TraceContract):
         )
 
 
-@pytest.mark.parametrize("broken", ["clock", "noise"])
+@pytest.mark.parametrize("broken", ["clock", "noise", "ghost", "stay"])
 def test_the_contract_notices(broken):
-    """Negative controls: availability that depends on who was chosen, and times with a bias."""
+    """Negative controls: availability that depends on who was chosen, times with a bias, answers of who has left."""
 
     @dataclasses.dataclass(frozen=True)
     class Broken(TraceNetwork):
@@ -72,13 +73,18 @@ def test_the_contract_notices(broken):
             if broken == "clock":
                 state = dataclasses.replace(state, time_s=state.time_s + 5e4 * np.count_nonzero(~state.cold[:20]))
             context, outcome = TraceNetwork.observe(self, state, round, rng=rng)
+            if broken == "ghost":
+                return context, dataclasses.replace(outcome, responds=np.ones_like(outcome.responds))
+            if broken == "stay":
+                return context, dataclasses.replace(outcome, stay_s=outcome.stay_s[:, None])
             return context, dataclasses.replace(outcome, exchange_time_s=outcome.exchange_time_s * 1.01)
 
     class Contract(TraceContract):
         def environment(self):
             return Broken(num_clients=100, cohort_size=20, deadline_s=600.0, round_interval_s=600.0)
 
-    name = "every_policy_meets_the_same_world" if broken == "clock" else "expectations_are_the_mean_of_what_happens"
+    of = {"clock": "every_policy_meets_the_same_world", "noise": "expectations_are_the_mean_of_what_happens"}
+    name = of.get(broken, "shapes_types_and_ranges")
     with pytest.raises(AssertionError):
         getattr(Contract(), f"test_{name}")()
 
@@ -153,6 +159,45 @@ def test_who_leaves_before_the_exchange_is_over_drops_out(file):
         feedback = outcome.reveal(context, Selection(1, np.flatnonzero(context.available)))
         dropped = [Status.DROPPED if not responds[n] else Status.COMPLETED for n in np.flatnonzero(available)]
         assert feedback.status.tolist() == dropped
+
+
+@pytest.mark.parametrize(
+    ("time_s", "answered", "chosen", "status"),
+    [
+        (377.25, [0, 2], 0, Status.COMPLETED),  # 22.75 s are left: 11.75 s of waiting for client 2 and 11 s of exchange
+        (377.5, [0, 2], 0, Status.DROPPED),
+        (394.0, [0, 2], 0, Status.DROPPED),  # 6 s are left, and a poll needs 6 s
+        (394.25, [2], 2, Status.COMPLETED),
+    ],
+)
+def test_who_leaves_before_the_poll_is_over_gives_no_answer(file, time_s, answered, chosen, status):
+    """Polls take 2 + 1 + 3 s and 10 + 1 + 0.75 s; client 0 is there until 400 s, and client 2 always."""
+    network = phones(file, cohort_size=1, start_time_s=time_s)
+    policy, asked = PowerOfChoice(variant="pow-d"), []
+
+    def ask(context, links):
+        asked.append(links.tolist())
+        return 1.0 / (1.0 + links)  # client 0 is the most wanted
+
+    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=ask))
+    assert asked == [answered]
+    assert played.selection.polled.tolist() == [0, 2]
+    assert played.selection.links.tolist() == [chosen]
+    assert played.feedback.status.tolist() == [status]
+    # The round waits for the answer that was due, and then for the exchange that was.
+    assert played.time_s == 11.75 + {0: 11.0, 2: 32.0}[chosen]
+    assert played.environment_state.time_s == time_s + played.time_s
+
+
+def test_where_nobody_stays_for_a_poll_nobody_is_asked(tmp_path):
+    path = tmp_path / "short.npz"
+    short = Sessions(np.arange(3), np.zeros(2), np.full(2, 1.0), np.full(2, 1000.0))
+    save_traces(path, sessions=short, speeds=Speeds(np.full(2, 0.02), np.full(2, 1e6)))
+    network = phones(str(path), num_clients=2, cohort_size=1)
+    policy = PowerOfChoice(variant="pow-d")
+    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=lambda *_: pytest.fail("somebody was asked")))
+    assert played.selection.polled.tolist() == [0, 1]
+    assert played.feedback.status.tolist() == [Status.DROPPED]
 
 
 def test_the_deadline_makes_late(file):
@@ -323,7 +368,7 @@ def test_rounds_are_reached_by_key_and_number():
         ({"cold_start_s": -1.0}, "cold_start_s is -1.0"),
         ({"at_end": "halt"}, "at_end is 'halt'; expected one of wrap, stop"),
         ({"traces": 5}, "traces is 5; expected str"),
-        ({"resample": 1}, "resample is 1; expected bool"),
+        ({"resample": 1}, "resample is 1; expected True or False"),
         ({"resample": False}, "resample is False without traces"),
     ],
 )

@@ -363,6 +363,32 @@ def test_awkward_features(kind, num_clients):
     assert np.linalg.eigvalsh(state.covariance).min() >= 0.0
 
 
+def test_features_that_are_all_zero_teach_nothing_and_break_nothing():
+    state, features, _ = settled(lambda rng, num: np.zeros((num, 2)))
+    for value in pack(state).values():
+        assert np.isfinite(value).all()
+    assert state.is_known
+    assert ((features * state.coefficients.T).sum(axis=1) == 0.0).all()
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_when_all_that_were_observed_are_forgotten(known):
+    """The population that was known stays; without one, the next observation makes the first estimate."""
+    state, _, scale_s = some_history()
+    if known:
+        state = estimate_population(state, scale_s=scale_s)
+    mean = state.mean.copy()
+    reset(state, coefficients_init(7, 3), np.arange(7))
+    state = estimate_population(state, scale_s=scale_s)
+    np.testing.assert_array_equal(state.mean, mean)
+    assert state.is_known == known
+    state = learn(state, np.array([2]), np.ones((1, 3)), np.array([4.0]), scale_s=np.full(1, 4.0), memory=100.0)
+    state = estimate_population(state, scale_s=np.full(7, 4.0))
+    for value in pack(state).values():
+        assert np.isfinite(value).all()
+    assert state.coefficients[:, 2].sum() > 0.0
+
+
 def test_exact_times_do_not_break_it():
     """No noise at all: the estimate of it ends at its floor, and estimates are finite."""
     state, _, scale_s = settled(AWKWARD["one"], rounds=300, spread=0.0)

@@ -260,3 +260,15 @@ def test_lemma_1_covers_the_truth():
         observe(state, np.arange(20), features, expected + rng.uniform(-0.5, 0.5, 20))
     assert covered == 20 * 200
     assert missed > 200
+
+
+@pytest.mark.parametrize(("feature", "expected"), [(1e120, 1e100), (1e160, 0.0), (1.7e308, 1e100)])
+def test_contexts_that_overflow_are_present(feature, expected):
+    """Slow by the mean; as fast as can be where only the width overflows; slow where nothing can be said."""
+    state = ridge_init(3, 3, ridge=1.0)
+    usual = np.array([1.0, 0.5, 2.0])
+    for _ in range(5):
+        observe(state, np.arange(3), np.tile(usual, (3, 1)), np.array([3.0, 4.0, 5.0]))
+    alone = lower_bounds(state, np.tile(usual, (3, 1)), alpha=0.01)
+    bound = lower_bounds(state, np.array([usual, [feature] * 3, usual]), alpha=0.01)
+    np.testing.assert_array_equal(bound, [alone[0], expected, alone[2]])

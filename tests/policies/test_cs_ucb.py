@@ -137,3 +137,8 @@ def test_the_share_is_of_the_members():
 def test_parameters_out_of_range(name):
     with pytest.raises(ConfigurationError, match=f"{name} is -0.5"):
         CSUCB(**{name: -0.5})
+
+
+def test_a_word_is_no_flag():
+    with pytest.raises(ConfigurationError, match="queues is 'false'; expected True or False"):
+        CSUCB(queues="false")

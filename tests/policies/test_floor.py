@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import fedroster.policies.floor as module
-from fedroster import RBCSF
+from fedroster import RBCSF, Selector
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, check_selection
 from fedroster.core.state import grow, pack
@@ -254,6 +254,78 @@ def test_absences_that_cannot_be_made_up(more, less):
         world.play(available)
         lost += world.lacks(Fraction("0.45"), policy.slack, t).size
     assert lost > 0
+
+
+@pytest.mark.parametrize("slack", [0, 2])
+@pytest.mark.parametrize("adversary", [reveal_the_least_crowd, reveal_from_a_level_up])
+def test_a_whole_beta_is_to_spare(adversary, slack):
+    """The proof's last line, beta A_n - x_n <= c + 1 - beta, exactly; and somebody comes as near as half a beta."""
+    nearest = 1.0
+    for num_clients, size, text in FLEETS:
+        beta = Fraction(text)
+        policy = Floor(beta=float(beta), slack=slack, share_of="available")
+        world = World(policy, num_clients=num_clients, cohort_size=size)
+        rng = np.random.default_rng(0)
+        for _ in range(60):
+            world.play(adversary(world.owed(beta), size, rng))
+            spare = (slack + 1 - beta) * beta.denominator - int(world.owed(beta).max())
+            assert spare >= 0
+            nearest = min(nearest, float(spare / beta.numerator))
+    assert nearest < (0.5 if slack == 0 else 1.1)
+
+
+@pytest.mark.parametrize("share_of", ["rounds", "available"])
+@pytest.mark.parametrize(("size", "text", "slack"), [(1, "1/3", 0), (2, "0.299", 1), (3, "1/7", 0), (2, "0.15", 2)])
+def test_the_promise_in_a_running_federation(tmp_path, size, text, slack, share_of):
+    """Clients join up to m floor(1 / beta), leave, are forgotten and come back; feedback is late, partial or lost;
+    the server is restarted: after every round everybody has its share of its available rounds."""
+    beta = Fraction(text)
+    policy = Floor(beta=float(beta), slack=slack, share_of=share_of)
+    most = size * math.floor(1 / beta)
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        selector = Selector(policy, cohort_size=size, num_features=2, clients=[0], seed=seed, patience_rounds=4)
+        there, had, members, named = {0: 0}, {0: 0}, {0}, 1
+        for t in range(90):
+            event = rng.integers(8)
+            if event == 0 and len(there) < most:
+                new = range(named, named + int(rng.integers(1, most - len(there) + 1)))
+                named = new.stop
+                selector.join(new)
+                members |= set(new)
+                there |= dict.fromkeys(new, 0)
+                had |= dict.fromkeys(new, 0)
+            elif event == 1 and len(members) > 1:
+                gone, forget = sorted(members)[:: int(rng.integers(2, 4))], bool(rng.integers(2))
+                selector.leave(gone, forget=forget)
+                members -= set(gone)
+                for client in gone if forget else ():
+                    del there[client], had[client]
+            elif event == 2 and set(there) - members:
+                back = set(there) - members
+                selector.join(back)
+                members |= back
+            if t % 20 == 19:
+                selector.save(tmp_path / "state.npz")
+                selector = Selector.load(tmp_path / "state.npz", policy)
+            owed = {client: beta * there[client] - had[client] for client in sorted(members)}
+            level = list(owed.values())[rng.integers(len(owed))]
+            rule = rng.integers(3)
+            usable = [n for n, debt in owed.items() if rule == 0 or (debt == level if rule == 1 else debt >= level)]
+            cohort = selector.select({client: rng.random(2) for client in usable})
+            for client in usable:
+                there[client] += 1
+            for client in cohort.clients:
+                had[client] += 1
+            for client in there:
+                assert had[client] >= math.floor(beta * there[client]) - slack
+            for number, clients in selector.open_rounds().items():
+                fate = rng.integers(4)
+                if fate == 0:
+                    selector.observe(number, times_s={client: float(rng.lognormal(0.0, 3.0)) for client in clients})
+                elif fate == 1:
+                    selector.observe(number, dropped=clients[:1])
+        assert named > 2
 
 
 def test_the_bound_of_the_proof():
@@ -547,6 +619,55 @@ def test_ratios_are_counted_and_fade():
     assert ratio_bins(np.array([0.1]))[0] < middle < ratio_bins(np.array([4.0]))[0]
 
 
+@pytest.mark.parametrize("value", [1e101, 1e160, 1e300, 1.7e308])
+@pytest.mark.parametrize("what", ["time", "feature"])
+def test_a_broken_clock_costs_the_others_nothing(what, value):
+    """Numbers whose squares overflow are not learned from; everybody else's times stay known, all places are taken."""
+    selector = Selector(Floor(), cohort_size=4, num_features=2, clients=range(12))
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        features = rng.uniform(0.5, 2.0, (12, 2))
+        if what == "feature":
+            features[3, 1] = value
+        cohort = selector.select(features)
+        assert len(cohort.clients) == 4
+        times_s = {n: (1.0 + n) * float(rng.uniform(0.5, 1.5)) for n in cohort.clients}
+        if what == "time" and 3 in times_s:
+            times_s[3] = value
+        selector.observe(cohort.round, times_s=times_s)
+    times = selector._state.times
+    others = np.arange(12) != 3
+    assert np.isfinite(times.coefficients).all()
+    predicted = (times.coefficients * 1.25).sum(axis=0)
+    np.testing.assert_allclose(predicted[others], 1.0 + np.flatnonzero(others), rtol=0.6)
+    assert times.count[3] == 0.0
+    assert selector.participation()[3] >= math.floor(0.15 * 60) - 2
+
+
+def test_all_that_were_observed_may_be_forgotten():
+    selector = Selector(Floor(beta=0.3), cohort_size=1, num_features=1, clients=range(3))
+    for t in range(40):
+        cohort = selector.select({client: [1.0] for client in selector.clients})
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0))
+        if t in (0, 1, 9):  # the only one that was observed, once more, and everybody
+            gone = cohort.clients if t < 9 else selector.clients
+            selector.leave(gone, forget=True)
+            selector.join(range(10 * t + 10, 10 * t + 10 + len(gone)))
+    assert np.isfinite(selector._state.times.coefficients).all()
+    assert selector.participation().sum() == 30  # of the newcomers of round 10
+
+
+def test_contexts_of_zeros():
+    """They say nothing; the promise is kept all the same."""
+    selector = Selector(Floor(), cohort_size=2, num_features=2, clients=range(6))
+    rng = np.random.default_rng(0)
+    for t in range(1, 81):
+        cohort = selector.select(np.zeros((6, 2)))
+        selector.observe(cohort.round, times_s={n: float(rng.uniform(1.0, 2.0)) for n in cohort.clients})
+        assert selector.participation().min() >= math.floor(0.15 * t + 1e-9) - 2
+    assert np.isfinite(selector._state.ratios).all()
+
+
 def test_usual_times():
     """The mean context of every client, over the rounds in which it was there, times its coefficients."""
     world = World(Floor(), num_clients=8, cohort_size=2)
@@ -561,6 +682,54 @@ def test_usual_times():
     state = world.state
     np.testing.assert_array_equal(state.contexts_seen, [len(c) for c in contexts])
     np.testing.assert_allclose(state.usual_context.T, [np.mean(c, axis=0) for c in contexts], rtol=1e-12)
+
+
+def test_usual_contexts_follow_slowly():
+    """After 1,000 contexts the mean of a client's contexts forgets: a new one counts for 1/1,000."""
+    world = World(Floor(), num_clients=4, cohort_size=2)
+    world.state.contexts_seen[:] = [0.0, 99.0, 999.0, 50_000.0]
+    world.play(np.ones(4, np.bool_))
+    new = world.context(np.ones(4, np.bool_)).features
+    weight = np.array([1.0, 1.0 / 100.0, 1.0 / 1000.0, 1.0 / 1000.0])
+    np.testing.assert_allclose(world.state.usual_context, weight * new.T, rtol=1e-12)
+
+
+def test_observations_weigh_by_usual_times(monkeypatch):
+    """s_n is the usual time, at least a quarter of the mean; the mean itself for clients that nothing is known of."""
+    teach, kinds = module.learn, set()
+    world = World(Floor(beta=0.3), num_clients=6, cohort_size=2)
+
+    def spy(times, client, features, time_s, *, scale_s, memory):
+        for n, scale in zip(client, scale_s, strict=True):
+            usual, mean = world.state.usual_s[n], times.mean_time_s
+            expected = mean if usual == 0.0 else max(usual, 0.25 * mean)
+            kinds.add((usual == 0.0, expected == usual))
+            assert scale == expected
+        return teach(times, client, features, time_s, scale_s=scale_s, memory=memory)
+
+    monkeypatch.setattr(module, "learn", spy)
+    world.speed[:3] /= 20.0
+    for _ in range(40):
+        world.play(np.ones(6, np.bool_))
+    assert {(False, True), (False, False)} < kinds
+
+
+def test_ratios_to_predictions_of_nearly_nothing(monkeypatch):
+    """A prediction below a tenth of the usual time counts as that tenth, a usual time as 5 % of the mean at least."""
+    world = World(Floor(), num_clients=4, cohort_size=2)
+    for _ in range(20):
+        world.play(np.ones(4, np.bool_))
+    state = world.state
+    monkeypatch.setattr(module, "learn", lambda times, *_, **__: times)
+    state.times.coefficients[:] = np.array([[1.0, 10.0, 0.0, 1.0], [-2.0, -20.0, 0.0, 1.0]])
+    state.usual_context[:] = np.array([[1.0] * 4, [0.1] * 4])  # usual times 0.8, 8, 0 and 1.1
+    features = np.array([[1.0, 0.9]] * 4)  # predictions -0.8, -8, 0 and 1.9
+    feedback = Feedback(21, np.arange(4), features, np.zeros(4, np.uint8), np.full(4, 1.0))
+    counts = world.policy.update(state, feedback).ratios - state.ratios
+    least = 0.05 * state.times.mean_time_s
+    expected = 1.0 / np.array([0.1 * max(0.8, least), 0.1 * 8.0, 0.1 * least, 1.9])
+    np.testing.assert_array_equal(counts, np.bincount(ratio_bins(expected), minlength=counts.size))
+    assert ratio_bins(expected)[1] < counts.size - 1
 
 
 def test_memory_follows_drift():
@@ -607,11 +776,22 @@ def test_drop_outs_teach_nothing_about_times():
         ("memory", math.nan),
         ("price", -0.1),
         ("price", math.inf),
+        ("price", True),
+        ("share_of", None),
+        ("scatter", "false"),
+        ("scatter", 1),
+        ("pooling", "no"),
+        ("pooling", None),
     ],
 )
 def test_bad_parameters(name, value):
     with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected"):
         Floor(**{name: value})
+
+
+def test_numbers_and_flags_of_numpy_are_parameters_too():
+    policy = Floor(beta=np.float64(0.1), slack=np.int64(1), scatter=np.bool_(False), pooling=np.bool_(True))
+    assert policy == Floor(beta=0.1, slack=1, scatter=False)
 
 
 def test_a_share_that_cannot_be_met():

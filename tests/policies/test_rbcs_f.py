@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, OmniscientP3, Uniform
+from fedroster import RBCSF, OmniscientP3, Selector, Uniform
 from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
 from fedroster.policies.rbcs_f import regret_bound
@@ -247,3 +247,17 @@ def test_theorem_3_holds_on_a_simulated_run():
     # What the bound promises beyond its constants: regret falls, and lies well below that of not learning.
     assert regret[399] < 0.7 * regret[49]
     assert regret[399] < 0.3 * np.mean(random)
+
+
+def test_one_client_with_an_absurd_context_does_not_stop_the_others():
+    """Its time is not a number inside; P4's sweep once never came to an end."""
+    selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=4, clients=[f"c{n}" for n in range(20)])
+    rng = np.random.default_rng(1)
+    for round in range(30):
+        contexts = {name: rng.uniform(0.5, 2.0, 3).tolist() for name in selector.clients}
+        if round >= 10:
+            contexts["c3"] = [1.7e308, 1.7e308, 1.7e308]
+        cohort = selector.select(contexts)
+        assert len(cohort.clients) == 4
+        selector.observe(cohort.round, times_s={name: float(rng.uniform(1.0, 3.0)) for name in cohort.clients})
+    assert selector.participation().min() >= 1

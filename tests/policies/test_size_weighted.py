@@ -13,7 +13,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import SizeWeighted
-from fedroster.policies.size_weighted import SizesState, assumed_sizes
+from fedroster.policies.size_weighted import SizesState
 
 
 def report(sizes, *, round=1):
@@ -63,12 +63,6 @@ def test_clients_are_drawn_by_size(by):
     # A multinomial test is conservative for counts of sets.
     assert chisquare(counts[here], expected).pvalue > 0.001
     assert chisquare(counts[here], np.full(4, 4000.0)).pvalue < 1e-6  # negative control: equal chances
-
-
-def test_unknown_sizes_are_taken_for_the_mean():
-    np.testing.assert_array_equal(assumed_sizes(np.array([0.0, 10.0, 30.0])), [20.0, 10.0, 30.0])
-    np.testing.assert_array_equal(assumed_sizes(np.zeros(3)), np.ones(3))
-    np.testing.assert_array_equal(assumed_sizes(np.array([2.0, 3.0])), [2.0, 3.0])
 
 
 def test_sizes_that_are_not_reported_change_nothing():

@@ -245,6 +245,7 @@ def test_late_losses_do_not_replace_later_ones():
         ({"tiers": 0}, "tiers is 0"),
         ({"interval": 0}, "interval is 0"),
         ({"profile_rounds": 0}, "profile_rounds is 0"),
+        ({"adaptive": "no"}, "adaptive is 'no'; expected True or False"),
         ({"probabilities": (1.0,)}, r"probabilities are \(1.0,\); expected 5 numbers"),
         ({"probabilities": (0.0,) * 5}, "expected one > 0"),
         ({"probabilities": (1.0, -1.0, 0.0, 0.0, 0.0)}, "probability of a tier is -1.0"),

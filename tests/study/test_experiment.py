@@ -13,7 +13,7 @@ import pytest
 
 from fedroster import RBCSF, Uniform
 from fedroster.core.device_traces import Sessions, Speeds, save_traces
-from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNameError, WorkerLostError
+from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import experiment
 from fedroster.study.experiment import ALONE, PROCESSES, Cell, digest, gather, measured_rate, run_cells
@@ -194,6 +194,18 @@ def test_small_studies_start_no_process(monkeypatch):
     monkeypatch.setattr(Cell, "work", property(lambda self: 100.0))
     assert len(gather(CELLS[:1], workers=8)) == 1
     assert len(gather(CELLS, workers=1)) == 4
+
+
+def test_what_is_not_done_in_time_is_said():
+    @dataclasses.dataclass(frozen=True)
+    class Stops(Cell):
+        def run(self, conditions=ALONE):
+            return None if self.seed == 1 else Cell.run(self, conditions)
+
+    cells = [Stops(cell.scenario, cell.policy, cell.seed, cell.num_rounds) for cell in CELLS]
+    with pytest.raises(PausedError, match="2 of 4 runs are done"):
+        gather(cells, workers=1)
+    assert len(gather(cells[::2], workers=1)) == 2
 
 
 def test_results_are_kept_and_taken(tmp_path, ran):

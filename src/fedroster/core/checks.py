@@ -72,3 +72,17 @@ def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """
     if value not in choices:
         raise ConfigurationError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+
+
+def check_flag(name: str, value: bool) -> None:
+    """Check that a parameter is a truth value: the text "false" would count as true.
+
+    Args:
+        name: Name of the parameter.
+        value: Its value.
+
+    Raises:
+        ConfigurationError: If it is not.
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigurationError(f"{name} is {value!r}; expected True or False")

@@ -35,7 +35,7 @@ def for_ranges(kernel: Callable[..., Any], num_rows: int, *args: Any) -> None:
     """Call ``kernel(*args, start, stop)`` so that the ranges cover ``0..num_rows`` exactly once.
 
     Args:
-        kernel: A compiled function without a return value that releases the GIL and writes only to its own rows.
+        kernel: A function without a return value that mostly releases the GIL and writes only to its own rows.
         num_rows: Number of rows to cover.
         *args: Passed on to every call.
     """

@@ -19,7 +19,8 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, InvalidInputError, SelectionError
 
 Poll: TypeAlias = Callable[[IntArray], FloatArray]
-"""Asks clients for the loss of the present model: rows of a context, shape (k,), to mean losses over their samples."""
+"""Asks clients for the loss of the present model: rows of a context, shape (k,), to mean losses over their samples, NaN
+for one that does not answer."""
 
 
 class Status(IntEnum):
@@ -80,6 +81,8 @@ class Outcome:
         edge_time_s: EC of paper B, time of an edge aggregation, seconds, >= 0.
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
         global_round: Whether a global aggregation closes this round, t = T_ES, 2 T_ES, ...; always so with one server.
+        stay_s: How much longer each link's client is there, shape (links,), seconds, >= 0; None where nobody leaves in
+            the middle of a round.  Who leaves before its exchange is over does not respond.
     """
 
     exchange_time_s: FloatArray
@@ -92,6 +95,17 @@ class Outcome:
     edge_time_s: float = 0.0
     cloud_time_s: float = 0.0
     global_round: bool = True
+    stay_s: FloatArray | None = None
+
+    def after(self, wait_s: float) -> Outcome:
+        """Return what would happen if the exchanges began later; their times stay as they are.
+
+        Args:
+            wait_s: How much later, seconds, >= 0.
+        """
+        if self.stay_s is None:
+            return self
+        return replace(self, responds=self.responds & (wait_s + self.exchange_time_s <= self.stay_s))
 
     @property
     def in_time(self) -> BoolArray:

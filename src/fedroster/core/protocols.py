@@ -101,11 +101,13 @@ def polls(policy: AnyPolicy) -> bool:
     return bool(getattr(policy, "polls", False))
 
 
-def poll_times(environment: AnyEnvironment, context: RoundContext, links: IntArray) -> FloatArray:
+def poll_times(environment: AnyEnvironment, state: Any, context: RoundContext, links: IntArray) -> FloatArray:
     """How long it takes until each client has answered what its loss of the present model is, seconds.
 
     Args:
-        environment: The network.  One without a method ``poll_times(context, links)`` says that it takes no time.
+        environment: The network.  One without a method ``poll_times(state, context, links)`` says that it takes no
+            time.
+        state: Its state at the start of the round.
         context: What was reported.
         links: Rows of the clients that are asked, shape (k,).
 
@@ -113,5 +115,5 @@ def poll_times(environment: AnyEnvironment, context: RoundContext, links: IntArr
         Shape (k,), >= 0.
     """
     method = getattr(environment, "poll_times", None)
-    times_s: FloatArray = np.zeros(links.shape[0]) if method is None else method(context, links)
+    times_s: FloatArray = np.zeros(links.shape[0]) if method is None else method(state, context, links)
     return times_s

@@ -148,13 +148,18 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         raise
 
 
-def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
-    """Write ``text`` as UTF-8, like :func:`write_atomically`."""
+def write_bytes_atomically(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+    """Write ``content``, like :func:`write_atomically`."""
 
     def write(file: IO[bytes]) -> None:
-        file.write(text.encode())
+        file.write(content)
 
     write_atomically(path, write)
+
+
+def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
+    """Write ``text`` as UTF-8, like :func:`write_atomically`."""
+    write_bytes_atomically(path, text.encode())
 
 
 def save_arrays(

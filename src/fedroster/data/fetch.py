@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from fedroster.core.errors import ConfigurationError, DataFileError, DownloadError
-from fedroster.core.state import write_atomically
+from fedroster.core.state import write_bytes_atomically
 from fedroster.data.source import Layout, Location, PublishedFile, Source, check, locate, md5, read_archive, read_file
 
 try:
@@ -98,8 +98,7 @@ def _unpack(layout: Layout, archive: Path, folder: Path) -> None:
             raise DataFileError(f"{found.fault}; remove it and fetch again")
     folder.mkdir(exist_ok=True)
     for file in layout.files:
-        content = members[file.name]
-        write_atomically(folder / file.name, lambda out, content=content: out.write(content))  # type: ignore[misc]
+        write_bytes_atomically(folder / file.name, members[file.name])
 
 
 def download(

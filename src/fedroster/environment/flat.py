@@ -117,10 +117,10 @@ class FlatNetwork:
         noise: a, in [0, 1]; 1 in the paper (Choice A7).
         dropout: Probability that a chosen client never answers, in [0, 1]; 0 in the paper.
         noise_shape: Shape of the scatter, at equal standard deviation (:func:`scatter`); "uniform" in the paper.
-        drift: d, how far speeds drift, >= 0; 0 in the paper.
-        drift_rounds: P, rounds of a cycle of drift, > 0.
+        drift: d, how far speeds drift, in [0, 100], so that squares of times stay finite; 0 in the paper.
+        drift_rounds: P, rounds of a cycle of drift, >= 1.
         churn: Share of its cycle that a client is away from the federation, in [0, 1); 0 in the paper.
-        churn_rounds: Rounds of a cycle of churn, > 0.
+        churn_rounds: Rounds of a cycle of churn, >= 1.
     """
 
     num_clients: int = 40
@@ -173,10 +173,10 @@ class FlatNetwork:
         for name in ("availability", "noise", "dropout"):
             check_number(name, getattr(self, name), least=0.0, most=1.0)
         check_choice("noise_shape", self.noise_shape, ("uniform", "half-normal", "log-normal", "bimodal"))
-        check_number("drift", self.drift, least=0.0)
+        check_number("drift", self.drift, least=0.0, most=100.0)
         check_number("churn", self.churn, least=0.0, below=1.0)
         for name in ("drift_rounds", "churn_rounds"):
-            check_number(name, getattr(self, name), above=0.0)
+            check_number(name, getattr(self, name), least=1.0)
 
     @property
     def spec(self) -> ProblemSpec:
@@ -232,7 +232,7 @@ class FlatNetwork:
         features = exchange_features(compute_share, state.cold, self.model_size_bit, bandwidth_hz)
         terms = state.coefficients * features.T
         if self.drift > 0.0:
-            terms *= np.exp(self.drift * np.sin(2.0 * math.pi * (round / self.drift_rounds + state.phase)))
+            terms *= self._drifted(state.phase, round)
         members = None
         if self.churn > 0.0:
             members = (round / self.churn_rounds + state.phase) % 1.0 >= self.churn
@@ -250,22 +250,31 @@ class FlatNetwork:
         )
         return context, outcome
 
-    def poll_times(self, context: RoundContext, links: IntArray, /) -> FloatArray:
+    def _drifted(self, phase: FloatArray, round: int) -> FloatArray:
+        """Factor of the times of clients with these phases."""
+        factor: FloatArray = np.exp(self.drift * np.sin(2.0 * math.pi * (round / self.drift_rounds + phase)))
+        return factor
+
+    def poll_times(self, state: FlatState, context: RoundContext, links: IntArray, /) -> FloatArray:
         r"""How long clients take to be sent the model and to answer with their loss, seconds, shape (k,).
 
         .. math:: \tau^{\text{poll}} = \frac{\tau_n^b}{3 \mu} + s\, \tau_n^s + \frac{M}{B \eta}
 
-        A forward pass is a third of training, FedScale's rule for one epoch; paper A has no polls, and drift is not in
-        it.  The answer itself is a number and takes no time.
+        A forward pass is a third of training, FedScale's rule for one epoch; paper A has no polls.  With drift the time
+        drifts as that of an exchange does.  The answer itself is a number and takes no time.
 
         Args:
+            state: The network at the start of the round.
             context: What was reported.
             links: Their rows.
         """
-        group = self.client_class[context.clients_of(links)]
+        client = context.clients_of(links)
+        group = self.client_class[client]
         work, cold, transfer = context.features[links].T
         train_s, cold_s = np.asarray(self.train_time_s)[group], np.asarray(self.cold_start_s)[group]
         times_s: FloatArray = work * train_s / 3.0 + cold * cold_s + transfer / self.spectral_efficiency[group]
+        if self.drift > 0.0:
+            times_s *= self._drifted(state.phase[client], context.round)
         return times_s
 
     def advance(self, state: FlatState, context: RoundContext, selection: Selection, /) -> FlatState:

@@ -253,7 +253,7 @@ def _guess(state: CoefficientsState) -> FloatArray:
     diagonal = np.cumsum(np.arange(1, num_features + 1)) - 1
     power = state.information[diagonal].sum(axis=1)
     # A feature that was always zero says nothing of its unit; any guess will do.
-    guess: FloatArray = np.sqrt(state.square.sum() / (num_features * np.where(power > 0.0, power, power.max())))
+    guess: FloatArray = np.sqrt(state.square.sum() / (num_features * np.where(power > 0.0, power, power.max() or 1.0)))
     return guess
 
 
@@ -305,12 +305,17 @@ def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, poolin
     the pseudo-client's coefficients give every feature an equal part in the times, and are spread by as much.
 
     Args:
-        state: What is believed, with an observation at least; its arrays are reused.
+        state: What is believed; its arrays are reused.
         scale_s: Usual times s_n, shape (clients,), seconds, > 0.
         pooling: Whether clients learn from each other; if not, the pseudo-client is the population.
 
+    Returns:
+        What is believed now; the same as before if nobody who was observed is left.
+
     Cost: O(N D^3).  It pays when there is a tenth more to learn from, which ``estimate_at`` says.
     """
+    if not state.square.any():
+        return state
     guess = _guess(state)
     prior, pseudo = np.diag(guess**2), np.diag(1.0 / guess**2)
     mean, covariance, noise = state.mean, state.covariance, state.noise

@@ -25,6 +25,7 @@ from fedroster.core.parallel import for_ranges
 from fedroster.core.state import per_client
 
 _BLOCK = 1024  # clients for each pass over the features: the working set stays in the first-level cache
+_LARGEST = 1e100  # a time beyond it is none; its product with V must not overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,7 @@ def _bounds_kernel(features, factor, moment, available, alpha, bound, start, sto
         usable = available[low:high]
         for n in range(width):
             lower = max(mean[n] - alpha * math.sqrt(square[n]), 0.0)
+            lower = lower if lower <= _LARGEST else _LARGEST  # not a number, too
             out[n] = lower if usable[n] else np.inf
 
 
@@ -110,9 +112,10 @@ def lower_bounds(
         client: Client of each link, shape (links,); None when row i is client i.
 
     Returns:
-        Shape (links,), seconds, >= 0; infinite for links that are not available.
+        Shape (links,), seconds, in [0, 1e100]; infinite for links that are not available.
 
-    Deviations: the clamp at zero is (19)'s; Algorithm 2, line 9 omits it (Choice A3).
+    Deviations: the clamp at zero is (19)'s; Algorithm 2, line 9 omits it (Choice A3).  The one at 1e100 is ours: a
+    client whose context overflows is slow, not absent, and costs the others nothing.
     """
     factor, moment = state.factor, state.moment
     if client is not None:

@@ -25,39 +25,12 @@ from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 _TIME_BINS = 128
 _QUEUE_BINS = 256
 _SWEEP_AT_ONCE = 4096  # fewer rows than this are swept without pruning
 _SORT_OUTSIDE = 16_384  # more rows than this are sorted by NumPy, whose sort is vectorised
-
-
-@njit(cache=True, nogil=True)
-def _heap_push(heap, size, value):  # type: ignore[no-untyped-def]
-    i = size
-    while i > 0:
-        parent = (i - 1) >> 1
-        if heap[parent] <= value:
-            break
-        heap[i] = heap[parent]
-        i = parent
-    heap[i] = value
-
-
-@njit(cache=True, nogil=True)
-def _heap_replace_least(heap, size, value):  # type: ignore[no-untyped-def]
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= size:
-            break
-        if child + 1 < size and heap[child + 1] < heap[child]:
-            child += 1
-        if heap[child] >= value:
-            break
-        heap[i] = heap[child]
-        i = child
-    heap[i] = value
 
 
 @njit(cache=True, nogil=True)
@@ -79,13 +52,13 @@ def _sweep(time, backlog, order, size, penalty):  # type: ignore[no-untyped-def]
         while i < order.shape[0] and time[order[i]] == threshold:
             queue = backlog[order[i]]
             if filled < size:
-                _heap_push(heap, filled, queue)
+                push(heap, None, filled, queue, 0)
                 filled += 1
                 total += queue
                 improved = True
             elif queue > heap[0]:
                 total += queue - heap[0]
-                _heap_replace_least(heap, size, queue)
+                replace_least(heap, None, size, queue, 0)
                 improved = True
             i += 1
         if improved and filled == size:  # otherwise the same cohort was met at an earlier threshold
@@ -101,35 +74,6 @@ def _sweep(time, backlog, order, size, penalty):  # type: ignore[no-untyped-def]
                 cuts[num_best] = heap[0]
                 num_best += 1
     return thresholds[:num_best], cuts[:num_best]
-
-
-@njit(cache=True, nogil=True)
-def _largest_first(values, size):  # type: ignore[no-untyped-def]
-    """Three-way quickselect in place: afterwards the ``size`` largest values stand in front, in any order."""
-    low, high = 0, values.shape[0]
-    while high - low > 1:
-        a, b, c = values[low], values[(low + high) >> 1], values[high - 1]
-        pivot = max(min(a, b), min(max(a, b), c))
-        larger, smaller, i = low, high, low
-        while i < smaller:
-            value = values[i]
-            if value > pivot:
-                values[i] = values[larger]
-                values[larger] = value
-                larger += 1
-                i += 1
-            elif value < pivot:
-                smaller -= 1
-                values[i] = values[smaller]
-                values[smaller] = value
-            else:
-                i += 1
-        if size <= larger:
-            high = larger
-        elif size <= smaller:
-            break
-        else:
-            low = smaller
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -245,7 +189,7 @@ def _prune(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
                     new_queue[num_new] = backlog[n]
                     num_new += 1
         if base >= 0:
-            _largest_first(base_queue[:num_base], size)
+            greatest_first(base_queue, None, 0, num_base, size)
             # As if all of the base had the base's largest time: its own threshold, or one that no optimum has.
             base_time = least if base == 0 else least + base * time_width
             cut = base_queue[0]

@@ -29,6 +29,7 @@ from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 GRID_STEP = 1.0 / 8.0
 """delta: neighbouring points of the grid of times are a factor of exp(1/8) apart."""
@@ -115,39 +116,6 @@ def batch_factor(table, first, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _push(price, client, size, p, n):  # type: ignore[no-untyped-def]
-    """Heap with the least price on top."""
-    i = size
-    while i > 0:
-        parent = (i - 1) >> 1
-        if price[parent] <= p:
-            break
-        price[i] = price[parent]
-        client[i] = client[parent]
-        i = parent
-    price[i] = p
-    client[i] = n
-
-
-@njit(cache=True, nogil=True)
-def _replace(price, client, size, p, n):  # type: ignore[no-untyped-def]
-    i = 0
-    while True:
-        child = 2 * i + 1
-        if child >= size:
-            break
-        if child + 1 < size and price[child + 1] < price[child]:
-            child += 1
-        if price[child] >= p:
-            break
-        price[i] = price[child]
-        client[i] = client[child]
-        i = child
-    price[i] = p
-    client[i] = n
-
-
-@njit(cache=True, nogil=True)
 def _add(log_cdf, log_table, bin, times):  # type: ignore[no-untyped-def]
     for j in range(log_table.shape[0]):
         log_cdf[bin + j] += times * log_table[j]
@@ -215,34 +183,6 @@ def _marginal(cdf, points, slowest, width, table, bin, member):  # type: ignore[
     return total
 
 
-@njit(cache=True, nogil=True)
-def _keep_most_valuable(rows, price, begin, end, size):  # type: ignore[no-untyped-def]
-    """Quickselect: afterwards the ``size`` rows of greatest price stand first."""
-    low, high = begin, end
-    target = begin + size
-    while high - low > 1:
-        a, b, c = price[rows[low]], price[rows[(low + high) >> 1]], price[rows[high - 1]]
-        pivot = max(min(a, b), min(max(a, b), c))
-        larger, smaller, i = low, high, low
-        while i < smaller:
-            value = price[rows[i]]
-            if value > pivot:
-                rows[i], rows[larger] = rows[larger], rows[i]
-                larger += 1
-                i += 1
-            elif value < pivot:
-                smaller -= 1
-                rows[i], rows[smaller] = rows[smaller], rows[i]
-            else:
-                i += 1
-        if target <= larger:
-            high = larger
-        elif target <= smaller:
-            break
-        else:
-            low = smaller
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _thresholds(time, bits, price, must, origin, num_bins, count, free):  # type: ignore[no-untyped-def]
     """For each bin, a price that nearly surely ``free`` rows of this bin and faster ones reach; or minus infinity."""
@@ -265,17 +205,17 @@ def _thresholds(time, bits, price, must, origin, num_bins, count, free):  # type
         order[fill[bin_of[i]]] = row[i]
         fill[bin_of[i]] += 1
     keep = int(_SAFETY * free * size / count) + 8
-    heap_price, heap_client = np.empty(keep), np.empty(keep, np.int64)
+    heap_price = np.empty(keep)
     thresholds = np.empty(num_bins)
     filled = 0
     for b in range(num_bins):
         for i in range(start[b], start[b + 1]):
             p = price[order[i]]
             if filled < keep:
-                _push(heap_price, heap_client, filled, p, 0)
+                push(heap_price, None, filled, p, 0)
                 filled += 1
             elif p > heap_price[0]:
-                _replace(heap_price, heap_client, keep, p, 0)
+                replace_least(heap_price, None, keep, p, 0)
         thresholds[b] = heap_price[0] if filled == keep else -np.inf
     return thresholds
 
@@ -376,7 +316,7 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):  # typ
     stop = start[1:].copy()
     for b in range(num_bins):
         if stop[b] - start[b] > free:
-            _keep_most_valuable(rows, worth, start[b], stop[b], free)
+            greatest_first(worth, rows, start[b], stop[b], free)
             stop[b] = start[b] + free
 
     points = np.empty(num_bins + width)
@@ -407,12 +347,12 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):  # typ
             n = rows[i]
             p = worth[n]
             if filled < free:
-                _push(heap_price, heap_client, filled, p, n)
+                push(heap_price, heap_client, filled, p, n)
                 filled += 1
             elif p > heap_price[0]:
                 members[bin_of[heap_client[0]]] -= 1
                 total -= heap_price[0]
-                _replace(heap_price, heap_client, free, p, n)
+                replace_least(heap_price, heap_client, free, p, n)
             else:
                 continue
             total += p
@@ -461,10 +401,10 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):  # typ
                 n = rows[i]
                 p = worth[n] - (inside[b] if is_member[n] else outside[b])
                 if filled < free:
-                    _push(heap_price, heap_client, filled, p, n)
+                    push(heap_price, heap_client, filled, p, n)
                     filled += 1
                 elif p > heap_price[0]:
-                    _replace(heap_price, heap_client, free, p, n)
+                    replace_least(heap_price, heap_client, free, p, n)
         total = 0.0
         same = True
         log_cdf[:] = 0.0
@@ -505,10 +445,10 @@ def most_urgent(urgency, size, key):  # type: ignore[no-untyped-def]
             continue
         level = urgency[n] + _TIE * tie_breaker(key, n)
         if filled < size:
-            _push(heap, row, filled, level, n)
+            push(heap, row, filled, level, n)
             filled += 1
         elif level > heap[0]:
-            _replace(heap, row, size, level, n)
+            replace_least(heap, row, size, level, n)
     for i in range(filled):
         must[row[i]] = True
     return must

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_number
+from fedroster.core.checks import check_flag, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import greatest
@@ -114,6 +114,7 @@ class CSUCB:
 
     def __post_init__(self) -> None:
         """Check the ranges."""
+        check_flag("queues", self.queues)
         check_number("balance", self.balance, least=0.0, most=1.0)
         check_number("fairness", self.fairness, least=0.0, most=1.0)
         check_number("longest_s", self.longest_s, least=0.0)

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
@@ -39,6 +39,7 @@ _HORIZON = 1000.0  # contexts over which a client's usual one is averaged
 _CONTEXTS = 4096  # so many contexts, or 1/16 of all, are averaged in a round; larger fleets take turns
 _BLOCK = 1024
 _RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
+_LARGEST = 1e100  # times and features beyond it are no measurements, and their squares would overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _appraise(  # type: ignore[no-untyped-def]
         u = urgency[low : low + width]
         for n in range(width):
             mean = max(usual[n] if usual[n] != 0.0 else predicted[n], least_s)
-            now = max(predicted[n], _LEAST_NOW * mean)
+            now = min(max(predicted[n], _LEAST_NOW * mean), _LARGEST)
             t[n] = now if usable[n] else np.inf
             owed = arrival + (total[n] if by_rounds else own[n])
             p[n] = part * mean * max(1.0 + relief * owed, 0.0)
@@ -201,7 +202,7 @@ class Floor:
         """Check the ranges.
 
         Raises:
-            ConfigurationError: If a parameter is out of its range.
+            ConfigurationError: If a parameter is out of its range or of another type.
         """
         check_number("beta", self.beta, least=0.0, most=1.0)
         check_integer("slack", self.slack, least=0)
@@ -209,6 +210,8 @@ class Floor:
         check_integer("absence", self.absence, least=0)
         check_number("memory", self.memory, least=1.0)
         check_number("price", self.price, least=0.0)
+        for name in ("scatter", "pooling"):
+            check_flag(name, getattr(self, name))
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a share of all rounds that cannot be met."""
@@ -311,7 +314,8 @@ class Floor:
 
     def update(self, state: FloorState, feedback: Feedback, /) -> FloorState:
         """Times and their scatter are learned.  Drop-outs and failures teach nothing about times."""
-        observed = feedback.observed
+        # What a broken clock says must not cost the others what is known of them.
+        observed = (feedback.exchange_time_s <= _LARGEST) & (np.abs(feedback.features) <= _LARGEST).all(axis=1)
         client, features = feedback.client[observed], feedback.features[observed]
         time_s = feedback.exchange_time_s[observed]
         usual_s, mean_time_s = state.usual_s, state.times.mean_time_s

@@ -12,8 +12,8 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_integer
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
+from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
 from fedroster.optimization.ranking import greatest, sample_by_weight
-from fedroster.policies.size_weighted import assumed_sizes, learn_sizes
 from fedroster.queues import check_flat
 
 
@@ -110,9 +110,5 @@ class PowerOfChoice:
     def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
         """Keep the latest loss of each client; feedback of an earlier round does not replace it."""
         learn_sizes(state.num_samples, feedback)
-        if feedback.loss is not None:
-            known = ~np.isnan(feedback.loss) & (feedback.round >= state.reported[feedback.client])
-            client = feedback.client[known]
-            state.loss[client] = feedback.loss[known]
-            state.reported[client] = feedback.round
+        learn_losses(state.loss, state.reported, feedback)
         return state

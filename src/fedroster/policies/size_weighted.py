@@ -13,6 +13,7 @@ from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
+from fedroster.estimation.reports import assumed_sizes, learn_sizes
 from fedroster.optimization.ranking import sample_by_weight
 from fedroster.queues import check_flat
 
@@ -26,31 +27,6 @@ class SizesState:
     """
 
     num_samples: FloatArray = per_client()
-
-
-def assumed_sizes(num_samples: FloatArray) -> FloatArray:
-    """Sizes with the mean of those that are known in the place of those that are not; ones if none is known.
-
-    Args:
-        num_samples: Samples of each client, shape (clients,); 0 where nobody knows.
-    """
-    unknown = num_samples == 0.0
-    num_known = num_samples.shape[0] - int(np.count_nonzero(unknown))
-    if num_known == num_samples.shape[0]:
-        return num_samples
-    return np.where(unknown, num_samples.sum() / num_known if num_known else 1.0, num_samples)
-
-
-def learn_sizes(num_samples: FloatArray, feedback: Feedback) -> None:
-    """Take over the sizes that feedback reports.
-
-    Args:
-        num_samples: Samples of each client, shape (clients,); written to.
-        feedback: The feedback.
-    """
-    if feedback.num_samples is not None:
-        known = ~np.isnan(feedback.num_samples)
-        num_samples[feedback.client[known]] = feedback.num_samples[known]
 
 
 def check_feature(name: str, feature: int, spec: ProblemSpec) -> None:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer, check_number
+from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
 from fedroster.core.streams import Streams
+from fedroster.estimation.reports import learn_losses
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_flat
 
@@ -177,6 +178,7 @@ class TiFL:
         """
         for name in ("tiers", "profile_rounds", "interval"):
             check_integer(name, getattr(self, name), least=1)
+        check_flag("adaptive", self.adaptive)
         for name in ("probabilities", "credits"):
             values = getattr(self, name)
             if values and len(values) != self.tiers:
@@ -266,9 +268,5 @@ class TiFL:
         timed = feedback.observed
         state.measured[feedback.client[timed]] += 1
         state.total_s[feedback.client[timed]] += feedback.exchange_time_s[timed]
-        if feedback.loss is not None:
-            known = ~np.isnan(feedback.loss) & (feedback.round >= state.reported[feedback.client])
-            client = feedback.client[known]
-            state.loss[client] = feedback.loss[known]
-            state.reported[client] = feedback.round
+        learn_losses(state.loss, state.reported, feedback)
         return state

@@ -363,41 +363,40 @@ def _figures(mnist: Network, cifar: Network) -> Mapping[str, FigureRecipe]:
 
 _DIGITS = Task("digits", "labels:2", samples_per_client=20)
 _MNIST = Task("mnist-logistic", "labels:2")
+_SMALL_CIFAR = Task("cifar-10-b-small", "labels:2")
+
+NETWORKS: Mapping[str, tuple[Network, Network]] = {
+    "smoke": (
+        Network("mnist", "digits for MNIST", _DIGITS, 10, 0.3, 5, (1, 2), 5),
+        Network("cifar-10", "digits for CIFAR-10", _DIGITS, 10, 0.3, 5, (1, 2), 5),
+    ),
+    "cpu": (
+        Network("mnist", "MNIST", _MNIST, 1000, 0.7, 5, (1, 3, 9), 200),
+        Network("cifar-10", "CIFAR-10, small network", _SMALL_CIFAR, 100, 0.3, 5, (1, 2, 4), 100),
+    ),
+    "full": (
+        Network("mnist", "MNIST", _MNIST, 1000, 0.7, 5, (1, 3, 9), 200),
+        Network("cifar-10", "CIFAR-10", Task("cifar-10-b", "labels:2"), 1880, 0.6, 5, (1, 3, 9), 400),
+    ),
+}
+"""What is trained on paper B's MNIST and CIFAR-10 networks, by size."""
 
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
-        _figures(
-            Network("mnist", "digits for MNIST", _DIGITS, 10, 0.3, 5, (1, 2), 5),
-            Network("cifar-10", "digits for CIFAR-10", _DIGITS, 10, 0.3, 5, (1, 2), 5),
-        ),
+        _figures(*NETWORKS["smoke"]),
         seeds=(0, 1),
         remark="Smoke size: 10 edge rounds on the handwritten digits in place of both data sets. Nothing follows from "
         "it.",
     ),
     "cpu": Scale(
-        _figures(
-            Network("mnist", "MNIST", _MNIST, 1000, 0.7, 5, (1, 3, 9), 200),
-            Network(
-                "cifar-10",
-                "CIFAR-10, small network",
-                Task("cifar-10-b-small", "labels:2"),
-                100,
-                0.3,
-                5,
-                (1, 2, 4),
-                100,
-            ),
-        ),
+        _figures(*NETWORKS["cpu"]),
         seeds=(0, 1, 2, 3, 4),
         remark="CPU size: MNIST has the paper's size. On CIFAR-10 there are 100 edge rounds in place of 1,880, a small "
         "network of ours with a 36th of the arithmetic, clients train 2 epochs on 500 samples in place of 5 on 1,000, "
         "and the target is 30 % in place of 60 %.",
     ),
     "full": Scale(
-        _figures(
-            Network("mnist", "MNIST", _MNIST, 1000, 0.7, 5, (1, 3, 9), 200),
-            Network("cifar-10", "CIFAR-10", Task("cifar-10-b", "labels:2"), 1880, 0.6, 5, (1, 3, 9), 400),
-        ),
+        _figures(*NETWORKS["full"]),
         seeds=(0, 1, 2, 3, 4),
         remark="Full size: the paper's epochs and learning rates; the batch and the samples of a client are chosen.",
     ),

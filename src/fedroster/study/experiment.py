@@ -18,7 +18,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from fedroster import __version__
 from fedroster.catalogue import find_scenario, make_policy, make_scenario
 from fedroster.core.checks import check_integer
-from fedroster.core.errors import StateFileError, WorkerLostError
+from fedroster.core.errors import PausedError, StateFileError, WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import load_arrays, pack, save_arrays
@@ -300,8 +300,9 @@ def run_cells(
         Finished cells, in any order.
     """
     missing: list[int] = []
+    names = [] if folder is None else [digest(cell) for cell in cells]
     for index, cell in enumerate(cells):
-        kept = _load(folder / f"{digest(cell)}.npz", result_type) if folder is not None else None
+        kept = _load(folder / f"{names[index]}.npz", result_type) if folder is not None else None
         if kept is None:
             missing.append(index)
         else:
@@ -321,7 +322,7 @@ def run_cells(
     kept_rounds = finished
     jobs = {
         index: dataclasses.replace(
-            conditions, checkpoint=None if folder is None else folder / f"{digest(cells[index])}.checkpoint.npz"
+            conditions, checkpoint=None if folder is None else folder / f"{names[index]}.checkpoint.npz"
         )
         for index in missing
     }
@@ -331,8 +332,8 @@ def run_cells(
             continue
         if folder is not None:
             header = {"cell": repr(cells[index])}
-            save_arrays(folder / f"{digest(cells[index])}.npz", pack(result), header, kind="cell")
-            (folder / f"{digest(cells[index])}.checkpoint.npz").unlink(missing_ok=True)
+            save_arrays(folder / f"{names[index]}.npz", pack(result), header, kind="cell")
+            (folder / f"{names[index]}.checkpoint.npz").unlink(missing_ok=True)
         finished += cells[index].num_rounds
         advance(finished)
         yield Done(cells[index], result, index)
@@ -354,8 +355,11 @@ def gather(cells: Sequence[C], **options: Any) -> list[Any]:
     Args:
         cells: What to run.
         **options: As for :func:`run_cells`.
+
+    Raises:
+        PausedError: If the time was up first; the same call goes on.
     """
-    results: list[Any] = [None] * len(cells)
-    for done in run_cells(cells, **options):
-        results[done.index] = done.result
-    return results
+    results = {done.index: done.result for done in run_cells(cells, **options)}
+    if len(results) < len(cells):
+        raise PausedError.of(len(results), len(cells))
+    return [results[index] for index in range(len(cells))]

@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fedroster import __version__
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, MissingDependencyError, WorkerLostError
 from fedroster.core.parallel import num_threads
-from fedroster.core.state import write_atomically
+from fedroster.core.state import write_bytes_atomically
 from fedroster.study.experiment import ALONE, Conditions, Runnable
 
 RETRIES = 3
@@ -259,7 +259,7 @@ def _results(
             for index, content in checkpoints.items():
                 path = jobs[index].checkpoint
                 if index not in finished and path is not None:
-                    _write(path, content)
+                    write_bytes_atomically(path, content)
         progress(sum(rounds.values()))
 
     looked_at = -math.inf
@@ -288,7 +288,7 @@ def _results(
                 finished.add(index)
                 path = jobs[index].checkpoint
                 if answer.checkpoint is not None and path is not None:
-                    _write(path, answer.checkpoint)
+                    write_bytes_atomically(path, answer.checkpoint)
                 if answer.result is not None:
                     rounds[index] = cells[index].num_rounds
                 # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
@@ -313,10 +313,3 @@ def _cause(error: Any) -> Exception:
     if isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == "fedroster":
         return ConfigurationError(f"a node of Ray has no fedroster {__version__}; expected it on every node ({cause})")
     return cause if isinstance(cause, Exception) else error
-
-
-def _write(path: Path, content: bytes) -> None:
-    def write(file: IO[bytes]) -> None:
-        file.write(content)
-
-    write_atomically(path, write)

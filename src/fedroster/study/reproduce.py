@@ -11,9 +11,9 @@ import polars as pl
 
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
-from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study import cocs, flat_beyond, hierarchical_beyond, rbcs_f
-from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Engine, run_cells
+from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Engine, gather
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
 from fedroster.study.partitions import partition_figure
@@ -263,22 +263,18 @@ def _run(
             if progress is not None:
                 progress((before + work * done / rounds) / total)
 
-        results: dict[int, Any] = {}
-        finished = run_cells(
-            cells,
-            workers=workers,
-            engine=engine,
-            folder=folder / "cells",
-            result_type=result_type,
-            conditions=conditions,
-            progress=advance,
+        results = iter(
+            gather(
+                cells,
+                workers=workers,
+                engine=engine,
+                folder=folder / "cells",
+                result_type=result_type,
+                conditions=conditions,
+                progress=advance,
+            )
         )
-        for done in finished:
-            results[done.index] = done.result
-        if len(results) < len(cells):
-            raise PausedError.of(len(results), len(cells))
-        in_order = iter(range(len(cells)))
-        played |= {key: [results[next(in_order)] for _ in needed[key]] for key in keys}
+        played |= {key: [next(results) for _ in needed[key]] for key in keys}
         before += work
     return played
 

@@ -67,7 +67,7 @@ def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_cont
         bound_s = float(owed @ price_s)
         for known, time_s in zip(columns, times_s, strict=True):
             cohort = least_expected_maximum(time_s, price_s, cohort_size=network.cohort_size, counts=counts, rng=ties)
-            cost_s = expected_maximum(time_s[cohort], counts)
+            cost_s = expected_maximum(time_s[cohort], counts) if cohort.shape[0] else 0.0
             known.setdefault(cohort.tobytes(), (cohort, cost_s))
             bound_s += (cost_s - float(price_s[cohort].sum())) / num_contexts
         # Prices of a program with few columns jump about: the next ones lie between them and the best so far.

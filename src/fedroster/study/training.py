@@ -24,43 +24,18 @@ _CHECKPOINT_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingRun:
-    """The course of one run with training.
+class TrainingRun(Trajectory):
+    """The course of one run with training: that of any run, and that of the model.
 
     Attributes:
-        round_time_s: As :class:`~fedroster.study.measures.Trajectory`, like all up to ``exploring``.
-        cohort_size: As there.
-        mean_backlog: As there.
-        bound_margin: As there.
-        chosen: As there.
-        available: As there.
-        participants: As there.
-        missed: As there.
-        spent: As there.
-        exploring: As there.
         accuracy: Test accuracy after each round, shape (rounds,), in [0, 1]; NaN where it was not tested.
         test_loss: Test loss after each round, shape (rounds,); NaN where it was not tested.
         refused: Updates that were refused in each round, shape (rounds,).
     """
 
-    round_time_s: FloatArray
-    cohort_size: IntArray
-    mean_backlog: FloatArray
-    bound_margin: FloatArray
-    chosen: IntArray
-    available: IntArray
-    participants: IntArray
-    missed: IntArray
-    spent: FloatArray
-    exploring: IntArray
     accuracy: FloatArray
     test_loss: FloatArray
     refused: IntArray
-
-    @property
-    def num_rounds(self) -> int:
-        """Number of rounds T."""
-        return int(self.round_time_s.shape[0])
 
     @property
     def tested(self) -> IntArray:

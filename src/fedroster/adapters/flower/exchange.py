@@ -75,7 +75,6 @@ class Exchange:
         self._looked_s = now()
         self._pause_s = _SHORTEST_PAUSE_S
         self.open: dict[str, Flight] = {}
-        self.ignored = 0
 
     def send(self, messages: Sequence[Message]) -> tuple[list[Flight], list[int]]:
         """Send messages.
@@ -124,7 +123,6 @@ class Exchange:
         for reply in self._grid.pull_messages(list(self.open)):
             flight = self.open.get(reply.metadata.reply_to_message_id)
             if flight is None or (reply.has_content() and reply.metadata.src_node_id != flight.node_id):
-                self.ignored += 1
                 continue
             del self.open[flight.message_id]
             arrived_s = (max(before_s, flight.sent_s) + self._looked_s) / 2.0

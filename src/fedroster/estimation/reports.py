@@ -1,0 +1,48 @@
+"""What clients said of themselves last: how many samples they hold, and their loss of the model that they were sent."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.problem import Feedback
+
+
+def assumed_sizes(num_samples: FloatArray) -> FloatArray:
+    """Sizes with the mean of those that are known in the place of those that are not; ones if none is known.
+
+    Args:
+        num_samples: Samples of each client, shape (clients,); 0 where nobody knows.
+    """
+    unknown = num_samples == 0.0
+    num_known = num_samples.shape[0] - int(np.count_nonzero(unknown))
+    if num_known == num_samples.shape[0]:
+        return num_samples
+    return np.where(unknown, num_samples.sum() / num_known if num_known else 1.0, num_samples)
+
+
+def learn_sizes(num_samples: FloatArray, feedback: Feedback) -> None:
+    """Take over the sizes that feedback reports.
+
+    Args:
+        num_samples: Samples of each client, shape (clients,); written to.
+        feedback: The feedback.
+    """
+    if feedback.num_samples is not None:
+        known = ~np.isnan(feedback.num_samples)
+        num_samples[feedback.client[known]] = feedback.num_samples[known]
+
+
+def learn_losses(loss: FloatArray, reported: IntArray, feedback: Feedback) -> None:
+    """Take over the losses that feedback reports; that of an earlier round does not replace a later one.
+
+    Args:
+        loss: Loss of each client, shape (clients,); written to.
+        reported: Round of that loss, shape (clients,); written to.
+        feedback: The feedback.
+    """
+    if feedback.loss is not None:
+        known = ~np.isnan(feedback.loss) & (feedback.round >= reported[feedback.client])
+        client = feedback.client[known]
+        loss[client] = feedback.loss[known]
+        reported[client] = feedback.round
