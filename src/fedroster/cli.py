@@ -34,7 +34,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedroster import __version__
-from fedroster.catalogue import Entry, find_scenario, parse_settings, policies, scenarios
+from fedroster.catalogue import AUTOMATIC, Entry, find_scenario, parse_settings, policies, scenarios
 from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
 
@@ -300,6 +300,8 @@ def list_(as_json: JsonOption = False) -> None:
 
 def _parameters(entry: Entry) -> str:
     def shown(value: Any) -> str:
+        if value is None:
+            return AUTOMATIC
         return "/".join(f"{part:g}" for part in value) if isinstance(value, tuple) else str(value)
 
     return ", ".join(f"{name}={shown(value)}" for name, value in entry.parameters().items()) or "-"
@@ -461,7 +463,15 @@ def _print_verdicts(verdicts: Sequence[Any]) -> None:
 @app.command()
 @_reporting
 def compare(
-    scenario: Annotated[str, typer.Option("--scenario", help="Scenario.")] = "rbcs-f/table-1",
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scenario",
+            metavar="NAME|all",
+            help="Scenario, rbcs-f/table-1 if not given. Given several times, or all: a folder for each and a page "
+            "above them; policies that cannot run in one of them are left out there.",
+        ),
+    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; give it several times.")
     ] = None,
@@ -478,6 +488,15 @@ def compare(
     without: Annotated[
         list[str] | None, typer.Option("--without", metavar="NAME", help="Policy that all does not stand for.")
     ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--against",
+            metavar="POLICY",
+            help="What the others are tested against; give it several times. If not given, random and floor or, where "
+            "floor does not take part, partial-pooling.",
+        ),
+    ] = None,
     clients: Annotated[
         int | None, typer.Option("--clients", min=1, help="Clients; the cohort grows with them, up to 1,000.")
     ] = None,
@@ -486,7 +505,12 @@ def compare(
         typer.Option("--beta", help="Rate that is owed to every client, for all policies that promise one."),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds; 200 if not given, with traces/devices a week of half hours.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rounds; if not given 200 with training and the paper's without (500 and 1,000), with traces/devices "
+            "a week of half hours.",
+        ),
     ] = None,
     seeds: SeedsOption = "0-4",
     task: Annotated[
@@ -509,69 +533,100 @@ def compare(
     """Train on real data (handwritten digits) under several policies and write a report: the main job."""
     from fedroster.study.compare import POLICIES
     from fedroster.study.compare import compare as run
-    from fedroster.study.compare_page import summary_table
-    from fedroster.study.line_up import ALL, line_up, split_policies
+    from fedroster.study.every_scenario import compare_all, folder_of
+    from fedroster.study.line_up import ALL, line_up, scenarios_of, split_policies
     from fedroster.task import Task
 
     wanted = [*split_policies(policies or ""), *(policy or [])]
     numbers, is_trained = _seeds(seeds), task != "none"
-    usual = list(POLICIES) if scenario.startswith("rbcs-f/") else [ALL]
-    chosen = line_up(
-        scenario,
-        wanted or usual,
-        without=without or [],
-        clients=clients,
-        rate=beta,
-        num_rounds=rounds,
-        settings=parse_settings(set_ or []),
-    )
-    with _progress("training" if is_trained else "simulating", len(chosen.policies) * len(numbers)) as advance:
-        summary = run(
-            scenario=scenario,
-            policies=chosen.policies,
-            seeds=numbers,
-            num_rounds=chosen.num_rounds,
-            task=Task(task, partition) if is_trained else None,
-            target_accuracy=target,
-            settings=chosen.settings,
-            rate=chosen.rate,
-            left_out=chosen.left_out,
-            folder=folder,
-            command=_command(),
-            workers=workers,
-            engine=_engine(engine, ray_address),
-            conditions=_conditions(device, data_dir, minutes),
-            progress=advance,
+    asked = scenario or ["rbcs-f/table-1"]
+    is_one = len(asked) == 1 and asked[0] != ALL
+    usual = list(POLICIES) if is_one and asked[0].startswith("rbcs-f/") else [ALL]
+    chosen = {
+        name: line_up(
+            name,
+            wanted or usual,
+            without=without or [],
+            clients=clients,
+            rate=beta,
+            num_rounds=rounds,
+            settings=parse_settings(set_ or []),
+            is_trained=is_trained,
+            must_run=is_one,
         )
+        for name in scenarios_of(asked)
+    }
+    total = sum(len(line.policies) for line in chosen.values()) * len(numbers)
+    with _progress("training" if is_trained else "simulating", total) as advance:
+        options: dict[str, Any] = {
+            "seeds": numbers,
+            "task": Task(task, partition) if is_trained else None,
+            "target_accuracy": target,
+            "against": against or [],
+            "folder": folder,
+            "command": _command(),
+            "workers": workers,
+            "engine": _engine(engine, ray_address),
+            "conditions": _conditions(device, data_dir, minutes),
+            "progress": advance,
+        }
+        if is_one:
+            ((name, line),) = chosen.items()
+            summary = run(
+                scenario=name,
+                policies=line.policies,
+                num_rounds=line.num_rounds,
+                settings=line.settings,
+                rate=line.rate,
+                left_out=line.left_out,
+                **options,
+            )
+        else:
+            summary = compare_all(line_ups=chosen, **options)
     if as_json:
         _print_json(summary.to_dicts())
     else:
-        title = f"{scenario}, {chosen.num_rounds} rounds, seeds {seeds}"
-        table = Table(title=f"{title}, target {target:.0%}" if is_trained else title, title_justify="left", box=None)
-        columns, rows = summary_table(summary)
-        for index, column in enumerate(columns):
-            is_name = index == 0
-            justify: Literal["left", "right"] = "left" if is_name else "right"
-            table.add_column(
-                column, no_wrap=not is_name, overflow="fold", justify=justify, min_width=18 if is_name else None
-            )
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
-        for name, reason in chosen.left_out.items():
-            err.print(f"not compared: {name}: {reason}", markup=False, soft_wrap=True)
+        for name, line in chosen.items():
+            title = f"{name}, {line.num_rounds} rounds, seeds {seeds}"
+            place = folder if is_one else folder / folder_of(name)
+            _print_summary(place, f"{title}, target {target:.0%}" if is_trained else title)
+        left_out = {f"{left}: {reason}": None for line in chosen.values() for left, reason in line.left_out.items()}
+        for words in left_out:
+            err.print(f"not compared: {words}", markup=False, soft_wrap=True)
     err.print(f"report: {folder / 'report.html'}", markup=False)
+
+
+def _print_summary(folder: Path, title: str) -> None:
+    from fedroster.study.compare_page import summary_table
+    from fedroster.study.compare_runs import read_settings
+    from fedroster.study.store import read_table
+
+    table = Table(title=title, title_justify="left", box=None)
+    columns, rows = summary_table(read_table(folder / "summary.csv"), read_settings(folder), is_brief=True)
+    for index, column in enumerate(columns):
+        is_name = index == 0
+        justify: Literal["left", "right"] = "left" if is_name else "right"
+        table.add_column(
+            column, no_wrap=not is_name, overflow="fold", justify=justify, min_width=18 if is_name else None
+        )
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
 
 
 @app.command()
 @_reporting
 def report(folder: Annotated[Path, typer.Argument(help="Folder that `fedroster compare` wrote.")]) -> None:
-    """Make summary, figures and page again from a comparison's tables."""
+    """Make summaries, figures and pages again from a comparison's tables."""
     from fedroster.study.compare_page import render
+    from fedroster.study.every_scenario import is_of_several, render_all
 
     if not folder.is_dir():
         raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")
-    render(folder)
+    if is_of_several(folder):
+        render_all(folder)
+    else:
+        render(folder)
     err.print(f"report: {folder / 'report.html'}", markup=False)
 
 

@@ -18,7 +18,8 @@ from fedroster.catalogue import policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InvalidInputError, UnknownNameError
 from fedroster.study import compare_page as module
 from fedroster.study.compare import POLICIES, compare
-from fedroster.study.compare_page import pareto_front, render, summary_table
+from fedroster.study.compare_page import render, summary_table
+from fedroster.study.compare_runs import LAST, read_values
 from fedroster.study.comparison import ComparisonCell, ComparisonRun
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm
@@ -53,6 +54,9 @@ SETTINGS = {
     "target_accuracy": 0.5,
     "omniscient": ["fedcs:deadline_s=3"],
     "left_out": {"cocs": "features of row 0 are <i>5</i>"},
+    "against": ["random"],
+    "has_prices": False,
+    "optimal": "",
     "machine": {"fedroster": "0.1.0", "cores": 2},
 }
 
@@ -74,6 +78,8 @@ def tables(planted=PLANTED):
                     "accuracy": accuracies[number],
                     "test_loss": 1.0,
                     "refused": 0,
+                    "participants": 2,
+                    "budget_used": math.nan,
                 }
                 for number in range(len(times))
             ]
@@ -136,6 +142,7 @@ def test_the_summary_by_hand(rendered):
     assert (fedcs["jain_index_low"], fedcs["jain_index_high"]) == pytest.approx((0.25, 0.25))
     # Four clients that were always there: the least served tenth is the one that was chosen least, and beta is a round.
     assert [row["least_served"] for row in summary.values()] == pytest.approx([(0.5 + 0.0) / 2, (0.0 + 0.25) / 2, 0.0])
+    assert [row["lowest_served"] for row in summary.values()] == [row["least_served"] for row in summary.values()]
     assert [row["share_served"] for row in summary.values()] == pytest.approx([(1.0 + 0.75) / 2, (0.5 + 1.0) / 2, 0.25])
     assert [row["never_chosen"] for row in summary.values()] == pytest.approx([0.125, 0.25, 0.75])
     # The median of 1, 4, 9 and 16 ms.
@@ -149,11 +156,12 @@ def test_final_accuracy_is_the_mean_of_the_last_rounds(tmp_path):
     (row,) = render(
         fill(tmp_path, planted=planted, settings=SETTINGS | {"rounds": 30, "policies": ["random"]})
     ).to_dicts()
-    assert row["final_accuracy"] == pytest.approx(np.mean(accuracies[-10:]))
+    assert row["final_accuracy"] == pytest.approx(np.mean(accuracies[-LAST:]))
+    assert LAST == 10
 
 
 def test_the_summary_as_text(rendered):
-    columns, rows = summary_table(rendered[1])
+    columns, rows = summary_table(rendered[1], SETTINGS)
     by_policy = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
     assert by_policy["fedcs:deadline_s=3"]["time to target, s"] == "reached by 1 of 2"
     assert by_policy["random"]["time to target, s"] == "9 ± 38"
@@ -166,7 +174,14 @@ def test_the_folder_is_complete(rendered):
     folder, summary = rendered
     names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation", "decisions")
     figures = {f"{name}.png" for name in (*names, "pareto-round", "pareto-target")}
-    tables = {"rounds.csv", "participation.parquet", "summary.csv", "against-random.csv", "settings.json"}
+    tables = {
+        "rounds.csv",
+        "participation.parquet",
+        "measures.csv",
+        "summary.csv",
+        "against-random.csv",
+        "settings.json",
+    }
     assert contents(folder).keys() == figures | tables | {"report.html", "index.md"}
     assert "![Cost of a decision](decisions.png)" in (folder / "index.md").read_text()
     page = (folder / "report.html").read_text()
@@ -206,7 +221,7 @@ def test_one_seed_and_one_round(tmp_path):
     settings = SETTINGS | {"policies": ["random"], "seeds": [3], "rounds": 1}
     (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
     assert (row["time_to_target_s_low"], row["time_to_target_s_high"]) == (4.0, 4.0)
-    assert summary_table(pl.DataFrame([row]))[1][0][1] == "50.0"
+    assert summary_table(pl.DataFrame([row]), settings)[1][0][1] == "50.0"
     assert not (tmp_path / "against-random.csv").exists()  # nothing can be tested
 
 
@@ -311,6 +326,13 @@ def test_settings_that_lack_something_are_refused(tmp_path, name):
         render(tmp_path)
 
 
+@pytest.mark.parametrize("changes", [{"against": ["tifl"]}, {"policies": []}])
+def test_settings_that_contradict_themselves_are_refused(tmp_path, changes):
+    fill(tmp_path, settings=SETTINGS | changes)
+    with pytest.raises(InvalidInputError, match=r"against is \['tifl'\]|policies are \[\]"):
+        render(tmp_path)
+
+
 # -------------------------------------------------------------------- against random, and the Pareto front
 
 
@@ -360,18 +382,6 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
     assert re.search(r'class=" holds">0\.51 better', page)
 
 
-def test_the_pareto_front_by_hand():
-    time, good = [1.0, 2.0, 2.0, 3.0, 4.0, 1.0], [0.1, 0.3, 0.3, 0.2, 0.9, 0.05]
-    assert pareto_front(time, good) == [0, 1, 2, 4]  # equals do not beat each other
-    assert pareto_front([], []) == []
-    rng = np.random.default_rng(0)
-    x, y = rng.random(40), rng.random(40)
-    front = pareto_front(x.tolist(), y.tolist())
-    order = sorted(front, key=lambda i: x[i])
-    assert (np.diff(y[order]) > 0.0).all()
-    assert all(any(x[j] < x[i] and y[j] > y[i] for j in front) for i in set(range(40)) - set(front))
-
-
 @pytest.mark.usefixtures("no_pictures")
 def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
     planted = {
@@ -394,7 +404,7 @@ def test_any_number_of_policies_can_be_drawn(tmp_path, count):
         f"policy-{number}": {3: ([1.0 + number] * 4, [0.1, 0.4, 0.6, 0.7], [number % 3, 2, 2, 3])}
         for number in range(count)
     }
-    settings = SETTINGS | {"policies": list(planted), "seeds": [3], "omniscient": []}
+    settings = SETTINGS | {"policies": list(planted), "seeds": [3], "omniscient": [], "against": []}
     assert render(fill(tmp_path, planted=planted, settings=settings)).height == count
     page = (tmp_path / "report.html").read_text()
     pareto = page[page.index("<svg") : page.index("</svg>")]
@@ -408,11 +418,139 @@ def test_a_comparison_without_training(tmp_path):
     settings = SETTINGS | {"policies": ["random"], "rounds": 2, "task": None}
     summary = render(fill(tmp_path, planted=planted, settings=settings))
     assert "final_accuracy" not in summary.columns
-    columns, ((first, *_),) = summary_table(summary)
+    columns, ((first, *_),) = summary_table(summary, settings)
     assert (first, columns[1]) == ("random", "round, s")
     page = (tmp_path / "report.html").read_text()
     assert "Rounds without training" in page
     assert "Accuracy" not in page
+
+
+# -------------------------------------------------------------------- where clients have prices
+
+PRICED = {
+    # policy: for each seed, the updates in time and the shares of the budget of each round, and the clients' counts
+    "random": {3: ([1, 1, 2, 2], [0.5] * 4, [1, 1, 1, 1]), 8: ([2, 2, 2, 2], [0.5] * 4, [2, 2, 2, 2])},
+    "cocs": {3: ([2, 2, 3, 3], [1.0] * 4, [4, 4, 2, 0]), 8: ([1, 2, 4, 4], [0.8] * 4, [4, 4, 3, 0])},
+    "oracle": {3: ([5, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4]), 8: ([4, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4])},
+    "oracle-p": {3: ([4, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4]), 8: ([4, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4])},
+    "partial-pooling": {3: ([3, 4, 4, 4], [0.9] * 4, [4, 4, 4, 0]), 8: ([2, 4, 4, 4], [0.9] * 4, [4, 4, 4, 0])},
+}
+
+
+def priced(folder, policies=tuple(PRICED), **changes):
+    """A comparison with edge servers, prices and a deadline, planted."""
+    planted = {
+        text: {seed: ([1.0] * 4, [math.nan] * 4, chosen) for seed, (_, _, chosen) in PRICED[text].items()}
+        for text in policies
+    }
+    settings = SETTINGS | {
+        "scenario": "cocs/mnist",
+        "policies": list(policies),
+        "task": None,
+        "omniscient": [text for text in policies if text.startswith("oracle")],
+        "has_prices": True,
+        "optimal": "oracle",
+        "against": ["random", "partial-pooling"],
+        **changes,
+    }
+    fill(folder, settings=settings, planted=planted)
+    known = {(text, seed): runs for text, seeds in PRICED.items() for seed, runs in seeds.items()}
+    rounds = read_table(folder / "rounds.csv").with_columns(
+        pl.struct("policy", "seed", "round")
+        .map_elements(lambda at: known[at["policy"], at["seed"]][0][at["round"] - 1], return_dtype=pl.Int64)
+        .alias("participants"),
+        pl.struct("policy", "seed", "round")
+        .map_elements(lambda at: known[at["policy"], at["seed"]][1][at["round"] - 1], return_dtype=pl.Float64)
+        .alias("budget_used"),
+    )
+    write_table(rounds, folder / "rounds.csv")
+    return settings
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_with_prices_updates_in_time_are_measured(tmp_path):
+    settings = priced(tmp_path)
+    summary = {row["policy"]: row for row in render(tmp_path).to_dicts()}
+    assert [row["updates_per_round"] for row in summary.values()] == pytest.approx([1.75, 2.625, 4.125, 4.0, 3.625])
+    assert summary["cocs"]["share_of_oracle_p"] == pytest.approx((10 / 16 + 11 / 16) / 2)
+    assert summary["oracle"]["share_of_oracle_p"] == pytest.approx((17 / 16 + 1.0) / 2)
+    # A fifth of four rounds is the first of them.
+    assert summary["cocs"]["early_share_of_oracle_p"] == pytest.approx((2 / 4 + 1 / 4) / 2)
+    assert [row["regret"] for row in summary.values()] == pytest.approx([(11 + 8) / 2, (7 + 5) / 2, 0, 0.5, 2.0])
+    assert summary["cocs"]["budget_used"] == pytest.approx(0.9)
+    columns, rows = summary_table(render(tmp_path), settings)
+    assert columns == (
+        *("policy", "updates a round", "of oracle-p, %", "first fifth, %", "regret", "budget used, %"),
+        *("least served, %", "lowest, %", "decision, ms"),
+    )
+    assert rows[3][1:5] == ("4.00 ± 0.00", "100.0 ± 0.0", "100.0 ± 0.0", "0 ± 6")
+    # More is better, in the ratio and on the front.
+    tests = {row["policy"]: row for row in read_table(tmp_path / "against-partial-pooling.csv").to_dicts()}
+    assert set(tests) == set(PRICED) - {"partial-pooling"}
+    ratios = {row["measure"] for row in read_table(tmp_path / "against-random.csv").to_dicts()}
+    assert ratios == {"updates_per_round", "least_served"}
+    page = (tmp_path / "report.html").read_text()
+    assert "no other policy beats partial-pooling and random (in order of updates in time" in page
+    assert "at a price that a server can pay" in page
+    assert "beta =" not in page
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_more_updates_are_better(tmp_path):
+    planted = {
+        text: {seed: ([1.0] * 4, [math.nan] * 4, [2, 2, 2, 2]) for seed in range(6)} for text in ("random", "cocs")
+    }
+    settings = SETTINGS | {"policies": ["random", "cocs"], "seeds": list(range(6)), "task": None, "has_prices": True}
+    fill(tmp_path, planted=planted, settings=settings)
+    rounds = read_table(tmp_path / "rounds.csv")
+    more = pl.when(pl.col("policy") == "cocs").then(5 + pl.col("seed") % 2).otherwise(3)
+    write_table(rounds.with_columns(more.alias("participants")), tmp_path / "rounds.csv")
+    render(tmp_path)
+    found = {row["measure"]: row for row in read_table(tmp_path / "against-random.csv").to_dicts()}
+    assert found["updates_per_round"]["verdict"] == "better"
+    assert found["updates_per_round"]["difference"] == pytest.approx(math.sqrt(5.0 * 6.0) / 3.0)
+    assert "Shown to have more updates in time than random: cocs." in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_without_the_yardsticks_there_are_no_shares_and_no_regret(tmp_path):
+    settings = priced(tmp_path, ("random", "cocs"), against=["random"])
+    columns, _ = summary_table(render(tmp_path), settings)
+    assert columns[:3] == ("policy", "updates a round", "budget used, %")
+    assert "regret" not in read_table(tmp_path / "summary.csv").columns
+
+
+def test_a_policy_that_promises_a_rate_has_it_measured_with_prices(tmp_path, no_pictures):
+    settings = priced(tmp_path)
+    assert "got beta, %" not in summary_table(render(tmp_path), settings)[0]
+    settings["policies"] = [*settings["policies"], "partial-pooling:beta=0.1"]
+    assert "got beta, %" in summary_table(read_table(tmp_path / "summary.csv"), settings)[0]
+
+
+def test_the_figures_with_prices(tmp_path):
+    priced(tmp_path)
+    render(tmp_path)
+    figures = {path.stem for path in tmp_path.glob("*.png")}
+    assert figures == {"pareto-updates", "updates", "participation", "decisions"}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_measures_are_read_as_they_were_written(tmp_path):
+    fill(tmp_path)
+    summary = render(tmp_path)
+    values, settings = read_values(tmp_path)
+    assert list(values) == settings["policies"]
+    for row in summary.to_dicts():
+        assert values[row["policy"]]["mean_round_time_s"].mean() == pytest.approx(row["mean_round_time_s"])
+    assert np.isnan(values["fedcs:deadline_s=3"]["time_to_target_s"]).all()
+    table = read_table(tmp_path / "measures.csv")
+    write_json(tmp_path / "settings.json", SETTINGS | {"seeds": [8, 3]})
+    render(tmp_path)
+    assert read_table(tmp_path / "measures.csv").equals(table)  # in whatever order seeds are given
+    for damaged in (table.head(3), table.drop("policy"), pl.concat([table, table])):
+        write_table(damaged, tmp_path / "measures.csv")
+        with pytest.raises(InvalidInputError, match="is not complete"):
+            read_values(tmp_path)
 
 
 # -------------------------------------------------------------------- from runs to tables
@@ -577,9 +715,11 @@ def test_the_command_for_people(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     result = call("--rounds", 6, "--seeds", "0-1", "--out", tmp_path)
     assert result.exit_code == 0, result.output
-    for text in (*POLICIES, *summary_table(read_table(tmp_path / "summary.csv"))[0]):
+    settings = read_json(tmp_path / "settings.json")
+    for text in (*POLICIES, *summary_table(read_table(tmp_path / "summary.csv"), settings, is_brief=True)[0]):
         assert text in result.stdout
     assert "training" in result.stderr
+    assert "floor" in POLICIES  # our own policy takes part in the main job
 
 
 @pytest.mark.usefixtures("ran")

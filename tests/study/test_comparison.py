@@ -91,7 +91,8 @@ def test_a_decision_is_timed_and_a_poll_is_not(monkeypatch):
     monkeypatch.setattr(CohortTrainer, "losses", slow)
     settings = DEVICES | {"num_clients": "2000"}
     run = dataclasses.replace(CELL, policy="power-of-choice:variant=pow-d", settings=settings).run()
-    assert asked == [12] * 8
+    assert len(asked) == 8
+    assert {11, 12} >= set(asked) >= {12}  # one of the candidates leaves before it could answer
     assert np.median(run.decision_s) < 0.04
 
     class Slow:
@@ -130,3 +131,27 @@ def test_a_cell_is_checked_without_running(change, error):
     CELL.check()
     with pytest.raises(error):
         dataclasses.replace(CELL, **change).check()
+
+
+@pytest.mark.parametrize("scenario", ["cocs/mnist", "cocs/mnist-geometric"])
+def test_with_prices_the_share_of_the_budgets_and_who_could_be_paid_are_measured(scenario):
+    cell = ComparisonCell(scenario, "random", 1, 12, 0.1)
+    run = cell.run()
+    played = list(simulate(make_policy("random"), make_scenario(scenario), num_rounds=12, seed=1))
+    spent = [one.context.cost[one.selection.links].sum() / one.context.budget.sum() for one in played]
+    assert run.budget_used.tolist() == pytest.approx(spent)
+    assert 0.0 < run.budget_used.min() <= run.budget_used.max() <= 1.0
+    payable = np.zeros(50, np.int64)
+    for one in played:
+        for client in range(50):
+            rows = np.flatnonzero((one.context.client == client) & one.context.available)
+            payable[client] += (one.context.cost[rows] <= one.context.budget[one.context.server[rows]]).any()
+    np.testing.assert_array_equal(run.available, payable)
+    assert (payable == 0).any()  # some are too dear for every server
+    assert (run.chosen <= payable).all()
+    assert PLAIN.run().budget_used.shape == (0,)  # nothing has a price
+
+
+def test_a_run_without_training_does_not_begin_when_the_time_is_up():
+    assert PLAIN.run(Conditions(stop_at=0.0)) is None
+    assert PLAIN.run(Conditions(stop_at=time.time() + 600.0)) is not None

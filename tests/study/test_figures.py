@@ -9,16 +9,13 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 
 from fedroster.study.figures import (
     Curve,
-    Point,
     colour,
     curves_figure,
     intervals_figure,
     line_style,
-    pareto_figure,
     places,
     pull_record_figure,
     save_png,
@@ -29,20 +26,6 @@ from fedroster.study.figures import (
 from fedroster.study.statistics import Interval
 
 X = np.arange(1.0, 21.0)
-
-
-def point(x, y, kind="other", on_front=False, half=0.5):
-    return Point(Interval(x, x - half, x + half), Interval(y, y - half, y + half), kind, on_front)
-
-
-CROWD = {
-    "random": point(330.0, 2.9, "reference", half=0.0),
-    "rbcs-f:V=0.85,beta=0.01": point(283.0, 2.9, "front", True),
-    "p3:V=0.85,beta=0.01": point(115.0, 2.0, "aided"),
-    **{f"policy-{number}": point(330.0 + 0.3 * number, 2.9 - 0.01 * number) for number in range(12)},
-    **{f"at-zero-{number}": point(320.0 + number, 0.0, half=0.0) for number in range(5)},
-    "round-robin": point(335.0, 6.5, "front", True),
-}
 
 
 def curve(scale=1.0):
@@ -81,8 +64,6 @@ MAKERS = {
     "panels with zeros": lambda: small_multiples_figure(
         {"a": Curve(X, X - 1.0, X - 1.0, X - 1.0)}, x_label="clients, %", y_label="%", log_y=True
     ),
-    "pareto": lambda: pareto_figure(CROWD, x_label="time, s", y_label="least served, %", title="A & B"),
-    "pareto of one": lambda: pareto_figure({"a": point(1.0, 0.0, half=0.0)}, x_label="time, s", y_label="%"),
     "costs": lambda: intervals_figure(
         {"ms": {"a": Interval(1.0, -1.0, 3.0), "b": Interval(20.0, 19.0, 21.0)}}, log_x=True
     ),
@@ -193,33 +174,3 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends():
     (line,) = figure.axes[0].lines
     assert 100 < len(line.get_xdata()) < 200
     assert (line.get_xdata()[0], line.get_xdata()[-1]) == (0.0, 4999.0)
-
-
-def test_labels_of_a_crowd_do_not_cover_each_other():
-    figure = pareto_figure(CROWD, x_label="time, s", y_label="least served, %")
-    figure.draw_without_rendering()
-    (axes,) = figure.axes
-    boxes = {text.get_text(): Text.get_window_extent(text) for text in axes.texts}  # without the line to the point
-    assert boxes.keys() == CROWD.keys()
-    frame = axes.get_window_extent()
-    for name, box in boxes.items():
-        assert box.x0 >= frame.x0 - 2, name
-        assert box.x1 <= frame.x1 + 2, name
-    names = list(boxes)
-    covered = [
-        (one, other)
-        for i, one in enumerate(names)
-        for other in names[i + 1 :]
-        if boxes[one].shrunk(0.9, 0.8).overlaps(boxes[other].shrunk(0.9, 0.8))
-    ]
-    assert covered == []
-    near = axes.transData.transform((115.0, 2.0))
-    label = boxes["p3:V=0.85,beta=0.01"]  # alone: next to its point
-    assert abs(label.y0 + label.height / 2 - near[1]) < 30.0
-
-
-def test_the_front_is_a_staircase_through_its_corners():
-    points = {"a": point(1.0, 1.0, "front", True), "b": point(2.0, 3.0, "front", True), "c": point(3.0, 2.0)}
-    figure = pareto_figure(points, x_label="s", y_label="%")
-    (line,) = [line for line in figure.axes[0].lines if len(line.get_xdata()) > 3]
-    assert list(zip(line.get_xdata()[1:-1], line.get_ydata()[1:-1], strict=True)) == [(1, 1), (2, 1), (2, 3)]

@@ -13,7 +13,16 @@ from fedroster.environment import FlatNetwork
 from fedroster.policies import Floor
 from fedroster.simulate import simulate
 from fedroster.study.experiment import gather
-from fedroster.study.flat_beyond import PAPER, _least, _rival
+from fedroster.study.flat_beyond import (
+    _TUNED_PENALTIES,
+    PAPER,
+    TUNED_RATES,
+    _as_fair,
+    _as_punctual,
+    _lack,
+    _least,
+    _rival,
+)
 from fedroster.study.stationary import stationary_optimum
 
 QUIET = FlatNetwork(num_clients=12, cohort_size=3, noise=0.0)
@@ -34,6 +43,32 @@ def test_shares_cost_time_and_no_policy_is_below_the_optimum():
     network = FlatNetwork()
     learned = [each.time_s for each in simulate(Floor(), network, num_rounds=300, seed=0)]
     assert stationary_optimum(network, 0.15, seed=0, num_contexts=60) < np.mean(learned)
+
+
+def test_scatter_lengthens_the_optimum():
+    """A round lasts as long as its slowest client: scatter costs time at equal means."""
+    quiet, uniform = (
+        stationary_optimum(dataclasses.replace(QUIET, noise=noise), 0.1, seed=0, num_contexts=40)
+        for noise in (0.0, 1.0)
+    )
+    # E max of three uniform ratios is 1.5 where all are alike; the slowest class is among faster ones here.
+    assert 1.15 * quiet < uniform < 1.5 * quiet
+
+
+def test_a_client_is_owed_no_more_than_the_sample_allows():
+    """Places for all: everybody who is there takes part, and those that are seldom there cost no penalty."""
+    network = dataclasses.replace(QUIET, cohort_size=12, availability=0.5)
+    rounds = list(simulate(Floor(beta=0.9), network, num_rounds=30, seed=1))
+    slowest = [each.outcome.expected_time_s[each.context.available].max() for each in rounds]
+    found = stationary_optimum(network, 0.9, seed=1, num_contexts=30)
+    assert np.mean(slowest) * 0.94 <= found <= np.mean(slowest) * 1.14
+
+
+def test_rounds_in_which_nobody_is_there_take_no_time():
+    network = dataclasses.replace(QUIET, num_clients=3, cohort_size=2, availability=0.3)
+    there = [each.context.available.any() for each in simulate(Floor(beta=0.1), network, num_rounds=40, seed=1)]
+    assert 0 < sum(there) < 40
+    assert 0.0 < stationary_optimum(network, 0.1, seed=1, num_contexts=40) < network.max_expected_time_s
 
 
 def test_a_network_that_changes_has_no_stationary_optimum():
@@ -64,3 +99,82 @@ def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
     assert {row["policy"] for row in recipe.draw(runs).data.to_dicts()} == set(labels)
     assert [claim.name for claim in recipe.claims(runs)] == ["table-1-faster", "table-1-guarantee"]
     assert all(claim.ours for claim in recipe.claims(runs))
+
+
+def run_of(least, *, rounds=500, time_s=10.0):
+    return SimpleNamespace(chosen=np.array([least, 400]), num_rounds=rounds, round_time_s=np.full(rounds, time_s))
+
+
+def tuned_runs(ours, theirs):
+    """Runs by (V, rate): lowest participation and time at the end; on the way everybody has what it is owed."""
+    runs = {}
+    for part in (0.1, 0.2, 0.4, 0.6, 0.8, 1.0):
+        rounds = round(500 * part)
+        end = part == 1.0
+        runs[f"FLOOR / {part}"] = [run_of(ours if end else rounds, rounds=rounds)]
+        for rate in TUNED_RATES:
+            for penalty in _TUNED_PENALTIES:
+                least, time_s, lacks = theirs(penalty, rate)
+                owed = int(np.floor(0.15 * rounds + 1e-9))
+                runs[f"RBCS-F({penalty:g}, {rate:g}) / {part}"] = [
+                    run_of(least if end else owed - lacks, rounds=rounds, time_s=time_s)
+                ]
+    return runs
+
+
+def test_the_tuned_rival_is_as_fair_and_the_fastest():
+    """Lowest participation falls by 10 for each V, and a greater rate has more of it and takes longer."""
+
+    def theirs(penalty, rate):
+        return 500 * rate - 10 * _TUNED_PENALTIES.index(penalty), 20.0 - penalty + 2.0 * rate, 0
+
+    label, penalty, time_s = _as_fair(tuned_runs(72, theirs))
+    # 0.2 allows for 28 less: 0.8 of the way from its third V to its fourth.
+    assert label == "RBCS-F(0.5, 0.2)"
+    assert penalty == pytest.approx(0.5 + 0.8 * 0.2)
+    assert time_s == pytest.approx(20.0 - penalty + 0.4)
+    label, penalty, time_s = _as_fair(
+        tuned_runs(72, lambda v, rate: (*theirs(v, rate)[:1], 20.0 - v + 400.0 * rate, 0))
+    )
+    assert label == "RBCS-F(0.25, 0.15)"
+    assert time_s == pytest.approx(80.0 - penalty)
+    _, penalty, _ = _as_fair(tuned_runs(75, lambda v, rate: (*theirs(v, rate)[:1], 20.0 - v + 400.0 * rate, 0)))
+    assert penalty == 0.25  # exactly as fair
+
+
+def test_the_punctual_rival_lacks_two_at_most_everywhere():
+    def theirs(penalty, rate):
+        return 74, 20.0 - penalty, int(3 * penalty) + (rate != 0.17)
+
+    runs = tuned_runs(75, theirs)
+    np.testing.assert_array_equal(_lack(runs, "RBCS-F(1, 0.17)"), [[3.0, 3.0, 3.0, 3.0, 3.0, 1.0]])
+    np.testing.assert_array_equal(_lack(runs, "FLOOR"), np.zeros((1, 6)))
+    assert _as_punctual(runs) == "RBCS-F(0.7, 0.17)"
+    runs["RBCS-F(0.7, 0.17) / 0.4"].append(run_of(27, rounds=200))  # one seed at one moment: 3 of 30
+    for part in (0.1, 0.2, 0.6, 0.8, 1.0):
+        runs[f"RBCS-F(0.7, 0.17) / {part}"] *= 2
+    assert _as_punctual(runs) == "RBCS-F(0.5, 0.15)"
+
+
+def test_the_tuned_figure_is_made_from_its_runs():
+    recipe = PAPER.figures["tuned"]
+    kept = ("FLOOR", "RBCS-F(0.7, 0.15)", "RBCS-F(5, 0.17)")
+    played = {}
+    for label, need in recipe.needs.items():
+        name, _, part = label.partition(" / ")
+        key = (name if name in kept else kept[1], part)
+        if key not in played:
+            needed = recipe.needs[" / ".join(key)]
+            assert needed.stretch == float(part)
+            played[key] = gather(needed.cells(seeds=(0, 1), num_rounds=100), workers=1)
+        assert need.stretch == float(part)
+    runs = {
+        label: played[label.partition(" / ")[0] if label.partition(" / ")[0] in kept else kept[1], label[-3:]]
+        for label in recipe.needs
+    }
+    # A shorter run is the beginning of a longer one, so its end is a moment of it.
+    np.testing.assert_array_equal(runs["FLOOR / 1.0"][0].round_time_s[:40], runs["FLOOR / 0.4"][0].round_time_s)
+    data = recipe.draw(runs).data
+    assert data.height == 1 + len(TUNED_RATES) * len(_TUNED_PENALTIES)
+    assert [claim.name for claim in recipe.claims(runs)] == ["tuned-as-fair", "tuned-as-punctual"]
+    assert len(recipe.findings(runs)) == 2

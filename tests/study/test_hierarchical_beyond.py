@@ -90,6 +90,37 @@ def test_claims_on_rates():
     assert not any(broken.values())
 
 
+@pytest.mark.parametrize(
+    ("ours", "cocs", "linear", "held"),
+    [
+        ({"share": 0.99}, 0.8, 0.95, (True, True, True, True)),
+        ({"share": 0.979, "early": 0.979}, 0.5, 0.95, (False, True, True, True)),  # 97 % but for Oracle-p's own gap
+        ({"share": 0.999, "early": 0.94}, 0.5, 0.9, (False, False, True, True)),
+        ({"share": 0.985}, 0.95, 0.99, (True, True, False, False)),
+    ],
+)
+def test_claims_at_size(ours, cocs, linear, held):
+    values = {"Oracle-p": 1.0, "Partial pooling": ours, "COCS": cocs, "LinUCB per pair": linear, "Random": 0.4}
+    found = verdicts("large", lambda label: values[label.partition(" / ")[0]])
+    assert tuple(found[f"large-{key}"] for key in ("share", "early", "regret", "pairs")) == held
+
+
+def test_one_network_out_of_two_is_not_enough():
+    def value(label):
+        policy, _, world = label.partition(" / ")
+        ours = 0.99 if world.startswith("MNIST") else 0.9
+        return {"Oracle-p": 1.0, "Partial pooling": ours}.get(policy, 0.85)
+
+    assert not any(verdicts("large", value)[f"large-{key}"] for key in ("share", "early", "regret"))
+
+
+def test_the_large_networks_are_large_and_only_the_oracle_reads_probabilities():
+    for label, need in study.PAPER.figures["large"].needs.items():
+        settings = dict(need.settings)
+        assert (settings["num_clients"], settings["num_servers"]) == ("10000", "50")
+        assert settings.get("probabilities", "true") == ("true" if label.startswith("Oracle-p") else "false")
+
+
 @pytest.mark.parametrize("figure", ["ablation", "ablation-hidden", "sensitivity"])
 def test_variants_are_shown(figure):
     assert verdicts(figure, lambda label: 1.0 if label.startswith("Oracle-p") else 0.9) == {}

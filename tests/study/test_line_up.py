@@ -114,6 +114,34 @@ def test_where_the_papers_values_fit_they_stay():
     assert make_policy(found.policies[0]) == make_policy("rbcs-f:beta=0.1")
 
 
+@pytest.mark.parametrize(
+    ("scenario", "trained", "untrained"),
+    [
+        ("rbcs-f/table-1", 200, 500),
+        ("rbcs-f/table-1@1", 200, 500),
+        ("cocs/cifar-10-geometric", 200, 1000),
+        ("hidden/mnist", 200, 1000),
+        ("traces/devices", 336, 336),
+    ],
+)
+def test_rounds_are_the_scenarios_own(scenario, trained, untrained):
+    assert line_up(scenario, ["random"]).num_rounds == trained
+    assert line_up(scenario, ["random"], is_trained=False).num_rounds == untrained
+    assert line_up(scenario, ["random"], is_trained=False, num_rounds=7).num_rounds == 7
+
+
+def test_named_policies_that_cannot_run_may_be_left_out():
+    wanted = ["random", "rbcs-f:V=5", "cocs"]
+    assert line_up("cocs/mnist", wanted).policies == tuple(wanted)
+    found = line_up("cocs/mnist", wanted, must_run=False)
+    assert found.policies == ("random", "cocs")
+    assert found.left_out == {"rbcs-f:V=5": "RBCS-F selects for one server; this federation has 3"}
+    # What is wrong everywhere is an error still.
+    for text in ("nobody", "cocs:nothing=1"):
+        with pytest.raises(UnknownNameError):
+            line_up("cocs/mnist", [text], must_run=False)
+
+
 def test_a_large_cohort_is_bounded():
     assert line_up("traces/devices", ["random"], clients=1_000_000).settings["cohort_size"] == "1000"
     assert line_up("traces/devices", ["random"], clients=3).settings["cohort_size"] == "1"

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedroster.catalogue import make_policy
+from fedroster.catalogue import find_scenario, make_policy
 from fedroster.core.checks import check_number
-from fedroster.core.errors import ConfigurationError, PausedError
+from fedroster.core.errors import ConfigurationError
 from fedroster.study.compare_page import render
 from fedroster.study.comparison import ComparisonCell, ComparisonRun
-from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Conditions, Engine, run_cells
+from fedroster.study.contrasts import against_of
+from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Conditions, Engine, gather
 from fedroster.study.store import machine, read_json, write_json, write_table
 from fedroster.task import Task
 
-POLICIES = ("rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", "random", "fedcs:deadline_s=3", "p3:V=20")
+POLICIES = ("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", "random", "fedcs:deadline_s=3", "p3:V=20")
 """What the main job compares."""
 
 
@@ -36,6 +37,7 @@ def compare(
     command: str,
     rate: float = DEFAULT_RATE,
     left_out: Mapping[str, str] | None = None,
+    against: Sequence[str] = (),
     workers: int | None = None,
     engine: Engine = PROCESSES,
     conditions: Conditions = ALONE,
@@ -58,6 +60,8 @@ def compare(
         command: The command that makes it again, for the page.
         rate: beta at which participation and the queues (6) are measured, the same for every policy.
         left_out: Why further policies are not compared, by name, for the page.
+        against: What the others are tested against (:func:`~fedroster.study.contrasts.against_of`); empty for random
+            and the first of our own policies that takes part.
         workers: Runs at the same time; None for one for each core.
         engine: Where they run.
         conditions: Device, data and the end of the time.
@@ -71,17 +75,8 @@ def compare(
         PausedError: If the time was up first; the same call goes on.
     """
     check_number("target accuracy", target_accuracy, above=0.0, below=1.0)
-    for name, values in (("policies", policies), ("seeds", seeds)):
-        if not values or len(set(values)) != len(values):
-            raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
-    cells = [
-        ComparisonCell(scenario, policy, seed, num_rounds, rate, task, settings)
-        for seed in seeds
-        for policy in policies
-    ]
-    for cell in cells[: len(policies)]:
-        cell.check()
-    description = {
+    cells = cells_of(scenario, policies, seeds, num_rounds=num_rounds, rate=rate, task=task, settings=settings)
+    description: dict[str, Any] = {
         "scenario": scenario,
         "settings": dict(settings),
         "policies": list(policies),
@@ -92,10 +87,11 @@ def compare(
         "target_accuracy": target_accuracy,
         "omniscient": [text for text in policies if make_policy(text).omniscient],
         "left_out": dict(left_out or {}),
+        "against": list(against_of(policies, against)),
+        "optimal": find_scenario(scenario).optimal,
     }
     _claim_folder(folder, description)
-    results: dict[int, ComparisonRun] = {}
-    finished = run_cells(
+    results = gather(
         cells,
         workers=workers,
         engine=engine,
@@ -104,16 +100,42 @@ def compare(
         conditions=conditions,
         progress=lambda rounds: progress(rounds / num_rounds) if progress is not None else None,
     )
-    for done in finished:
-        results[done.index] = done.result
-    if len(results) < len(cells):
-        raise PausedError.of(len(results), len(cells))
     order = sorted(range(len(cells)), key=lambda index: policies.index(cells[index].policy))
     runs = [(cells[index], results[index]) for index in order]
     write_table(_rounds_table(runs), folder / "rounds.csv")
     write_table(_participation_table(runs), folder / "participation.parquet")
+    # What has prices is known by its runs: an environment need not say it before.
+    description["has_prices"] = any(run.budget_used.size > 0 for _, run in runs)
     write_json(folder / "settings.json", {"command": command, **description, "machine": machine()})
     return render(folder)
+
+
+def cells_of(
+    scenario: str,
+    policies: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    num_rounds: int,
+    rate: float,
+    task: Task | None,
+    settings: Mapping[str, str],
+) -> list[ComparisonCell]:
+    """The runs of a comparison, in the order in which they are played; see :func:`compare`.
+
+    Raises:
+        ConfigurationError: If a parameter is out of its range, or a policy cannot run in the scenario.
+    """
+    for name, values in (("policies", policies), ("seeds", seeds)):
+        if not values or len(set(values)) != len(values):
+            raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
+    cells = [
+        ComparisonCell(scenario, policy, seed, num_rounds, rate, task, settings)
+        for seed in seeds
+        for policy in policies
+    ]
+    for cell in cells[: len(policies)]:
+        cell.check()
+    return cells
 
 
 def _claim_folder(folder: Path, description: Mapping[str, Any]) -> None:
@@ -147,6 +169,7 @@ def _rounds_table(runs: Sequence[tuple[ComparisonCell, ComparisonRun]]) -> pl.Da
                 "accuracy": run.accuracy,
                 "test_loss": run.test_loss,
                 "refused": run.refused,
+                "budget_used": run.budget_used if run.budget_used.size else np.full(run.num_rounds, np.nan),
             }
         )
         for cell, run in runs

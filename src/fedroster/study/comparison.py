@@ -35,10 +35,13 @@ class ComparisonRun:
         participants: Updates in time in each round, shape (rounds,).
         mean_backlog: Mean length of the queues (6) at the measured rate after each round, shape (rounds,).
         chosen: How often each client was chosen, shape (clients,).
-        available: How often each client was available, shape (clients,).
+        available: How often each client was available and, where it has a price, some server in its reach could pay it,
+            shape (clients,).
         accuracy: Test accuracy after each round, shape (rounds,), in [0, 1]; NaN without training.
         test_loss: Test loss after each round, shape (rounds,); NaN without training.
         refused: Updates that were refused in each round, shape (rounds,).
+        budget_used: Share of all servers' budgets together that each round's cohort cost, shape (rounds,); shape (0,)
+            where nothing has a price.
     """
 
     round_time_s: FloatArray
@@ -51,6 +54,7 @@ class ComparisonRun:
     accuracy: FloatArray
     test_loss: FloatArray
     refused: IntArray
+    budget_used: FloatArray = field(default_factory=lambda: np.empty(0))
 
     @property
     def num_rounds(self) -> int:
@@ -106,24 +110,40 @@ class _Timed:
 
 
 class _TimedRecorder(Recorder):
-    """Measures rounds, and what the policy spent on each."""
+    """Measures rounds, the time that the policy spent on each, the share of the budgets, and who could be paid."""
 
     def __init__(self, num_clients: int, *, rate: float, policy: _Timed) -> None:
         super().__init__(num_clients, rate=rate)
         self._policy = policy
         self.decision_s: list[float] = []
+        self.budget_used: list[float] = []
+        self.affordable = np.zeros(num_clients, np.int64)
 
     def add(self, played: Round) -> None:
         super().add(played)
         self.decision_s.append(self._policy.spent_s)
         self._policy.spent_s = 0.0
+        context = played.context
+        if context.cost is None or context.budget is None:
+            return
+        whole = float(context.budget.sum())
+        self.budget_used.append(float(context.cost[played.selection.links].sum()) / whole if whole > 0.0 else 0.0)
+        payable = context.cost <= (context.budget[0] if context.server is None else context.budget[context.server])
+        clients = np.unique(context.clients_of(np.flatnonzero(context.available & payable)))
+        self.affordable[clients] += 1
 
     def records(self) -> dict[str, NDArray[Any]]:
-        return super().records() | {"decision_s": np.array(self.decision_s)}
+        return super().records() | {
+            "decision_s": np.array(self.decision_s),
+            "budget_used": np.array(self.budget_used),
+            "affordable": self.affordable,
+        }
 
     def restore(self, records: Mapping[str, NDArray[Any]]) -> None:
         super().restore(records)
         self.decision_s = records["decision_s"].tolist()
+        self.budget_used = records["budget_used"].tolist()
+        self.affordable = records["affordable"].copy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +183,11 @@ class ComparisonCell:
         """Play the rounds; with training from the checkpoint if there is one, and None if the time is up first.
 
         Args:
-            conditions: Device, data, checkpoint and time.
+            conditions: Device, data, checkpoint and time.  Without training a run is short: it keeps no checkpoint,
+                and where the time is up already it does not begin.
         """
+        if self.task is None and time.time() > conditions.stop_at:
+            return None
         policy = _Timed(make_policy(self.policy))
         environment = make_scenario(self.scenario, self.settings)
         recorder = _TimedRecorder(environment.spec.num_clients, rate=self.rate, policy=policy)
@@ -187,10 +210,11 @@ class ComparisonCell:
             participants=course.participants,
             mean_backlog=course.mean_backlog,
             chosen=course.chosen,
-            available=course.available,
+            available=recorder.affordable if recorder.budget_used else course.available,
             accuracy=accuracy,
             test_loss=loss,
             refused=refused,
+            budget_used=np.array(recorder.budget_used),
         )
 
     @property

@@ -10,12 +10,11 @@ import polars as pl
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.hidden_causes import CAUSES
 from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, rounds_to, times_to
-from fedroster.study.cocs_training import Network
+from fedroster.study.cocs_training import NETWORKS, Network
 from fedroster.study.figures import Curve, curves_figure, intervals_figure, places
 from fedroster.study.measures import Trajectory, jain_index
 from fedroster.study.recipe import FigureRecipe, Need, Paper, Product, Runs, Scale, TrainingNeed, TrainingRuns
 from fedroster.study.statistics import Claim, Interval, band, mean_interval
-from fedroster.task import Task
 
 OURS = "partial-pooling"
 FAIR = "partial-pooling:beta=0.05"
@@ -42,7 +41,7 @@ WANTED, WANTED_EARLY, EARLY, REGRET_SHARE = 0.97, 0.95, 200, 0.2
 
 def _need(policy: str, scenario: str, settings: tuple[tuple[str, str], ...] = (), stretch: float = 1.0) -> Need:
     """Runs of a policy; the probabilities are computed for the one that looks at them."""
-    unread = () if policy == "oracle-p" else (("probabilities", "false"),)
+    unread = () if policy.startswith("oracle-p") else (("probabilities", "false"),)
     return Need(policy, scenario, (*settings, *unread), stretch)
 
 
@@ -142,10 +141,13 @@ def _network(name: str, title: str, settings: tuple[tuple[str, str], ...] = ()) 
 
 STRETCH = 0.4  # of the rounds: what is compared here shows early, and there is much of it
 
+_SIZE = (("num_clients", "10000"), ("num_servers", "50"))
 WORLDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "CIFAR-10, static": ("cocs/cifar-10", (("static_resources", "true"),)),
     "CIFAR-10, moving": ("cocs/cifar-10-geometric", ()),
     **{cause: ("hidden/mnist", (("cause", cause),)) for cause in CAUSES},
+    "MNIST, large": ("cocs/mnist-geometric", _SIZE),
+    "CIFAR-10, large": ("cocs/cifar-10-geometric", _SIZE),
 }
 
 VARIANTS = {
@@ -269,6 +271,109 @@ def _hidden() -> FigureRecipe:
         ]
 
     return FigureRecipe("Causes that no context tells", _world_needs(COMPARED, CAUSES), draw, claims)
+
+
+# -------------------------------------------------------------------- 10,000 clients and 50 servers
+
+LARGE = {"MNIST, large": 0.011, "CIFAR-10, large": 0.0025}
+"""Networks, and the gap that is counted against us: the best may have 1 / (1 - gap) of Oracle-p's utility.
+
+Oracle-p is not solved to the optimum there.  It may stop at 0.25 %, and on the first network, where a budget pays for
+two or three clients, it sometimes ends above.  In 100 rounds none of its proven gaps was larger than these.
+"""
+LARGE_POLICIES = {
+    "Oracle-p": "oracle-p:gap=0.0025",
+    "Partial pooling": OURS,
+    "LinUCB per pair": "linucb-pairs",
+    "COCS": "cocs",
+    "Random": "random",
+}
+
+
+def _large() -> FigureRecipe:
+    def utility(runs: Runs, label: str, world: str, rounds: int | None = None) -> FloatArray:
+        return _each(runs, f"{label} / {world}", lambda run: _utility(run, rounds))
+
+    def best(runs: Runs, world: str, rounds: int | None = None) -> FloatArray:
+        return utility(runs, "Oracle-p", world, rounds) / (1.0 - LARGE[world])
+
+    def shares(runs: Runs, label: str, world: str, rounds: int | None = None) -> FloatArray:
+        return utility(runs, label, world, rounds) / best(runs, world, rounds)
+
+    def length(runs: Runs) -> int:
+        return next(iter(runs.values()))[0].num_rounds
+
+    def early(runs: Runs) -> int:
+        return min(EARLY, length(runs))
+
+    def draw(runs: Runs) -> Product:
+        others = [label for label in LARGE_POLICIES if label != "Oracle-p"]
+        panels = {
+            f"{world.removesuffix(', large')}{when}": {label: shares(runs, label, world, rounds) for label in others}
+            for world in LARGE
+            for when, rounds in (("", None), (f", first {early(runs)}", early(runs)))
+        }
+        return _worlds_product(panels, ("world", "policy"), "Share of the best expected utility", "%")
+
+    def claims(runs: Runs) -> list[Claim]:
+        def margin(world: str) -> FloatArray:
+            most, ours = best(runs, world), utility(runs, "Partial pooling", world)
+            return REGRET_SHARE * (most - utility(runs, "COCS", world)) - (most - ours)
+
+        parts: list[tuple[str, str, list[FloatArray]]] = [
+            (
+                "share",
+                f"at least {WANTED:.0%} of the best expected utility in {length(runs)} rounds",
+                [shares(runs, "Partial pooling", world) - WANTED for world in LARGE],
+            ),
+            (
+                "early",
+                f"at least {WANTED_EARLY:.0%} of it within the first {early(runs)}",
+                [shares(runs, "Partial pooling", world, early(runs)) - WANTED_EARLY for world in LARGE],
+            ),
+            ("regret", "at most a fifth of COCS's regret", [margin(world) for world in LARGE]),
+            (
+                "pairs",
+                "more utility than LinUCB per pair",
+                [utility(runs, "Partial pooling", world) - utility(runs, "LinUCB per pair", world) for world in LARGE],
+            ),
+        ]
+        return [
+            Claim(
+                f"large-{key}",
+                "10,000 clients, 50 servers",
+                f"10,000 moving clients, 50 servers: on both networks partial pooling has {text}.",
+                "margin over what is wanted, each network; the best is Oracle-p's utility over 1 - its largest gap",
+                tuple(tuple(advantage.tolist()) for advantage in advantages),
+                ours=True,
+            )
+            for key, text, advantages in parts
+        ]
+
+    def findings(runs: Runs) -> list[str]:
+        def listed(rounds: int | None) -> str:
+            return "; ".join(
+                f"{world}: "
+                + ", ".join(
+                    f"{label} {found.mean():.2%} (worst seed {found.min():.1%})"
+                    for label in LARGE_POLICIES
+                    if label != "Oracle-p"
+                    for found in [shares(runs, label, world, rounds)]
+                )
+                for world in LARGE
+            )
+
+        return [
+            "Oracle-p is not solved to the optimum here. In 100 rounds the gap that it proved was never above "
+            + " and ".join(f"{gap:.2%} ({world})" for world, gap in LARGE.items())
+            + "; all shares are of its utility over 1 - that.",
+            f"Of that: {listed(None)}.",
+            f"Within the first {early(runs)} rounds: {listed(early(runs))}.",
+        ]
+
+    return FigureRecipe(
+        "10,000 clients, 50 servers", _world_needs(LARGE_POLICIES, tuple(LARGE)), draw, claims, findings
+    )
 
 
 # -------------------------------------------------------------------- the price of rates
@@ -443,40 +548,20 @@ def _trained(*networks: Network) -> Mapping[str, FigureRecipe]:
     }
 
 
-_DIGITS = Task("digits", "labels:2", samples_per_client=20)
-
 SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
-        _trained(
-            Network("mnist", "digits for MNIST", _DIGITS, 10, 0.3, 5, (1, 2), 5),
-            Network("cifar-10", "digits for CIFAR-10", _DIGITS, 10, 0.3, 5, (1, 2), 5),
-        ),
+        _trained(*NETWORKS["smoke"]),
         seeds=(0, 1),
         remark="Smoke size: 10 edge rounds on the handwritten digits. Nothing follows from it.",
     ),
     "cpu": Scale(
-        _trained(
-            Network("mnist", "MNIST", Task("mnist-logistic", "labels:2"), 1000, 0.7, 5, (1, 3, 9), 200),
-            Network(
-                "cifar-10",
-                "CIFAR-10, small network",
-                Task("cifar-10-b-small", "labels:2"),
-                100,
-                0.3,
-                5,
-                (1, 2, 4),
-                100,
-            ),
-        ),
+        _trained(*NETWORKS["cpu"]),
         seeds=(0, 1, 2, 3, 4),
         remark="CPU size, the same runs as in paper B's training experiments: MNIST has the paper's size; on CIFAR-10 "
         "there are 100 edge rounds in place of 1,880, a small network, and fewer samples and epochs.",
     ),
     "full": Scale(
-        _trained(
-            Network("mnist", "MNIST", Task("mnist-logistic", "labels:2"), 1000, 0.7, 5, (1, 3, 9), 200),
-            Network("cifar-10", "CIFAR-10", Task("cifar-10-b", "labels:2"), 1880, 0.6, 5, (1, 3, 9), 400),
-        ),
+        _trained(*NETWORKS["full"]),
         seeds=(0, 1, 2, 3, 4),
         remark="Full size, as for paper B.",
     ),
@@ -489,6 +574,7 @@ PAPER = Paper(
     figures={
         **{name: _network(name, title) for name, title in SCENARIOS.items()},
         "hidden": _hidden(),
+        "large": _large(),
         "rates": _rates("cifar-10", "CIFAR-10 network"),
         "rates-moving": _rates("cifar-10-geometric", "CIFAR-10 network, moving clients"),
         "ablation-hidden": _variants("Without each part, hidden causes", VARIANTS, ("clients", "exclusive", "turns")),

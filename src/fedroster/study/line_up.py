@@ -1,4 +1,4 @@
-"""Who takes part in a comparison, and under which conditions: what ``--policies all`` and ``--clients`` stand for."""
+"""Who takes part in a comparison, and where: what ``--scenario all``, ``--policies all`` and ``--clients`` mean."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedroster.catalogue import find_scenario, make_policy, make_scenario, policies
+from fedroster.catalogue import find_scenario, make_policy, make_scenario, policies, scenarios
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.core.protocols import AnyEnvironment
@@ -16,7 +16,7 @@ from fedroster.simulate import simulate
 from fedroster.study.experiment import DEFAULT_RATE
 
 ALL = "all"
-"""Stands for every policy of the catalogue that can run in the scenario."""
+"""Stands for every scenario of the catalogue, or for every policy of it that can run in the scenario."""
 
 MOST_CHOSEN = 1000
 """With more clients the cohort grows with them up to this size."""
@@ -27,17 +27,27 @@ class _Habits:
     """What a comparison does in a scenario unless it is told otherwise.
 
     Attributes:
-        num_rounds: T.
+        num_rounds: T with training.
+        untrained_rounds: T without: that of the paper, where the scenario has one.
         settings: Parameters of the scenario, as text.
     """
 
     num_rounds: int = 200
+    untrained_rounds: int = 200
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 # A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
 # rounds take, and a device that is there for 3 % of the time has ten chances.
-_HABITS: Mapping[str, _Habits] = {"traces/devices": _Habits(336, {"round_interval_s": "1800"})}
+_WEEK = _Habits(336, 336, {"round_interval_s": "1800"})
+_HABITS: Mapping[str, _Habits] = {
+    "rbcs-f/table-1": _Habits(untrained_rounds=500),
+    **dict.fromkeys(
+        ("cocs/mnist", "cocs/cifar-10", "cocs/mnist-geometric", "cocs/cifar-10-geometric", "hidden/mnist"),
+        _Habits(untrained_rounds=1000),
+    ),
+    "traces/devices": _WEEK,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,7 @@ class LineUp:
 
     Attributes:
         policies: Policies as text, with the parameters that the scenario forces on them.
-        left_out: Why a policy of the catalogue is not among them, by name; only where all were asked for.
+        left_out: Why a policy that was asked for, by its name or by ``all``, is not among them.
         settings: Parameters of the scenario that are overridden, as text.
         num_rounds: T.
         rate: beta at which participation is measured.
@@ -76,6 +86,24 @@ def split_policies(text: str) -> list[str]:
     return found
 
 
+def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
+    """Read which scenarios are meant.
+
+    Args:
+        wanted: Names; :data:`ALL` among them for the whole catalogue.
+
+    Raises:
+        UnknownNameError: If there is no such scenario or version.
+        ConfigurationError: If one comes twice.
+    """
+    found = [name for text in wanted for name in (scenarios() if text == ALL else (text,))]
+    for name in found:
+        find_scenario(name)
+    if len(set(found)) < len(found):
+        raise ConfigurationError(f"scenarios are {found}; expected each once")
+    return tuple(found)
+
+
 def line_up(
     scenario: str,
     wanted: Sequence[str],
@@ -85,6 +113,8 @@ def line_up(
     rate: float | None = None,
     num_rounds: int | None = None,
     settings: Mapping[str, str] | None = None,
+    is_trained: bool = True,
+    must_run: bool = True,
 ) -> LineUp:
     r"""Decide who is compared.
 
@@ -105,6 +135,9 @@ def line_up(
         rate: beta, in (0, 1]; None to choose it.
         num_rounds: T; None to choose it.
         settings: Parameters of the scenario that are overridden, as text.
+        is_trained: Whether a model is trained; without, runs may be longer.
+        must_run: Whether policies that are named stay where they cannot run, which raises an error later; else they
+            are left out with the reason, as those of ``all`` are.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
@@ -116,7 +149,8 @@ def line_up(
         chosen |= _of_size(scenario, clients, settings or {})
     if num_rounds is not None:
         check_integer("rounds", num_rounds, least=1)
-    rounds = habits.num_rounds if num_rounds is None else num_rounds
+    usual = habits.num_rounds if is_trained else habits.untrained_rounds
+    rounds = usual if num_rounds is None else num_rounds
     environment = make_scenario(scenario, chosen)
     spec = environment.spec
     if rate is not None:
@@ -132,7 +166,13 @@ def line_up(
             make_policy(name)  # raises, and names the nearest
     for text in wanted:
         if text != ALL:
-            found.append(_fitted(text, spec.num_clients, spec.cohort_size, rate, measured, penalty))
+            fitted = _fitted(text, spec.num_clients, spec.cohort_size, rate, measured, penalty)
+            if not must_run:
+                make_policy(fitted)  # raises what is wrong in every scenario
+                if reason := _why_not(fitted, environment):
+                    left_out[text] = reason
+                    continue
+            found.append(fitted)
             continue
         for name in policies():
             if name in without:

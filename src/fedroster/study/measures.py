@@ -45,6 +45,7 @@ class Participation:
         lowest_rate: Least share of all rounds in which a client was chosen.
         least_served: Mean, over the tenth of the clients that have least of it, of the share of its available rounds in
             which a client was chosen; clients with fewer than :data:`LEAST_CHANCES` available rounds are left out.
+        lowest_served: The least of these shares: one client's.
         share_with_rate: Share of the clients that were chosen in at least beta of all rounds.
         share_served: Share of the clients that were chosen in at least beta of all rounds or, if they were available in
             fewer rounds than that, in all of these; clients that never were are left out.
@@ -55,6 +56,7 @@ class Participation:
 
     lowest_rate: float
     least_served: float
+    lowest_served: float
     share_with_rate: float
     share_served: float
     jain_index: float
@@ -81,6 +83,7 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
     return Participation(
         lowest_rate=float(chosen.min()) / num_rounds,
         least_served=float(tenth.mean()) if tenth.shape[0] else 0.0,
+        lowest_served=float(tenth[0]) if tenth.shape[0] else 0.0,
         share_with_rate=float((chosen >= owed).mean()),
         share_served=float((chosen >= np.minimum(owed, available))[present].mean()) if present.any() else 1.0,
         jain_index=jain_index(chosen),

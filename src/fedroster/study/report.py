@@ -55,6 +55,7 @@ class Section:
         figures: Pictures.
         table: Table, or None.
         notes: Paragraphs in small print behind them.
+        pages: Further pages of this kind: their folders, beside the page, by what the link says.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Section:
     figures: Sequence[Picture] = ()
     table: Table | None = None
     notes: Sequence[str] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,7 @@ def write_markdown(report: Report, path: Path) -> None:
             lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
             lines += [_markdown_row(row) for row in section.table.rows] + [""]
         lines += _paragraphs(section.notes)
+        lines += [f"[{words}]({folder}/index.md)\n" for words, folder in section.pages.items()]
     lines += ["## How this was made", "", "```", report.command, "```", ""]
     lines += [f"* {name}: {value}" for name, value in report.settings.items()]
     write_text_atomically(path, "\n".join(lines).rstrip() + "\n")

@@ -1,0 +1,208 @@
+"""The figures of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fedroster.core.arrays import FloatArray
+from fedroster.study.compare_runs import (
+    LEAST_SERVED,
+    ROUND_TIME,
+    TIME_TO_TARGET,
+    UPDATES,
+    Measure,
+    Runs,
+    Settings,
+    Values,
+    front_measure,
+    promises_rates,
+)
+from fedroster.study.contrasts import RANDOM
+from fedroster.study.figures import (
+    MANY,
+    Curve,
+    curves_figure,
+    intervals_figure,
+    places,
+    small_multiples_figure,
+)
+from fedroster.study.pareto import Panel, Point, pareto_figure, pareto_front
+from fedroster.study.statistics import band, mean_interval
+
+Drawn: TypeAlias = tuple[Figure, str]
+"""A figure and what it shows."""
+
+_QUANTILES = 201  # points of a line over all clients
+_WINDOWS = 20  # of a course of counts: single rounds are noisy
+
+_LABELS = {
+    ROUND_TIME: ("mean time of a round, s", "Time of a round against the least served", "pareto-round"),
+    TIME_TO_TARGET: (
+        "simulated time to target, s",
+        "Time to {target:.0%} accuracy against the least served",
+        "pareto-target",
+    ),
+    UPDATES: ("updates in time, a round", "Updates in time against the least served", "pareto-updates"),
+}
+
+
+def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> dict[str, Drawn]:
+    """All figures of a comparison, by the name of their file.
+
+    Args:
+        runs: By policy.
+        values: Of every policy and seed.
+        settings: Of the comparison.
+    """
+    figures = dict([_pareto(values, settings, front_measure(settings))])
+    if settings["task"] is not None:
+        if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
+            figures |= [_pareto(values, settings, TIME_TO_TARGET)]
+        figures["accuracy-per-round"] = _per_round(runs)
+        figures["accuracy-per-second"] = _per_second(runs)
+    if settings["has_prices"]:
+        figures["updates"] = _updates(runs)
+    if promises_rates(settings):
+        figures["queues"] = _queues(runs, settings)
+    figures["participation"] = _participation(runs, settings)
+    figures["decisions"] = _decisions(runs)
+    return figures
+
+
+def panel_of(values: Values, settings: Settings, measure: Measure, *, ours: str = "", title: str = "") -> Panel:
+    """Every policy that has the measure, between it and how the least served fare.
+
+    Args:
+        values: Of every policy and seed.
+        settings: Of the comparison.
+        measure: A cost, or a yield.
+        ours: A policy that is marked.
+        title: What the panel says.
+    """
+    found = {
+        text: (mean_interval(own[measure.name]), mean_interval(100.0 * own[LEAST_SERVED.name]))
+        for text, own in values.items()
+        if np.isfinite(own[measure.name]).all()
+    }
+    rivals = [text for text in found if text not in settings["omniscient"]]
+    x, y = ([found[text][axis].mean for text in rivals] for axis in (0, 1))
+    front = {rivals[i] for i in pareto_front(x, y, more_x=not measure.less)}
+
+    def kind(text: str) -> Literal["front", "ours", "reference", "aided", "other"]:
+        if text == RANDOM:
+            return "reference"
+        if text == ours:
+            return "ours"
+        if text in settings["omniscient"]:
+            return "aided"
+        return "front" if text in front else "other"
+
+    points = {text: Point(x, y, kind(text), text in front) for text, (x, y) in found.items()}
+    y_label = "least served tenth: chosen in so much of the rounds\nin which they were available, %"
+    return Panel(points, _LABELS[measure][0], y_label, title, more_x=not measure.less)
+
+
+def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Drawn]:
+    _, words, file = _LABELS[measure]
+    title = words.format(target=settings["target_accuracy"])
+    panel = panel_of(values, settings, measure, title=title)
+    figure = pareto_figure(panel)
+    return file, (figure, title)
+
+
+def _curve(x: FloatArray, values: FloatArray) -> Curve:
+    return Curve(x, *band(values))
+
+
+def _lines(curves: Mapping[str, Curve], *, level: tuple[float, str] | None = None, **axes: Any) -> Figure:
+    """One picture, or a panel each where curves are many."""
+    if len(curves) > MANY:
+        return small_multiples_figure(curves, reference=RANDOM, level=level, **axes)
+    return curves_figure(curves, reference=level, places=places(list(curves)), **axes)
+
+
+def _per_round(policies: Mapping[str, Runs]) -> Drawn:
+    curves = {
+        text: _curve(np.arange(1, runs.num_rounds + 1, dtype=np.float64), runs.accuracy)
+        for text, runs in policies.items()
+    }
+    label = "Accuracy per round"
+    return _lines(curves, x_label="round", y_label="test accuracy, %", title=label, percent_y=True), label
+
+
+def _per_second(policies: Mapping[str, Runs]) -> Drawn:
+    curves = {}
+    for text, runs in policies.items():
+        # Every seed is a step function of its own times; there is a mean from when all have begun until the first ends.
+        begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
+        ended = float(runs.elapsed_s[:, -1].min())
+        grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
+        values = np.stack(
+            [
+                np.where(grid < times[0], np.nan, accuracy[np.searchsorted(times, grid, side="right") - 1])
+                for times, accuracy in zip(runs.elapsed_s, runs.accuracy, strict=True)
+            ]
+        )
+        known = ~np.isnan(values).any(axis=0)
+        curves[text] = _curve(grid[known], values[:, known])
+    label = "Accuracy per simulated second"
+    axes: dict[str, Any] = {
+        "x_label": "simulated time, s",
+        "y_label": "test accuracy, %",
+        "log_x": True,
+        "percent_y": True,
+    }
+    return _lines(curves, title=label, **axes), label
+
+
+def _updates(policies: Mapping[str, Runs]) -> Drawn:
+    """How the number of updates in time grows while a policy learns: means over successive windows."""
+    curves = {}
+    width = 1
+    for text, runs in policies.items():
+        width = max(runs.num_rounds // _WINDOWS, 1)
+        count = runs.num_rounds // width
+        means = runs.participants[:, : count * width].reshape(-1, count, width).mean(axis=2)
+        curves[text] = _curve(width * np.arange(1.0, count + 1), means)
+    label = "Updates in time" if width == 1 else f"Updates in time, means over {width} rounds"
+    return _lines(curves, x_label="round", y_label="updates in time, a round", title=label), label
+
+
+def _queues(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
+    curves = {
+        text: _curve(np.arange(1, runs.num_rounds + 1, dtype=np.float64), runs.mean_backlog)
+        for text, runs in policies.items()
+    }
+    label = f"Rounds owed: mean virtual queue at beta = {settings['rate']:g}"
+    return _lines(curves, x_label="round", y_label="mean queue length, rounds", title=label), label
+
+
+def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
+    share = np.linspace(0.0, 1.0, _QUANTILES)
+    curves = {}
+    for text, runs in policies.items():
+        rates = 100.0 * np.quantile(runs.chosen / runs.num_rounds, share, axis=1).mean(axis=1)
+        curves[text] = Curve(100.0 * share, rates, rates, rates)
+    label = "Participation per client"
+    figure = _lines(
+        curves,
+        level=(100.0 * settings["rate"], f"beta = {settings['rate']:g}") if promises_rates(settings) else None,
+        x_label="clients, sorted, %",
+        y_label="rounds taken part in, %",
+        title=label,
+        log_y=len(curves) > MANY,
+    )
+    return figure, label
+
+
+def _decisions(policies: Mapping[str, Runs]) -> Drawn:
+    costs = {text: 1e3 * runs.decision_time_s() for text, runs in policies.items()}
+    ranked = sorted(costs, key=lambda text: float(costs[text].mean()))
+    label = "Cost of a decision"
+    positive = all((cost > 0.0).all() for cost in costs.values())
+    panel = {"milliseconds for deciding and learning": {text: mean_interval(costs[text]) for text in ranked}}
+    return intervals_figure(panel, title=label, log_x=positive), label

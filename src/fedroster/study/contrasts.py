@@ -1,0 +1,168 @@
+"""Policies against each other: paired by seed, corrected together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.errors import ConfigurationError
+from fedroster.study.compare_runs import Measure, Settings, Values, tested_measures
+from fedroster.study.statistics import LEVEL, Interval, holm, mean_interval, two_sided_p
+
+RANDOM = "random"
+"""What everybody knows, and the others are compared with."""
+
+OURS = ("floor", "partial-pooling")
+"""This library's own policies; of those that take part, the first is the one whose problem the scenario is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A policy against another in one measure, paired by seed.
+
+    Attributes:
+        policy: Policy as text.
+        against: The other one.
+        measure: What is compared.
+        difference: Of the policy and the other: a ratio, or a difference.
+        p_value: Two-sided, Student's paired t test; of logarithms where the difference is a ratio.
+        adjusted_p: After Holm's correction over the tests that are read together.
+        is_better: Whether the difference is in the policy's favour.
+    """
+
+    policy: str
+    against: str
+    measure: Measure
+    difference: Interval
+    p_value: float
+    adjusted_p: float
+    is_better: bool
+
+    @property
+    def verdict(self) -> str:
+        """The test in words."""
+        if self.adjusted_p >= LEVEL:
+            return "not shown"
+        return "better" if self.is_better else "worse"
+
+    def shown(self) -> str:
+        """Difference, verdict and interval as a cell of a table."""
+        scale, form = (1.0, ".2f") if self.measure.is_ratio else (100.0, "+.1f")
+        ends = (self.difference.mean, self.difference.low, self.difference.high)
+        mean, low, high = (format(scale * value, form) for value in ends)
+        word = "" if self.verdict == "not shown" else f" {self.verdict}"
+        return f"{mean}{word}\n({low} to {high})"
+
+    def row(self) -> dict[str, Any]:
+        """The test as a row of a table."""
+        return {
+            "policy": self.policy,
+            "measure": self.measure.name,
+            "difference": self.difference.mean,
+            "difference_low": self.difference.low,
+            "difference_high": self.difference.high,
+            "p": self.p_value,
+            "p_holm": self.adjusted_p,
+            "verdict": self.verdict,
+        }
+
+
+def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs: FloatArray) -> Contrast | None:
+    """Test a policy against another; None where there are no two seeds, or a number is missing.
+
+    Args:
+        policy: Policy as text.
+        against: The other one.
+        measure: What is compared.
+        mine: The policy's values, shape (seeds,).
+        theirs: The other's, with the same seeds.
+    """
+    if mine.shape[0] < 2 or not np.isfinite(mine).all() or not np.isfinite(theirs).all():
+        return None
+    if measure.is_ratio:
+        if not ((mine > 0.0) & (theirs > 0.0)).all():
+            return None
+        # Ratios are averaged as logarithms: twice and half as much cancel.
+        gap = np.log(mine / theirs)
+        middle = mean_interval(gap)
+        shown = Interval(*(math.exp(value) for value in (middle.mean, middle.low, middle.high)))
+    else:
+        gap = mine - theirs
+        shown = middle = mean_interval(gap)
+    return Contrast(policy, against, measure, shown, two_sided_p(gap), 1.0, (middle.mean < 0.0) == measure.less)
+
+
+def corrected(tests: Sequence[Contrast]) -> list[Contrast]:
+    """The tests with Holm's correction over all of them.
+
+    Args:
+        tests: What is read together.
+    """
+    adjusted = holm([test.p_value for test in tests])
+    return [replace(test, adjusted_p=p) for test, p in zip(tests, adjusted, strict=True)]
+
+
+def contrasts_against(base: str, values: Values, settings: Settings) -> list[Contrast]:
+    """Every policy against one in every measure, corrected together; none with one seed.
+
+    Args:
+        base: The one.
+        values: Of every policy and seed.
+        settings: Of the comparison.
+    """
+    found = (
+        paired(text, base, measure, own[measure.name], values[base][measure.name])
+        for text, own in values.items()
+        for measure in tested_measures(settings)
+        if text != base
+    )
+    return corrected([test for test in found if test is not None])
+
+
+def against_of(policies: Sequence[str], wanted: Sequence[str], *, required: bool = True) -> tuple[str, ...]:
+    """What the others are tested against.
+
+    Args:
+        policies: Who takes part.
+        wanted: As text, or by name only; empty for random and the first of :data:`OURS`, as far as they take part.
+        required: Whether each of them must take part.
+
+    Raises:
+        ConfigurationError: If one does not take part that has to.
+    """
+    found = []
+    for name in wanted or (RANDOM, own_policy(policies)):
+        text = _named(policies, name)
+        if text:
+            found.append(text)
+        elif wanted and required:
+            raise ConfigurationError(
+                f"--against is {name!r}, which does not take part; expected one of {', '.join(policies)}"
+            )
+    return tuple(dict.fromkeys(found))
+
+
+def own_policy(policies: Sequence[str]) -> str:
+    """The first of :data:`OURS` that takes part; empty if none does."""
+    return next((text for name in OURS if (text := _named(policies, name))), "")
+
+
+def _named(policies: Sequence[str], name: str) -> str:
+    """A policy by its text or, with whatever parameters, by its name; empty if there is none."""
+    if name in policies:
+        return name
+    return next((text for text in policies if text.partition(":")[0] == name), "")
+
+
+def file_of(base: str, against: Sequence[str]) -> str:
+    """Name of the file with the tests against a policy: its name, and its parameters where that is not enough."""
+    name = base.partition(":")[0]
+    if sum(other.partition(":")[0] == name for other in against) > 1:
+        name = re.sub(r"[^A-Za-z0-9._=-]+", "-", base)
+    return f"against-{name}.csv"

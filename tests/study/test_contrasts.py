@@ -1,0 +1,93 @@
+"""Policies against each other: who is compared with whom, in whose favour, and how it is corrected."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedroster.catalogue import policies
+from fedroster.core.errors import ConfigurationError
+from fedroster.study.compare_runs import LEAST_SERVED, ROUND_TIME, UPDATES
+from fedroster.study.contrasts import OURS, against_of, contrasts_against, corrected, file_of, own_policy, paired
+from fedroster.study.statistics import holm
+
+FLAT = ["rbcs-f", "floor:beta=0.01", "random", "partial-pooling"]
+SERVERS = ["random", "cocs", "partial-pooling"]
+
+
+def test_by_default_against_random_and_our_own_policy():
+    assert against_of(FLAT, []) == ("random", "floor:beta=0.01")
+    assert against_of(SERVERS, []) == ("random", "partial-pooling")
+    assert against_of(["rbcs-f", "random"], []) == ("random",)
+    assert against_of(["rbcs-f", "p3"], []) == ()
+    assert own_policy(["rbcs-f", "p3"]) == ""
+
+
+def test_against_is_a_text_or_a_name():
+    policies = ["rbcs-f:V=5", "rbcs-f:V=20", "random"]
+    assert against_of(policies, ["rbcs-f:V=20", "random", "rbcs-f:V=20"]) == ("rbcs-f:V=20", "random")
+    assert against_of(policies, ["rbcs-f"]) == ("rbcs-f:V=5",)
+    assert against_of(policies, ["oort", "random"], required=False) == ("random",)
+    with pytest.raises(ConfigurationError, match="--against is 'oort', which does not take part; expected one of rbcs"):
+        against_of(policies, ["oort"])
+
+
+def test_files_have_names_that_differ():
+    against = ["rbcs-f:V=5", "rbcs-f:V=20,beta=0.1", "floor:beta=0.01"]
+    names = [file_of(base, against) for base in against]
+    assert names == ["against-rbcs-f-V=5.csv", "against-rbcs-f-V=20-beta=0.1.csv", "against-floor.csv"]
+
+
+def test_a_ratio_of_ratios_cancels():
+    """Twice and half as fast are equal on average; and so is the reverse comparison the inverse."""
+    found = paired("a", "b", ROUND_TIME, np.array([2.0, 4.0]), np.array([4.0, 2.0]))
+    assert found.difference.mean == pytest.approx(1.0)
+    one = paired("a", "b", ROUND_TIME, np.array([2.0, 4.0]), np.array([4.0, 5.0]))
+    other = paired("b", "a", ROUND_TIME, np.array([4.0, 5.0]), np.array([2.0, 4.0]))
+    assert one.difference.mean == pytest.approx(1.0 / other.difference.mean)
+    assert one.difference.low == pytest.approx(1.0 / other.difference.high)
+    assert one.p_value == pytest.approx(other.p_value)
+    assert one.is_better
+    assert not other.is_better
+
+
+@pytest.mark.parametrize(
+    ("measure", "mine", "theirs", "verdict", "text"),
+    [
+        (ROUND_TIME, [1.0, 1.01, 1.02], [2.0, 2.0, 2.0], "better", "0.50 better\n(0."),
+        (UPDATES, [1.0, 1.01, 1.02], [2.0, 2.0, 2.0], "worse", "0.50 worse\n(0."),
+        (LEAST_SERVED, [0.3, 0.31, 0.32], [0.1, 0.1, 0.1], "better", "+21.0 better\n(+"),
+        (LEAST_SERVED, [0.3, 0.1, 0.2], [0.2, 0.2, 0.2], "not shown", "+0.0\n("),
+    ],
+)
+def test_in_whose_favour(measure, mine, theirs, verdict, text):
+    found = corrected([paired("a", "b", measure, np.array(mine), np.array(theirs))])[0]
+    assert found.verdict == verdict
+    assert found.shown().replace("-0.0\n", "+0.0\n").startswith(text)
+    assert found.row()["measure"] == measure.name
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [([1.0], [2.0]), ([1.0, math.nan], [2.0, 2.0]), ([1.0, 0.0], [2.0, 2.0]), ([1, 1], [2, math.inf])],
+)
+def test_nothing_is_tested_with_one_seed_or_without_numbers(mine, theirs):
+    assert paired("a", "b", ROUND_TIME, np.array(mine, float), np.array(theirs, float)) is None
+
+
+def test_all_tests_of_a_table_are_corrected_together():
+    rng = np.random.default_rng(4)
+    names = ("mean_round_time_s", "least_served", "share_served")
+    values = {text: {name: rng.uniform(1.0, 2.0, 6) for name in names} for text in ("random", "a", "b", "c")}
+    settings = {"task": None, "has_prices": False, "policies": list(values), "optimal": ""}
+    found = contrasts_against("a", values, settings)
+    assert {test.policy for test in found} == {"random", "b", "c"}
+    assert len(found) == 9
+    assert [test.adjusted_p for test in found] == pytest.approx(holm([test.p_value for test in found]))
+    assert any(test.adjusted_p > test.p_value for test in found)
+
+
+def test_our_own_policies_are_those_of_the_catalogue():
+    assert set(OURS) == {name for name, entry in policies().items() if entry.source == "fedroster"}
