@@ -6,8 +6,8 @@ the rounds that count.  What is fixed and what grows:
 * Flat: ``rbcs-f/table-1`` with N clients and k = 20, so that the slope is N's alone.  Before the first round that
   counts everybody has taken part once (a round with k = N), and ten more are played.  beta is half of what can be
   promised.
-* Hierarchical: the geometric ``cocs/mnist`` with 10 servers, each client in reach of 3, budgets of 10; solvers may
-  leave a gap of 1 %.  Ten rounds are played before.
+* Hierarchical: the geometric ``cocs/mnist`` with 10 servers, each client in reach of 3, budgets of 10; the solver may
+  leave the gap that it may by default.  Ten rounds are played before.
 
 A policy stops growing where its next decision, by the growth so far, would take longer than :data:`LONGEST_S`, or its
 state more than :data:`LARGEST_GIB`.
@@ -28,7 +28,7 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from benchmarks.rows import Row, Session, figure
-from fedroster.catalogue import make_policy, make_scenario, policies
+from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, wants_losses
@@ -55,7 +55,6 @@ class Ladder:
         scenario: Name in the catalogue.
         settings: What is overridden.
         sizes: N.
-        parameters: What each policy gets that has such a parameter.
         taught: Whether everybody takes part once before.
         rounds_of: Rounds that count, times N: short decisions need many, to settle and to be told from noise.
         most_counted: Though no more rounds than this.
@@ -65,7 +64,6 @@ class Ladder:
     scenario: str
     settings: Mapping[str, str]
     sizes: Sequence[int]
-    parameters: Mapping[str, str] = field(default_factory=dict)
     taught: bool = False
     rounds_of: int = 300_000
     most_counted: int = 200
@@ -87,7 +85,6 @@ HIERARCHICAL = Ladder(
     scenario="cocs/mnist-geometric",
     settings={"num_servers": "10", "mean_reach": "3", "budget": "10"},
     sizes=(100, 316, 1_000, 3_162, 10_000, 31_623, 100_000),
-    parameters={"gap": "0.01"},
     rounds_of=30_000,
     most_counted=50,
 )
@@ -187,10 +184,7 @@ def contenders(ladder: Ladder) -> tuple[list[str], dict[str, str]]:
 
 
 def _make(name: str, ladder: Ladder, num_clients: int) -> AnyPolicy:
-    known = policies()[name].parameters()
-    own = ",".join(f"{key}={value}" for key, value in ladder.parameters.items() if key in known)
-    text = f"{name}:{own}" if own else name
-    (fitted,) = line_up(ladder.scenario, [text], clients=num_clients, settings=ladder.settings).policies
+    (fitted,) = line_up(ladder.scenario, [name], clients=num_clients, settings=ladder.settings).policies
     return make_policy(fitted)
 
 

@@ -9,6 +9,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -17,12 +18,15 @@ from scipy.sparse import csr_matrix, vstack
 from benchmarks.rows import Row, Session
 from benchmarks.targets import TARGETS
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.problem import Selection
 from fedroster.core.state import pack
+from fedroster.core.streams import Streams
 from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.estimation.hypercubes import count_selections, hypercubes_init
 from fedroster.optimization.assignment import AssignmentResult, solve_assignment
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import OracleP
+from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.simulate import simulate
 from fedroster.study.cocs import LABELS, MNIST
 from fedroster.study.experiment import Cell, gather
@@ -166,19 +170,65 @@ def large(num_instances: int) -> Iterator[Row]:
             yield Row(what, spent_ms, "ms", target, complete=reached == num_instances)
 
 
+_DECISION = "N = 100,000, M = 100"
+
+
+def _large_network(budget: float) -> HierarchicalNetwork:
+    """N = 100,000 clients, M = 100 servers, each client in reach of about 3."""
+    return HierarchicalNetwork(
+        num_clients=100_000, num_servers=100, geometry="geometric", mean_reach=3.0, budget=budget, probabilities=False
+    )
+
+
 def decision() -> Iterator[Row]:
     """A COCS decision at N = 100,000 clients, M = 100 servers, each client in reach of about 3."""
-    network = HierarchicalNetwork(
-        num_clients=100_000, num_servers=100, geometry="geometric", mean_reach=3.0, budget=350.0, probabilities=False
-    )
+    network = _large_network(350.0)
     rng = np.random.default_rng(0)
     context, _ = network.observe(network.init(rng=rng), 1, rng=rng)
     for name, policy in (("exploring", COCS(gap=0.01)), ("exploring, scale 0", COCS(gap=0.01, scale=0.0))):
         state = policy.init(network.spec, rng=rng)
         decided = policy.decide(state, context, rng=rng)  # compiles
         seconds = _median_s(lambda policy=policy, state=state: policy.decide(state, context, rng=rng), 5)  # type: ignore[misc]
-        what = f"COCS decision, N = 100,000, M = 100, {context.num_links:,} links, {name} (gap {decided.gap:.2%})"
+        what = f"COCS decision, {_DECISION}, {context.num_links:,} links, {name} (gap {decided.gap:.2%})"
         yield Row(what, seconds, "s", "cocs-decision")
+
+
+def learned_decision(rounds: int) -> Iterator[Row]:
+    """Decisions of partial pooling and of COCS in the same rounds, with what they have learned and booked in them.
+
+    Select and commit, both with their default parameters; two rounds before do not count.
+
+    Args:
+        rounds: Rounds that count, for each budget.
+    """
+    for budget in (350.0, HierarchicalNetwork().budget):
+        network, streams = _large_network(budget), Streams(0)
+        place = network.init(rng=streams.at("environment-init"))
+        policies: tuple[PartialPooling | COCS, ...] = PartialPooling(), COCS()
+        states: list[Any] = [policy.init(network.spec, rng=streams.at("policy-init")) for policy in policies]
+        seconds: list[list[float]] = [[], []]
+        gaps = []
+        for number in range(1, rounds + 3):
+            context, outcome = network.observe(place, number, rng=streams.at("environment", number))
+            for who, policy in enumerate(policies):
+                start = time.perf_counter()
+                if isinstance(policy, PartialPooling):
+                    links, gap = policy.decide(states[who], context, rng=streams.at("policy", number))
+                    gaps.append(gap)
+                else:
+                    links = policy.decide(states[who], context, rng=streams.at("policy", number)).links
+                selection = Selection(number, links)
+                states[who] = policy.commit(states[who], context, selection)
+                seconds[who].append(time.perf_counter() - start)
+                states[who] = policy.update(states[who], outcome.reveal(context, selection))
+            place = network.advance(place, context, selection)
+        ours, theirs = (float(np.median(spent[2:])) for spent in seconds)
+        what = (
+            f"decision of partial-pooling, {_DECISION}, {context.num_links:,} links, budget {budget:g} "
+            f"(gap {np.median(gaps[2:]):.2%})"
+        )
+        yield Row(what, ours, "s", "pooling-decision")
+        yield Row(what, ours, "s", "pooling-decision-cocs", theirs, "cocs")
 
 
 def memory() -> Row:
@@ -210,7 +260,16 @@ def main() -> None:
     """Measure everything and publish it."""
     session = Session("hierarchy", __doc__, seed="0-8 for small instances, 0-4 for large ones, otherwise 0")
     quick = session.parser.parse_args().quick
-    session.publish([*small(1 if quick else 9), *large(1 if quick else 5), *decision(), memory(), thousand_rounds()])
+    session.publish(
+        [
+            *small(1 if quick else 9),
+            *large(1 if quick else 5),
+            *decision(),
+            *learned_decision(2 if quick else 7),
+            memory(),
+            thousand_rounds(),
+        ]
+    )
 
 
 if __name__ == "__main__":

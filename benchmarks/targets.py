@@ -96,6 +96,12 @@ TARGETS: Mapping[str, Target] = {
         6, "availability of 1,000,000 clients", "at most 20 times the sort", 20.0, "scale", relative=True
     ),
     "ray": Target(6, "40 cells on Ray, 2 workers against 1", "1.7 times as fast", 1 / 1.7, "sweeps", relative=True),
+    "pooling-decision": Target(
+        7, "decision of partial-pooling, N = 100,000, M = 100", "at most 1 s, as COCS's", 1.0, "hierarchy"
+    ),
+    "pooling-decision-cocs": Target(
+        7, "decision of partial-pooling, N = 100,000, M = 100", "at most twice COCS's", 2.0, "hierarchy", relative=True
+    ),
     "floor-cost": Target(7, "decision of floor", "at most twice RBCS-F's", 2.0, "growth", relative=True),
     "pooling-cost": Target(7, "decision of partial-pooling", "at most twice COCS's", 2.0, "growth", relative=True),
 }

@@ -47,10 +47,13 @@ def test_policies_play_in_the_papers_scenario(name):
 @pytest.mark.parametrize("name", sorted(policies()))
 def test_every_policy_is_made_from_its_defaults_as_text(name):
     entry = policies()[name]
-    shown = {
-        parameter: "/".join(map(str, value)) or "()" if isinstance(value, tuple) else value
-        for parameter, value in entry.parameters().items()
-    }
+
+    def text_of(value):
+        if value is None:
+            return "auto"
+        return "/".join(map(str, value)) or "()" if isinstance(value, tuple) else value
+
+    shown = {parameter: text_of(value) for parameter, value in entry.parameters().items()}
     text = ",".join(f"{parameter}={value}" for parameter, value in shown.items())
     assert make_policy(f"{name}:{text}") == make_policy(name)
     assert entry.summary

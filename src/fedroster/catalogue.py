@@ -53,6 +53,9 @@ from fedroster.policies import (
     TiFL,
 )
 
+AUTOMATIC = "auto"
+"""How None is written, for a parameter that a policy then sets by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -271,11 +274,22 @@ def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
 
 
 def _convert(name: str, value: str, hint: Any) -> Any:
-    """Read a value as its parameter's type; entries of a tuple are separated by ``/``, and ``()`` is the empty one."""
+    """Read a value as its parameter's type.
+
+    Entries of a tuple are separated by ``/``, ``()`` is the empty one, and None is written ``auto``.
+    """
+    parts = typing.get_args(hint)
+    if type(None) in parts:
+        if value == AUTOMATIC:
+            return None
+        try:
+            return _convert(name, value, parts[0])
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{error} or {AUTOMATIC}") from None
     if typing.get_origin(hint) is tuple:
         if value == "()":
             return ()
-        return tuple(_convert(name, part, typing.get_args(hint)[0]) for part in value.split("/"))
+        return tuple(_convert(name, part, parts[0]) for part in value.split("/"))
     try:
         if hint is bool:
             return {"true": True, "false": False}[value.lower()]

@@ -3,6 +3,7 @@ import pytest
 from scipy.integrate import dblquad, quad
 
 from fedroster.environment.channel import (
+    _BLOCK,
     EXPONENT,
     channel_constant,
     mean_snr,
@@ -160,3 +161,23 @@ class TestParticipationProbability:
 
     def test_a_deadline_that_cannot_be_met(self):
         np.testing.assert_array_equal(probability([1e6, 1e9], deadline_s=1.0), [0.0, 0.0])
+
+    @pytest.mark.parametrize("known", [False, True])
+    def test_many_links_are_each_for_itself(self, known):
+        """More links than are worked on at once: the same numbers as a few at a time, to the last bit."""
+        rng = np.random.default_rng(0)
+        size = 2 * _BLOCK + 777
+        rate = rng.uniform(1e6, 2e7, size)
+        own = {"constant_hz": constant()[0] * rng.uniform(0.1, 10.0, size), "compute_hz": rng.uniform(*COMPUTE, size)}
+        if known:
+            own |= {"bandwidth_hz": rng.uniform(*BANDWIDTH, size), "distance_km": rng.uniform(0.0, 2.0, size)}
+        found = probability(rate, **own)
+        assert np.unique(found).size > size // 2
+        for rows in (
+            slice(0, 50),
+            slice(_BLOCK - 25, _BLOCK + 25),
+            slice(2 * _BLOCK - 1, 2 * _BLOCK + 40),
+            slice(size - 9, size),
+        ):
+            few = probability(rate[rows], **{name: values[rows] for name, values in own.items()})
+            np.testing.assert_array_equal(found[rows], few)

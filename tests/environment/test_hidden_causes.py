@@ -75,6 +75,36 @@ class TestCauses:
             factor, *_, compute = spared(network, HierarchicalNetwork(), first=first, num_rounds=15)
             assert low < compute[factor > 0.9].min() < compute[factor > 0.9].max() < high
 
+    @pytest.mark.parametrize(("cause", "centre"), [("hump", 0.5), ("shift", 0.3)])
+    def test_the_bell(self, cause, centre):
+        factor, *_, compute = spared(HiddenCauses(cause=cause), HierarchicalNetwork(), num_rounds=5)
+        np.testing.assert_allclose(factor, np.exp(-(((compute - centre) / 0.15) ** 2)))
+
+    def test_shift_is_after_two_periods(self):
+        """Round 20 is the last before it."""
+        for first, slow in ((20, True), (21, False)):
+            network = HiddenCauses(cause="shift", period=10)
+            factor, *_, compute = spared(network, HierarchicalNetwork(), first=first, num_rounds=1)
+            assert (factor[compute < 0.4].mean() > factor[compute > 0.7].mean()) == slow
+
+    def test_compute_is_the_last_feature(self):
+        """With one feature, the download rate, it stands for the compute too; with two, the second does."""
+        for features in (1, 2):
+            factor, *_, last = spared(
+                HiddenCauses(cause="hump", num_features=features),
+                HierarchicalNetwork(num_features=features),
+                num_rounds=3,
+            )
+            np.testing.assert_allclose(factor, np.exp(-(((last - 0.5) / 0.15) ** 2)))
+
+    def test_links_fail_one_by_one(self):
+        """Of the links of an odd server in a round, some are spared: the draws are not one for all."""
+        failing = 0
+        for context, outcome in observed(HiddenCauses(cause="server"), num_rounds=30):
+            works = outcome.responds[context.server == 0]
+            failing += 0 < works.sum() < works.shape[0]
+        assert failing >= 25
+
     def test_exclusive(self):
         factor, _, _, _, rate, compute = spared(HiddenCauses(cause="exclusive"), HierarchicalNetwork())
         np.testing.assert_allclose(factor, np.where((rate > 0.5) == (compute > 0.5), 1.0, 0.1))

@@ -280,6 +280,8 @@ class TestBadParameters:
             ("memory", 1.1),
             ("dropout", 1.1),
             ("min_updates", 0),
+            ("static_resources", "false"),
+            ("probabilities", 1),
             ("global_period", 0),
             ("edge_time_s", -1.0),
         ],

@@ -6,10 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
+from scipy.special import log_ndtr
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.state import grow, pack, reset
 from fedroster.estimation.probit import (
+    _normal_tail,
     begin_round,
     learn,
     mixture_excess,
@@ -183,6 +185,45 @@ class TestMoments:
             assert_allclose(state.mean[0, 0], density @ grid, rtol=1e-6)
             assert_allclose(state.covariance[0, 0, 0], density @ (grid - density @ grid) ** 2, rtol=1e-6)
 
+    @pytest.mark.parametrize("success", [True, False])
+    def test_every_part_by_quadrature(self, success):
+        """Mean and variance of the curve here, of client, server and pair, each over the other three's sum."""
+        state = started(num_clients=1, num_servers=1, variance=(0.7,), memory=(math.inf,))
+        here = np.array([[0.3, 0.6]])
+        state = fed(state, here, np.array([True]))  # means are not zero any more
+        x, weights = np.polynomial.hermite_e.hermegauss(80)
+        slot = int(np.flatnonzero(state.key >= 0)[0])
+
+        def parts(state):
+            design = Reference(2, 8, (0.7,), (math.inf,))
+            design.knots = [knot[:count] for knot, count in zip(state.knot, state.num_knots, strict=True)]
+            vector = design.design(here[0])
+            return np.array(
+                [
+                    (vector @ state.mean[0], vector @ state.covariance[0] @ vector),
+                    (state.client_mean[0, 0], state.client_variance[0, 0]),
+                    (state.server_mean[0, 0], state.server_variance[0, 0]),
+                    (state.pair_mean[slot, 0], state.pair_variance[slot, 0]),
+                ]
+            )
+
+        before, after = parts(state), parts(fed(state, here, np.array([success])))
+        total = before.sum(axis=0)
+        for (mean, variance), found in zip(before, after, strict=True):
+            part = mean + math.sqrt(variance) * x
+            others = total[0] - mean + math.sqrt(total[1] - variance) * x
+            sign = 1.0 if success else -1.0
+            mass = np.outer(weights, weights) * [[phi(sign * (a + b)) for b in others] for a in part]
+            mass = mass.sum(axis=1) / mass.sum()
+            assert_allclose(found, (mass @ part, mass @ (part - mass @ part) ** 2), rtol=1e-6)
+
+    @pytest.mark.parametrize("z", [3.0, 0.0, -5.0, -11.9999, -12.0001, -20.0, -38.0, -200.0])
+    def test_tail(self, z):
+        """Logarithm of Phi, and the ratio of density to it, on both sides of where the series takes over."""
+        log_mass, ratio = _normal_tail(z)
+        assert_allclose(log_mass, log_ndtr(z), rtol=1e-7)
+        assert_allclose(ratio, math.exp(-0.5 * z * z - 0.5 * math.log(2 * math.pi) - log_ndtr(z)), rtol=1e-6)
+
     @settings(max_examples=15, deadline=None)
     @given(seed=st.integers(0, 10_000), features=st.integers(1, 3), intervals=st.integers(0, 5))
     def test_against_the_reference(self, seed, features, intervals):
@@ -204,6 +245,22 @@ class TestMoments:
         expected = [slow.predict(*where) for where in zip(*asked_of, strict=True)]
         assert_allclose(predict(state, *asked_of, round=5), expected, rtol=1e-9)
         assert_allclose(np.exp(settle(state).log_weight), np.exp([model["log"] for model in slow.models]), rtol=1e-9)
+
+    @pytest.mark.parametrize("kept", [(0,), (2, 5), (0, 1, 2, 3), (1, 2, 3, 4, 5)])
+    def test_models_of_no_weight_are_not_asked(self, kept):
+        rng = np.random.default_rng(0)
+        contexts = rng.random((40, 2))
+        models = {"variance": (0.0, 0.1, 0.3, 0.5, 1.0, 2.0), "memory": (math.inf, 9.0, math.inf, 5.0, 30.0, 20.0)}
+        state = fed(started(**models), contexts, contexts[:, 0] > 0.3, client=rng.integers(0, 8, 40))
+
+        def of(*models):
+            weight = np.full(6, -1e3)
+            weight[list(models)] = -0.1 * np.arange(1, len(models) + 1)
+            return asked(replace(state, log_weight=weight), contexts, client=3, round=state.round + 4)
+
+        weight = np.exp(-0.1 * np.arange(1, len(kept) + 1))
+        expected = sum(share * of(model) for share, model in zip(weight / weight.sum(), kept, strict=True))
+        assert_allclose(of(*kept), expected, rtol=1e-12)
 
     def test_asking_ahead_equals_waiting(self):
         state = fed(started(), np.full((9, 2), 0.5), np.zeros(9, np.bool_))
@@ -252,6 +309,24 @@ class TestCurve:
             state = fed(state, np.zeros((1, 1)), np.ones(1, np.bool_))
         assert_allclose(state.knot[0], np.linspace(0, 1, 5), atol=0.07)
         assert state.sample.shape == (0, 1)
+
+    def test_features_that_vary_later_get_knots_then(self):
+        """What is not measured yet is the same for everybody; it is no reason to ignore it for ever."""
+        rng = np.random.default_rng(2)
+        state = started(contexts=np.column_stack((np.full(100, 7.0), rng.random(100))))
+        assert state.num_knots.tolist() == [1, 9]
+        second = state.knot[1].copy()
+        contexts = rng.random((90, 2))
+        for number, rows in ((2, slice(0, 30)), (3, slice(30, 90))):
+            assert state.num_knots.tolist() == [1, 9]
+            state = begin_round(state, np.zeros(0, np.int64), contexts[rows], round=number, share=0.0)
+        assert state.num_knots.tolist() == [9, 9]
+        assert_allclose(state.knot[0], np.quantile(contexts[:, 0], np.linspace(0, 1, 9)))
+        assert_allclose(state.knot[1], second)
+        assert state.sample.shape == (0, 2)
+        state = fed(state, contexts, contexts[:, 0] > 0.5)
+        chance = asked(state, np.array([[0.1, 0.5], [0.9, 0.5]]))
+        assert chance[0] < 0.2 < 0.8 < chance[1]
 
     def test_constant_features_are_harmless(self):
         contexts = np.full((100, 2), 3.0)
@@ -394,6 +469,16 @@ class TestOrder:
         assert asked(once, contexts[:1]).shape == (1,)
         assert once.new_tag.shape == (20,)  # asking changes nothing
         assert settle(once).new_tag.shape == (0,)
+
+    def test_earlier_rounds_first(self):
+        """Feedback of round 1 that comes after that of round 2, within one round, is learned from before it."""
+        contexts, success = np.array([[0.2, 0.5], [0.8, 0.5]]), np.array([True, False])
+        start = started(num_clients=2)
+        late = learn(start, np.array([0]), None, contexts[:1], success[:1], round=2)
+        late = learn(late, np.array([1]), None, contexts[1:], success[1:], round=1)
+        assert late.new_round.tolist() == [1, 2]
+        assert late.new_tag.tolist() == [1, 0]
+        assert late.new_success.tolist() == [False, True]
 
     def test_forgotten_before_it_is_learned(self):
         start, contexts = started(num_clients=3), np.array([[0.1, 0.5], [0.5, 0.5], [0.9, 0.5]])

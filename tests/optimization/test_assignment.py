@@ -16,13 +16,21 @@ from scipy.sparse import csr_matrix, vstack
 
 from fedroster.optimization.assignment import (
     AssignmentResult,
+    _Effort,
+    _run,
     _Search,
     maximise_cardinality,
     solve_assignment,
     solve_exploration,
     solve_square_root,
 )
-from fedroster.optimization.assignment_dual import DENSE_SERVERS, dual_value, minimise_dual, most_clients
+from fedroster.optimization.assignment_dual import (
+    DENSE_SERVERS,
+    dual_value,
+    minimise_dual,
+    most_clients,
+    most_clients_apart,
+)
 from fedroster.optimization.assignment_search import anneal_exchanges, fill_server
 
 TIGHT = 1e-9
@@ -349,7 +357,7 @@ def test_dual_is_the_linear_relaxation(num_servers, cut):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_cut_on_the_number_of_clients_bounds(kind):
     rng = np.random.default_rng(500 + KINDS.index(kind))
-    tight = broken = 0
+    tight = tight_apart = broken = 0
     for _ in range(120):
         instance = random_instance(rng, kind)
         search = _Search(*instance.rows, instance.num_clients, None)
@@ -363,6 +371,9 @@ def test_the_cut_on_the_number_of_clients_bounds(kind):
             most = most_clients(*links, weight)
             assert most >= count
             tight += most == count
+        apart = most_clients_apart(search.share, search.server_first, search.server_links)
+        assert apart >= count
+        tight_apart += apart == count
         price = rng.exponential(1.0, search.price.size + 1)
         bound = dual_value(search.first, search.value, search.share, search.server, price, count)
         assert np.ldexp(bound, search.exponent) >= optimum * (1 - 1e-12)
@@ -375,6 +386,7 @@ def test_the_cut_on_the_number_of_clients_bounds(kind):
         search.count_clients()
         assert search.upper_bound() >= optimum * (1 - 1e-10)
     assert tight > 0
+    assert tight_apart > 0
     assert broken > 0
 
 
@@ -392,6 +404,38 @@ def test_the_cut_closes_what_counting_leaves_open():
     result = instance.solve(gap=0.002, time_limit_s=5)
     check_decision(instance, result.links)
     assert result.gap <= 0.002
+
+
+def test_the_cut_counts_what_each_budget_leaves_unused():
+    # Four servers with room for nine clients and half a tenth: pooled, 37 would fit.
+    rng = np.random.default_rng(5)
+    cost = np.repeat(rng.uniform(1.0, 1.002, 400), 4)
+    client, server = np.repeat(np.arange(400), 4), np.tile(np.arange(4), 400)
+    instance = Instance(1 - 1e-4 * rng.random(1600), cost, client, server, np.full(4, 9.5), 400)
+    search = _Search(*instance.rows, 400, None)
+    assert most_clients(search.first, search.share, search.server, search.room) == 37
+    assert most_clients_apart(search.share, search.server_first, search.server_links) == 36
+    result = instance.solve(gap=0.001, node_limit=200_000)
+    check_decision(instance, result.links)
+    assert result.gap <= 0.001  # a client more or less is 2.7 %
+    assert result.links.size == 36
+
+
+def test_a_hopeless_search_ends_where_a_gap_will_do():
+    # Two clients a budget: the relaxation counts half a client a server too many, and no search can close that.
+    rng = np.random.default_rng(6)
+    cost = np.repeat(rng.uniform(1.0, 1.3, 600), 8)
+    client, server = np.repeat(np.arange(600), 8), np.tile(np.arange(8), 600)
+    instance = Instance(1 - 1e-2 * rng.random(4800), cost, client, server, np.full(8, 3.2), 600)
+    kept = []
+    for options in ({"gap": 1e-4}, {"gap": 0.0}):
+        search = _Search(*instance.rows, 600, None)
+        assert not _run(search, effort=_Effort(None, 1_500_000), **options)
+        kept.append((search.nodes, search.total))
+    (nodes, total), (all_nodes, all_total) = kept
+    assert all_nodes >= 1_500_000  # negative control: asked for the optimum, it goes on until the nodes are gone
+    assert nodes < 0.7 * all_nodes
+    assert total > 0.997 * all_total
 
 
 @pytest.mark.parametrize("kind", KINDS)

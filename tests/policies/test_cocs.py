@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.problem import Feedback, ProblemSpec, Selection, Status
 from fedroster.core.streams import Streams
 from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
@@ -14,20 +14,14 @@ from fedroster.policies.cocs import COCS, greedy_share, regret_bound
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.simulate import simulate
 from fedroster.testing import PolicyContract
+from priced import PricedWorld, priced_context
 
 
 def make_context(features, cost, *, client=None, server=None, budget=(3.5,), number=2):
     size = len(cost)
-    return RoundContext(
-        round=number,
-        features=np.asarray(features, np.float64),
-        available=np.ones(size, np.bool_),
-        cohort_size=100,
-        client=np.arange(size) if client is None else np.asarray(client, np.int64),
-        server=np.zeros(size, np.int64) if server is None else np.asarray(server, np.int64),
-        cost=np.asarray(cost, np.float64),
-        budget=np.asarray(budget, np.float64),
-    )
+    client = np.arange(size) if client is None else client
+    server = np.zeros(size, np.int64) if server is None else server
+    return priced_context(cost, client, server, budget, features=features, number=number)
 
 
 def learn(policy, state, context, links, in_time):
@@ -53,44 +47,17 @@ def rng(seed=0):
     return Streams(seed).at("policy", 1)
 
 
-class Priced(PolicyContract):
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=2)
-
-    def world(self, spec, round, rng):
-        size = spec.num_clients * spec.num_servers
-        context = make_context(
-            rng.random((size, spec.num_features)),
-            rng.integers(1, 5, size) * 0.5,  # equal prices, so that there are ties
-            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
-            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
-            budget=[2.5] * spec.num_servers,
-            number=round,
-        )
-        outcome = Outcome(
-            exchange_time_s=rng.uniform(1.0, 5.0, size),
-            expected_time_s=np.full(size, np.inf),
-            expected_upload_s=np.zeros(size),
-            responds=rng.random(size) < 0.9,
-            deadline_s=3.0,
-        )
-        return context, outcome
-
-
-class TestContract(Priced):
+class TestContract(PricedWorld):
     def policy(self):
         return COCS()
 
 
-class TestScaledContract(Priced):
+class TestScaledContract(PricedWorld):
     def policy(self):
         return COCS(scale=0.0, h_T=1, tie_by_value=True)
 
 
-class TestGreedyContract(Priced):
+class TestGreedyContract(PricedWorld):
     def policy(self):
         return COCS(scale=0.0, h_T=1, solver="fast-lazy-greedy", utility="square-root")
 

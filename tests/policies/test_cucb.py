@@ -5,63 +5,24 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status, check_selection
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, Selection, Status, check_selection
 from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.policies.budgeted import choices_of
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
 from fedroster.policies.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.simulate import simulate
 from fedroster.testing import PolicyContract
+from priced import PricedWorld, priced_context
 
 
-def make_context(cost, client, server, budget, *, number=1, available=None):
-    size = len(cost)
-    return RoundContext(
-        round=number,
-        features=np.full((size, 2), 0.5),
-        available=np.ones(size, np.bool_) if available is None else np.asarray(available),
-        cohort_size=100,
-        client=np.asarray(client, np.int64),
-        server=np.asarray(server, np.int64),
-        cost=np.asarray(cost, np.float64),
-        budget=np.asarray(budget, np.float64),
-    )
-
-
-class Priced(PolicyContract):
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=2)
-
-    def world(self, spec, round, rng):
-        size = spec.num_clients * spec.num_servers
-        context = make_context(
-            rng.integers(1, 5, size) * 0.5,  # equal prices, so that there are ties
-            np.repeat(np.arange(spec.num_clients), spec.num_servers),
-            np.tile(np.arange(spec.num_servers), spec.num_clients),
-            [2.5] * spec.num_servers,
-            number=round,
-        )
-        outcome = Outcome(
-            exchange_time_s=rng.uniform(1.0, 5.0, size),
-            expected_time_s=np.full(size, np.inf),
-            expected_upload_s=np.zeros(size),
-            responds=rng.random(size) < 0.9,
-            deadline_s=3.0,
-        )
-        return context, outcome
-
-
-class TestContract(Priced):
+class TestContract(PricedWorld):
     deterministic = True  # the seed of the pool, which is drawn once, breaks ties
 
     def policy(self):
         return CUCB(pool_size=6)
 
 
-class TestPairsContract(Priced):
+class TestPairsContract(PricedWorld):
     def policy(self):
         return CUCBPairs()
 
@@ -82,7 +43,7 @@ class TestFlatPairsContract(PolicyContract):
 
 
 class TestPool:
-    context = make_context([1.0, 2.0, 1.5, 1.0], [0, 0, 1, 2], [0, 1, 0, 1], [2.0, 2.0])
+    context = priced_context([1.0, 2.0, 1.5, 1.0], [0, 0, 1, 2], [0, 1, 0, 1], [2.0, 2.0])
 
     def test_arms_are_feasible_maximal_and_the_same_whenever_asked_for(self):
         context, _ = next((r.context, r) for r in simulate(CUCBPairs(), HierarchicalNetwork(), num_rounds=1, seed=0))
@@ -185,7 +146,7 @@ class TestPairs:
         state = policy.init(ProblemSpec(6, 6, 2, 1), rng=rng)
         chosen = np.zeros(6)
         for number in range(1, 801):
-            context = make_context(np.ones(6), np.arange(6), np.zeros(6), [2.0], number=number)
+            context = priced_context(np.ones(6), np.arange(6), np.zeros(6), [2.0], number=number)
             links = policy.select(state, context, rng=rng).links
             outcome = Outcome(
                 exchange_time_s=np.where(rng.random(6) < p, 1.0, 3.0),

@@ -6,51 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
-from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.environment.hierarchical import HierarchicalCifar10
 from fedroster.policies.linucb import LinUCB, LinUCBPairs, upper_bounds, with_intercept
 from fedroster.policies.random_links import RandomLinks
 from fedroster.simulate import simulate
 from fedroster.testing import PolicyContract
+from priced import PricedWorld
 
 
-class Priced(PolicyContract):
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=2)
-
-    def world(self, spec, round, rng):
-        size = spec.num_clients * spec.num_servers
-        context = RoundContext(
-            round=round,
-            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,  # equal contexts and prices: there are ties
-            available=np.ones(size, np.bool_),
-            cohort_size=spec.num_clients,
-            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
-            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
-            cost=rng.integers(1, 3, size) * 0.5,
-            budget=np.full(spec.num_servers, 2.5),
-        )
-        outcome = Outcome(
-            exchange_time_s=rng.uniform(1.0, 5.0, size),
-            expected_time_s=np.full(size, np.inf),
-            expected_upload_s=np.zeros(size),
-            responds=rng.random(size) < 0.9,
-            deadline_s=3.0,
-        )
-        return context, outcome
-
-
-class TestContract(Priced):
+class TestContract(PricedWorld):
     deterministic = True  # the seed of the pool, which is drawn once, breaks ties
 
     def policy(self):
         return LinUCB(pool_size=6)
 
 
-class TestPairsContract(Priced):
+class TestPairsContract(PricedWorld):
     def policy(self):
         return LinUCBPairs(alpha=0.1)
 

@@ -18,6 +18,7 @@ from fedroster.policies.random_links import RandomLinks
 from fedroster.policies.uniform import Uniform
 from fedroster.simulate import simulate
 from fedroster.testing import PolicyContract
+from priced import PricedWorld, priced_context
 
 EVERY = [
     COCS(),
@@ -36,16 +37,7 @@ NAMES = [f"{type(policy).__name__}-{number}" for number, policy in enumerate(EVE
 
 def priced(cost, client, server, budget, *, x=None, p=None, features=None, number=1, available=None):
     size = len(cost)
-    context = RoundContext(
-        round=number,
-        features=np.full((size, 2), 0.5) if features is None else np.asarray(features, np.float64),
-        available=np.ones(size, np.bool_) if available is None else np.asarray(available),
-        cohort_size=100,
-        client=np.asarray(client, np.int64),
-        server=np.asarray(server, np.int64),
-        cost=np.asarray(cost, np.float64),
-        budget=np.asarray(budget, np.float64),
-    )
+    context = priced_context(cost, client, server, budget, features=features, number=number, available=available)
     in_time = np.ones(size, np.bool_) if x is None else np.asarray(x, np.bool_)
     outcome = Outcome(
         exchange_time_s=np.where(in_time, 1.0, 3.0),
@@ -66,31 +58,6 @@ def decide(policy, context, outcome=None, *, num_clients=8, num_servers=3, seed=
     selection = policy.select(state, known, rng=Streams(seed).at("policy", context.round))
     check_selection(selection, context, fills_cohort=policy.fills_cohort)
     return selection
-
-
-class PricedWorld(PolicyContract):
-    """Two servers, prices and budgets, and a deadline."""
-
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=2)
-
-    def world(self, spec, round, rng):
-        size = spec.num_clients * spec.num_servers
-        p = rng.random(size)
-        context, outcome = priced(
-            rng.integers(1, 5, size) * 0.5,  # equal prices, so that there are ties
-            np.repeat(np.arange(spec.num_clients), spec.num_servers),
-            np.tile(np.arange(spec.num_servers), spec.num_clients),
-            [2.5] * spec.num_servers,
-            x=rng.random(size) < p,
-            p=p,
-            features=rng.random((size, spec.num_features)),
-            number=round,
-        )
-        return context, dataclasses.replace(outcome, responds=rng.random(size) < 0.9)
 
 
 class FlatWorld(PolicyContract):

@@ -15,6 +15,7 @@ from fedroster.policies.cocs import COCS
 from fedroster.policies.linucb import LinUCBPairs
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling, debt_bound, feasible_rates, reachable_clients
+from fedroster.policies.random_links import RandomLinks
 from fedroster.simulate import simulate
 from fedroster.testing import PolicyContract
 
@@ -202,6 +203,28 @@ class TestRates:
         state = policy.commit(state, replace(context, round=2), Selection(2, np.array([0])))
         assert state.backlog.tolist() == [0.0, 0.0, 0.0]
 
+    def test_where_budgets_pay_for_more_than_a_cohort(self):
+        """On either server one dear client or three cheap ones, four places: both dear ones at once waste two of them.
+
+        Cutting the best that the budgets buy down to four falls for that, and debts grow by 0.04 a round.
+        """
+        server = np.array([0, 0, 1, 1] + [0] * 6 + [1] * 6)
+        policy, spec, rng = (
+            PartialPooling(beta=0.2475, V=0.0, intervals=0),
+            ProblemSpec(16, 4, 1, 2),
+            np.random.default_rng(5),
+        )
+        state = policy.init(spec, rng=rng)
+        for number in range(1, 201):
+            cheap = np.where(rng.random(2) < 0.5, 1 / 6, 1 / 3)
+            cost = np.where(np.arange(16) < 4, 1.0, cheap[server])
+            context = RoundContext(
+                number, np.zeros((16, 1)), np.ones(16, np.bool_), 4, client=np.arange(16), server=server, cost=cost,
+                budget=np.ones(2),
+            )  # fmt: skip
+            state = policy.commit(state, context, policy.select(state, context, rng=np.random.default_rng(number)))
+        assert state.backlog.max() < 4.0
+
     def test_debts_decide(self):
         """Two clients, one place, one of them hopeless: it is chosen when it is owed more than V times the gap."""
         policy, spec = PartialPooling(beta=0.25, V=2.0), ProblemSpec(2, 2, 1, 1)
@@ -248,7 +271,8 @@ class TestFeasibleRates:
         ("cost", "budget", "client", "server", "sure", "most"),
         [
             ([1, 1, 1, 1], [1], [0, 1, 2, 3], [0, 0, 0, 0], 0.25, 0.25),
-            ([1, 1, 1, 1], [2], [0, 1, 2, 3], [0, 0, 0, 0], 0.25, 0.5),
+            ([1, 1, 1, 1], [2], [0, 1, 2, 3], [0, 0, 0, 0], 0.5, 0.5),
+            ([2, 1, 1, 1], [3], [0, 1, 2, 3], [0, 0, 0, 0], 0.5, 0.6),
             ([1, 3, 1], [3], [0, 1, 2], [0, 0, 0], 1 / 3, 0.6),
             ([1, 1], [9, 9], [0, 1], [0, 1], 1.0, 1.0),
             ([9, 1], [3], [0, 1], [0, 0], 1.0, 1.0),  # the first cannot be reached: the second alone counts
@@ -258,6 +282,11 @@ class TestFeasibleRates:
     )
     def test_by_hand(self, cost, budget, client, server, sure, most):
         assert_allclose(feasible_rates(self.context(cost, budget, client, server)), (sure, most), rtol=1e-9)
+
+    def test_the_cohort_counts(self):
+        """Four clients that all fit, and two places."""
+        context = replace(self.context([1, 1, 1, 1], [9], [0, 1, 2, 3], [0, 0, 0, 0]), cohort_size=2)
+        assert_allclose(feasible_rates(context), (0.5, 0.5), rtol=1e-9)
 
     def test_nobody(self):
         context = self.context([1], [1], [0], [0])
@@ -292,6 +321,116 @@ class TestBound:
         assert_allclose(debt_bound(10**9, slack=0.2, gap=0.1, **sizes), math.sqrt((drift / 0.17) ** 2 + 2 * drift))
 
 
+def some_links(number=1, *, usable=None, seed=0):
+    """A round of 80 clients with one server; those that are not usable have features far from the others'."""
+    features = np.random.default_rng(seed).random((80, 2))
+    usable = np.ones(80, np.bool_) if usable is None else usable
+    features[~usable] = 1e6
+    return RoundContext(number, features, usable, 80)
+
+
+class TestWhatIsPassedOn:
+    """Parameters and contexts reach the models."""
+
+    spec = ProblemSpec(80, 80, 2)
+
+    def test_one_model_for_each_variance_and_memory(self):
+        belief = PartialPooling().init(self.spec, rng=np.random.default_rng(0)).belief
+        assert belief.variance.tolist() == [0.0, 0.1, 1.0, 0.1, 1.0]
+        assert_allclose(-1.0 / np.log(belief.decay[3:]), 30.0)
+        assert (belief.decay[:3] == 1.0).all()
+
+    def test_optimism_is_added_to_what_is_unsure(self):
+        worth = []
+        for optimism in (0.0, 1.0):
+            policy = PartialPooling(optimism=optimism, variances=(), memories=(), intervals=0)
+            state = policy.init(self.spec, rng=np.random.default_rng(0))
+            worth.append(policy.values(state, choices_of(some_links()), some_links())[0])
+        assert_allclose(worth, [0.5, 0.5 * math.erfc(-0.5)])  # Phi(1 / sqrt(1 + 1))
+
+    def test_knots_are_those_of_usable_links(self):
+        policy = PartialPooling()
+        context = some_links(usable=np.arange(80) < 70)
+        state = policy.init(self.spec, rng=np.random.default_rng(0))
+        belief = policy.commit(state, context, Selection(1, np.zeros(0, np.int64))).belief
+        assert belief.num_knots.tolist() == [9, 9]
+        assert belief.knot.max() < 1.0
+
+    def test_weight_is_spread_every_round(self):
+        for share in (0.0, 0.1):
+            policy = PartialPooling(share=share)
+            state = policy.init(self.spec, rng=np.random.default_rng(0))
+            state.belief.log_weight[1:] = -50.0
+            belief = policy.commit(state, some_links(), Selection(1, np.zeros(0, np.int64))).belief
+            assert_allclose(belief.weight[1:], share / 5, atol=1e-12)
+
+    def test_only_updates_in_time_are_successes(self):
+        worth = {}
+        for status in Status:
+            policy = PartialPooling(variances=(), memories=(), intervals=0)
+            state = policy.init(self.spec, rng=np.random.default_rng(0))
+            context, links = some_links(), np.arange(1)
+            state = policy.commit(state, context, Selection(1, links))
+            times = np.array([1.0 if status <= Status.LATE else np.nan])
+            told = Feedback(1, links, context.features[links], np.array([status], np.uint8), times)
+            state = policy.update(state, told)
+            worth[status] = policy.values(state, choices_of(context), some_links(2))[0]
+        assert worth.pop(Status.COMPLETED) > 0.6
+        assert max(worth.values()) < 0.4
+
+    def test_the_gap_of_the_decision_is_told(self):
+        policy = PartialPooling(beta=0.1)
+        state = policy.init(self.spec, rng=np.random.default_rng(0))
+        rows, gap = policy.decide(state, some_links(), rng=np.random.default_rng(0))
+        assert rows.shape == (80,)
+        assert gap == 0.0
+
+
+class TestNumbersOnThePage:
+    """What the documentation says about paper B's networks."""
+
+    NETWORKS = (
+        HierarchicalNetwork(),
+        HierarchicalCifar10(),
+        HierarchicalNetwork(geometry="geometric"),
+        HierarchicalCifar10(geometry="geometric"),
+    )
+
+    @pytest.mark.parametrize("network", NETWORKS, ids=["mnist", "cifar-10", "mnist-moving", "cifar-10-moving"])
+    def test_contexts_explain_most(self, network):
+        """Nine tenths of the variance of the probabilities, and what is left belongs to pairs for less than 2 %."""
+        probability, cell, pair = [], [], []
+        for played in simulate(RandomLinks(), network, num_rounds=150, seed=300):
+            rank = np.minimum(played.context.features * 20.0, 19.0).astype(np.int64)
+            probability.append(played.outcome.participation_probability)
+            cell.append(rank[:, 0] * 20 + rank[:, 1])
+            pair.append(played.context.client * 3 + played.context.server)
+
+        def explained(value, group):
+            """Share of the variance between groups, less what as many groups at random would have."""
+            _, group, size = np.unique(group, return_inverse=True, return_counts=True)
+            within = value - (np.bincount(group, value) / size)[group]
+            return 1.0 - (within @ within / (value.size - size.size)) / value.var(), within
+
+        probability, cell, pair = (np.concatenate(each) for each in (probability, cell, pair))
+        by_context, rest = explained(probability, cell)
+        by_pair, _ = explained(rest, pair)
+        assert by_context > 0.88
+        assert by_pair * (1.0 - by_context) < 0.02
+
+    def test_feasible_rates(self):
+        ends = {}
+        for name, network in zip(("printed", "moving"), self.NETWORKS[1::2], strict=True):
+            quick = replace(network, probabilities=False)
+            rounds = simulate(RandomLinks(), quick, num_rounds=10, seed=300)
+            ends[name] = np.array([feasible_rates(played.context) for played in rounds])
+        assert_allclose(ends["printed"][:, 0], 0.06)
+        assert 0.14 < ends["printed"][:, 1].min() < 0.16
+        low, high = ends["moving"].min(axis=0)
+        assert_allclose(low, 2 / 46, rtol=1e-6)  # 46 reachable clients share two servers
+        assert 0.11 < high < 0.13
+
+
 class TestParameters:
     def test_by_name(self):
         policy = make_policy("partial-pooling:beta=0.05,V=20,variances=0.2/2,memories=0/50,intervals=4")
@@ -307,6 +446,7 @@ class TestParameters:
             ("variances", ()),
             ("memories", (-1.0,)),
             ("intervals", -1),
+            ("intervals", 65),
             ("share", 1.0),
             ("optimism", -1.0),
             ("gap", 1.0),

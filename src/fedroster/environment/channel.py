@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import gammainc
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.parallel import for_ranges
 from fedroster.core.units import dbm_to_w
 
 PATH_LOSS_DB = 128.1
@@ -27,6 +28,7 @@ PATH_LOSS_SLOPE_DB = 37.6
 """Path loss of each factor of ten in distance, dB."""
 EXPONENT = PATH_LOSS_SLOPE_DB / 10.0
 """The gain falls with this power of the distance."""
+_BLOCK = 4096  # links that are worked on at once: with their nodes they fit into a cache
 _NODES = 12  # of the Gauss-Legendre rule over what a context leaves out
 _LN2 = math.log(2.0)
 
@@ -217,6 +219,40 @@ def participation_probability(
 
     Cost: O(links) if everything is known, 12 times that if the bandwidth is not, 144 times without the compute, too.
     """
+    probability = np.empty_like(rate_bps)
+
+    def fill(start: int, stop: int) -> None:
+        for first in range(start, stop, _BLOCK):
+            rows = slice(first, min(first + _BLOCK, stop))
+            probability[rows] = _participation_probability(
+                rate_bps[rows],
+                deadline_s=deadline_s,
+                size_bit=size_bit,
+                constant_hz=constant_hz[rows],
+                workload_byte=workload_byte,
+                compute_hz=compute_hz if isinstance(compute_hz, tuple) else compute_hz[rows],
+                bandwidth_hz=bandwidth_hz if isinstance(bandwidth_hz, tuple) else bandwidth_hz[rows],
+                distance_km=distance_km[rows] if isinstance(distance_km, np.ndarray) else distance_km,
+                min_distance_km=min_distance_km,
+            )
+
+    for_ranges(fill, rate_bps.shape[0])
+    return probability
+
+
+def _participation_probability(
+    rate_bps: FloatArray,
+    *,
+    deadline_s: float,
+    size_bit: float,
+    constant_hz: FloatArray,
+    workload_byte: float,
+    compute_hz: FloatArray | tuple[float, float],
+    bandwidth_hz: FloatArray | tuple[float, float],
+    distance_km: FloatArray | float,
+    min_distance_km: float,
+) -> FloatArray:
+    """A block of links; each for itself."""
     bandwidth, weight_b = _rule(bandwidth_hz)
     computes, weight_y = _rule(compute_hz)
     bits = _LN2 * np.minimum(rate_bps / bandwidth, 900.0)  # no channel comes near it, and 2^r/b stays finite

@@ -11,7 +11,7 @@ from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.streams import Streams
@@ -259,6 +259,8 @@ class HierarchicalNetwork:
         for name in ("memory", "dropout"):
             check_number(name, getattr(self, name), least=0.0, most=1.0)
         check_choice("geometry", self.geometry, ("printed", "geometric"))
+        for name in ("static_resources", "probabilities"):
+            check_flag(name, getattr(self, name))
         if self.min_distance_km > self.reach_km:
             raise ConfigurationError(
                 f"min_distance_km is {self.min_distance_km}; expected at most reach_km = {self.reach_km}"

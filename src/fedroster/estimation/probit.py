@@ -59,6 +59,7 @@ _MOST_WEIGHTS = 256  # of the curve; beyond it interactions are left out
 _SAMPLE, _FEWEST = 256, 64  # contexts that the knots are taken from, at most and at least
 _CURVE_MEMORY = 10.0  # a curve is remembered so many times as long as deviations
 _NEGLIGIBLE = 1e-3  # weight below which a model is not asked
+_LANES = 4  # models whose sums run side by side
 _LARGEST_KEY = 2**62
 _WRITTEN = (  # what learning writes to
     "log_weight",
@@ -332,14 +333,15 @@ def _nodes(feature, knot, num_knots, intervals, interacts, index, share, rank): 
 
 @njit(cache=True, nogil=True)
 def _predict_kernel(  # type: ignore[no-untyped-def]
-    feature, client, server, knot, num_knots, intervals, interacts, weight, optimism, variance, decay, mean, covariance,
-    server_mean, server_variance, key, pair_round, pair_mean, pair_variance, client_mean, client_variance, tag, round_,
-    probability, start, stop,
+    feature, client, server, knot, num_knots, intervals, interacts, asked, weight, optimism, variance, decay, mean,
+    covariance, server_mean, server_variance, key, pair_round, pair_mean, pair_variance, client_mean, client_variance,
+    tag, round_, probability, start, stop,
 ):  # fmt: skip
     most = 1 + 2 * feature.shape[1] + 2 * feature.shape[1] * (feature.shape[1] - 1)
     index, share = np.empty(most, np.int64), np.empty(most)
     rank = np.empty(feature.shape[1])
-    num_servers = server_mean.shape[1]
+    num_servers, num_models = server_mean.shape[1], weight.shape[0]
+    m, v = np.zeros(mean.shape[1]), np.zeros(mean.shape[1])
     for row in range(start, stop):
         n, s = client[row], server[row]
         count = _nodes(feature[row], knot, num_knots, intervals, interacts, index, share, rank)
@@ -347,26 +349,51 @@ def _predict_kernel(  # type: ignore[no-untyped-def]
         if tag[n] >= 0:
             slot = slot_of(key, tag[n] * num_servers + s)
             seen = key[slot] != EMPTY
-        total = 0.0
-        for k in range(weight.shape[0]):
-            if weight[k] == 0.0:
-                continue
-            m, v = client_mean[k, n] + server_mean[k, s], client_variance[k, n] + server_variance[k, s]
+        for k in range(num_models):
+            m[k], v[k] = client_mean[k, n] + server_mean[k, s], client_variance[k, n] + server_variance[k, s]
             if seen and variance[k] > 0.0:
                 left = decay[k] ** (round_ - pair_round[slot])
-                m += left * pair_mean[slot, k]
-                v += variance[k] + left * left * (pair_variance[slot, k] - variance[k])
+                m[k] += left * pair_mean[slot, asked[k]]
+                v[k] += variance[k] + left * left * (pair_variance[slot, asked[k]] - variance[k])
             else:
-                v += variance[k]
+                v[k] += variance[k]
+        for k in range(0, mean.shape[1], _LANES):
+            m_0, m_1, m_2, m_3 = m[k], m[k + 1], m[k + 2], m[k + 3]
+            v_0, v_1, v_2, v_3 = v[k], v[k + 1], v[k + 2], v[k + 3]
             for a in range(count):
                 i = index[a]
-                m += share[a] * mean[k, i]
-                v += share[a] * share[a] * covariance[k, i, i]
+                m_0 += share[a] * mean[i, k]
+                m_1 += share[a] * mean[i, k + 1]
+                m_2 += share[a] * mean[i, k + 2]
+                m_3 += share[a] * mean[i, k + 3]
+                square = share[a] * share[a]
+                v_0 += square * covariance[i, i, k]
+                v_1 += square * covariance[i, i, k + 1]
+                v_2 += square * covariance[i, i, k + 2]
+                v_3 += square * covariance[i, i, k + 3]
                 for b in range(a):
-                    v += 2.0 * share[a] * share[b] * covariance[k, i, index[b]]
-            v = max(v, 0.0)
-            total += weight[k] * 0.5 * math.erfc(-(m + optimism * math.sqrt(v)) / math.sqrt(2.0 * (1.0 + v)))
+                    j = index[b]
+                    product = 2.0 * share[a] * share[b]
+                    v_0 += product * covariance[i, j, k]
+                    v_1 += product * covariance[i, j, k + 1]
+                    v_2 += product * covariance[i, j, k + 2]
+                    v_3 += product * covariance[i, j, k + 3]
+            m[k], m[k + 1], m[k + 2], m[k + 3] = m_0, m_1, m_2, m_3
+            v[k], v[k + 1], v[k + 2], v[k + 3] = v_0, v_1, v_2, v_3
+        total = 0.0
+        for k in range(num_models):
+            spread = max(v[k], 0.0)
+            at = -(m[k] + optimism * math.sqrt(spread)) / math.sqrt(2.0 * (1.0 + spread))
+            total += weight[k] * 0.5 * math.erfc(at)
         probability[row] = min(total, 1.0)
+
+
+def _side_by_side(parameter: FloatArray) -> FloatArray:
+    """The models' values last, and zeros up to a multiple of the lanes, so that several models are summed at once."""
+    lanes = -(-parameter.shape[0] // _LANES) * _LANES
+    padded = np.zeros((*parameter.shape[1:], lanes))
+    padded[..., : parameter.shape[0]] = np.moveaxis(parameter, 0, -1)
+    return padded
 
 
 def _servers(server: IntArray | None, num_links: int) -> IntArray:
@@ -399,10 +426,12 @@ def predict(
     num_links = client.shape[0]
     probability = np.empty(num_links)
     weight = state.weight
+    asked = np.flatnonzero(weight >= _NEGLIGIBLE)
     weight[weight < _NEGLIGIBLE] = 0.0
-    weight /= weight.sum()
+    weight = (weight / weight.sum())[asked]
+    variance, decay = state.variance[asked], state.decay[asked]
     intervals = state.knot.shape[1] - 1
-    faded = state.decay ** (round - state.round)
+    faded = (decay ** (round - state.round))[:, None]
     for_ranges(
         _predict_kernel,
         num_links,
@@ -413,20 +442,21 @@ def predict(
         state.num_knots,
         intervals,
         _interacts(features.shape[1], intervals),
+        asked,
         weight,
         float(optimism),
-        state.variance,
-        state.decay,
-        state.mean,
-        state.covariance,
-        state.server_mean * faded[:, None],
-        _spread(state.server_variance, state.variance[:, None], faded[:, None]),
+        variance,
+        decay,
+        _side_by_side(state.mean[asked]),
+        _side_by_side(state.covariance[asked]),
+        state.server_mean[asked] * faded,
+        _spread(state.server_variance[asked], variance[:, None], faded),
         state.key,
         state.pair_round,
         state.pair_mean,
         state.pair_variance,
-        state.client_mean * faded[:, None],
-        _spread(state.client_variance, state.variance[:, None], faded[:, None]),
+        state.client_mean[asked] * faded,
+        _spread(state.client_variance[asked], variance[:, None], faded),
         state.tag,
         round,
         probability,
@@ -471,17 +501,25 @@ def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, r
     weight = (1.0 - share) * state.weight + share / state.log_weight.shape[0]
     state.log_weight[:] = np.log(np.maximum(weight, 1e-300))
     state = replace(state, round=max(round, state.round), num_tags=num_tags + int(fresh.shape[0]))
-    return state if state.num_knots.any() else _with_knots(state, contexts)
+    return _with_knots(state, contexts)
 
 
 def _with_knots(state: ProbitState, contexts: FloatArray) -> ProbitState:
-    """Gather contexts; once there are enough, each feature's knots are its quantiles, without repetition."""
-    rows = np.unique(np.linspace(0, max(contexts.shape[0] - 1, 0), _SAMPLE).astype(np.int64))[: contexts.shape[0]]
+    """Gather contexts; once there are enough, each feature's knots are its quantiles, without repetition.
+
+    A feature with one value only has one knot, and waits for contexts in which it varies.
+    """
+    waiting = np.flatnonzero(state.num_knots < min(2, state.knot.shape[1]))
+    if not waiting.shape[0] or not contexts.shape[0]:
+        return state
+    if state.num_knots.any() and not state.sample.shape[0] and (contexts[:, waiting] == state.knot[waiting, 0]).all():
+        return state
+    rows = np.unique(np.linspace(0, contexts.shape[0] - 1, _SAMPLE).astype(np.int64))
     sample = np.concatenate((state.sample, contexts[rows]))
     if sample.shape[0] < _FEWEST:
         return replace(state, sample=sample)
     share = np.linspace(0.0, 1.0, state.knot.shape[1])
-    for i in range(sample.shape[1]):
+    for i in waiting:
         knot = np.unique(np.quantile(sample[:, i], share))
         state.knot[i, : knot.shape[0]] = knot
         state.num_knots[i] = knot.shape[0]

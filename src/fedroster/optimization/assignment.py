@@ -24,7 +24,7 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.optimization.assignment_dual import minimise_dual, most_clients, uniform_price
+from fedroster.optimization.assignment_dual import minimise_dual, most_clients, most_clients_apart, uniform_price
 from fedroster.optimization.assignment_search import (
     CELLS,
     FINE_CELLS,
@@ -83,6 +83,8 @@ _SMALL_CORE = 120
 _LARGE_CORE = 400
 _SECOND_NODES = 400_000
 _LAST_NODES = 5_000_000
+# A step, or a cycle of them, that leaves more than this share of the gap was in vain.
+_HOPELESS = 0.98
 # Largest instance whose budgets are pooled for a bound, and the nodes spent on it.
 _POOLED_LINKS = 100_000
 _POOLED_NODES = 100_000
@@ -386,7 +388,10 @@ class _Search:
 
     def count_clients(self) -> None:
         """Bound by the linear relaxation with the cut on the number of clients, where that cuts anything off."""
-        most = min(most_clients(self.first, self.share, self.server, weight) for weight in (self.room, self.price))
+        most = min(
+            *(most_clients(self.first, self.share, self.server, weight) for weight in (self.room, self.price)),
+            most_clients_apart(self.share, self.server_first, self.server_links),
+        )
         # The relaxed number of clients is known to about 0.1.
         if self.clients < most - 0.1:
             return
@@ -621,8 +626,12 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
     due = [0] * len(steps)
     idle = 0
     cycle = 0
+    # Where a gap will do, a number of nodes is what the search may cost, not what it should.
+    gives_up = gap > 0.0 and effort.node_limit is not None and effort.deadline is None
+    hopeless = 0
     while not search.closed(gap) and not effort.over(search.nodes):
         gained = 0
+        left_open = search.bound - search.total
         for i, (step, width, left) in enumerate(steps):
             if due[i] > cycle:
                 continue
@@ -637,7 +646,7 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
                 # Look at the clock every millisecond or so, however large the neighbourhoods are.
                 pace = max((time.perf_counter() - began) / rounds, 1e-6)
                 rounds = max(1, min(64, int(1e-3 / pace)))
-            if search.bound - search.total > 0.98 * before:
+            if search.bound - search.total > _HOPELESS * before:
                 rest[i] = min(2 * rest[i], 8)
             else:
                 rest[i] = 1
@@ -646,6 +655,9 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
         # A second exact search, now from a good decision; it may not eat up a small limit.
         if cycle == 2 and search.prove(gap, effort.quarter_of(_SECOND_NODES, search.nodes), effort, _LARGE_CORE):
             return True
+        hopeless = hopeless + 1 if search.bound - search.total > _HOPELESS * left_open else 0
+        if gives_up and hopeless == 2:
+            break
         idle = 0 if gained else idle + 1
         if idle == 2:
             largest, nodes = (_LARGE_CORE, _LAST_NODES) if effort.limited else (2**62, 2**62)
@@ -695,7 +707,8 @@ def solve_assignment(
         time_limit_s: Stop after this many seconds, with the gap reached. Not reproducible; ``node_limit`` is.
         gap: Stop at a proven gap of this size, in [0, 1]; 0 asks for the optimum.
         rng: Breaks ties at random, evenly over clients, servers and rows; without it, ties fall by row order.
-        node_limit: Stop after about this many search nodes.
+        node_limit: Stop after about this many search nodes; with ``gap`` above 0 and no time limit also when two
+            cycles of searches one after the other close less than a fiftieth of what is left of the gap.
 
     Returns:
         The decision and its certificate. Without limits the gap asked for is reached, which for large instances and a

@@ -13,9 +13,9 @@ projected Newton steps, cools mu and goes on; each pass over the links also yiel
 kept. A dozen or two passes come within 1e-4 of the linear relaxation, for large fleets within 1e-5.
 
 Where the values are nearly equal, P2 nearly counts clients, and the linear relaxation is off by the client it splits.
-No decision chooses more clients than :func:`most_clients` says, K, and this cut :math:`\sum x \le K` is one more
-budget: each link uses the share 1 / K of it, its price :math:`\theta` is added and every value falls by
-:math:`\theta / K`. Arrays of prices have that price in one more, last entry.
+No decision chooses more clients than :func:`most_clients` and :func:`most_clients_apart` say, K, and this cut
+:math:`\sum x \le K` is one more budget: each link uses the share 1 / K of it, its price :math:`\theta` is added and
+every value falls by :math:`\theta / K`. Arrays of prices have that price in one more, last entry.
 
 Arrays are client-major: the links of client n are ``first[n]:first[n + 1]``.
 """
@@ -59,6 +59,30 @@ def most_clients(first: Any, share: Any, server: Any, weight: Any) -> Any:
         if spent > room:
             return n
     return num_clients
+
+
+@njit(cache=True)
+def most_clients_apart(share: Any, server_first: Any, server_links: Any) -> Any:
+    """No decision under the budgets chooses more clients than this: each server's cheapest links against its own one.
+
+    Where few clients fit a budget, the part of each that stays unused is lost, which :func:`most_clients` pools.
+
+    Args:
+        share: Cost over budget of each link, shape (links,), in [0, 1].
+        server_first: Where each server's links start, shape (servers + 1,).
+        server_links: Links by server, shape (links,).
+    """
+    total = 0
+    for m in range(server_first.size - 1):
+        cheapest = share[server_links[server_first[m] : server_first[m + 1]]]
+        cheapest.sort()
+        spent = 0.0
+        for each in cheapest:
+            spent += each
+            if spent > 1.0 + 1e-9:  # rounding must not cut off a decision
+                break
+            total += 1
+    return total
 
 
 @njit(cache=True)

@@ -13,15 +13,19 @@ from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import ProblemSpec, RoundContext
-from fedroster.optimization.assignment import solve_assignment
+from fedroster.optimization.assignment import VALUE_TOLERANCE, AssignmentResult, solve_assignment
 from fedroster.optimization.lazy_greedy import lazy_greedy
 
 SOLVERS = ("exact", "fast-lazy-greedy")
 UTILITIES = ("linear", "square-root")
 NODE_LIMIT = 2_000_000
 """Search nodes of the exact solver in one round, about a second: a bound that is the same on every machine."""
+_PLACE_STEPS = 20  # halvings of the price of a place
+AUTOMATIC_GAPS = ((1_000, 0.0), (50_000, 0.0025), (250_000, 0.005))
+"""Proven gap at which the exact solver may stop by default, up to so many choices; 0.01 beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,34 @@ def choices_of(context: RoundContext) -> Choices:
     return Choices(rows, client, server, cost, purse, budget, context.cohort_size)
 
 
+def gap_for(num_choices: int, gap: float | None) -> float:
+    """The proven gap at which the exact solver may stop.
+
+    By default it depends on the number of choices alone, :data:`AUTOMATIC_GAPS`: the optimum up to 1,000 of them, and
+    beyond what is mostly proven within a second.
+
+    Args:
+        num_choices: Links of the round.
+        gap: A policy's parameter, in [0, 1); None for the default.
+    """
+    if gap is not None:
+        return gap
+    return next((automatic for most, automatic in AUTOMATIC_GAPS if num_choices <= most), 0.01)
+
+
+def check_gap(gap: float | None) -> None:
+    """Refuse a gap outside [0, 1).
+
+    Args:
+        gap: A policy's parameter; None for the default.
+
+    Raises:
+        ConfigurationError: If it is.
+    """
+    if gap is not None:
+        check_number("gap", gap, least=0.0, below=1.0)
+
+
 def best_links(
     choices: Choices,
     value: FloatArray,
@@ -97,7 +129,7 @@ def best_links(
     solver: str = "exact",
     utility: str = "linear",
     epsilon: float = 0.3,
-    gap: float = 0.0,
+    gap: float | None = None,
     node_limit: int = NODE_LIMIT,
     rng: Generator,
 ) -> tuple[IntArray, float]:
@@ -111,7 +143,7 @@ def best_links(
         solver: "exact", or "fast-lazy-greedy" as paper B, section V-A.
         utility: "linear" or "square-root".
         epsilon: Error parameter of Fast Lazy Greedy.
-        gap: Stop the exact solver at a proven gap of this size.
+        gap: Stop the exact solver at a proven gap of this size; None for :func:`gap_for`'s.
         node_limit: Stop it after so many search nodes; 0 for no limit.
         rng: Breaks ties.
 
@@ -134,10 +166,66 @@ def best_links(
         links, proven = greedy.links, float("nan")
     else:
         exact = solve_assignment(
-            *problem, num_clients=choices.num_clients, gap=gap, rng=rng, node_limit=node_limit or None
+            *problem,
+            num_clients=choices.num_clients,
+            gap=gap_for(choices.rows.shape[0], gap),
+            rng=rng,
+            node_limit=node_limit or None,
         )
         links, proven = exact.links, exact.gap
+        if links.shape[0] > choices.cohort_size:
+            return _within_places(
+                choices, value, exact, gap=gap_for(choices.rows.shape[0], gap), node_limit=node_limit, rng=rng
+            )
     return within_cohort(choices, links, value), proven
+
+
+def _within_places(
+    choices: Choices, value: FloatArray, free: AssignmentResult, *, gap: float, node_limit: int, rng: Generator
+) -> tuple[IntArray, float]:
+    r"""The best set of at most m links, where the budgets alone allow more: a place has a price, found by bisection.
+
+    .. math:: \max_{|s| \le m} \sum_s v \;\le\; \min_{\lambda \ge 0} \Bigl[ \lambda m
+        + \max_s \sum_s (v - \lambda)^+ \Bigr]
+
+    Args:
+        choices: The links.
+        value: Value of each, shape (choices,).
+        free: The solution without a limit to the number of links.
+        gap: Stop at a proven gap of this size.
+        node_limit: Search nodes of each solution; 0 for no limit.
+        rng: Breaks ties.
+
+    Returns:
+        Positions, ascending, and the proven gap: 0 unless the number of places and the prices leave one between them.
+    """
+    most = choices.cohort_size
+    best = within_cohort(choices, free.links, value)
+    worth, bound = float(value[best].sum()), free.upper_bound
+    low, high = 0.0, float(value.max())
+    for _ in range(_PLACE_STEPS):
+        if bound - worth <= max(gap, VALUE_TOLERANCE) * bound:
+            break
+        price = 0.5 * (low + high)
+        found = solve_assignment(
+            np.maximum(value - price, 0.0),
+            choices.cost,
+            choices.client,
+            choices.purse,
+            choices.budget,
+            num_clients=choices.num_clients,
+            gap=gap,
+            rng=rng,
+            node_limit=node_limit or None,
+        )
+        bound = min(bound, price * most + found.upper_bound)
+        # What is left of the places and the budgets goes to the best that fit.
+        rest = np.argsort(-value, kind="stable")
+        links = np.sort(fill_in_order(choices, np.concatenate((within_cohort(choices, found.links, value), rest))))
+        if float(value[links].sum()) > worth:
+            best, worth = links, float(value[links].sum())
+        low, high = (price, high) if found.links.shape[0] > most else (low, price)
+    return best, max(bound - worth, 0.0) / bound
 
 
 def within_cohort(choices: Choices, links: IntArray, value: FloatArray) -> IntArray:

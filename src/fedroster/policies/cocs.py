@@ -11,7 +11,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.estimation.hypercubes import (
@@ -35,7 +35,9 @@ from fedroster.policies.budgeted import (
     Choices,
     best_links,
     check_features,
+    check_gap,
     choices_of,
+    gap_for,
     within_cohort,
 )
 
@@ -192,7 +194,8 @@ class COCS:
             nothing; by default the solver takes any, mostly the cheap ones, and the generator decides between equals.
         low: Value of each feature that counts as 0; empty for contexts in [0, 1].
         high: Value of each feature that counts as 1; empty for contexts in [0, 1].
-        gap: The exact solver may stop at a proven gap of this size, in [0, 1); about 0.0025 for 1,000 clients and more.
+        gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
 
     Deviations: a link that costs more than its server's whole budget cannot be explored and is not under-explored;
@@ -215,7 +218,7 @@ class COCS:
     tie_by_value: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    gap: float = 0.0
+    gap: float | None = None
     node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
@@ -231,8 +234,9 @@ class COCS:
         check_number("scale", self.scale, least=0.0)
         check_choice("utility", self.utility, UTILITIES)
         check_choice("solver", self.solver, SOLVERS)
+        check_flag("tie_by_value", self.tie_by_value)
         check_number("epsilon", self.epsilon, above=0.0, most=1.0)
-        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_gap(self.gap)
         check_integer("node_limit", self.node_limit, least=0)
         if len(self.low) != len(self.high):
             raise ConfigurationError(
@@ -300,7 +304,7 @@ class COCS:
             under,
             num_clients=choices.num_clients,
             tie_by_value=self.tie_by_value and not greedy,
-            gap=self.gap,
+            gap=gap_for(rows.shape[0], self.gap),
             rng=rng,
             node_limit=self.node_limit or None,
         )

@@ -20,7 +20,7 @@ from fedroster.estimation.hypercubes import (
     hypercubes_init,
     look_up,
 )
-from fedroster.policies.budgeted import NODE_LIMIT, best_links, choices_of
+from fedroster.policies.budgeted import NODE_LIMIT, best_links, check_gap, choices_of
 from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 
 
@@ -171,7 +171,8 @@ class CUCBPairs:
 
     Attributes:
         width: Factor of the confidence width, >= 0; 1 as published.
-        gap: The solver may stop at a proven gap of this size, in [0, 1).
+        gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -179,13 +180,13 @@ class CUCBPairs:
     fills_cohort: ClassVar[bool] = False
 
     width: float = 1.0
-    gap: float = 0.0
+    gap: float | None = None
     node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         check_number("width", self.width, least=0.0)
-        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_gap(self.gap)
         check_integer("node_limit", self.node_limit, least=0)
 
     def check(self, spec: ProblemSpec, /) -> None:

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, choices_of
+from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
 from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 
 
@@ -170,7 +170,8 @@ class LinUCBPairs:
     Attributes:
         alpha: Exploration factor, >= 0.
         ridge: Regularisation, > 0.
-        gap: The solver may stop at a proven gap of this size, in [0, 1).
+        gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -179,14 +180,14 @@ class LinUCBPairs:
 
     alpha: float = 1.0
     ridge: float = 1.0
-    gap: float = 0.0
+    gap: float | None = None
     node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         check_number("alpha", self.alpha, least=0.0)
         check_number("ridge", self.ridge, above=0.0)
-        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_gap(self.gap)
         check_integer("node_limit", self.node_limit, least=0)
 
     def check(self, spec: ProblemSpec, /) -> None:

@@ -11,7 +11,7 @@ from numpy.random import Generator
 from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext, Selection
-from fedroster.policies.budgeted import NODE_LIMIT, SOLVERS, UTILITIES, best_links, choices_of
+from fedroster.policies.budgeted import NODE_LIMIT, SOLVERS, UTILITIES, best_links, check_gap, choices_of
 from fedroster.policies.stateless import NoState, Stateless
 
 
@@ -21,14 +21,16 @@ class Oracle(Stateless):
 
     .. math:: \max_s \sum_{(n,m) \in s} X_{n,m}^t \quad\text{s.t. (10b), (10c), (10d)}
 
-    Guarantee: with the exact solver and gap 0, no policy has more updates in time in any round, and more budget or a
-    later deadline never lowers its utility.  Links that would be late are not chosen.  Cost: one P2 a round.
+    Guarantee: with the exact solver and gap 0 (the default up to 1,000 choices), no policy has more updates in time in
+    any round, and more budget or a later deadline never lowers its utility.  Links that would be late are not chosen.
+    Cost: one P2 a round.
 
     Attributes:
         solver: "exact", or "fast-lazy-greedy" for section V-A's approximation.
         utility: What Fast Lazy Greedy maximises, "linear" or "square-root"; to the exact solver it is the same.
         epsilon: Error parameter of Fast Lazy Greedy, in (0, 1]; 0.3 in section VI-D.
-        gap: The exact solver may stop at a proven gap of this size, in [0, 1).
+        gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -38,7 +40,7 @@ class Oracle(Stateless):
     solver: Literal["exact", "fast-lazy-greedy"] = "exact"
     utility: Literal["linear", "square-root"] = "linear"
     epsilon: float = 0.3
-    gap: float = 0.0
+    gap: float | None = None
     node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
@@ -50,7 +52,7 @@ class Oracle(Stateless):
         check_choice("solver", self.solver, SOLVERS)
         check_choice("utility", self.utility, UTILITIES)
         check_number("epsilon", self.epsilon, above=0.0, most=1.0)
-        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_gap(self.gap)
         check_integer("node_limit", self.node_limit, least=0)
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
@@ -76,14 +78,15 @@ class OracleP(Stateless):
 
     .. math:: \max_s \sum_{(n,m) \in s} p_{n,m}(\phi_{n,m}^t) \quad\text{s.t. (10b), (10c), (10d)}
 
-    The optimal policy of the regret (11).  Guarantee: with the exact solver and gap 0, no policy that sees no more than
-    contexts has more updates in time in expectation.  Cost: one P2 a round.
+    The optimal policy of the regret (11).  Guarantee: with the exact solver and gap 0 (the default up to 1,000
+    choices), no policy that sees no more than contexts has more updates in time in expectation.  Cost: one P2 a round.
 
     Attributes:
         solver: "exact", or "fast-lazy-greedy" for section V-A's approximation.
         utility: What Fast Lazy Greedy maximises, "linear" or "square-root"; to the exact solver it is the same.
         epsilon: Error parameter of Fast Lazy Greedy, in (0, 1].
-        gap: The exact solver may stop at a proven gap of this size, in [0, 1).
+        gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -93,7 +96,7 @@ class OracleP(Stateless):
     solver: Literal["exact", "fast-lazy-greedy"] = "exact"
     utility: Literal["linear", "square-root"] = "linear"
     epsilon: float = 0.3
-    gap: float = 0.0
+    gap: float | None = None
     node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
@@ -105,7 +108,7 @@ class OracleP(Stateless):
         check_choice("solver", self.solver, SOLVERS)
         check_choice("utility", self.utility, UTILITIES)
         check_number("epsilon", self.epsilon, above=0.0, most=1.0)
-        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_gap(self.gap)
         check_integer("node_limit", self.node_limit, least=0)
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:

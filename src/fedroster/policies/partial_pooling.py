@@ -17,8 +17,10 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.state import per_client
 from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
-from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, choices_of
+from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
+
+_MOST_INTERVALS = 64  # the covariance grows with their square
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,8 @@ def debt_bound(
         beta: Guaranteed rate, in [0, 1].
         V: Weight of an expected update against a participation owed, >= 0.
         slack: epsilon, >= 0; 0 for the first bound.
-        gap: The solver's proven gap g, in [0, 1).  Slack shrinks to :math:`(1-g)(\beta+\epsilon) - \beta`; with a gap
-            and no slack nothing is promised.
+        gap: Largest gap g that :meth:`PartialPooling.decide` proved in these rounds, in [0, 1): 0 for optima.  Slack
+            shrinks to :math:`(1-g)(\beta+\epsilon) - \beta`; with a gap and no slack nothing is promised.
 
     Returns:
         The smaller of the bounds that hold; infinite if none does.
@@ -83,9 +85,10 @@ def feasible_rates(context: RoundContext) -> tuple[float, float]:
     r"""Between which numbers the largest rate lies that a round can offer to all of its reachable clients at once.
 
     A lottery over decisions chooses link (n, m) with a probability :math:`y_{nm}`.  It has
-    :math:`\sum_n c_{nm} y_{nm} \le B_m` and :math:`\sum_m y_{nm} \le 1`: the largest rate under these alone is the
-    upper end.  With one client a server, :math:`\sum_n y_{nm} \le 1`, every such y belongs to a lottery (a bipartite
-    matching has integral vertices): the largest rate under these is the lower end.
+    :math:`\sum_n c_{nm} y_{nm} \le B_m`, :math:`\sum_m y_{nm} \le 1`, and at most a cohort in all: the largest rate
+    under these alone is the upper end.  With as many clients a server as it can pay for even if they are the dearest,
+    :math:`\sum_n y_{nm} \le k_m`, every such y belongs to a lottery (flows with integral limits have integral
+    vertices): the largest rate under these is the lower end.
 
     Args:
         context: A round's context.
@@ -97,22 +100,34 @@ def feasible_rates(context: RoundContext) -> tuple[float, float]:
     if not choices.rows.shape[0]:
         return 1.0, 1.0
     use = np.minimum(choices.cost / np.maximum(choices.budget[choices.purse], 1e-300), 1.0)
-    return _largest_rate(choices, np.ones_like(use)), _largest_rate(choices, use)
+    # As many as fit even if they are the dearest; one at least, by the definition of a choice.
+    fits = np.ones(choices.budget.shape[0])
+    for purse in range(fits.shape[0]):
+        dearest = np.sort(choices.cost[choices.purse == purse])[::-1]
+        fits[purse] = max(int(np.count_nonzero(np.cumsum(dearest) <= choices.budget[purse])), 1)
+    return _largest_rate(choices, 1.0 / fits[choices.purse]), _largest_rate(choices, use)
 
 
 def _largest_rate(choices: Choices, use: FloatArray) -> float:
-    """The largest beta with sum_m y >= beta for all clients, sum of use times y <= 1 for all servers."""
+    """The largest beta with sum_m y >= beta for all clients, sum of use times y <= 1 for all servers, sum of y <= m."""
     links, servers = choices.rows.shape[0], choices.budget.shape[0]
     client, row = np.unique(choices.client, return_inverse=True)
     column, clients = np.arange(links), client.shape[0]
-    # Rows: a server's capacity; a client is on one link at most; beta - sum_m y <= 0.  The last variable is beta.
-    entries = np.concatenate((use, np.ones(links), -np.ones(links), np.ones(clients)))
+    # Rows: a server's capacity; a client is on one link at most; beta - sum_m y <= 0; places.
+    # The last variable is beta.
+    entries = np.concatenate((use, np.ones(links), -np.ones(links), np.ones(clients), np.ones(links)))
     at_row = np.concatenate(
-        (choices.purse, servers + row, servers + clients + row, servers + clients + np.arange(clients))
+        (
+            choices.purse,
+            servers + row,
+            servers + clients + row,
+            servers + clients + np.arange(clients),
+            np.full(links, servers + 2 * clients),
+        )
     )
-    at_column = np.concatenate((column, column, column, np.full(clients, links)))
-    matrix = csr_matrix((entries, (at_row, at_column)), shape=(servers + 2 * clients, links + 1))
-    limit = np.concatenate((np.ones(servers + clients), np.zeros(clients)))
+    at_column = np.concatenate((column, column, column, np.full(clients, links), column))
+    matrix = csr_matrix((entries, (at_row, at_column)), shape=(servers + 2 * clients + 1, links + 1))
+    limit = np.concatenate((np.ones(servers + clients), np.zeros(clients), [float(choices.cohort_size)]))
     goal = np.zeros(links + 1)
     goal[-1] = -1.0
     found = linprog(goal, A_ub=matrix, b_ub=limit, bounds=(0.0, 1.0), method="highs")
@@ -128,7 +143,7 @@ class PartialPooling:
     1. Take :math:`\hat p_{n,m}`, the probability of an update in time, from one curve over contexts that all links
        share and from the deviations of the client, the server and the pair, as far as data supports them
        (:mod:`fedroster.estimation.probit`).
-    2. Solve P2 exactly, :math:`\max_s \sum_{(n,m) \in s} (V \hat p_{n,m} + Q_n)` under (10b), (10c), (10d); without a
+    2. Solve P2, :math:`\max_s \sum_{(n,m) \in s} (V \hat p_{n,m} + Q_n)` under (10b), (10c), (10d); without a
        guarantee, Q = 0 and V = 1.
     3. Queues: :math:`Q_n \gets [Q_n + \beta r_n - x_n]^+`, where r says whether the client could be chosen at all and
        x whether it was.
@@ -139,10 +154,12 @@ class PartialPooling:
 
     Guarantee: for the utility none is proven; what is measured stands in the documentation.  The models' mixture
     predicts as well as the best of them (:func:`~fedroster.estimation.probit.mixture_excess`).  The rates are
-    guaranteed on every sample path, whatever is believed: :math:`\sum_t x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q
-    within :func:`debt_bound` if the rate is feasible, for which :func:`feasible_rates` gives a sufficient and a
-    necessary condition.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check`` refuses
-    only what no prices allow.
+    guaranteed on every sample path, whatever is believed, where the budgets allow them in every round:
+    :math:`\sum_t x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q within :func:`debt_bound` if the rate is feasible, for
+    which :func:`feasible_rates` gives a sufficient and a necessary condition.  What counts is the gap that was proven:
+    0 by default up to 1,000 choices, and beyond, or where ``node_limit`` ended the search, what :meth:`decide`
+    returns.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check`` refuses only what no
+    prices allow.
 
     Cost per round: O(links) for the probabilities and one P2.  Memory: the pairs that were observed.
 
@@ -152,10 +169,11 @@ class PartialPooling:
             longer the queues.  Used with ``beta`` only.
         variances: Variances of the deviations, one model for each and for each memory, beside one without deviations.
         memories: Rounds within which deviations are forgotten, 0 for never.
-        intervals: Intervals on each axis of the curve, >= 0; 1 for straight lines, 0 for no contexts.
+        intervals: Intervals on each axis of the curve, in [0, 64]; 1 for straight lines, 0 for no contexts.
         share: Share of the models' weights that is spread evenly each round, in [0, 1).
         optimism: Standard deviations of belief that are added, >= 0.
-        gap: The solver may stop at a proven gap of this size, in [0, 1); about 0.0025 for 1,000 clients and more.
+        gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -169,7 +187,7 @@ class PartialPooling:
     intervals: int = 8
     share: float = 1e-3
     optimism: float = 0.0
-    gap: float = 0.0
+    gap: float | None = None
     node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
@@ -190,9 +208,11 @@ class PartialPooling:
                 "one model without deviations"
             )
         check_integer("intervals", self.intervals, least=0)
+        if self.intervals > _MOST_INTERVALS:
+            raise ConfigurationError(f"intervals is {self.intervals}; expected at most {_MOST_INTERVALS}")
         check_number("share", self.share, least=0.0, below=1.0)
         check_number("optimism", self.optimism, least=0.0)
-        check_number("gap", self.gap, least=0.0, below=1.0)
+        check_gap(self.gap)
         check_integer("node_limit", self.node_limit, least=0)
 
     def check(self, spec: ProblemSpec, /) -> None:
@@ -225,12 +245,25 @@ class PartialPooling:
         )
         return self.V * probability + state.backlog[choices.client] if self.beta else probability
 
-    def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 for what each link is worth."""
+    def decide(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> tuple[IntArray, float]:
+        """Solve P2 for what each link is worth.
+
+        Args:
+            state: What is believed and owed.
+            context: The round's context.
+            rng: Breaks ties.
+
+        Returns:
+            Rows of the context, ascending, shape (k,), and their worth's proven gap to the optimum, 0 for the optimum.
+        """
         choices = choices_of(context)
         value = self.values(state, choices, context)
-        links, _ = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
-        return Selection(context.round, choices.rows[links])
+        links, proven = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        return choices.rows[links], proven
+
+    def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Solve P2 for what each link is worth."""
+        return Selection(context.round, self.decide(state, context, rng=rng)[0])
 
     def commit(self, state: PartialPoolingState, context: RoundContext, selection: Selection, /) -> PartialPoolingState:
         """Let a round pass, and step the queues."""

@@ -1,0 +1,152 @@
+"""What policies for links with prices share: the automatic gap, and cohorts smaller than what the budgets pay for."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from fedroster.catalogue import make_policy
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import ProblemSpec, RoundContext
+from fedroster.optimization.assignment import solve_exploration
+from fedroster.policies.budgeted import AUTOMATIC_GAPS, Choices, best_links, choices_of, gap_for
+from fedroster.policies.cocs import COCS
+from fedroster.policies.partial_pooling import PartialPooling
+
+WITH_GAP = ("cocs", "oracle", "oracle-p", "cucb-pairs", "linucb-pairs", "partial-pooling")
+
+
+def a_round(num_clients, num_servers, *, seed=0):
+    """Every client in reach of all servers, about 8 of them within a budget."""
+    rng = np.random.default_rng(seed)
+    client = np.repeat(np.arange(num_clients), num_servers)
+    return RoundContext(
+        round=1,
+        features=rng.random((client.shape[0], 2)),
+        available=np.ones(client.shape[0], np.bool_),
+        cohort_size=num_clients,
+        client=client,
+        server=np.tile(np.arange(num_servers), num_clients),
+        cost=np.repeat(rng.uniform(4.0, 30.0, num_clients), num_servers),
+        budget=np.full(num_servers, 50.0),
+    )
+
+
+class TestGapFor:
+    @pytest.mark.parametrize(
+        ("num_choices", "gap"),
+        [
+            (0, 0),
+            (150, 0),
+            (1000, 0),
+            (1001, 0.0025),
+            (50_000, 0.0025),
+            (50_001, 0.005),
+            (250_001, 0.01),
+            (10**9, 0.01),
+        ],
+    )
+    def test_grows_with_the_number_of_choices(self, num_choices, gap):
+        assert gap_for(num_choices, None) == gap
+        assert gap_for(num_choices, 0.0) == 0.0
+        assert gap_for(num_choices, 0.03) == 0.03
+
+    def test_the_steps_ascend(self):
+        assert list(AUTOMATIC_GAPS) == sorted(AUTOMATIC_GAPS)
+
+
+class TestBestLinks:
+    def test_few_choices_are_solved_to_the_optimum(self):
+        choices = choices_of(a_round(100, 3))
+        value = np.random.default_rng(1).random(choices.rows.shape[0])
+        default, exact, rough = (
+            best_links(choices, value, rng=np.random.default_rng(0), **given)
+            for given in ({}, {"gap": 0.0}, {"gap": 0.3})
+        )
+        assert default[1] == exact[1] == 0.0
+        assert_array_equal(default[0], exact[0])
+        assert rough[1] > 0.0  # negative control: here a gap tells
+
+    def test_many_choices_are_solved_to_a_proven_gap(self):
+        choices = choices_of(a_round(1000, 10))
+        value = np.random.default_rng(1).random(choices.rows.shape[0])
+        default, exact = (
+            best_links(choices, value, node_limit=300_000, rng=np.random.default_rng(0), gap=gap) for gap in (None, 0.0)
+        )
+        assert 0.0 < default[1] <= gap_for(choices.rows.shape[0], None)
+        assert exact[1] < default[1]
+        assert value[default[0]].sum() >= (1.0 - default[1]) * value[exact[0]].sum()
+
+
+class TestPolicies:
+    @pytest.mark.parametrize("name", WITH_GAP)
+    def test_by_text(self, name):
+        assert make_policy(name).gap is None
+        assert make_policy(f"{name}:gap=auto").gap is None
+        assert make_policy(f"{name}:gap=0.001").gap == 0.001
+        for value in ("1", "-0.1", "nan"):
+            with pytest.raises(ConfigurationError, match="gap"):
+                make_policy(f"{name}:gap={value}")
+        with pytest.raises(ConfigurationError, match="gap is 'much'; expected float or auto"):
+            make_policy(f"{name}:gap=much")
+
+    @pytest.mark.parametrize("policy", [COCS(), PartialPooling()])
+    def test_decide_tells_the_proven_gap(self, policy):
+        """Beyond 1,000 links the default stops at a gap, and says which; with gap 0 it would go on."""
+        context = a_round(400, 6)
+        spec = ProblemSpec(num_clients=400, cohort_size=400, num_features=2, num_servers=6)
+        state = policy.init(spec, rng=np.random.default_rng(0))
+        decided = policy.decide(state, context, rng=np.random.default_rng(0))
+        proven = decided.gap if isinstance(policy, COCS) else decided[1]
+        assert 0.0 <= proven <= 0.0025
+        links = policy.select(state, context, rng=np.random.default_rng(0)).links
+        assert_array_equal(links, decided.links if isinstance(policy, COCS) else decided[0])
+
+    @pytest.mark.parametrize(
+        ("num_clients", "given", "asked"), [(100, None, 0.0), (400, None, 0.0025), (400, 0.1, 0.1)]
+    )
+    def test_exploration_has_the_same_gap(self, num_clients, given, asked, monkeypatch):
+        seen = []
+
+        def spy(*args, gap, **options):
+            seen.append(gap)
+            return solve_exploration(*args, gap=gap, **options)
+
+        monkeypatch.setattr("fedroster.policies.cocs.solve_exploration", spy)
+        policy = COCS(gap=given)
+        spec = ProblemSpec(num_clients=num_clients, cohort_size=num_clients, num_features=2, num_servers=6)
+        policy.decide(
+            policy.init(spec, rng=np.random.default_rng(0)), a_round(num_clients, 6), rng=np.random.default_rng(0)
+        )
+        assert seen == [asked]
+
+
+def best_by_hand(choices, value):
+    """The optimum under budgets, one server a client, and the cohort size, by trying everything."""
+    clients = np.unique(choices.client)
+    options = [[-1, *np.flatnonzero(choices.client == n)] for n in clients]
+    best = 0.0
+    for pick in product(*options):
+        links = np.array([i for i in pick if i >= 0], np.int64)
+        spent = np.bincount(choices.purse[links], choices.cost[links], minlength=choices.budget.shape[0])
+        if links.shape[0] <= choices.cohort_size and (spent <= choices.budget + 1e-12).all():
+            best = max(best, float(value[links].sum()))
+    return best
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_optimum_and_proven_gap(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(8):
+        client, server = np.repeat(np.arange(5), 2), np.tile(np.arange(2), 5)
+        cost, budget = rng.choice([0.2, 0.3, 1.5, 2.0], 10), np.array([2.0, 3.0])
+        value = rng.exponential(1.0, 10) * cost  # the dear ones are worth more
+        choices = Choices(np.arange(10), client, server, cost, server, budget, int(rng.integers(1, 4)))
+        links, gap = best_links(choices, value, rng=rng)
+        assert links.shape[0] <= choices.cohort_size
+        assert np.unique(client[links]).shape[0] == links.shape[0]
+        assert (np.bincount(server[links], cost[links], minlength=2) <= budget + 1e-9).all()
+        worth, best = float(value[links].sum()), best_by_hand(choices, value)
+        assert (1.0 - gap) * best <= worth * (1 + 1e-9)
+        assert worth >= 0.9 * best
