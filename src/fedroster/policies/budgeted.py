@@ -203,6 +203,7 @@ def _within_places(
     best = within_cohort(choices, free.links, value)
     worth, bound = float(value[best].sum()), free.upper_bound
     low, high = 0.0, float(value.max())
+    rest = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
     for _ in range(_PLACE_STEPS):
         if bound - worth <= max(gap, VALUE_TOLERANCE) * bound:
             break
@@ -220,7 +221,6 @@ def _within_places(
         )
         bound = min(bound, price * most + found.upper_bound)
         # What is left of the places and the budgets goes to the best that fit.
-        rest = np.argsort(-value, kind="stable")
         links = np.sort(fill_in_order(choices, np.concatenate((within_cohort(choices, found.links, value), rest))))
         if float(value[links].sum()) > worth:
             best, worth = links, float(value[links].sum())
