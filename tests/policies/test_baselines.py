@@ -32,6 +32,13 @@ def mean_cohort(policy, network, seed, num_rounds=500):
     )
 
 
+@pytest.mark.parametrize("policy", [FedCS(), FedCSGreedy(), Dirichlet()])
+def test_one_server_only(policy):
+    """With several, a client's links are several rows, and these would choose it twice."""
+    with pytest.raises(ConfigurationError, match="selects for one server; this federation has 2"):
+        policy.check(ProblemSpec(4, 2, 1, num_servers=2))
+
+
 # --- random --------------------------------------------------------------------------------------------------------
 
 

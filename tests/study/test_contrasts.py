@@ -57,6 +57,7 @@ def test_a_ratio_of_ratios_cancels():
     ("measure", "mine", "theirs", "verdict", "text"),
     [
         (ROUND_TIME, [1.0, 1.01, 1.02], [2.0, 2.0, 2.0], "better", "0.50 better\n(0."),
+        (UPDATES, [2.01, 2.011, 2.009], [2.0, 2.0, 2.0], "better", "1.005 better\n(1.00"),
         (UPDATES, [1.0, 1.01, 1.02], [2.0, 2.0, 2.0], "worse", "0.50 worse\n(0."),
         (LEAST_SERVED, [0.3, 0.31, 0.32], [0.1, 0.1, 0.1], "better", "+21.0 better\n(+"),
         (LEAST_SERVED, [0.3, 0.1, 0.2], [0.2, 0.2, 0.2], "not shown", "+0.0\n("),

@@ -37,7 +37,7 @@ def planted(share, *, early=None, least=0, seed=0):
 
 
 def verdicts(figure, value):
-    recipe = study.PAPER.figures[figure]
+    recipe = (study.LARGE_PAPER if figure == "large" else study.PAPER).figures[figure]
     runs = {}
     for label in recipe.needs:
         planned = value(label)
@@ -115,7 +115,7 @@ def test_one_network_out_of_two_is_not_enough():
 
 
 def test_the_large_networks_are_large_and_only_the_oracle_reads_probabilities():
-    for label, need in study.PAPER.figures["large"].needs.items():
+    for label, need in study.LARGE_PAPER.figures["large"].needs.items():
         settings = dict(need.settings)
         assert (settings["num_clients"], settings["num_servers"]) == ("10000", "50")
         assert settings.get("probabilities", "true") == ("true" if label.startswith("Oracle-p") else "false")

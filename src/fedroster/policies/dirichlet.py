@@ -12,6 +12,7 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
+from fedroster.queues import check_flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Dirichlet:
         check_number("gamma_2", self.gamma_2, above=0.0)
 
     def check(self, spec: ProblemSpec, /) -> None:
-        """Promise nothing."""
+        """Refuse more than one server; promise nothing."""
+        check_flat("selection with Dirichlet probabilities", spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> DirichletState:
         """Draw q': normalised Gamma variates are Dirichlet, and normalising is not needed."""

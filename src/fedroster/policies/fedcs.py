@@ -12,8 +12,9 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.policies.stateless import NoState, Stateless
+from fedroster.queues import check_flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,10 @@ class FedCS(Stateless):
     def __post_init__(self) -> None:
         """Check the range."""
         check_number("deadline_s", self.deadline_s, above=0.0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server."""
+        check_flat("FedCS", spec)
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Take everybody who is expected to make it."""
@@ -134,6 +139,10 @@ class FedCSGreedy(Stateless):
         check_number("fraction", self.fraction, above=0.0, most=1.0)
         check_number("distribution_s", self.distribution_s, least=0.0)
         check_number("overhead_s", self.overhead_s, least=0.0)
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server."""
+        check_flat("FedCS", spec)
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Ask a random share of the clients, then schedule those that answer."""

@@ -20,6 +20,7 @@ RANDOM = "random"
 
 OURS = ("floor", "partial-pooling")
 """This library's own policies; of those that take part, the first is the one whose problem the scenario is."""
+_NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,9 @@ class Contrast:
 
     def shown(self) -> str:
         """Difference, verdict and interval as a cell of a table."""
-        scale, form = (1.0, ".2f") if self.measure.is_ratio else (100.0, "+.1f")
+        scale, form = 100.0, "+.1f"
+        if self.measure.is_ratio:
+            scale, form = 1.0, ".3f" if abs(self.difference.mean - 1.0) < _NEAR_ONE else ".2f"
         ends = (self.difference.mean, self.difference.low, self.difference.high)
         mean, low, high = (format(scale * value, form) for value in ends)
         word = "" if self.verdict == "not shown" else f" {self.verdict}"

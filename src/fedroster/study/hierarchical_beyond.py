@@ -574,7 +574,6 @@ PAPER = Paper(
     figures={
         **{name: _network(name, title) for name, title in SCENARIOS.items()},
         "hidden": _hidden(),
-        "large": _large(),
         "rates": _rates("cifar-10", "CIFAR-10 network"),
         "rates-moving": _rates("cifar-10-geometric", "CIFAR-10 network, moving clients"),
         "ablation-hidden": _variants("Without each part, hidden causes", VARIANTS, ("clients", "exclusive", "turns")),
@@ -588,3 +587,8 @@ PAPER = Paper(
     scales=SCALES,
 )
 """What is measured on partial pooling."""
+
+LARGE_PAPER = Paper(
+    title="Partial pooling: 10,000 clients, 50 servers", num_rounds=1000, figures={"large": _large()}, scales={}
+)
+"""The same where a run takes a minute: five seeds (``0-4``) take some 20 minutes of one core."""

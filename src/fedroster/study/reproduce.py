@@ -28,6 +28,7 @@ PAPERS: Mapping[str, Paper] = {
     "rbcs-f": rbcs_f.PAPER,
     "cocs": cocs.PAPER,
     "beyond-cocs": hierarchical_beyond.PAPER,
+    "beyond-cocs-large": hierarchical_beyond.LARGE_PAPER,
     "beyond-rbcs-f": flat_beyond.PAPER,
 }
 """Papers by the names that the command line uses."""
