@@ -171,7 +171,10 @@ def main() -> None:
         except KeyboardInterrupt:
             sys.exit(130)
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
-    rows = summarize(given.out, failures, command=" ".join(["python -m benchmarks", *sys.argv[1:]]))
+    command = " ".join(["python -m benchmarks", *sys.argv[1:]])
+    if given.data_dir:
+        command = command.replace(str(given.data_dir), "DIR")  # where data lie is this machine's affair
+    rows = summarize(given.out, failures, command=command)
     print(table(rows))
     print("\n" + ", ".join(f"{count} {kind}" for kind, count in count_of(rows).items()))
     sys.exit(1 if failures else 0)
