@@ -223,6 +223,8 @@ def test_what_cannot_be_made_is_said(tmp_path, change, error, message):
 
 def test_sizes_have_the_same_figures():
     for paper in PAPERS.values():
+        if not paper.scales:  # nothing is trained
+            continue
         names = {name: set(size.figures) for name, size in paper.scales.items()}
         assert names["smoke"] == names["cpu"] == names["full"]
         assert dataclasses.asdict(paper.scales["cpu"])["remark"]
