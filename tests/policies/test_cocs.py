@@ -308,6 +308,7 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
+            ("tie_by_value", "false"),
             ("h_T", -1),
             ("h_T", 2.5),
             ("horizon", 0),

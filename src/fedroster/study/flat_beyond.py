@@ -101,21 +101,29 @@ def _points(runs: Runs, measure: Callable[[Trajectory], float]) -> dict[str, Poi
     return points
 
 
+def _time_and_lowest(time_s: FloatArray, least: FloatArray) -> dict[str, float]:
+    """Means over seeds with their intervals, as columns of a table."""
+    time, lowest = mean_interval(time_s), mean_interval(least)
+    return {
+        "mean_round_time_s": time.mean,
+        "time_low": time.low,
+        "time_high": time.high,
+        "lowest": lowest.mean,
+        "lowest_low": lowest.low,
+        "lowest_high": lowest.high,
+    }
+
+
 def _product(runs: Runs, measure: Callable[[Trajectory], float], y_label: str, title: str) -> Product:
     figure = pareto_figure(Panel(_points(runs, measure), "mean round time, s", y_label, title))
     rows = []
     for label in runs:
-        time_s, least = mean_interval(_each(runs, label, _time)), mean_interval(_each(runs, label, measure))
+        least = _each(runs, label, measure)
         rows.append(
             {
                 "policy": label,
-                "mean_round_time_s": time_s.mean,
-                "time_low": time_s.low,
-                "time_high": time_s.high,
-                "lowest": least.mean,
-                "lowest_low": least.low,
-                "lowest_high": least.high,
-                "lowest_of_all_seeds": float(_each(runs, label, measure).min()),
+                **_time_and_lowest(_each(runs, label, _time), least),
+                "lowest_of_all_seeds": float(least.min()),
                 "seeds": len(runs[label]),
             }
         )
@@ -269,16 +277,10 @@ def _tuned() -> FigureRecipe:
         )
         rows = []
         for label in policies:
-            time_s, least = (mean_interval(_each(runs, f"{label} / 1.0", measure)) for measure in (_time, _least))
             rows.append(
                 {
                     "policy": label,
-                    "mean_round_time_s": time_s.mean,
-                    "time_low": time_s.low,
-                    "time_high": time_s.high,
-                    "lowest": least.mean,
-                    "lowest_low": least.low,
-                    "lowest_high": least.high,
+                    **_time_and_lowest(*(_each(runs, f"{label} / 1.0", measure) for measure in (_time, _least))),
                     "most_lacking": _lack(runs, label).max(axis=1).mean(),
                     "most_lacking_of_all_seeds": _lack(runs, label).max(),
                 }
