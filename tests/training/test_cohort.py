@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,7 @@ from torch import nn
 from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
 from fedroster.core.streams import Streams
 from fedroster.training import cohort as cohort_module
+from fedroster.training.batched import BatchedModel
 from fedroster.training.cohort import CohortTrainer, batch_order
 from fedroster.training.models import MODELS, model_factory, register
 from fedroster.training.tasks import TASKS
@@ -370,3 +374,33 @@ def test_tasks_are_those_of_the_papers():
     assert (TASKS["cifar-10-b"].epochs, TASKS["cifar-10-b"].learning_rate) == (5, 0.1)
     for task in TASKS.values():
         assert task.model in MODELS
+
+
+class MeetsInside(nn.Module):
+    """A linear model whose forward pass over two images waits until a second thread is in it, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        if x.shape[0] == 2:
+            MEETING.wait()  # both have their parameters in place ...
+        out = self.linear(x.flatten(1))
+        if x.shape[0] == 2:
+            MEETING.wait()  # ... and nobody takes his away before both have used them
+        return out
+
+
+MEETING = Barrier(2, timeout=60)
+
+
+def test_threads_inside_the_model_at_the_same_time_use_their_own_parameters():
+    model = BatchedModel(MeetsInside, image_shape=(1, 2, 2), device=torch.device("cpu"))
+    images = torch.from_numpy(np.random.default_rng(0).random((2, 2, 2, 1), np.float32))
+    rows = [model.draw(rng=np.random.default_rng(seed)) for seed in (1, 2)]
+    with ThreadPoolExecutor(2) as threads:
+        found = list(threads.map(lambda row: model.logits(row, images), rows))
+    for row, logits in zip(rows, found, strict=True):
+        expected = images.permute(0, 3, 1, 2).flatten(1) @ row[:12].view(3, 4).T + row[12:]
+        np.testing.assert_allclose(logits.numpy(), expected.numpy(), rtol=1e-5)

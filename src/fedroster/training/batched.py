@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
+from threading import local
 from typing import TypeAlias
 
 from numpy.random import Generator
@@ -62,6 +64,7 @@ class BatchedModel:
     """A torch module whose parameters are the rows of a matrix, for classification with cross-entropy.
 
     Images of one client lie with their channels last, (batch, height, width, channels): convolutions are fastest so.
+    Any number of threads may use it at the same time.
 
     Attributes:
         image_shape: Channels, height and width of an image.
@@ -92,6 +95,7 @@ class BatchedModel:
         self._sizes = [value.numel() for value in self._module.parameters()]
         self.num_params = sum(self._sizes)
         self._device = device
+        self._of_thread = local()
         self._records: dict[tuple[_Shape, _Shape], _Gradient] = {}
         self._client_records: dict[_Shape, _Gradients] = {}
         sample = torch.zeros((1, *image_shape), device=device)
@@ -105,6 +109,14 @@ class BatchedModel:
         if len(found) != 2 or found[0] != 1:
             raise ConfigurationError(f"the model maps one image to shape {found}; expected (1, classes)")
         self.num_classes = found[1]
+
+    def _own_module(self) -> nn.Module:
+        """This thread's own copy: ``functional_call`` puts parameters into the module itself while it runs."""
+        if not hasattr(self._of_thread, "module"):
+            with torch.inference_mode(False):
+                self._of_thread.module = deepcopy(self._module)
+        module: nn.Module = self._of_thread.module
+        return module
 
     @property
     def is_softmax_regression(self) -> bool:
@@ -162,7 +174,7 @@ class BatchedModel:
             Shape (batch, classes).
         """
         with torch.inference_mode():
-            out: Tensor = functional_call(self._module, self.named(row), (images.permute(0, 3, 1, 2),))
+            out: Tensor = functional_call(self._own_module(), self.named(row), (images.permute(0, 3, 1, 2),))
         return out
 
     def cohort_logits(self, rows: Tensor, images: Tensor) -> Tensor:
@@ -179,7 +191,8 @@ class BatchedModel:
             return self._batched(self.named(rows), images)
 
     def _batched(self, named: dict[str, Tensor], images: Tensor) -> Tensor:
-        out: Tensor = vmap(lambda values, x: functional_call(self._module, values, (x,)))(named, images)
+        module = self._own_module()
+        out: Tensor = vmap(lambda values, x: functional_call(module, values, (x,)))(named, images)
         return out
 
     def _gradient(self, rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:
@@ -239,9 +252,11 @@ class BatchedModel:
         return self._client_records[key]
 
     def _record_client(self, batch: int) -> _Gradients:
+        module = self._own_module()
+
         def gradients(images: Tensor, targets: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
             logits, pull_back, *_ = vjp(
-                lambda named: functional_call(self._module, named, (images.permute(0, 3, 1, 2),)),
+                lambda named: functional_call(module, named, (images.permute(0, 3, 1, 2),)),
                 dict(zip(self.layout, parameters, strict=True)),
             )
             (found,) = pull_back((torch.softmax(logits, dim=-1) - targets) / batch)
