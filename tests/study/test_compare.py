@@ -23,7 +23,7 @@ from fedroster.study.compare_runs import LAST, read_values
 from fedroster.study.comparison import ComparisonCell, ComparisonRun
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm
-from fedroster.study.store import read_json, read_table, write_json, write_table
+from fedroster.study.store import code, read_json, read_table, write_json, write_table
 from fedroster.task import Task
 
 T_975 = 12.706204736432095  # Student's t, 0.975, one degree of freedom
@@ -620,6 +620,7 @@ def test_tables_hold_the_runs(tmp_path, ran):
     settings = read_json(tmp_path / "settings.json")
     assert settings["policies"] == ["random", "rbcs-f:V=5"]
     assert settings["machine"]["fedroster"]
+    assert settings["machine"]["code"] == code()
     assert summary.equals(render(tmp_path))
 
 

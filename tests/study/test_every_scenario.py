@@ -22,7 +22,7 @@ from fedroster.study.experiment import Conditions
 from fedroster.study.line_up import line_up, scenarios_of
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm
-from fedroster.study.store import read_json, read_table, write_json
+from fedroster.study.store import code, read_json, read_table, write_json
 
 SCENARIOS = ("rbcs-f/table-1", "cocs/mnist")
 WANTED = ("random", "floor", "rbcs-f:V=5", "partial-pooling", "oracle-p")
@@ -94,6 +94,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
         assert read_json(one / "settings.json")["scenario"] == name
     # Measures that suit the scenario, and our own policy that does.
     flat, servers = (read_json(folder / folder_of(name) / "settings.json") for name in SCENARIOS)
+    assert read_json(folder / "settings.json")["machine"]["code"] == flat["machine"]["code"] == code()
     assert (flat["has_prices"], servers["has_prices"]) == (False, True)
     assert flat["against"] == ["random", "floor"]
     assert servers["against"] == ["random", "partial-pooling"]

@@ -16,7 +16,17 @@ from fedroster.core.device_traces import Sessions, Speeds, save_traces
 from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import experiment
-from fedroster.study.experiment import ALONE, PROCESSES, Cell, digest, gather, measured_rate, run_cells
+from fedroster.study.experiment import (
+    ALONE,
+    PROCESSES,
+    Cell,
+    digest,
+    finish,
+    gather,
+    measured_rate,
+    provenance,
+    run_cells,
+)
 from fedroster.study.measures import Trajectory
 from fedroster.study.reproduce import reproduce
 
@@ -220,6 +230,21 @@ def test_results_are_kept_and_taken(tmp_path, ran):
     assert {path.name: path.read_bytes() for path in (tmp_path / "cells").iterdir()} == files
     _, header = load_arrays(tmp_path / "cells" / f"{digest(CELLS[1])}.npz", kind="cell")
     assert header["cell"] == repr(CELLS[1])
+
+
+def test_results_of_other_code_are_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "code", lambda: "old")
+    assert provenance(finish(CELLS[:1], folder=tmp_path)) == "old"
+    monkeypatch.setattr(experiment, "code", lambda: "new")
+    # What is taken was made by the old code, also when it is taken again; what is run is made by the new.
+    for _ in range(2):
+        assert provenance(finish(CELLS, folder=tmp_path)) == "new (of 4 runs kept from before: 1 by old)"
+    assert provenance(finish(CELLS[1:], folder=tmp_path)) == "new"
+    path = tmp_path / f"{digest(CELLS[2])}.npz"
+    arrays, _ = load_arrays(path, kind="cell")
+    save_arrays(path, arrays, {}, kind="cell")
+    found = provenance(finish(CELLS, folder=tmp_path))
+    assert found == "new (of 4 runs kept from before: 1 by old, 1 by unknown)"
 
 
 def test_a_larger_study_runs_only_what_is_new(tmp_path, ran):

@@ -13,7 +13,7 @@ from fedroster.study import rbcs_f
 from fedroster.study.experiment import Cell
 from fedroster.study.reproduce import PAPERS, reproduce
 from fedroster.study.statistics import judge
-from fedroster.study.store import read_json, read_table
+from fedroster.study.store import code, read_json, read_table
 
 ROUNDS, SEEDS = 200, 6
 
@@ -63,7 +63,9 @@ def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
     for name, recipe in PAPERS["rbcs-f"].figures.items():
         assert recipe.title
         assert (tmp_path / f"figure-{name}.csv").exists()
-    assert read_json(tmp_path / "settings.json")["rounds"] == 20
+    settings = read_json(tmp_path / "settings.json")
+    assert settings["rounds"] == "80 or 20"
+    assert settings["code"] == code()
     assert all("  " not in sentence for sentence in made.findings)
 
 

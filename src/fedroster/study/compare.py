@@ -16,7 +16,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.study.compare_page import render
 from fedroster.study.comparison import ComparisonCell, ComparisonRun
 from fedroster.study.contrasts import against_of
-from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Conditions, Engine, gather
+from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Conditions, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, write_json, write_table
 from fedroster.task import Task
 
@@ -91,7 +91,7 @@ def compare(
         "optimal": find_scenario(scenario).optimal,
     }
     _claim_folder(folder, description)
-    results = gather(
+    finished = finish(
         cells,
         workers=workers,
         engine=engine,
@@ -101,12 +101,13 @@ def compare(
         progress=lambda rounds: progress(rounds / num_rounds) if progress is not None else None,
     )
     order = sorted(range(len(cells)), key=lambda index: policies.index(cells[index].policy))
-    runs = [(cells[index], results[index]) for index in order]
+    runs = [(cells[index], finished[index].result) for index in order]
     write_table(_rounds_table(runs), folder / "rounds.csv")
     write_table(_participation_table(runs), folder / "participation.parquet")
     # What has prices is known by its runs: an environment need not say it before.
     description["has_prices"] = any(run.budget_used.size > 0 for _, run in runs)
-    write_json(folder / "settings.json", {"command": command, **description, "machine": machine()})
+    description["machine"] = machine() | {"code": provenance(finished)}
+    write_json(folder / "settings.json", {"command": command, **description})
     return render(folder)
 
 

@@ -154,6 +154,7 @@ def compare_all(
             done = sum(_finished(some, folder / folders[name] / "cells") for name, some in cells.items())
             raise PausedError.of(done, sum(map(len, cells.values()))) from error
         before += len(cells[scenario])
+    codes = [read_json(folder / name / "settings.json")["machine"]["code"] for name in folders.values()]
     description = {
         "command": command,
         "folders": folders,
@@ -161,7 +162,7 @@ def compare_all(
         "task": None if task is None else asdict(task),
         "target_accuracy": target_accuracy,
         "against": list(against),
-        "machine": machine(),
+        "machine": machine() | {"code": "; ".join(dict.fromkeys(codes))},
     }
     write_json(folder / "settings.json", description)
     return _overview(folder)

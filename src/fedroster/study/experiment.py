@@ -7,12 +7,18 @@ import hashlib
 import json
 import math
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from fedroster import __version__
@@ -24,6 +30,7 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.simulate import simulate
 from fedroster.study.measures import Recorder, Trajectory
+from fedroster.study.store import code
 
 DEFAULT_RATE = 0.15
 """Rate at which queues are measured for policies that have none (paper A, Table 2)."""
@@ -133,11 +140,13 @@ class Done(Generic[C]):
         cell: The cell.
         result: What it returned.
         index: Its place in the sequence that was asked for.
+        code: By which state of fedroster's code it was made (:func:`~fedroster.study.store.code`).
     """
 
     cell: C
     result: Any
     index: int
+    code: str
 
 
 def digest(cell: Any) -> str:
@@ -196,21 +205,41 @@ def _digest_of(path: str, changed_ns: int, size: int) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_PLAYED: Any = None  # rounds that all processes of a pool have played, shared by them
+_PLAYED: Any = None  # rounds of each cell, shared by the processes of a pool; only the one that runs it writes there
 
 
-def _share(counter: Any) -> None:
+def _begin(played: Any, lifeline: Connection) -> None:
+    """Make a worker ready: it counts in ``played``, and ends with the process that asked."""
     global _PLAYED
-    _PLAYED = counter
+    _PLAYED = played
+    Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
-def _count(rounds: int) -> None:
-    with _PLAYED.get_lock():
-        _PLAYED.value += rounds
+def _end_with(lifeline: Connection) -> None:
+    # Nothing is ever sent: this returns when the other end is closed, on purpose or because its process was killed.
+    with suppress(EOFError, OSError):
+        lifeline.recv_bytes()
+    os._exit(1)
 
 
-def _run(cell: Runnable[Any], conditions: Conditions) -> Any:
-    return cell.run(dataclasses.replace(conditions, played=_count))
+def _run(cell: Runnable[Any], index: int, conditions: Conditions) -> Any:
+    def count(rounds: int) -> None:
+        _PLAYED[index] += rounds
+
+    return cell.run(dataclasses.replace(conditions, played=count))
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Processes that start inside are never interrupted by Ctrl-C: whoever started them is, and ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _in_turn(
@@ -241,6 +270,8 @@ class Processes:
     ) -> Iterator[tuple[int, Any]]:
         """As :meth:`Engine.results`.
 
+        Workers end at once when this does before its time: by Ctrl-C, by a fault, or because the process was killed.
+
         Raises:
             WorkerLostError: If a process was killed.
         """
@@ -251,14 +282,18 @@ class Processes:
             return
         # Not forked: a fork of a process with threads (PyTorch, Numba) may hang.
         context = multiprocessing.get_context("spawn")
-        counter = context.Value("q", 0)
-        pool = ProcessPoolExecutor(max_workers=workers, mp_context=context, initializer=_share, initargs=(counter,))
+        played = context.RawArray("q", len(cells))  # without a lock, which a worker that is killed might hold
+        lifeline, ours = context.Pipe(duplex=False)
+        pool = ProcessPoolExecutor(
+            max_workers=workers, mp_context=context, initializer=_begin, initargs=(played, lifeline)
+        )
         try:
-            futures = {pool.submit(_run, cells[index], job): index for index, job in jobs.items()}
+            with _uninterrupted():
+                futures = {pool.submit(_run, cells[index], index, job): index for index, job in jobs.items()}
             waiting = set(futures)
             while waiting:
                 finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                progress(counter.value)
+                progress(sum(played))
                 for future in finished:
                     yield futures[future], future.result()
         except BrokenProcessPool as error:
@@ -266,8 +301,13 @@ class Processes:
                 "a worker process was killed, perhaps for want of memory; finished runs are kept, and the same command "
                 "goes on"
             ) from error
+        except BaseException:
+            ours.close()
+            raise
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+            ours.close()
+            lifeline.close()
 
 
 PROCESSES = Processes()
@@ -306,7 +346,8 @@ def run_cells(
         if kept is None:
             missing.append(index)
         else:
-            yield Done(cell, kept, index)
+            result, made_by = kept
+            yield Done(cell, result, index, made_by)
     if folder is not None and missing:
         folder.mkdir(parents=True, exist_ok=True)
     played = finished = sum(cell.num_rounds for cell in cells) - sum(cells[index].num_rounds for index in missing)
@@ -331,26 +372,28 @@ def run_cells(
         if result is None:
             continue
         if folder is not None:
-            header = {"cell": repr(cells[index])}
+            header = {"cell": repr(cells[index]), "code": code()}
             save_arrays(folder / f"{names[index]}.npz", pack(result), header, kind="cell")
             (folder / f"{names[index]}.checkpoint.npz").unlink(missing_ok=True)
         finished += cells[index].num_rounds
         advance(finished)
-        yield Done(cells[index], result, index)
+        yield Done(cells[index], result, index, code())
 
 
-def _load(path: Path, result_type: Callable[..., Any]) -> Any:
+def _load(path: Path, result_type: Callable[..., Any]) -> tuple[Any, str] | None:
+    """A kept result and the code that made it."""
     if not path.exists():
         return None
     try:
-        arrays, _ = load_arrays(path, kind="cell")
-        return result_type(**{name: value if value.ndim else value[()] for name, value in arrays.items()})
+        arrays, header = load_arrays(path, kind="cell")
+        result = result_type(**{name: value if value.ndim else value[()] for name, value in arrays.items()})
+        return result, str(header.get("code", "unknown"))
     except (StateFileError, TypeError):
         return None  # damaged or of an older version: run it again
 
 
-def gather(cells: Sequence[C], **options: Any) -> list[Any]:
-    """Run cells and return their results in order.
+def finish(cells: Sequence[C], **options: Any) -> list[Done[C]]:
+    """Run cells to the end, in order.
 
     Args:
         cells: What to run.
@@ -359,7 +402,26 @@ def gather(cells: Sequence[C], **options: Any) -> list[Any]:
     Raises:
         PausedError: If the time was up first; the same call goes on.
     """
-    results = {done.index: done.result for done in run_cells(cells, **options)}
-    if len(results) < len(cells):
-        raise PausedError.of(len(results), len(cells))
-    return [results[index] for index in range(len(cells))]
+    finished = sorted(run_cells(cells, **options), key=lambda done: done.index)
+    if len(finished) < len(cells):
+        raise PausedError.of(len(finished), len(cells))
+    return finished
+
+
+def gather(cells: Sequence[C], **options: Any) -> list[Any]:
+    """Return the results of :func:`finish` alone."""
+    return [done.result for done in finish(cells, **options)]
+
+
+def provenance(finished: Iterable[Done[Any]]) -> str:
+    """Say which state of the code made the results.
+
+    Kept results are known by what was run and by fedroster's version: an edit of the code does not cost a night's work.
+    Whether it would change them is for the reader to judge, who must be told.
+
+    Args:
+        finished: The results.
+    """
+    made = Counter(done.code for done in finished)
+    others = ", ".join(f"{count:,} by {found}" for found, count in sorted(made.items()) if found != code())
+    return f"{code()} (of {made.total():,} runs kept from before: {others})" if others else code()

@@ -181,9 +181,9 @@ COMPARED = {
 }
 
 
-def _world_needs(policies: Mapping[str, str], worlds: Sequence[str]) -> dict[str, Need]:
+def _world_needs(policies: Mapping[str, str], worlds: Sequence[str], *, stretch: float = STRETCH) -> dict[str, Need]:
     return {
-        f"{label} / {world}": _need(policy, *WORLDS[world], STRETCH)
+        f"{label} / {world}": _need(policy, *WORLDS[world], stretch)
         for world in worlds
         for label, policy in {"Oracle-p": "oracle-p", **policies}.items()
     }
@@ -372,7 +372,7 @@ def _large() -> FigureRecipe:
         ]
 
     return FigureRecipe(
-        "10,000 clients, 50 servers", _world_needs(LARGE_POLICIES, tuple(LARGE)), draw, claims, findings
+        "10,000 clients, 50 servers", _world_needs(LARGE_POLICIES, tuple(LARGE), stretch=1.0), draw, claims, findings
     )
 
 

@@ -13,7 +13,7 @@ from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study import cocs, flat_beyond, hierarchical_beyond, rbcs_f
-from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Engine, gather
+from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Done, Engine, finish, provenance
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
 from fedroster.study.partitions import partition_figure
@@ -122,7 +122,8 @@ def reproduce(
                 needed[need] = need.cells(seeds=seeds, num_rounds=rounds)
             else:
                 needed[need] = need.cells(seeds=training_seeds or (), num_rounds=num_rounds)
-    played = _run(needed, folder, workers, engine, conditions, progress)
+    finished = _run(needed, folder, workers, engine, conditions, progress)
+    played = {need: [done.result for done in runs] for need, runs in finished.items()}
     runs_of = {name: {label: played[need] for label, need in recipes[name].needs.items()} for name in wanted}
 
     claims = {name: recipes[name].claims(runs_of[name]) for name in wanted}
@@ -134,9 +135,10 @@ def reproduce(
         "paper": paper,
         "scenarios": ", ".join(dict.fromkeys(need.scenario for need in needed)),
         "policies": ", ".join(dict.fromkeys(need.policy for need in needed)),
-        "rounds": described.num_rounds if num_rounds is None else num_rounds,
         "seeds": ", ".join(map(str, seeds)),
     }
+    if lengths := {cell.num_rounds for need, cells in needed.items() if isinstance(need, Need) for cell in cells}:
+        settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
     sections = []
     if trained is not None:
         runs = [
@@ -171,7 +173,7 @@ def reproduce(
             )
         )
     write_table(_claims_frame(verdicts), folder / "claims.csv")
-    settings |= machine()
+    settings |= machine() | {"code": provenance([done for runs in finished.values() for done in runs])}
     write_json(folder / "settings.json", {"command": command, **settings})
     if not data_only:
         # What comes first on the page comes first in the paper; how the data were divided, last.
@@ -249,10 +251,10 @@ def _run(
     engine: Engine,
     conditions: Conditions,
     progress: Callable[[float], None] | None,
-) -> dict[Need | TrainingNeed, list[Any]]:
+) -> dict[Need | TrainingNeed, list[Done[Any]]]:
     total = sum(cell.work for cells in needed.values() for cell in cells)
     before = 0.0
-    played: dict[Need | TrainingNeed, list[Any]] = {}
+    finished: dict[Need | TrainingNeed, list[Done[Any]]] = {}
     for kind, result_type in ((Need, Trajectory), (TrainingNeed, TrainingRun)):  # short runs first
         keys = [need for need in needed if isinstance(need, kind)]
         cells = [cell for need in keys for cell in needed[need]]
@@ -265,7 +267,7 @@ def _run(
                 progress((before + work * done / rounds) / total)
 
         results = iter(
-            gather(
+            finish(
                 cells,
                 workers=workers,
                 engine=engine,
@@ -275,9 +277,9 @@ def _run(
                 progress=advance,
             )
         )
-        played |= {key: [next(results) for _ in needed[key]] for key in keys}
+        finished |= {key: [next(results) for _ in needed[key]] for key in keys}
         before += work
-    return played
+    return finished
 
 
 def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
