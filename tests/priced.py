@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedroster.core.problem import Outcome, ProblemSpec, RoundContext
-from fedroster.environment.hierarchical import HierarchicalNetwork
-from fedroster.testing import PolicyContract
+from fedroster.core.problem import RoundContext
+from fedroster.testing import HierarchicalPolicyContract
 
 
 def priced_context(cost, client, server, budget, *, features=None, number=1, available=None):
@@ -24,32 +23,5 @@ def priced_context(cost, client, server, budget, *, features=None, number=1, ava
     )
 
 
-class PricedWorld(PolicyContract):
-    """The contract where every client reaches both servers; equal contexts and equal prices, so that there are ties."""
-
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=2)
-
-    def world(self, spec, round, rng):
-        size = spec.num_clients * spec.num_servers
-        context = priced_context(
-            rng.integers(1, 5, size) * 0.5,
-            np.repeat(np.arange(spec.num_clients), spec.num_servers),
-            np.tile(np.arange(spec.num_servers), spec.num_clients),
-            np.full(spec.num_servers, 2.5),
-            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,
-            number=round,
-        )
-        quick = rng.random(size)
-        outcome = Outcome(
-            exchange_time_s=rng.uniform(1.0, 2.0, size) + 2.0 * (rng.random(size) >= quick),
-            expected_time_s=np.full(size, np.inf),
-            expected_upload_s=np.zeros(size),
-            responds=rng.random(size) < 0.9,
-            deadline_s=3.0,
-            participation_probability=0.9 * quick,
-        )
-        return context, outcome
+class PricedWorld(HierarchicalPolicyContract):
+    """The contract with prices and budgets."""

@@ -11,7 +11,7 @@ import pytest
 
 from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, catalogue
 from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, parse_settings, policies, scenarios
-from fedroster.core.errors import ConfigurationError, FedrosterError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.environment import FlatNetwork
 from fedroster.policies.stateless import Stateless
@@ -106,8 +106,8 @@ def test_without_parameters_a_colon_says_nothing():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rbcs-f:V=fast", "V is 'fast'; expected float"),
-        ("rbcs-f:V=1/2", "V is '1/2'; expected float"),
+        ("rbcs-f:V=fast", "V is 'fast'; expected a number"),
+        ("rbcs-f:V=1/2", "V is '1/2'; expected a number"),
         ("rbcs-f:V=-1", r"V is -1.0; expected a finite number >= 0"),
         ("rbcs-f:V=nan", "V is nan; expected a finite number"),
         ("rbcs-f:V=inf", "V is inf; expected a finite number"),
@@ -132,13 +132,13 @@ def test_bad_policy_values(text, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"num_clients": "40.5"}, "num_clients is '40.5'; expected int"),
-        ({"num_clients": "many"}, "num_clients is 'many'; expected int"),
+        ({"num_clients": "40.5"}, "num_clients is '40.5'; expected a whole number"),
+        ({"num_clients": "many"}, "num_clients is 'many'; expected a whole number"),
         ({"num_clients": "0"}, "num_clients is 0"),
         ({"log_base": "10"}, "log_base is '10'; expected one of 2, e"),
         ({"snr": "1/2"}, "have 4, 4 and 2 entries"),
-        ({"snr": "1/x/3/4"}, "snr is 'x'; expected float"),
-        ({"snr": "1//3/4"}, "snr is ''; expected float"),
+        ({"snr": "1/x/3/4"}, "snr is 'x'; expected a number"),
+        ({"snr": "1//3/4"}, "snr is ''; expected a number"),
         ({"availability": "1.1"}, "availability is 1.1"),
         ({"bandwidth_max_hz": "1"}, "bandwidth_max_hz is 1.0"),
     ],
@@ -272,7 +272,7 @@ def test_plugins_are_made_from_text():
     assert made == Favourites(eager=True, order=(3, 4), mode="b", weights=(1.0, 2.5))
     assert make_policy("favourites:eager=false") == Favourites()
     assert make_policy("needy:size=3") == Needy(3)
-    with pytest.raises(ConfigurationError, match="eager is 'yes'; expected bool"):
+    with pytest.raises(ConfigurationError, match="eager is 'yes'; expected true or false"):
         make_policy("favourites:eager=yes")
     with pytest.raises(UnknownNameError, match="Did you mean 'favourites'"):
         make_policy("favorites")
@@ -285,6 +285,32 @@ def test_plugins_are_made_from_text():
 def test_a_parameter_that_must_be_given():
     with pytest.raises(ConfigurationError, match="parameter of policy needy 'size' has no default"):
         make_policy("needy")
+
+
+class Missing(Point):
+    def load(self):
+        raise ModuleNotFoundError("No module named 'gone'", name="gone")
+
+
+@pytest.mark.parametrize(
+    ("point", "reason"),
+    [
+        (Missing("gone", None), r"'gone' cannot be loaded \(ModuleNotFoundError\(\"No module named 'gone'\"\)\)"),
+        (Point("random", Favourites), "the name 'random' is taken"),
+        (Point("nothing", None), "'nothing' cannot be loaded"),
+        (Point("plain", object), "'plain' cannot be loaded"),
+    ],
+    ids=["missing", "taken", "none", "no dataclass"],
+)
+@pytest.mark.usefixtures("plugins")
+def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, point, reason):
+    points = [point, Point("favourites", Favourites)]
+    monkeypatch.setattr(catalogue, "entry_points", lambda *, group: points)
+    with pytest.warns(PluginWarning, match=reason):
+        found = policies()
+    assert found.keys() == catalogue._POLICIES.keys() | {"favourites"}
+    assert found["random"] is catalogue._POLICIES["random"]
+    assert make_policy("favourites") == Favourites()
 
 
 def test_without_plugins_nothing_is_left_of_them():

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
-from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, PluginWarning, UnknownNameError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.hidden_causes import HiddenCauses
@@ -163,22 +164,35 @@ _SCENARIOS: dict[str, Entry] = {
 @cache
 def policies() -> Mapping[str, Entry]:
     """All policies by name, plug-ins included."""
-    return _POLICIES | _plugins("fedroster.policies")
+    return _with_plugins(_POLICIES, "fedroster.policies")
 
 
 @cache
 def scenarios() -> Mapping[str, Entry]:
     """All scenarios by name, plug-ins included."""
-    return _SCENARIOS | _plugins("fedroster.scenarios")
+    return _with_plugins(_SCENARIOS, "fedroster.scenarios")
 
 
-def _plugins(group: str) -> dict[str, Entry]:
-    found: dict[str, Entry] = {}
+def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
+    """Our own entries and those of other packages; one that is broken is left out, and costs the others nothing."""
+    found = dict(own)
     for point in entry_points(group=group):
-        loaded = point.load()
-        summary = (loaded.__doc__ or "").strip().partition("\n")[0]
-        found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
+        if point.name in found:
+            _warn(f"{point.value} is left out of {group}: the name {point.name!r} is taken")
+            continue
+        try:
+            loaded = point.load()
+            summary = (loaded.__doc__ or "").strip().partition("\n")[0]
+            found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
+            found[point.name].parameters()
+        except Exception as error:  # whatever somebody else's module does when it is imported
+            found.pop(point.name, None)
+            _warn(f"{point.value} is left out of {group}: {point.name!r} cannot be loaded ({error!r})")
     return found
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, PluginWarning, stacklevel=2)
 
 
 def make_policy(text: str) -> AnyPolicy:
@@ -298,6 +312,8 @@ def _convert(name: str, value: str, hint: Any) -> Any:
         if hint is float:
             return float(value)
     except (ValueError, KeyError):
-        wanted = getattr(hint, "__name__", str(hint))
-        raise ConfigurationError(f"{name} is {value!r}; expected {wanted}") from None
+        raise ConfigurationError(f"{name} is {value!r}; expected {_WORDS[hint]}") from None
     return value
+
+
+_WORDS: Mapping[Any, str] = {bool: "true or false", int: "a whole number", float: "a number"}

@@ -78,6 +78,15 @@ _CITATIONS = {
   year      = {2019},
   doi       = {10.1109/ICC.2019.8761315}
 }""",
+    "random": """@inproceedings{mcmahan2017communication,
+  author    = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth
+               and Ag{\\"u}era y Arcas, Blaise},
+  title     = {Communication-Efficient Learning of Deep Networks from Decentralized Data},
+  booktitle = {International Conference on Artificial Intelligence and Statistics (AISTATS)},
+  year      = {2017},
+  eprint    = {1602.05629},
+  archivePrefix = {arXiv}
+}""",
     "oort": """@inproceedings{lai2021oort,
   author    = {Lai, Fan and Zhu, Xiangfeng and Madhyastha, Harsha V. and Chowdhury, Mosharaf},
   title     = {Oort: Efficient Federated Learning via Guided Participant Selection},
@@ -132,6 +141,12 @@ _CITATIONS = {
   archivePrefix = {arXiv}
 }""",
 }
+# Policies that come with another one's paper.
+_CITED_AS = {
+    **dict.fromkeys(("p3", "dirichlet"), "rbcs-f"),
+    **dict.fromkeys(("oracle", "oracle-p", "cucb", "linucb"), "cocs"),
+    "fedcs-greedy": "fedcs",
+}
 
 
 def _reporting(command: F) -> F:
@@ -162,14 +177,20 @@ def _fail(error: Exception, code: int) -> None:
     raise typer.Exit(code) from error
 
 
+_MOST_SEEDS = 100_000
+
+
 def _seeds(text: str) -> list[int]:
     """Read ``0-4``, ``1,3`` or a mixture."""
     seeds: list[int] = []
-    for part in text.split(","):
+    for part in text.split(","):  # checked before it is spelt out: a range may be too long for the memory
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or (dash and int(high) < int(low)):
             raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5")
-        seeds.extend(range(int(low), int(high if dash else low) + 1))
+        first, last = int(low), int(high if dash else low)
+        if len(seeds) + last - first >= _MOST_SEEDS:
+            raise ConfigurationError(f"seeds are {text!r}, more than {_MOST_SEEDS:,}; expected fewer")
+        seeds.extend(range(first, last + 1))
     if len(set(seeds)) != len(seeds):
         raise ConfigurationError(f"seeds are {text!r}; expected each seed once")
     return seeds
@@ -312,7 +333,12 @@ def _parameters(entry: Entry) -> str:
 def simulate(
     scenario: Annotated[str, typer.Argument(help="Scenario, such as rbcs-f/table-1.")],
     policy: Annotated[
-        list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; give it several times.")
+        list[str] | None,
+        typer.Option(
+            "--policy",
+            metavar="NAME[:P=V,...]",
+            help="Policy; give it several times. If not given, random and two or three that suit the scenario.",
+        ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,
     seeds: SeedsOption = "0",
@@ -327,8 +353,8 @@ def simulate(
     from fedroster.study.statistics import mean_interval
 
     settings = parse_settings(set_ or [])
-    chosen = policy or ["rbcs-f:V=20", "random", "fedcs:deadline_s=3"]
     entry, numbers = find_scenario(scenario), _seeds(seeds)
+    chosen = policy or _usual_policies(scenario, entry)
     for text in chosen:
         Cell(scenario, text, 0, rounds, settings).check()
     # The regret's optimal policy is played too, once for each seed, if nobody asked for it.
@@ -372,6 +398,15 @@ def simulate(
     out.print(table)
 
 
+def _usual_policies(scenario: str, entry: Entry) -> list[str]:
+    """What is played if no policy is named."""
+    if entry.optimal:  # edge servers with budgets
+        return ["cocs", "partial-pooling", "random"]
+    if scenario.startswith("rbcs-f/"):
+        return ["rbcs-f:V=20", "random", "fedcs:deadline_s=3"]
+    return ["random", "round-robin", "oort"]
+
+
 _MEASURES = (
     ("mean_round_time_s", "round, s"),
     ("mean_cohort_size", "cohort"),
@@ -396,9 +431,19 @@ def _with_interval(interval: Any) -> str:
 @app.command()
 @_reporting
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="Paper, such as rbcs-f.")],
+    paper: Annotated[
+        str,
+        typer.Argument(
+            help="Paper: rbcs-f or cocs; beyond-rbcs-f, beyond-cocs and beyond-cocs-large for our own policies."
+        ),
+    ],
     figure: Annotated[
-        list[str] | None, typer.Option("--figure", help="Figure, such as 2; give it several times. All if not given.")
+        list[str] | None,
+        typer.Option(
+            "--figure",
+            help="Figure, such as 2; give it several times. All if not given; an unknown name lists them. Those with "
+            "training need --scale.",
+        ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of each run; the paper's if not given.")] = None,
     seeds: SeedsOption = "0-9",
@@ -407,7 +452,7 @@ def reproduce(
     ] = None,
     training_seeds: Annotated[
         str | None,
-        typer.Option("--training-seeds", help="Seeds of runs with training."),
+        typer.Option("--training-seeds", help="Seeds of runs with training, with --scale."),
     ] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
     data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
@@ -422,6 +467,11 @@ def reproduce(
     """Make a paper's figures again, with intervals, and judge its claims."""
     from fedroster.study.reproduce import reproduce as make
 
+    for option, is_given in (("--training-seeds", training_seeds is not None), ("--tensorboard", tensorboard)):
+        if is_given and scale is None:
+            raise ConfigurationError(
+                f"{option} is given, and --scale is not; expected --scale smoke, cpu or full with it"
+            )
     target = folder or Path("runs/reproduce") / paper
     with _progress("training" if scale else "simulating", 100) as advance:
         made = make(
@@ -498,7 +548,8 @@ def compare(
         ),
     ] = None,
     clients: Annotated[
-        int | None, typer.Option("--clients", min=1, help="Clients; the cohort grows with them, up to 1,000.")
+        int | None,
+        typer.Option("--clients", min=1, max=10_000_000, help="Clients; the cohort grows with them, up to 1,000."),
     ] = None,
     beta: Annotated[
         float | None,
@@ -542,6 +593,12 @@ def compare(
     asked = scenario or ["rbcs-f/table-1"]
     is_one = len(asked) == 1 and asked[0] != ALL
     usual = list(POLICIES) if is_one and asked[0].startswith("rbcs-f/") else [ALL]
+    if policies is not None and not split_policies(policies):
+        raise ConfigurationError(f"--policies is {policies!r}; expected all, or names separated by commas")
+    if without and ALL not in (wanted or usual):
+        raise ConfigurationError(
+            f"--without is {', '.join(without)}, and all is not asked for; expected --policies all with it"
+        )
     chosen = {
         name: line_up(
             name,
@@ -677,13 +734,24 @@ def _kept_arguments(file: Path) -> list[str]:
 
 @app.command()
 @_reporting
-def cite(paper: Annotated[str | None, typer.Argument(help="Paper; all if not given.")] = None) -> None:
-    """Print BibTeX of the published systems that are built here."""
-    if paper is not None and paper not in _CITATIONS:
-        raise UnknownNameError.of("paper", paper, _CITATIONS)
-    for name, entry in _CITATIONS.items():
-        if paper in (None, name):
-            sys.stdout.write(entry + "\n")
+def cite(
+    name: Annotated[
+        str | None, typer.Argument(help="Paper or policy, such as rbcs-f; all papers if not given.")
+    ] = None,
+) -> None:
+    """Print BibTeX of the papers behind the policies."""
+    if name is None:
+        sys.stdout.write("\n".join([*_CITATIONS.values(), ""]))
+        return
+    paper = _CITED_AS.get(name, name)
+    if paper in policies() and paper not in _CITATIONS:
+        raise InvalidInputError(
+            f"policy {name} comes from no paper that is known here; expected one of {', '.join(_CITATIONS)}, "
+            "or cite the software: CITATION.cff"
+        )
+    if paper not in _CITATIONS:
+        raise UnknownNameError.of("paper", name, {**_CITATIONS, **_CITED_AS})
+    sys.stdout.write(_CITATIONS[paper] + "\n")
 
 
 data_app = typer.Typer(

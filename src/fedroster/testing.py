@@ -61,10 +61,11 @@ from fedroster.core.protocols import AnyEnvironment, AnyPolicy, wants_losses
 from fedroster.core.state import grow, load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
+from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.policies import Uniform
 from fedroster.simulate import Round, load_checkpoint, save_checkpoint, simulate
 
-__all__ = ["EnvironmentContract", "PolicyContract"]
+__all__ = ["EnvironmentContract", "HierarchicalPolicyContract", "PolicyContract"]
 
 _KIND = "contract-test"
 
@@ -107,6 +108,35 @@ def _same_arrays(left: Mapping[str, NDArray[Any]], right: Mapping[str, NDArray[A
         a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         for a, b in zip(left.values(), right.values(), strict=True)
     )
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, and not too much of it."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:100]}..."
+
+
+def _check_state(state: Any, before: Any, method: str) -> None:
+    """Check that a method returned a state of the right type."""
+    if type(state) is type(before):
+        return
+    raise AssertionError(
+        f"{method} returned {_shown(state)}; expected the state, a {type(before).__name__} (is there a return?)"
+    )
+
+
+def _check_fields(state: Any) -> None:
+    """Check that a state is a dataclass of arrays and numbers."""
+    _require(
+        dataclasses.is_dataclass(state) and not isinstance(state, type),
+        f"init returned {_shown(state)}; expected a dataclass of arrays and numbers, with per_client() for an entry "
+        "for each client",
+    )
+    for name, value, _ in _fields(state):
+        _require(
+            isinstance(value, np.ndarray | np.generic | bool | int | float),
+            f"{name} of the state is {_shown(value)}; expected an array or a number",
+        )
 
 
 def _frozen_pack(state: Any) -> dict[str, NDArray[Any]]:
@@ -257,10 +287,36 @@ class PolicyContract:
     def _init(self, spec: ProblemSpec, seed: int = 0) -> Any:
         policy = self.policy()
         policy.check(spec)
-        return policy.init(spec, rng=Streams(seed).at("policy-init"))
+        state = policy.init(spec, rng=Streams(seed).at("policy-init"))
+        _check_fields(state)
+        return state
 
     def _known(self, context: RoundContext, outcome: Outcome) -> RoundContext:
         return context.with_truth(outcome) if self.policy().omniscient else context
+
+    def _select(self, state: Any, context: RoundContext, outcome: Outcome, *, seed: int = 0) -> Selection:
+        """Ask for a decision and check it against the hard constraints."""
+        policy = self.policy()
+        rng = Streams(seed).at("policy", context.round)
+        selection = policy.select(state, self._known(context, outcome), rng=rng)
+        _require(
+            isinstance(selection, Selection) and isinstance(selection.links, np.ndarray),
+            f"select returned {_shown(selection)}; expected Selection(context.round, rows), rows an array of integers",
+        )
+        check_selection(selection, context, fills_cohort=policy.fills_cohort)
+        return selection
+
+    def _commit(self, state: Any, context: RoundContext, selection: Selection) -> Any:
+        """Book a decision."""
+        booked = self.policy().commit(state, context, selection)
+        _check_state(booked, state, "commit")
+        return booked
+
+    def _update(self, state: Any, feedback: Feedback) -> Any:
+        """Learn from feedback."""
+        learned = self.policy().update(state, feedback)
+        _check_state(learned, state, "update")
+        return learned
 
     def _reveal(self, context: RoundContext, outcome: Outcome, selection: Selection) -> Feedback:
         """What comes back; if the policy wants losses, with those of most clients, and of nobody every fifth round."""
@@ -296,14 +352,12 @@ class PolicyContract:
         see: Callable[[RoundContext, Outcome, Selection, Any], None] | None = None,
     ) -> Any:
         """Play rounds, checking every decision; ``see`` looks at each before it is booked."""
-        policy = self.policy()
         for number in numbers:
             context, outcome = self._draw(spec, number, share=share)
-            selection = policy.select(state, self._known(context, outcome), rng=Streams(seed).at("policy", number))
-            check_selection(selection, context, fills_cohort=policy.fills_cohort)
+            selection = self._select(state, context, outcome, seed=seed)
             if see is not None:
                 see(context, outcome, selection, state)
-            state = policy.update(policy.commit(state, context, selection), self._reveal(context, outcome, selection))
+            state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
         return state
 
     # The contract.
@@ -323,18 +377,17 @@ class PolicyContract:
 
     def test_nobody_available_is_an_empty_round(self) -> None:
         """An empty round is an explicit decision, and life goes on after it."""
-        spec, policy = self.spec(), self.policy()
+        spec = self.spec()
         state = self._play(spec, self._init(spec), range(1, 4))
         context, outcome = self._draw(spec, 4, share=0.0)
-        selection = policy.select(state, self._known(context, outcome), rng=Streams(0).at("policy", 4))
-        check_selection(selection, context, fills_cohort=policy.fills_cohort)
+        selection = self._select(state, context, outcome)
         _require(selection.is_empty, f"links are {selection.links.tolist()} although nobody is available")
-        state = policy.update(policy.commit(state, context, selection), self._reveal(context, outcome, selection))
+        state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
         self._play(spec, state, range(5, 9))
 
     def test_fewer_available_than_places(self) -> None:
         """With one to m - 1 available clients, a policy that fills cohorts takes them all."""
-        spec, policy = self.spec(), self.policy()
+        spec = self.spec()
         state = self._init(spec)
         for number in range(1, spec.cohort_size + 1):
             context, outcome = self._draw(spec, number)
@@ -342,9 +395,8 @@ class PolicyContract:
             available = np.zeros(context.num_links, np.bool_)
             available[rows] = True
             context = dataclasses.replace(context, available=available)
-            selection = policy.select(state, self._known(context, outcome), rng=Streams(0).at("policy", number))
-            check_selection(selection, context, fills_cohort=policy.fills_cohort)
-            state = policy.update(policy.commit(state, context, selection), self._reveal(context, outcome, selection))
+            selection = self._select(state, context, outcome)
+            state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
 
     def test_a_federation_of_one(self) -> None:
         """One client, one place."""
@@ -364,7 +416,9 @@ class PolicyContract:
                 "select changed the context",
             )
             _require(
-                np.array_equal(again.links, selection.links), "the same state, context and generator gave two decisions"
+                np.array_equal(again.links, selection.links),
+                "the same state, context and generator gave two decisions; draw with rng only, and keep what is "
+                "remembered in the state only",
             )
 
         self._play(spec, self._init(spec), range(1, 21), see=see)
@@ -381,7 +435,10 @@ class PolicyContract:
             return links, _frozen_pack(state)
 
         (first, state), (again, same_state) = run(0), run(0)
-        _require(first == again and _same_arrays(state, same_state), "two runs with one seed differ")
+        _require(
+            first == again and _same_arrays(state, same_state),
+            "two runs with one seed differ; draw with rng only, and keep what is remembered in the state only",
+        )
         others = [run(seed)[0] for seed in range(1, 5)]
         if self.deterministic:
             _require(all(other == first for other in others), "declared deterministic, but the generator matters")
@@ -390,6 +447,17 @@ class PolicyContract:
                 any(other != first for other in others),
                 "five seeds broke every tie alike; break ties with rng, or declare deterministic = True",
             )
+
+    def test_the_state_is_kept(self) -> None:
+        """Who declares a state uses it: it is drawn by ``init``, or changed by ``commit`` or ``update``."""
+        spec = self.spec()
+        first, other = _frozen_pack(self._init(spec)), _frozen_pack(self._init(spec, seed=1))
+        state = self._play(spec, self._init(spec), range(1, 41))
+        _require(
+            not first or not _same_arrays(first, other) or not _same_arrays(first, _frozen_pack(state)),
+            f"{', '.join(first)} did not change in 40 rounds; book in commit, learn in update, and return the state, "
+            "or inherit Stateless",
+        )
 
     def test_the_truth_stays_hidden(self) -> None:
         """Only a policy that declares ``omniscient`` may look at the outcome; it fails clearly where there is none."""
@@ -400,7 +468,10 @@ class PolicyContract:
             if not policy.omniscient:
                 poisoned = dataclasses.replace(context, truth=_Poison())  # type: ignore[arg-type]
                 other = policy.select(state, poisoned, rng=rng)
-                _require(np.array_equal(other.links, selection.links), "the decision depends on context.truth")
+                _require(
+                    np.array_equal(other.links, selection.links),
+                    "the decision depends on context.truth, or on chance that does not come from rng",
+                )
                 return
             try:
                 policy.select(state, context, rng=rng)
@@ -484,25 +555,24 @@ class PolicyContract:
 
     def test_survives_partial_late_and_missing_feedback(self) -> None:
         """Stragglers, drop-outs, errors and silence are ordinary values."""
-        spec, policy = self.spec(), self.policy()
+        spec = self.spec()
         state = self._init(spec)
         waiting: list[Feedback] = []
         for number in range(1, 41):
             rng = Streams(4).at("contract", number)
             context, outcome = self._draw(spec, number, share=0.7)
-            selection = policy.select(state, self._known(context, outcome), rng=Streams(0).at("policy", number))
-            check_selection(selection, context, fills_cohort=policy.fills_cohort)
-            state = policy.commit(state, context, selection)
+            selection = self._select(state, context, outcome)
+            state = self._commit(state, context, selection)
             complete = self._reveal(context, outcome, selection)
             status = rng.choice(np.array(list(Status), np.uint8), complete.status.shape)
             silent = (status == Status.DROPPED) | (status == Status.FAILED)
             times_s = np.where(silent, np.nan, outcome.exchange_time_s[selection.links])
             feedback = dataclasses.replace(complete, status=status, exchange_time_s=times_s)
             fate = rng.integers(0, 4, status.shape)  # 0: now, 1: later, 2: much later, 3: never
-            state = policy.update(state, feedback.rows(fate == 0))
+            state = self._update(state, feedback.rows(fate == 0))
             waiting += [feedback.rows(np.array([row])) for row in np.flatnonzero((fate == 1) | (fate == 2))]
             while waiting and rng.random() < 0.6:
-                state = policy.update(state, waiting.pop(int(rng.integers(len(waiting)))))
+                state = self._update(state, waiting.pop(int(rng.integers(len(waiting)))))
             for name, array in pack(state).items():
                 _require(not np.isnan(array.astype(np.float64)).any(), f"{name} holds NaN after round {number}")
 
@@ -520,6 +590,18 @@ class PolicyContract:
                 if not np.array_equal(other.links, selection.links):
                     return  # a tie was broken
             compared[0] += 1
+            if context.client is not None:  # rows are links: they stay where they are under their clients' new numbers
+                order = Streams(6).at("contract", context.round).permutation(spec.num_clients)
+                renamed = dataclasses.replace(known, client=np.argsort(order)[context.client])
+                links = policy.select(
+                    _relabelled(state, order), renamed, rng=Streams(0).at("policy", context.round)
+                ).links
+                _require(
+                    np.array_equal(links, selection.links),
+                    f"round {context.round}: rows {links.tolist()} were chosen after renumbering; "
+                    f"expected {selection.links.tolist()}",
+                )
+                return
             order = Streams(6).at("contract", context.round).permutation(context.num_links)
             moved = dataclasses.replace(context, features=context.features[order], available=context.available[order])
             moved = self._known(moved, _select_rows(outcome, order))
@@ -535,6 +617,55 @@ class PolicyContract:
 
         self._play(spec, self._init(spec), range(1, 81), see=see)
         _require(compared[0] > 0, "every one of 80 rounds was decided by a tie; set equivariant = False")
+
+
+class HierarchicalPolicyContract(PolicyContract):
+    """The contract for a policy that chooses links between clients and edge servers with budgets.
+
+    Every client reaches both of two servers, links have prices, servers have budgets, and there is a deadline.
+    Contexts and prices take few values, so that there are ties.  A decision that exceeds a budget (paper B, (10b)) or
+    chooses a client twice (10d) is refused.  Such a policy declares ``fills_cohort = False``, since budgets end most
+    decisions.
+    """
+
+    def spec(self) -> ProblemSpec:
+        """Return 12 clients and two servers; the budgets are the only limit on the cohort."""
+        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
+
+    def environment(self) -> AnyEnvironment:
+        """Return paper B's network with ten clients and two servers."""
+        return HierarchicalNetwork(num_clients=10, num_servers=2)
+
+    def world(self, spec: ProblemSpec, round: int, rng: Generator) -> tuple[RoundContext, Outcome]:
+        """Draw one round in which every client reaches every server.
+
+        Args:
+            spec: The problem.
+            round: Round number.
+            rng: Draws it.
+        """
+        size = spec.num_clients * spec.num_servers
+        cost = rng.integers(1, 5, size).astype(np.float64) * 0.5
+        context = RoundContext(
+            round=round,
+            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,
+            available=np.ones(size, np.bool_),
+            cohort_size=spec.cohort_size,
+            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
+            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
+            cost=cost,
+            budget=np.full(spec.num_servers, 2.5),
+        )
+        quick = rng.random(size)
+        outcome = Outcome(
+            exchange_time_s=rng.uniform(1.0, 2.0, size) + 2.0 * (rng.random(size) >= quick),
+            expected_time_s=np.full(size, np.inf),
+            expected_upload_s=np.zeros(size),
+            responds=rng.random(size) < 0.9,
+            deadline_s=3.0,
+            participation_probability=0.9 * quick,
+        )
+        return context, outcome
 
 
 class EnvironmentContract:

@@ -88,7 +88,7 @@ class TestPolicies:
         for value in ("1", "-0.1", "nan"):
             with pytest.raises(ConfigurationError, match="gap"):
                 make_policy(f"{name}:gap={value}")
-        with pytest.raises(ConfigurationError, match="gap is 'much'; expected float or auto"):
+        with pytest.raises(ConfigurationError, match="gap is 'much'; expected a number or auto"):
             make_policy(f"{name}:gap=much")
 
     @pytest.mark.parametrize("policy", [COCS(), PartialPooling()])

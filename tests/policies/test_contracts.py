@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import doctest
+import re
 import sys
 import textwrap
 import types
@@ -20,7 +21,7 @@ from fedroster.core.problem import Selection
 from fedroster.core.state import per_client
 from fedroster.policies import CSUCB, E3CS, Floor, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
 from fedroster.policies.stateless import Stateless
-from fedroster.testing import PolicyContract
+from fedroster.testing import HierarchicalPolicyContract, PolicyContract
 
 
 class TestRBCSF(PolicyContract):
@@ -414,6 +415,106 @@ def test_rows_are_not_clients():
 
     with pytest.raises(AssertionError, match="after renumbering"):
         Contract().test_renumbered_clients_get_the_same_decision()
+
+
+@dataclass(frozen=True, slots=True)
+class ListState:
+    count: list = per_client()
+
+
+def broken(**methods):
+    """Counting with some methods replaced."""
+    return dataclass(frozen=True, slots=True)(type("Broken", (Counting,), methods))()
+
+
+@pytest.mark.parametrize(
+    ("message", "policy"),
+    [
+        ("commit returned None; expected the state, a CountState", broken(commit=lambda *_: None)),
+        ("update returned None; expected the state, a CountState", broken(update=lambda *_: None)),
+        ("init returned {'count': 0}; expected a dataclass", broken(init=lambda *_, rng: {"count": 0})),
+        ("init returned None; expected a dataclass", broken(init=lambda *_, rng: None)),
+        ("count of the state is [0, 0]; expected an array", broken(init=lambda *_, rng: ListState([0, 0]))),
+        (
+            "select returned array([0, 1, 2, 3]); expected Selection(context.round, rows)",
+            broken(select=lambda *_, rng: np.arange(4)),
+        ),
+        (
+            "select returned Selection(round=1, links=[0, 1, 2, 3], polled=None); expected",
+            broken(select=lambda self, state, context, *, rng: Selection(context.round, [0, 1, 2, 3])),
+        ),
+        (
+            "count, total did not change in 40 rounds; book in commit",
+            broken(commit=lambda self, state, context, selection: state),
+        ),
+    ],
+)
+def test_the_contract_says_what_is_missing(message, policy):
+    class Contract(PolicyContract):
+        def policy(self):
+            return policy
+
+    with pytest.raises(AssertionError, match=re.escape(message)):
+        Contract().test_the_state_is_kept()
+
+
+def test_a_state_may_be_drawn_once_and_for_all():
+    class Contract(PolicyContract):
+        def policy(self):
+            return Dirichlet()
+
+    Contract().test_the_state_is_kept()
+
+
+@dataclass(frozen=True, slots=True)
+class FairLinks(Counting):
+    """Whoever was served least, on its cheapest link that the budgets still allow."""
+
+    fills_cohort: ClassVar[bool] = False
+    keeps_budgets: bool = True
+    counts_clients: bool = True
+    by_number: bool = False
+
+    def select(self, state, context, /, *, rng):
+        links = np.flatnonzero(context.available)
+        client, server, cost = context.client[links], context.server[links], context.cost[links]
+        left, taken, chosen = context.budget.copy(), set(), []
+        rank = state.count[client] + (client % 3 if self.by_number else 0)
+        for place in np.lexsort((rng.random(links.size), cost, rank)):
+            if self.keeps_budgets and cost[place] > left[server[place]]:
+                continue
+            if self.counts_clients and client[place] in taken:
+                continue
+            left[server[place]] -= cost[place]
+            taken.add(client[place])
+            chosen.append(links[place])
+        return Selection(context.round, np.sort(np.array(chosen, np.int64)))
+
+
+class TestFairLinks(HierarchicalPolicyContract):
+    equivariant = True
+
+    def policy(self):
+        return FairLinks()
+
+
+@pytest.mark.parametrize(
+    ("message", "policy", "test"),
+    [
+        ("expected at most its budget 2.5", FairLinks(keeps_budgets=False), "test_obeys_the_hard_constraints"),
+        ("on more than one link", FairLinks(counts_clients=False), "test_obeys_the_hard_constraints"),
+        ("after renumbering", FairLinks(by_number=True), "test_renumbered_clients_get_the_same_decision"),
+    ],
+)
+def test_the_hierarchical_contract_notices(message, policy, test):
+    class Contract(HierarchicalPolicyContract):
+        equivariant = True
+
+        def policy(self):
+            return policy
+
+    with pytest.raises((AssertionError, SelectionError), match=message):
+        getattr(Contract(), test)()
 
 
 def test_the_documented_examples_run():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedroster.study.figures import (
     Curve,
@@ -174,3 +176,21 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends():
     (line,) = figure.axes[0].lines
     assert 100 < len(line.get_xdata()) < 200
     assert (line.get_xdata()[0], line.get_xdata()[-1]) == (0.0, 4999.0)
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.02, 0.3), (0.021, 0.029), (0.02, 400.0), (3.0, 3.1)])
+def test_a_logarithmic_axis_has_a_few_plain_labels_that_do_not_touch(low, high):
+    means = {f"policy {k}": Interval(mean, mean, mean) for k, mean in enumerate(np.geomspace(low, high, 5))}
+    figure = intervals_figure({"ms": means}, log_x=True)
+    FigureCanvasAgg(figure).draw()
+    axis = figure.axes[0].xaxis
+    first, last = sorted(figure.axes[0].get_xlim())
+    labels = [label for label in (*axis.get_ticklabels(), *axis.get_ticklabels(minor=True)) if label.get_text()]
+    shown = sorted(
+        (label for label in labels if first <= label.get_position()[0] <= last), key=lambda t: t.get_position()
+    )
+    assert 2 <= len(shown) <= 10
+    for label in shown:
+        assert float(label.get_text()) == pytest.approx(label.get_position()[0])
+    boxes = [label.get_window_extent() for label in shown]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))

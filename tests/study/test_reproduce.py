@@ -193,3 +193,13 @@ def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
     held = [sum(v.holds for v in made.verdicts if v.claim.ours is ours) for ours in (False, True)]
     page = (tmp_path / "index.md").read_text()
     assert f"{held[0]} of 6 claims of the paper hold here. Of our own further questions, {held[1]} of 4." in page
+
+
+def test_figures_without_training_with_a_scale(tmp_path):
+    """What needs no training is made alone, too, and the page does not speak of training."""
+    options = {"seeds": (0, 1), "num_rounds": 20, "command": "test", "workers": 1}
+    alone = reproduce("rbcs-f", figures=["4"], folder=tmp_path / "alone", **options)
+    scaled = reproduce("rbcs-f", figures=["4"], scale="smoke", folder=tmp_path / "scaled", **options)
+    assert scaled.findings == alone.findings
+    for name in ("index.md", "figure-4.csv", "claims.csv", "settings.json"):
+        assert (tmp_path / "scaled" / name).read_text() == (tmp_path / "alone" / name).read_text()

@@ -92,3 +92,7 @@ class MissingDependencyError(FedrosterError, ImportError):
 
 class FairnessWarning(UserWarning):
     """The guaranteed participation rate cannot be met with what is observed."""
+
+
+class PluginWarning(UserWarning):
+    """A policy or scenario of another package cannot be used."""

@@ -131,7 +131,7 @@ def context_cells(
     for i in range(num_features - 1, -1, -1):
         column = features[:, i]
         outside |= ~((column >= 0.0) & (column <= 1.0))
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             interval = np.minimum(np.clip(column * cells_per_axis, 0.0, cells_per_axis), cells_per_axis - 1)
         cell = cell * cells_per_axis + np.where(outside, 0.0, interval).astype(np.int64)
     if outside.any():
@@ -140,8 +140,9 @@ def context_cells(
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             scaled = ", scaled with low and high," if low else ""
+            remedy = "" if low else ", or bounds low and high that scale them"
             raise InvalidInputError(
-                f"features of row {row}{scaled} are {features[row].tolist()}; expected numbers in [0, 1]"
+                f"features of row {row}{scaled} are {features[row].tolist()}; expected numbers in [0, 1]{remedy}"
             )
     return cell
 

@@ -385,8 +385,8 @@ SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
         _figures(*NETWORKS["smoke"]),
         seeds=(0, 1),
-        remark="Smoke size: 10 edge rounds on the handwritten digits in place of both data sets. Nothing follows from "
-        "it.",
+        remark="Training has smoke size: 10 edge rounds on the handwritten digits in place of both data sets. Nothing "
+        "follows from it.",
     ),
     "cpu": Scale(
         _figures(*NETWORKS["cpu"]),

@@ -220,7 +220,8 @@ def notes_of(settings: Settings) -> list[str]:
         "were made, so other work on it is in there; polls are not."
     )
     notes.append(
-        f"Behind ± and in brackets: 95 % intervals, Student's t over {len(settings['seeds'])} seeds. Every policy "
+        f"Bands in figures, and numbers behind ± and in brackets: 95 % intervals, Student's t over "
+        f"{len(settings['seeds'])} seeds. Every policy "
         "meets the same devices, partitions and first models."
     )
     aided = [text for text in settings["policies"] if text in settings["omniscient"]]

@@ -12,7 +12,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.state import write_atomically
@@ -209,11 +209,20 @@ def intervals_figure(
                 axes.plot(shown.mean, height, "o", color=drawn, markersize=5.5)
             axes.set(xlabel=measure)
             if log_x:
-                axes.set_xscale("log")
+                _plain_log_axis(axes)
         row[0].set_yticks(range(len(labels)), labels)
         row[0].set_ylim(len(labels) - 0.5, -0.5)
         figure.suptitle(title, fontsize=11.5)
     return figure
+
+
+def _plain_log_axis(axes: Any) -> None:
+    """A logarithmic abscissa with few labels, as plain numbers: 0.02, 0.05, 0.1."""
+    axes.set_xscale("log")
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 MANY = 8

@@ -567,7 +567,7 @@ SCALES: Mapping[str, Scale] = {
             "training-cifar-10": _trained("cifar-10", "digits for CIFAR-10", "digits", 6, 1, 30),
         },
         seeds=(0, 1),
-        remark="Smoke size: 6 rounds on the handwritten digits. Nothing follows from it.",
+        remark="Training has smoke size: 6 rounds on the handwritten digits. Nothing follows from it.",
     ),
     "cpu": Scale(
         {

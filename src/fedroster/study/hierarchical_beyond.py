@@ -552,7 +552,7 @@ SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
         _trained(*NETWORKS["smoke"]),
         seeds=(0, 1),
-        remark="Smoke size: 10 edge rounds on the handwritten digits. Nothing follows from it.",
+        remark="Training has smoke size: 10 edge rounds on the handwritten digits. Nothing follows from it.",
     ),
     "cpu": Scale(
         _trained(*NETWORKS["cpu"]),

@@ -351,7 +351,8 @@ SCALES: Mapping[str, Scale] = {
     "smoke": Scale(
         _figures([_tiny(*_FASHION), _tiny(*_CIFAR)]),
         seeds=(0, 1),
-        remark="Smoke size: 6 rounds on the handwritten digits in place of both data sets. Nothing follows from it.",
+        remark="Training has smoke size: 6 rounds on the handwritten digits in place of both data sets. Nothing "
+        "follows from it.",
     ),
     "cpu": Scale(
         _figures(

@@ -118,6 +118,8 @@ TEST_NOTE = (
     "margin, interval and p are those of its weakest part."
 )
 
+BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
+
 
 def write_report(report: Report, path: Path) -> None:
     """Write the page, atomically.

@@ -18,7 +18,16 @@ from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
 from fedroster.study.partitions import partition_figure
 from fedroster.study.recipe import Need, Paper, TrainingNeed
-from fedroster.study.report import TEST_NOTE, Report, Section, claims_table, picture, write_markdown, write_report
+from fedroster.study.report import (
+    BAND_NOTE,
+    TEST_NOTE,
+    Report,
+    Section,
+    claims_table,
+    picture,
+    write_markdown,
+    write_report,
+)
 from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
@@ -130,7 +139,7 @@ def reproduce(
     verdicts = judge([claim for name in wanted for claim in claims[name]])
     findings = {name: recipes[name].findings(runs_of[name]) for name in wanted}
     by_name = {verdict.claim.name: verdict for verdict in verdicts}
-    lead = [_headline(verdicts), TEST_NOTE]
+    lead = [_headline(verdicts), TEST_NOTE, BAND_NOTE]
     settings: dict[str, Any] = {
         "paper": paper,
         "scenarios": ", ".join(dict.fromkeys(need.scenario for need in needed)),
@@ -140,13 +149,13 @@ def reproduce(
     if lengths := {cell.num_rounds for need, cells in needed.items() if isinstance(need, Need) for cell in cells}:
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
     sections = []
-    if trained is not None:
-        runs = [
-            pair
-            for need, cells in needed.items()
-            if isinstance(need, TrainingNeed)
-            for pair in zip(cells, played[need], strict=True)
-        ]
+    runs = [
+        pair
+        for need, cells in needed.items()
+        if isinstance(need, TrainingNeed)
+        for pair in zip(cells, played[need], strict=True)
+    ]
+    if trained is not None and runs:  # with a scale, figures without training may be asked for alone
         write_table(rounds_table(runs), folder / "runs.parquet")
         if tensorboard:
             write_scalars(runs, folder / "tensorboard")
@@ -177,7 +186,7 @@ def reproduce(
     write_json(folder / "settings.json", {"command": command, **settings})
     if not data_only:
         # What comes first on the page comes first in the paper; how the data were divided, last.
-        sections = sections[1:] + sections[:1] if trained is not None else sections
+        sections = sections[1:] + sections[:1] if runs else sections
         page = Report(described.title, lead, sections, command, settings, str(machine().get("fedroster", "")))
         write_report(page, folder / "report.html")
         write_markdown(page, folder / "index.md")
