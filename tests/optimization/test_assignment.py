@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 
@@ -10,12 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
-from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix, vstack
 
+from assignments import (
+    KINDS,
+    Instance,
+    brute_force,
+    by_milp,
+    check_certificate,
+    check_decision,
+    random_instance,
+    table_one,
+)
 from fedroster.optimization.assignment import (
-    AssignmentResult,
     _Effort,
     _run,
     _Search,
@@ -27,159 +33,12 @@ from fedroster.optimization.assignment import (
 from fedroster.optimization.assignment_dual import (
     DENSE_SERVERS,
     dual_value,
+    lifted_share,
     minimise_dual,
     most_clients,
     most_clients_apart,
 )
 from fedroster.optimization.assignment_search import anneal_exchanges, fill_server
-
-TIGHT = 1e-9
-
-
-class Instance:
-    """Rows of links, budgets, number of clients."""
-
-    def __init__(self, value, cost, client, server, budget, num_clients):
-        self.value = np.asarray(value, dtype=np.float64)
-        self.cost = np.asarray(cost, dtype=np.float64)
-        self.client = np.asarray(client, dtype=np.int64)
-        self.server = np.asarray(server, dtype=np.int64)
-        self.budget = np.asarray(budget, dtype=np.float64)
-        self.num_clients = num_clients
-
-    @property
-    def rows(self):
-        return self.value, self.cost, self.client, self.server, self.budget
-
-    def solve(self, **options) -> AssignmentResult:
-        return solve_assignment(*self.rows, num_clients=self.num_clients, **options)
-
-
-def random_instance(rng, kind, max_clients=6, max_servers=3) -> Instance:
-    """Small instances of every awkward kind; reach, budgets and numbers of rows vary."""
-    num_clients = int(rng.integers(1, max_clients + 1))
-    num_servers = int(rng.integers(1, max_servers + 1))
-    pairs = np.array(list(itertools.product(range(num_clients), range(num_servers))))
-    pairs = pairs[rng.random(len(pairs)) < rng.choice([0.4, 0.8, 1.0])]
-    pairs = rng.permutation(pairs)
-    size = len(pairs)
-    if kind == "continuous":
-        value, cost = rng.random(size), rng.uniform(0.1, 2, size)
-    elif kind == "ties":
-        value, cost = rng.integers(0, 4, size) / 3, rng.integers(0, 4, size).astype(float)
-    elif kind == "binary":
-        value, cost = rng.integers(0, 2, size).astype(float), rng.uniform(0, 2, size)
-    elif kind == "free":
-        value, cost = rng.random(size), rng.uniform(0, 2, size) * (rng.random(size) < 0.5)
-    elif kind == "client-cost":
-        value, cost = rng.random(size), rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0)
-    elif kind == "alike":
-        value, cost = (
-            1 - 1e-3 * rng.random(size),
-            rng.uniform(0.5, 2, num_clients)[pairs[:, 0]] if size else np.empty(0),
-        )
-    elif kind == "duplicates":
-        pairs = np.concatenate([pairs, pairs[: size // 2]])
-        size = len(pairs)
-        value, cost = rng.integers(1, 5, size) / 4, rng.integers(1, 5, size) / 4
-    else:
-        raise AssertionError(kind)
-    budget = rng.choice([0.0, 1.0, 2.0, 3.5], num_servers) * (
-        1 if kind == "ties" else rng.uniform(0.5, 1.5, num_servers)
-    )
-    return Instance(value, cost, pairs[:, 0], pairs[:, 1], budget, num_clients + int(rng.integers(0, 2)))
-
-
-KINDS = ["continuous", "ties", "binary", "free", "client-cost", "alike", "duplicates"]
-
-
-@njit(cache=True)
-def _enumerate(order_first, order, value, cost, server, left, n):
-    if n == order_first.size - 1:
-        return 0.0
-    best = _enumerate(order_first, order, value, cost, server, left, n + 1)
-    for i in range(order_first[n], order_first[n + 1]):
-        j = order[i]
-        m = server[j]
-        if cost[j] <= left[m]:
-            before = left[m]
-            left[m] -= cost[j]
-            best = max(best, value[j] + _enumerate(order_first, order, value, cost, server, left, n + 1))
-            left[m] = before
-    return best
-
-
-def brute_force(instance: Instance, value=None) -> float:
-    order = np.argsort(instance.client, kind="stable")
-    first = np.searchsorted(instance.client[order], np.arange(instance.num_clients + 1))
-    value = instance.value if value is None else value
-    return float(_enumerate(first, order, value, instance.cost, instance.server, instance.budget * (1 + 1e-12), 0))
-
-
-def check_decision(instance: Instance, links) -> None:
-    links = np.asarray(links)
-    assert np.array_equal(links, np.unique(links))
-    assert np.unique(instance.client[links]).size == links.size
-    for m, budget in enumerate(instance.budget):
-        spent = math.fsum(instance.cost[links[instance.server[links] == m]])
-        assert spent <= budget * (1 + 1e-12)
-
-
-def check_certificate(instance: Instance, result: AssignmentResult, optimum: float) -> None:
-    check_decision(instance, result.links)
-    assert result.value == pytest.approx(math.fsum(instance.value[result.links]), rel=1e-12, abs=0)
-    assert result.upper_bound >= optimum * (1 - 1e-10)
-    assert result.value <= optimum * (1 + 1e-10)
-    assert 0 <= result.gap <= 1
-    if result.upper_bound > 0:
-        assert result.gap == pytest.approx((result.upper_bound - result.value) / result.upper_bound)
-    if result.is_optimal:
-        assert result.value == pytest.approx(optimum, rel=TIGHT, abs=1e-12)
-
-
-def table_one(seed, *, num_clients=50, num_servers=3, cifar=False, budget=None, kind="probability", per_link=False):
-    """Table I's prices and costs (Choices B2, B3) with values that fall with the distance."""
-    rng = np.random.default_rng(seed)
-    low, high, default = (8, 15, 40.0) if cifar else (2, 4, 3.5)
-    cost = rng.uniform(0.5, 2, num_clients) * rng.uniform(low, high, num_clients)
-    client = np.repeat(np.arange(num_clients), num_servers)
-    server = np.tile(np.arange(num_servers), num_clients)
-    distance = 2 * (1 - rng.random(client.size))
-    value = np.exp(-(distance**2)) if kind == "uneven" else 1 / (1 + np.exp(4 * (distance - 1.5)))
-    if kind == "realised":
-        value = (rng.random(client.size) < value).astype(float)
-    elif kind == "ratios":
-        seen = rng.integers(1, 10, client.size)
-        value = rng.binomial(seen, value) / seen
-    cost = cost[client]
-    if per_link:
-        cost = cost * rng.uniform(0.6, 1.4, client.size)
-    budgets = np.full(num_servers, default if budget is None else budget)
-    return Instance(value, cost, client, server, budgets, num_clients)
-
-
-def by_milp(instance: Instance, time_limit_s=20.0) -> tuple[float, float]:
-    """(value, bound) by scipy's HiGHS."""
-    size = instance.value.size
-    rows = np.arange(size)
-    ones = np.ones(size)
-    matrix = vstack(
-        [
-            csr_matrix((instance.cost, (instance.server, rows)), shape=(instance.budget.size, size)),
-            csr_matrix((ones, (instance.client, rows)), shape=(instance.num_clients, size)),
-        ]
-    )
-    upper = np.concatenate([instance.budget, np.ones(instance.num_clients)])
-    usable = (instance.cost <= instance.budget[instance.server]).astype(float)
-    found = milp(
-        -instance.value,
-        constraints=LinearConstraint(matrix.tocsr(), -np.inf, upper),
-        integrality=ones,
-        bounds=Bounds(0, usable),
-        options={"time_limit": time_limit_s, "mip_rel_gap": 0.0},
-    )
-    return -found.fun, -found.mip_dual_bound
-
 
 # --- the exact solver against enumeration ----------------------------------------------------------------------------
 
@@ -421,15 +280,68 @@ def test_the_cut_counts_what_each_budget_leaves_unused():
     assert result.links.size == 36
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
+def test_lifted_shares_keep_every_budget(size):
+    rng = np.random.default_rng(size)
+    for slope in (1.0, 1.5, 6.0, 40.0):
+        assert lifted_share(np.array([1.0 / size]), size, slope)[0] == pytest.approx(1 / size)
+        largest = 0.0
+        for _ in range(2000):
+            # Bundles that fill a budget, of equal shares and of very different ones.
+            share = rng.dirichlet(np.full(int(rng.integers(1, 2 * size + 2)), 10 ** rng.uniform(-1, 4)))
+            lifted = lifted_share(share, size, slope)
+            assert (lifted >= 0).all()
+            assert lifted.sum() <= 1 + 1e-9
+            largest = max(largest, lifted.sum())
+        assert largest > 0.99
+    # Negative control: below a slope of 1 bundles of more clients break it.
+    assert lifted_share(np.full(2 * size, 0.5 / size), size, 0.5).sum() > 1.1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_by_lifted_shares_bounds(kind):
+    rng = np.random.default_rng(900 + KINDS.index(kind))
+    tighter = 0
+    for _ in range(100):
+        instance = random_instance(rng, kind, max_clients=9, max_servers=4)
+        search = _Search(*instance.rows, instance.num_clients, None)
+        if search.value.size == 0:
+            continue
+        search.clients = rng.uniform(0, 4 * search.price.size)  # any size bounds
+        before = search.bound
+        search.lift()
+        assert search.upper_bound() >= brute_force(instance) * (1 - 1e-12)
+        tighter += search.bound < before * (1 - 1e-6)
+    assert tighter > 0 or kind in ("binary", "duplicates")  # whole multiples: the bound is rounded down already
+
+
+def test_everybody_in_reach_of_many_servers(monkeypatch):
+    # Two or three clients a budget: the relaxation counts 10 % more than fit, and lifted shares 2 %.
+    instance = table_one(2, num_clients=3000, num_servers=40)
+    search = _Search(*instance.rows, 3000, None)
+    plain = search.bound
+    search.lift()
+    assert search.bound < 0.94 * plain
+    result = instance.solve(gap=0.005, node_limit=1_000_000)
+    check_decision(instance, result.links)
+    assert result.gap < 0.03
+    # What is left of the nodes limits the steps on the decomposition bound.
+    monkeypatch.setattr("fedroster.optimization.assignment._POOLED_LINKS", 1_000)
+    search = _Search(*instance.rows, 3000, None)
+    search.effort = _Effort(None, 40_000)
+    search.tighten(0.0, 1, 20)
+    assert search.nodes < 40_000 / 4 + 40 * 3_001
+
+
 def test_a_hopeless_search_ends_where_a_gap_will_do():
     # Two clients a budget: the relaxation counts half a client a server too many, and no search can close that.
     rng = np.random.default_rng(6)
-    cost = np.repeat(rng.uniform(1.0, 1.3, 600), 8)
-    client, server = np.repeat(np.arange(600), 8), np.tile(np.arange(8), 600)
-    instance = Instance(1 - 1e-2 * rng.random(4800), cost, client, server, np.full(8, 3.2), 600)
+    cost = np.repeat(rng.uniform(1.0, 1.3, 700), 8)
+    client, server = np.repeat(np.arange(700), 8), np.tile(np.arange(8), 700)
+    instance = Instance(1 - 1e-2 * rng.random(5600), cost, client, server, np.full(8, 3.2), 700)
     kept = []
     for options in ({"gap": 1e-4}, {"gap": 0.0}):
-        search = _Search(*instance.rows, 600, None)
+        search = _Search(*instance.rows, 700, None)
         assert not _run(search, effort=_Effort(None, 1_500_000), **options)
         kept.append((search.nodes, search.total))
     (nodes, total), (all_nodes, all_total) = kept

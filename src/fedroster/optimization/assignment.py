@@ -24,7 +24,22 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.optimization.assignment_dual import minimise_dual, most_clients, most_clients_apart, uniform_price
+from fedroster.optimization.assignment_dual import (
+    dual_value,
+    lifted_share,
+    minimise_dual,
+    most_clients,
+    most_clients_apart,
+    uniform_price,
+)
+from fedroster.optimization.assignment_knapsacks import (
+    core_functions,
+    core_of,
+    fix_links,
+    lists_twice,
+    price_search_state,
+    search_by_prices,
+)
 from fedroster.optimization.assignment_search import (
     CELLS,
     FINE_CELLS,
@@ -64,6 +79,13 @@ _NEIGHBOURHOOD_NODES = 3_000
 _KNAPSACK_NODES = 30_000
 # Polyak step factors of the decomposition bound.
 _LONG_STEP, _SHORT_STEP = 0.3, 0.02
+# The same where few clients fit a budget, the number of steps, and the search nodes of one knapsack there.
+_FULL_STEP, _PRICING_STEPS, _PRICING_NODES = 1.0, 60, 1_000
+# Where that is: clients a budget in the linear relaxation, and links, at most; and nodes of the first search by prices.
+_FEW_CLIENTS, _PRICED_LINKS = 8.0, 5_000
+_PRICED_NODES = 200_000
+# Clients a budget up to which shares are lifted, by which slopes, and the gap from which on.
+_LIFTED_CLIENTS, _SLOPES, _WIDE_GAP = 6, (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0), 0.03
 # Useless steps after which that bound is left alone.
 _PATIENCE = 16
 # Largest core whose knapsack tables are built at once, in table entries (256 MiB).
@@ -83,9 +105,12 @@ _SMALL_CORE = 120
 _LARGE_CORE = 400
 _SECOND_NODES = 400_000
 _LAST_NODES = 5_000_000
+# No limit to speak of.
+_MOST_NODES = 2**62
 # A step, or a cycle of them, that leaves more than this share of the gap was in vain.
 _HOPELESS = 0.98
-# Largest instance whose budgets are pooled for a bound, and the nodes spent on it.
+# Largest instance whose budgets are pooled for a bound, and the nodes spent on it; beyond, the steps on the
+# decomposition bound take a quarter of the nodes that are left, at most.
 _POOLED_LINKS = 100_000
 _POOLED_NODES = 100_000
 
@@ -247,6 +272,7 @@ class _Search:
         self.table = np.empty((0, 0, 0))
         self.fine_table = np.empty((0, 0, 0))
         self.nodes = 0
+        self.effort = _Effort(None, None)
         self.turn = 0
         self.pooled = False
         self.moves = _FIRST_MOVES
@@ -348,6 +374,8 @@ class _Search:
             self.best_client_price = best.copy()
             self.polyak = _LONG_STEP
             self.tired = -1
+            # The decomposition's own bound, which other bounds may lie below.
+            self.priced = float(np.finfo(np.float64).max)
 
     def tighten(self, gap: float, width: int, rounds: int) -> int:
         """``rounds`` of subgradient steps on the decomposition bound, while they help; returns 0."""
@@ -373,6 +401,7 @@ class _Search:
             self.polyak,
             rounds,
             _NEIGHBOURHOOD_NODES if first else _KNAPSACK_NODES,
+            self.effort.quarter_of(_MOST_NODES, self.nodes) if self.value.size > _POOLED_LINKS else _MOST_NODES,
             self.bound_window,
             self.fine_table,
         )
@@ -386,6 +415,98 @@ class _Search:
         self.lower_bound_to(bound)
         return 0
 
+    def prices_lead(self) -> bool:
+        """Whether few clients fit a budget, so that prices of clients say more than prices of budgets."""
+        num_servers = self.price.size
+        return (
+            num_servers > 1
+            and self.value.size <= _PRICED_LINKS
+            and self.clients <= _FEW_CLIENTS * num_servers
+            and not lists_twice(self.first, self.server, num_servers)
+        )
+
+    def price_clients(self, rounds: int) -> None:
+        """``rounds`` of subgradient steps as long as can be, for where the linear relaxation is far off."""
+        self._fine()
+        bound, self.polyak, nodes = tighten_client_prices(
+            self.value,
+            self.share,
+            self.server,
+            self.owner,
+            self.server_first,
+            self.server_links,
+            self.price,
+            self.client_price,
+            self.best_client_price,
+            self.priced,
+            self.total,
+            _FULL_STEP,
+            rounds,
+            _PRICING_NODES,
+            _MOST_NODES,
+            self.bound_window,
+            self.fine_table,
+        )
+        self.nodes += nodes
+        self.tired = 0
+        self.priced = bound
+        self.lower_bound_to(bound * (1.0 + 1e-12))
+
+    def prove_by_prices(self, gap: float, max_nodes: int, effort: _Effort, largest: int) -> bool:
+        """Exact search by the client prices, until done, ``max_nodes`` or the end of the effort; whether it is done.
+
+        A core of more than ``largest`` clients is not begun.
+        """
+        margin = self.margin(gap)
+        bound, keep, skip = fix_links(
+            self.first,
+            self.value,
+            self.share,
+            self.server,
+            self.owner,
+            self.server_first,
+            self.server_links,
+            self.best_client_price,
+            self.total + margin,
+        )
+        self.lower_bound_to(bound * (1.0 + 1e-12))
+        client, core_first, core_link, done = core_of(self.first, self.value, keep, skip, self.best_client_price)
+        done = not done
+        if not done and client.size <= largest:
+            links = self.value, self.share, self.server, self.best_client_price
+            functions = core_functions(client, core_first, core_link, *links, self.price.size)
+            state = price_search_state(core_first)
+            best_pick = np.full(client.size, -1, np.int64)
+            room = np.ones(self.price.size)
+            floor = self.total
+            spent = 0
+            while not done and spent < max_nodes and not effort.over(self.nodes):
+                floor, nodes, done = search_by_prices(
+                    client,
+                    core_first,
+                    core_link,
+                    *links,
+                    skip,
+                    functions,
+                    floor,
+                    margin,
+                    effort.share_of(min(_NODES_PER_LOOK, max_nodes - spent), self.nodes),
+                    room,
+                    state,
+                    best_pick,
+                )
+                spent += nodes
+                self.nodes += nodes
+            if floor > self.total:
+                held = best_pick[best_pick >= 0]
+                self.chosen[:] = -1
+                self.chosen[self.owner[held]] = held
+                self.used[:] = np.bincount(self.server[held], weights=self.share[held], minlength=self.price.size)
+                self.total = float(self.value[held].sum())
+        if done:
+            self.lower_bound_to(self.total + margin)
+        return done
+
     def count_clients(self) -> None:
         """Bound by the linear relaxation with the cut on the number of clients, where that cuts anything off."""
         most = min(
@@ -398,6 +519,37 @@ class _Search:
         start = np.append(self.price, 0.0)
         _, bound, _ = minimise_dual(self.first, self.value, self.share, self.server, start, most, _HOT, _COLD, _COOLING)
         self.lower_bound_to(bound * (1.0 + 1e-12))
+
+    def lift(self) -> None:
+        """Bound by prices of lifted shares, where few clients fit a budget; see :func:`lifted_share`.
+
+        Prices are sought on the clients that may matter, and bound whatever the others are worth.
+        """
+        num_servers = self.price.size
+        size = int(np.ceil(self.clients / num_servers))
+        if not 2 <= size <= _LIFTED_CLIENTS:
+            return
+        most, share = self.first.size, self.share
+        for slope in _SLOPES:
+            lifted = lifted_share(self.share, size, slope)
+            allowed = most_clients(self.first, lifted, self.server, np.ones(num_servers))
+            if allowed < most:
+                most, share = allowed, lifted
+        price = uniform_price(self.first, self.value, share, self.server, num_servers)
+        best = np.maximum.reduceat(self.value - price * share, self.first[:-1])
+        near = np.argsort(-best, kind="stable")[: 4 * most]
+        keep = np.zeros(best.size, np.bool_)
+        keep[near] = True
+        links = keep[self.owner]
+        first = np.concatenate(([0], np.cumsum(np.diff(self.first)[keep])))
+        start = np.full(num_servers, price)
+        for cut in (0, most):
+            if cut:
+                start = np.append(start, 0.0)
+            part = self.value[links], share[links], self.server[links]
+            start, _, _ = minimise_dual(first, *part, start, cut, _HOT, _COLD, _COOLING)
+            bound = dual_value(self.first, self.value, share, self.server, start, cut)
+            self.lower_bound_to(bound * (1.0 + 1e-9))
 
     def surrogate(self, gap: float, width: int, rounds: int) -> int:
         """Bound by one pooled knapsack, the budgets summed at their prices; returns 0.
@@ -595,9 +747,18 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
         return search.closed(gap)
     if search.prove(gap, _FIRST_NODES, effort, _SMALL_CORE):
         return True
+    search.effort = effort
     search.count_clients()
     num_servers = search.price.size
     few = max(2, num_servers // 5)
+    # Where a gap will do, the steps below come to it sooner than a proof.
+    prices_lead = gap == 0.0 and search.prices_lead()
+    if prices_lead:
+        search.improve(gap, 1, num_servers)
+        search.refill(gap, min(10, num_servers), few)
+        search.price_clients(_PRICING_STEPS)
+        if search.closed(gap) or search.prove_by_prices(gap, _PRICED_NODES, effort, _LARGE_CORE):
+            return True
     # Annealing leads where many links are nearly equal.
     early = 5 if search.alike() else 0
     # (search, its width, rounds): refilling repairs what is far off, annealing and neighbourhoods polish.
@@ -652,16 +813,23 @@ def _run(search: _Search, gap: float, effort: _Effort) -> bool:
                 rest[i] = 1
             due[i] = cycle + rest[i]
         cycle += 1
+        if cycle == 1 and search.bound - search.total > _WIDE_GAP * search.bound:
+            search.lift()
         # A second exact search, now from a good decision; it may not eat up a small limit.
-        if cycle == 2 and search.prove(gap, effort.quarter_of(_SECOND_NODES, search.nodes), effort, _LARGE_CORE):
-            return True
+        if cycle == 2:
+            if prices_lead:
+                search.price_clients(_PRICING_STEPS)
+            prove = search.prove_by_prices if prices_lead else search.prove
+            if prove(gap, effort.quarter_of(_SECOND_NODES, search.nodes), effort, _LARGE_CORE):
+                return True
         hopeless = hopeless + 1 if search.bound - search.total > _HOPELESS * left_open else 0
         if gives_up and hopeless == 2:
             break
         idle = 0 if gained else idle + 1
         if idle == 2:
-            largest, nodes = (_LARGE_CORE, _LAST_NODES) if effort.limited else (2**62, 2**62)
-            if search.prove(gap, nodes, effort, largest):
+            largest, nodes = (_LARGE_CORE, _LAST_NODES) if effort.limited else (_MOST_NODES, _MOST_NODES)
+            prove = search.prove_by_prices if prices_lead else search.prove
+            if prove(gap, nodes, effort, largest):
                 return True
         if idle >= 2 and not effort.limited:
             break

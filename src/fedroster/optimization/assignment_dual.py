@@ -86,6 +86,31 @@ def most_clients_apart(share: Any, server_first: Any, server_links: Any) -> Any:
 
 
 @njit(cache=True)
+def lifted_share(share: Any, size: int, slope: float) -> Any:
+    r"""Shares of the budgets as a server sees them that holds ``size`` clients or fewer.
+
+    .. math:: f(a) = \min\Bigl(\frac{1}{k - 1},\ \max\bigl(0,\ \tfrac1k + \alpha (a - \tfrac1k)\bigr)\Bigr)
+
+    is dual feasible for k = ``size`` >= 2 and :math:`\alpha` = ``slope`` >= 1: clients whose shares sum to at most 1
+    have :math:`\sum f(a) \le 1`, too, so that every bound by prices holds with f(a) in place of a.  Proof: let q of
+    them have f > 0.  If q < k, then :math:`\sum f \le q / (k - 1) \le 1`.  If q >= k, then
+    :math:`\sum f \le q / k + \alpha (1 - q / k) = 1 + (\alpha - 1)(1 - q / k) \le 1`.
+
+    Where a budget pays for two or three clients this tells a client that leaves room for two others from one that does
+    not, which the linear relaxation takes to be nearly alike.
+
+    Args:
+        share: Cost over budget of each link, in [0, 1].
+        size: k, at least 2.
+        slope: At least 1.
+    """
+    lifted = np.empty(share.size)
+    for j in range(share.size):
+        lifted[j] = min(1.0 / (size - 1), max(0.0, 1.0 / size + slope * (share[j] - 1.0 / size)))
+    return lifted
+
+
+@njit(cache=True)
 def dual_value(first: Any, value: Any, share: Any, server: Any, price: Any, most: int) -> Any:
     r"""The Lagrangian bound :math:`L(\lambda)` on P2 (paper B, Eq. 10).
 

@@ -34,6 +34,10 @@ NEIGHBOURHOOD_CLIENTS = 96
 KNAPSACK_ITEMS = 384
 
 
+# So many links looked at cost as much as a search node, where everybody is in reach of many servers.
+LOOKS_PER_NODE = 64
+
+
 @njit(cache=True)
 def compact(
     value: Any, cost: Any, client: Any, server: Any, limit: Any, visit: Any, client_rank: Any, server_rank: Any
@@ -883,6 +887,7 @@ def tighten_client_prices(
     step: float,
     rounds: int,
     max_nodes: int,
+    most_nodes: int,
     window: Any,
     table: Any,
 ) -> tuple[float, float, int]:
@@ -909,6 +914,7 @@ def tighten_client_prices(
         step: Polyak step factor.
         rounds: Number of steps.
         max_nodes: Search nodes for one knapsack.
+        most_nodes: No further step begins after so many nodes in all.
         window: As in :func:`fill_server`, one a server.
         table: Scratch of :func:`fill_server`.
 
@@ -928,6 +934,8 @@ def tighten_client_prices(
     nodes = 0
     stale = 0
     for _ in range(rounds):
+        if nodes > most_nodes:
+            break
         total = 0.0
         for n in range(client_price.size):
             total += client_price[n]
@@ -1081,12 +1089,14 @@ def refill_servers(
             m = group[i]
             rank[m] = -1
             count = 0
+            looks = 0
             for p in range(server_first[m], server_first[m + 1]):
                 j = server_links[p]
                 n = owner[j]
                 if chosen[n] >= 0:
                     continue
                 other = 0.0
+                looks += first[n + 1] - first[n]
                 for q in range(first[n], first[n + 1]):
                     if rank[server[q]] >= 0:
                         reduced = value[q] - price[server[q]] * share[q]
@@ -1107,7 +1117,7 @@ def refill_servers(
             _, _, window[m], spent = fill_server(
                 pool_share, profit, count, price[m], window[m], spare * price[m], False, max_nodes, table, picks
             )
-            nodes += spent
+            nodes += spent + looks // LOOKS_PER_NODE
             used_here = 0.0
             for p in range(count):
                 if picks[p]:

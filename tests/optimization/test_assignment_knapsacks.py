@@ -1,0 +1,243 @@
+"""The search by client prices against enumeration and HiGHS: its step functions, what it rules out, its proofs."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import fedroster.optimization.assignment as module
+from assignments import (
+    KINDS,
+    Instance,
+    brute_force,
+    by_milp,
+    check_certificate,
+    check_decision,
+    random_instance,
+    table_one,
+)
+from fedroster.optimization.assignment import _Effort, _Search
+from fedroster.optimization.assignment_knapsacks import (
+    JOINED_CELLS,
+    MOST_POINTS,
+    add_item,
+    best_joined,
+    core_functions,
+    core_of,
+    fix_links,
+    lists_twice,
+    price_search_state,
+    profit_at,
+    search_by_prices,
+)
+
+
+def step_function(share, gain):
+    """Points of the function of all items."""
+    used, profit = np.zeros(60_000), np.zeros(60_000)
+    start, stop = 0, 1
+    for each, worth in zip(share, gain, strict=True):
+        following = add_item(used, profit, start, stop, each, worth, stop)
+        start, stop = stop, following
+    return used[start:stop], profit[start:stop]
+
+
+def subsets(share, gain):
+    """Shares and profits of all subsets."""
+    masks = np.array(list(itertools.product([0, 1], repeat=len(share))), dtype=float).reshape(
+        2 ** len(share), len(share)
+    )
+    return masks @ share, masks @ gain
+
+
+@pytest.mark.parametrize("grid", [False, True], ids=["continuous", "ties"])
+def test_step_functions_are_the_knapsack(grid):
+    rng = np.random.default_rng(1)
+    for _ in range(300):
+        count = int(rng.integers(0, 9))
+        share, gain = rng.uniform(0, 0.9, count), rng.uniform(0.01, 1, count)
+        if grid:
+            share, gain = np.rint(share * 5) / 5, np.rint(gain * 3 + 1) / 4
+        used, profit = step_function(share, gain)
+        assert used[0] == 0
+        assert (np.diff(used) > 0).all()
+        assert (np.diff(profit) > 0).all()
+        cost, worth = subsets(share, gain)
+        for room in (0.0, 1.0, *rng.random(4)):
+            best = worth[cost <= room + 1e-12].max()
+            assert profit_at(used, profit, 0, used.size, room) == pytest.approx(best, abs=1e-12)
+
+
+def test_joined_points_still_bound_and_not_by_much():
+    rng = np.random.default_rng(2)
+    for _ in range(6):
+        # Profits near the shares: hardly any subset is dominated.
+        share = rng.uniform(0.05, 0.12, 15)
+        gain = share * rng.uniform(0.999, 1.001, 15)
+        used, profit = step_function(share, gain)
+        assert used.size <= MOST_POINTS
+        cost, worth = subsets(share, gain)
+        order = np.argsort(cost)
+        undominated = np.unique(np.maximum.accumulate(worth[order][cost[order] <= 1])).size
+        assert undominated > 2 * MOST_POINTS
+        for room in rng.random(40):
+            best = worth[cost <= room + 1e-12].max()
+            loose = worth[cost <= room + 1e-12 + 15 / JOINED_CELLS].max()
+            assert best - 1e-12 <= profit_at(used, profit, 0, used.size, room) <= loose + 1e-12
+
+
+def test_two_functions_in_one_room():
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        share, gain = rng.uniform(0, 0.9, 8), rng.uniform(0.01, 1, 8)
+        cut = int(rng.integers(0, 9))
+        left, right = step_function(share[:cut], gain[:cut]), step_function(share[cut:], gain[cut:])
+        used, profit = np.concatenate((left[0], right[0])), np.concatenate((left[1], right[1]))
+        cost, worth = subsets(share, gain)
+        for room in (0.0, 1.0, rng.random()):
+            found = best_joined(used, profit, 0, left[0].size, left[0].size, used.size, room)
+            assert found == pytest.approx(worth[cost <= room + 1e-12].max(), abs=1e-12)
+        assert best_joined(used, profit, 0, left[0].size, left[0].size, used.size, -0.1) == -1
+
+
+def forced(instance: Instance, client: int, row: int | None) -> float:
+    """The optimum among decisions that use the row, or that leave the client out; minus infinity if there is none."""
+    others = instance.client != client
+    budget = instance.budget * (1 + 5e-13)
+    gained = 0.0
+    if row is not None:
+        budget[instance.server[row]] -= instance.cost[row]
+        gained = instance.value[row]
+    columns = (instance.value, instance.cost, instance.client, instance.server)
+    return gained + brute_force(Instance(*(column[others] for column in columns), budget, instance.num_clients))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "duplicates"])
+def test_what_is_ruled_out_is_in_no_better_decision(kind):
+    rng = np.random.default_rng(10 + KINDS.index(kind))
+    out = out_clients = 0
+    for turn in range(60):
+        instance = random_instance(rng, kind)
+        search = _Search(*instance.rows, instance.num_clients, None)
+        if search.value.size == 0:
+            continue
+        search._fine()
+        if turn % 2:
+            search.total = 0.9 * search.bound
+            search.price_clients(20)
+            price = search.best_client_price
+        else:
+            price = rng.exponential(0.5, search.first.size - 1)
+        optimum = brute_force(instance)
+        scale = np.ldexp(1.0, search.exponent)
+        floor = optimum * rng.uniform(0.8, 1.0)
+        grouped = search.server_first, search.server_links
+        links = search.first, search.value, search.share, search.server, search.owner, *grouped
+        bound, keep, skip = fix_links(*links, price, floor / scale)
+        assert bound * scale >= optimum * (1 - 1e-12)
+        for j in np.flatnonzero(~keep):
+            row = search.row[j]
+            assert forced(instance, instance.client[row], row) <= floor * (1 + 1e-9) + 1e-12
+            out += 1
+        for n in np.flatnonzero(~skip):
+            client = instance.client[search.row[search.first[n]]]
+            assert forced(instance, client, None) <= floor * (1 + 1e-9) + 1e-12
+            out_clients += 1
+    if kind in ("continuous", "free", "client-cost"):
+        assert out > 0
+        assert out_clients > 0
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "duplicates"])
+@pytest.mark.parametrize("nodes", [3, 10**6], ids=["paused", "at once"])
+def test_any_prices_find_the_optimum(kind, nodes):
+    rng = np.random.default_rng(30 + KINDS.index(kind))
+    improved = 0
+    for _ in range(40):
+        instance = random_instance(rng, kind, max_clients=7)
+        search = _Search(*instance.rows, instance.num_clients, None)
+        if search.value.size == 0:
+            continue
+        optimum = brute_force(instance) / np.ldexp(1.0, search.exponent)
+        price = rng.exponential(0.5, search.first.size - 1)
+        grouped = search.server_first, search.server_links
+        start = 0.7 * optimum
+        columns = search.value, search.share, search.server
+        _, keep, skip = fix_links(search.first, *columns, search.owner, *grouped, price, start)
+        client, core_first, core_link, possible = core_of(search.first, search.value, keep, skip, price)
+        assert possible or optimum == 0
+        functions = core_functions(client, core_first, core_link, *columns, price, instance.budget.size)
+        state, pick = price_search_state(core_first), np.full(client.size, -1)
+        room = np.ones(instance.budget.size)
+        floor, done = start, False
+        while not done:
+            floor, _, done = search_by_prices(
+                client, core_first, core_link, *columns, price, skip, functions, floor, 1e-12, nodes, room, state, pick
+            )
+        held = pick[pick >= 0]
+        if optimum > 0:
+            assert floor == pytest.approx(optimum, rel=1e-10)
+            assert search.value[held].sum() == pytest.approx(optimum, rel=1e-10)
+            check_decision(instance, np.sort(search.row[held]))
+            improved += 1
+    assert improved > 20
+
+
+def test_the_whole_stage_on_small_instances(monkeypatch):
+    # Without the exact search at the start, the search by prices must prove nearly all by itself.
+    monkeypatch.setattr(module, "_SMALL_CORE", -1)
+    proofs = []
+    real = _Search.prove_by_prices
+
+    def spy(self, *arguments):
+        proofs.append(real(self, *arguments))
+        return proofs[-1]
+
+    monkeypatch.setattr(_Search, "prove_by_prices", spy)
+    rng = np.random.default_rng(8)
+    for kind in KINDS:
+        for _ in range(40):
+            instance = random_instance(rng, kind, max_clients=7, max_servers=4)
+            optimum = brute_force(instance)
+            for options in ({}, {"rng": rng}, {"gap": 0.05}, {"node_limit": 200}):
+                check_certificate(instance, instance.solve(**options), optimum)
+            assert instance.solve().is_optimal
+    assert np.mean(proofs) > 0.9
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("per_link", [False, True])
+def test_four_clients_a_budget_match_milp(seed, per_link):
+    # Ten servers with four clients each: the linear relaxation alone leaves 4 % open.
+    instance = table_one(seed, num_clients=60, num_servers=6, budget=9.0, kind="uneven", per_link=per_link)
+    rng = np.random.default_rng(seed)
+    near = rng.random(instance.value.size) < 0.5
+    columns = (instance.value, instance.cost, instance.client, instance.server)
+    instance = Instance(*(column[near] for column in columns), instance.budget, 60)
+    result = instance.solve(node_limit=2_000_000)
+    value, bound = by_milp(instance, time_limit_s=4)
+    check_decision(instance, result.links)
+    assert result.is_optimal
+    assert value - 1e-6 <= result.value <= bound + 1e-6
+
+
+def test_the_search_is_reproducible_and_stops_at_its_limit():
+    instance = table_one(5, num_clients=100, num_servers=10, budget=9.0)
+    first, second = (instance.solve(node_limit=300_000, rng=np.random.default_rng(4)) for _ in range(2))
+    assert np.array_equal(first.links, second.links)
+    assert first.upper_bound == second.upper_bound
+    check_decision(instance, first.links)
+    search = _Search(*instance.rows, instance.num_clients, None)
+    search.price_clients(40)
+    before = search.nodes
+    assert not search.prove_by_prices(0.0, 10**9, _Effort(None, before + 2_000), 400)
+    assert search.nodes - before < 2_100
+    assert not search.prove_by_prices(0.0, 10**9, _Effort(None, None), 3)
+
+
+def test_doubled_links_are_seen():
+    first = np.array([0, 2, 4])
+    assert not lists_twice(first, np.array([0, 1, 0, 1]), 2)
+    assert lists_twice(first, np.array([0, 1, 1, 1]), 2)
