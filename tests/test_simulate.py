@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, InfeasibleError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
 from fedroster.core.state import pack
@@ -30,6 +32,32 @@ def outcome_of(times_s, responds=None, deadline_s=np.inf):
 
 
 # --- the loop ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("policy", "scenario"),
+    [("floor:beta=0.01", "traces/devices"), ("rbcs-f", "rbcs-f/table-1"), ("partial-pooling", "cocs/mnist-geometric")],
+)
+def test_threads_may_share_a_policy_and_a_network(policy, scenario):
+    """Both are values: what a run changes is its own."""
+    one, network = make_policy(policy), make_scenario(scenario, {})
+
+    def play(seed):
+        played = list(simulate(one, network, num_rounds=4, seed=seed))
+        return [each.selection.links for each in played], pack(played[-1].policy_state)
+
+    alone = [play(seed) for seed in range(3)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as threads:
+            together = list(threads.map(play, range(3)))
+    finally:
+        sys.setswitchinterval(before)
+    for (links, state), (found_links, found_state) in zip(alone, together, strict=True):
+        assert all(map(np.array_equal, links, found_links))
+        for name, values in state.items():
+            np.testing.assert_array_equal(found_state[name], values, err_msg=name)
 
 
 def test_round_time_is_the_slowest():

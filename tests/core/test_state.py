@@ -312,7 +312,7 @@ def test_a_file_system_that_takes_no_more(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(OSError, match=r"File too large: '.*/state.npz'"):
             save_arrays(file, {"a": np.arange(10_000.0)}, {"round": 8}, kind="simulation")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -330,6 +330,11 @@ def test_nothing_is_left_where_nothing_was(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*/none/page.html'"):
+        write_text_atomically(tmp_path / "none" / "page.html", "x")
+
+
 def test_texts_are_written_as_utf_8(tmp_path):
     file = tmp_path / "page.html"
     write_text_atomically(file, "Zürich β\n")
@@ -344,14 +349,34 @@ def test_bytes_are_written_as_they_are(tmp_path):
         assert (tmp_path / "raw").read_bytes() == bytes(content)
 
 
-def test_files_have_ordinary_permissions(tmp_path):
-    """A report that only its author may read cannot be served."""
-    mask = os.umask(0o022)
+@pytest.mark.parametrize("mask", [0o022, 0o027])
+def test_files_have_ordinary_permissions(tmp_path, monkeypatch, mask):
+    """A report that only its author may read cannot be served.
+
+    The mask belongs to the whole process: whoever sets it to look at it spoils the files of all other threads.
+    """
+    before = os.umask(mask)
     try:
+        monkeypatch.delattr(os, "umask")
         write_text_atomically(tmp_path / "page.html", "x")
     finally:
-        os.umask(mask)
-    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o644
+        monkeypatch.undo()
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "page.html").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_name_that_is_taken(tmp_path, monkeypatch):
+    """Of two who write the same file neither writes into the other's."""
+    names = iter(["aaaa", "aaaa", "bbbb"])
+    monkeypatch.setattr(state_module.secrets, "token_hex", lambda size: next(names))
+
+    def write(file):
+        write_text_atomically(tmp_path / "page.html", "inner")
+        file.write(b"outer")
+
+    write_atomically(tmp_path / "page.html", write)
+    assert (tmp_path / "page.html").read_text() == "outer"
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
 
 
 def test_relative_paths(tmp_path, monkeypatch):

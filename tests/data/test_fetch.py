@@ -101,7 +101,7 @@ def at(*sites, file=FILE):
 
 def get(tmp_path, *sites):
     done = []
-    download(at(*sites), tmp_path / "file.bin", progress=done.append, timeout_s=5.0)
+    download(at(*sites), tmp_path / "file.bin", progress=done.append, timeout_s=60.0)
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
     assert [path.name for path in tmp_path.iterdir()] == ["file.bin"]
     assert done[-1] == len(CONTENT)
@@ -110,7 +110,7 @@ def get(tmp_path, *sites):
 
 def refused(tmp_path, *sites, kept=None):
     with pytest.raises(DownloadError) as raised:
-        download(at(*sites), tmp_path / "file.bin", timeout_s=5.0)
+        download(at(*sites), tmp_path / "file.bin", timeout_s=60.0)
     assert not (tmp_path / "file.bin").exists()
     part = tmp_path / "file.bin.part"
     assert (part.read_bytes() if part.exists() else None) == kept
@@ -229,17 +229,12 @@ def test_the_next_address_continues_where_the_first_broke_off(tmp_path, serve):
     assert good.requests == [("/file.bin", "bytes=1000-")]
 
 
-def closed_port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
-
-
 def test_without_network(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
-    nowhere = Site(f"http://127.0.0.1:{closed_port()}/")
     unknown = Site("http://name.invalid/")
-    message = refused(tmp_path, nowhere, unknown)
+    with socket.socket() as deaf:  # holds the port, so that nobody else answers there, and does not listen
+        deaf.bind(("127.0.0.1", 0))
+        message = refused(tmp_path, Site(f"http://127.0.0.1:{deaf.getsockname()[1]}/"), unknown)
     assert "refused" in message
     assert "http://name.invalid/file.bin: " in message
     assert list(tmp_path.iterdir()) == []
@@ -272,6 +267,41 @@ def test_two_downloads_at_a_time(tmp_path, serve):
     assert (tmp_path / "file.bin").read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("lies_at", ["file.bin", "nowhere"])
+def test_another_download_ends_while_this_one_begins(tmp_path, serve, monkeypatch, lies_at):
+    """Between opening the part and locking it: what was opened is not a part any more."""
+    fcntl = pytest.importorskip("fcntl")
+    site = serve(files={"file.bin": CONTENT})
+    part = tmp_path / "file.bin.part"
+    part.write_bytes(CONTENT)
+    lock = fcntl.flock
+
+    def other_ends_first(file, how):
+        if part.exists() and part.stat().st_size == len(CONTENT):
+            part.rename(tmp_path / lies_at)
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", other_ends_first)
+    download(at(site), tmp_path / "file.bin")
+    assert (tmp_path / "file.bin").read_bytes() == CONTENT
+    assert not part.exists()
+
+
+def test_the_final_name_is_given_while_others_are_kept_out(tmp_path, serve, monkeypatch):
+    pytest.importorskip("fcntl")
+    site = serve(files={"file.bin": CONTENT})
+    replace_ = type(tmp_path).replace
+
+    def replaced(path, target):
+        with pytest.raises(DownloadError, match="by another process"):
+            download(at(site), tmp_path / "file.bin")
+        return replace_(path, target)
+
+    monkeypatch.setattr(type(tmp_path), "replace", replaced)
+    download(at(site), tmp_path / "file.bin")
+    assert [path.name for path in tmp_path.iterdir()] == ["file.bin"]
+
+
 def test_a_killed_download_is_continued(tmp_path, serve):
     site = serve(files={"file.bin": CONTENT})
     program = f"""
@@ -282,7 +312,7 @@ file = PublishedFile("file.bin", {FILE.size}, {FILE.md5!r}, urls=({site.address 
 kill = lambda done: done > 500_000 and os.kill(os.getpid(), signal.SIGKILL)
 download(file, pathlib.Path({str(tmp_path / "file.bin")!r}), progress=kill)
 """
-    killed = subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    killed = subprocess.run([sys.executable, "-c", program], check=False, timeout=600)
     assert killed.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == ["file.bin.part"]
     kept = (tmp_path / "file.bin.part").stat().st_size

@@ -5,8 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +32,7 @@ from fedroster.study.experiment import (
 )
 from fedroster.study.measures import Trajectory
 from fedroster.study.reproduce import reproduce
+from study import waiting
 
 CELLS = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
 
@@ -393,3 +397,63 @@ def test_a_process_that_is_killed(monkeypatch):
     monkeypatch.setitem(sys.modules, Deadly.__module__, sys.modules[__name__])
     with pytest.raises(WorkerLostError, match="finished runs are kept"):
         gather([Deadly(), Deadly()], workers=2)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """A study in a process group of its own, as a terminal starts one, and its two workers, which run for ever."""
+    process = subprocess.Popen(
+        [sys.executable, waiting.__file__, tmp_path],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process, waiting.workers_in(tmp_path, 2)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
+
+
+@needs_proc
+def test_workers_end_with_the_process_that_asked(study):
+    process, workers = study
+    process.kill()
+    process.wait()
+    assert waiting.ended(workers)
+
+
+@needs_proc
+def test_an_interrupt_ends_all_at_once_and_prints_nothing(study):
+    """Ctrl-C goes to all processes of a terminal."""
+    process, workers = study
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=waiting.PATIENCE_S)
+    assert process.returncode == 7
+    assert said == b""
+    assert waiting.ended(workers)
+
+
+@needs_proc
+def test_a_fault_ends_the_other_workers(tmp_path):
+    with pytest.raises(ConfigurationError, match="a fault"):
+        gather([waiting.Waits(str(tmp_path)), waiting.Waits(str(tmp_path), fails=True)], workers=2)
+    assert waiting.ended(waiting.workers_in(tmp_path, 2))
+
+
+def test_a_result_that_goes_while_it_is_looked_for_is_made(tmp_path, monkeypatch):
+    gather(CELLS[:1], folder=tmp_path)
+    load = experiment.load_arrays
+
+    def gone(path, **options):
+        Path(path).unlink()
+        return load(path, **options)
+
+    monkeypatch.setattr(experiment, "load_arrays", gone)
+    assert len(gather(CELLS[:1], folder=tmp_path)) == 1
+    monkeypatch.undo()
+    assert (tmp_path / f"{digest(CELLS[0])}.npz").exists()

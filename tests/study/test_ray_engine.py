@@ -98,7 +98,7 @@ class Deadly:
                 np.save(conditions.checkpoint.with_suffix(".npy"), np.full(1, attempt + 1.0))
                 conditions.checkpoint.with_suffix(".npy").replace(conditions.checkpoint)
                 kept = Path(self.folder).parent / "cells"  # of the process that asked
-                patience = time.monotonic() + 60.0
+                patience = time.monotonic() + 600.0
                 while time.monotonic() < patience and not list(kept.glob("*.checkpoint.npz")):
                     time.sleep(0.2)
                     conditions.played(0)  # leaves word of the checkpoint
@@ -275,7 +275,7 @@ def test_ray_is_not_imported_unless_asked_for():
 
 def command(*arguments):
     done = subprocess.run(
-        [sys.executable, "-m", "fedroster", *arguments], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, "-m", "fedroster", *arguments], capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -29,6 +29,29 @@ def test_scalars_can_be_read(tmp_path):
     assert [event.step for event in events.Scalars("round/time_s")] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.filterwarnings("ignore")  # TensorBoard's own
+def test_a_run_that_was_written_in_part_is_written_again(tmp_path, monkeypatch):
+    writers = pytest.importorskip("torch.utils.tensorboard.writer", reason="needs the extra 'tensorboard'")
+    accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = CELL.run()
+    written = []
+
+    def fail(self, *args):
+        written.append(args)
+        if len(written) == 10:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writers.SummaryWriter, "add_scalar", fail)
+        with pytest.raises(KeyboardInterrupt):
+            write_scalars([(CELL, run)], tmp_path)
+    write_scalars([(CELL, run)], tmp_path)
+    (file,) = tmp_path.rglob("events.out*")
+    events = accumulators.EventAccumulator(str(file.parent)).Reload()
+    assert [event.step for event in events.Scalars("round/time_s")] == [1, 2, 3, 4, 5]
+    assert not [path for path in tmp_path.rglob("*") if path.name.startswith(".")]
+
+
 def test_without_tensorboard_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard.writer", None)
     with pytest.raises(MissingDependencyError, match="tensorboard"):

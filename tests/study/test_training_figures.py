@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 
 import numpy as np
 import polars as pl
@@ -166,6 +165,15 @@ def test_fig_2_has_so_many_clients_and_all_in_time():
 
 # -------------------------------------------------------------------- the smoke size
 
+
+class Idle:
+    """An engine for when nothing is left to run."""
+
+    def results(self, cells, jobs, **options):
+        assert not jobs
+        return iter(())
+
+
 SMOKE = {"seeds": [0, 1], "scale": "smoke", "command": "fedroster", "workers": 1}
 
 
@@ -188,10 +196,8 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
     page = (tmp_path / "report.html").read_text()
     assert "Nothing follows from it" in page
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    began = time.monotonic()
-    reproduce(paper, figures=figures, folder=tmp_path, **SMOKE)
+    reproduce(paper, figures=figures, folder=tmp_path, **SMOKE, engine=Idle())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
-    assert time.monotonic() - began < 60.0
 
 
 def test_a_paused_reproduction_goes_on(tmp_path):

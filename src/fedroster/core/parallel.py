@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -34,6 +34,8 @@ def _pool(process_id: int, workers: int) -> ThreadPoolExecutor:
 def for_ranges(kernel: Callable[..., Any], num_rows: int, *args: Any) -> None:
     """Call ``kernel(*args, start, stop)`` so that the ranges cover ``0..num_rows`` exactly once.
 
+    When this returns or raises, by Ctrl-C, too, no call is under way any more: the arrays are the caller's again.
+
     Args:
         kernel: A function without a return value that mostly releases the GIL and writes only to its own rows.
         num_rows: Number of rows to cover.
@@ -46,6 +48,9 @@ def for_ranges(kernel: Callable[..., Any], num_rows: int, *args: Any) -> None:
     edges = [num_rows * part // parts for part in range(parts + 1)]
     pool = _pool(os.getpid(), parts - 1)
     others = [pool.submit(kernel, *args, edges[part], edges[part + 1]) for part in range(1, parts)]
-    kernel(*args, edges[0], edges[1])
+    try:
+        kernel(*args, edges[0], edges[1])
+    finally:
+        wait(others)
     for other in others:
         other.result()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -121,10 +121,17 @@ def unpack(like: S, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> S:
     return dataclasses.replace(like, **values)  # type: ignore[type-var]
 
 
-def _umask() -> int:
-    current = os.umask(0o077)
-    os.umask(current)
-    return current
+def _create_beside(target: Path) -> tuple[IO[bytes], Path]:
+    """Open a new file in the folder of ``target``, with the rights that an ordinary file gets there."""
+    while True:
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
+        try:
+            return temporary.open("xb"), temporary
+        except FileExistsError:
+            continue
+        except OSError as error:
+            error.filename = os.fspath(target)  # what the caller knows by name
+            raise
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
@@ -133,18 +140,22 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     Args:
         path: File to create or replace.
         write: Writes the content to the open binary file that it is given.
+
+    Raises:
+        OSError: If it cannot be written; names ``path``.
     """
     target = Path(path)
-    descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
+    file, temporary = _create_beside(target)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())  # a temporary file is private; the result is an ordinary one
-        Path(temporary).replace(target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.replace(target)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # such as a full disk, which does not say where
+            error.filename = os.fspath(target)
         raise
 
 

@@ -124,8 +124,11 @@ def download(
     with _opened_alone(part) as out:
         refusals = _try_addresses(file, out, progress or (lambda done: None), timeout_s)
         kept = out.seek(0, os.SEEK_END)
+        if refusals is None and fcntl is not None:
+            part.replace(target)  # while others are kept out, who would else take this file for a part of theirs
     if refusals is None:
-        part.replace(target)
+        if fcntl is None:
+            part.replace(target)
         return
     rest = f"\n{kept} of {file.size} bytes are kept in {part}; the next attempt continues there" if kept else ""
     if not kept:
@@ -152,13 +155,24 @@ def _try_addresses(
 
 @contextmanager
 def _opened_alone(part: Path) -> Iterator[IO[bytes]]:
-    with part.open("a+b") as out:
-        if fcntl is not None:
-            try:
-                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise DownloadError(f"{part} is being downloaded by another process; wait for it") from error
-        yield out
+    while True:
+        with part.open("a+b") as out:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError as error:
+                    raise DownloadError(f"{part} is being downloaded by another process; wait for it") from error
+                if not _is_at(part, out):
+                    continue  # another process has finished with this file since it was opened here
+            yield out
+            return
+
+
+def _is_at(path: Path, file: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 def _complete(file: PublishedFile, url: str, out: IO[bytes], progress: Callable[[int], None], timeout_s: float) -> None:

@@ -388,8 +388,8 @@ def _load(path: Path, result_type: Callable[..., Any]) -> tuple[Any, str] | None
         arrays, header = load_arrays(path, kind="cell")
         result = result_type(**{name: value if value.ndim else value[()] for name, value in arrays.items()})
         return result, str(header.get("code", "unknown"))
-    except (StateFileError, TypeError):
-        return None  # damaged or of an older version: run it again
+    except (StateFileError, TypeError, FileNotFoundError):
+        return None  # damaged, of an older version, or just taken away: run it again
 
 
 def finish(cells: Sequence[C], **options: Any) -> list[Done[C]]:

@@ -244,7 +244,10 @@ def _results(
     def submit(index: int) -> None:
         job = jobs[index]
         trains_on_gpu = job.device == "cuda" or (job.device == "auto" and has_gpu)
-        content = job.checkpoint.read_bytes() if job.checkpoint is not None and job.checkpoint.exists() else None
+        content = None
+        if job.checkpoint is not None:
+            with suppress(FileNotFoundError):  # none yet, or another process has finished this run
+                content = job.checkpoint.read_bytes()
         folder = None if job.data_dir is None else job.data_dir.absolute()
         bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder)  # the board hears of what is played
         asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)

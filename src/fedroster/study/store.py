@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import platform
@@ -17,7 +18,7 @@ import polars as pl
 import fedroster
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.parallel import num_threads
-from fedroster.core.state import write_atomically, write_text_atomically
+from fedroster.core.state import write_bytes_atomically, write_text_atomically
 
 
 def machine() -> dict[str, str | int]:
@@ -70,10 +71,9 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
         path: File with the suffix ``.csv`` or ``.parquet``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        write_atomically(path, table.write_parquet)
-    else:
-        write_atomically(path, table.write_csv)
+    content = io.BytesIO()  # polars has errors of its own for a full disk
+    (table.write_parquet if path.suffix == ".parquet" else table.write_csv)(content)
+    write_bytes_atomically(path, content.getbuffer())
 
 
 def read_table(path: Path) -> pl.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,7 +35,10 @@ def write_scalars(runs: Iterable[tuple[TrainingCell, TrainingRun]], folder: Path
         if target.exists():
             continue
         elapsed_s = run.round_time_s.cumsum()
-        with SummaryWriter(str(target)) as writer:
+        # Under another name until it is whole: a process that is killed here leaves no part of a run.
+        unfinished = target.with_name(f".{target.name}.unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        with SummaryWriter(str(unfinished)) as writer:
             writer.add_text("configuration", repr(cell))
             for row in range(run.num_rounds):
                 scalars = {
@@ -49,3 +53,4 @@ def write_scalars(runs: Iterable[tuple[TrainingCell, TrainingRun]], folder: Path
                 for tag, value in scalars.items():
                     if np.isfinite(value):
                         writer.add_scalar(tag, float(value), row + 1)
+        unfinished.replace(target)

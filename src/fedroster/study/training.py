@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -205,11 +206,10 @@ def train(
     tests = np.full((2, cell.num_rounds), np.nan)  # accuracy and loss
     refused = np.zeros(cell.num_rounds, np.int64)
     start: TrainingCheckpoint | None = None
-    if conditions.checkpoint is not None and conditions.checkpoint.exists():
-        try:
+    if conditions.checkpoint is not None:
+        # None yet, gone because another process has finished this run, damaged, or of an older version: begin.
+        with suppress(FileNotFoundError, StateFileError, ConfigurationError):
             start = load_training(conditions.checkpoint, **identity)
-        except (StateFileError, ConfigurationError):
-            start = None  # damaged, or of an older version: from the beginning
     if start is not None:
         recorder.restore(start.records)
         tests[:], refused[:] = start.records["tests"], start.records["refused"]

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from threading import local
-from typing import TypeAlias
+from threading import RLock, local
+from typing import Any, TypeAlias
 
 from numpy.random import Generator
 
@@ -25,7 +25,8 @@ except ImportError as error:
 from torch import Tensor, nn
 from torch.func import functional_call, functionalize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
 
 from fedroster.training.graph import pool_before_relu, products_by_onednn, sparse_pooled_backward, strike_idle
 from fedroster.training.models import ModelFactory
@@ -36,10 +37,17 @@ _Gradient: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 _Gradients: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
 
+_GLOBALS_OF_TORCH = RLock()
+"""Held by whoever uses what all threads share: the default generator, and what ``make_fx`` patches while it records."""
+
+
 @contextmanager
 def torch_seeded(seed: int) -> Iterator[None]:
-    """Let torch's default generator start at ``seed`` inside, and go on afterwards as if nothing had happened."""
-    with torch.random.fork_rng(devices=[]):
+    """Let torch's default generator start at ``seed`` inside, and go on afterwards as if nothing had happened.
+
+    One thread at a time: all threads draw from that generator.
+    """
+    with _GLOBALS_OF_TORCH, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
@@ -58,6 +66,27 @@ def _refusal(module: nn.Module) -> str | None:
     if not any(True for _ in module.parameters()):
         return "there are no parameters; expected some"
     return None
+
+
+class _ProductCounter(TorchDispatchMode):
+    """Counts multiplications of this thread's operations.
+
+    As torch's ``FlopCounterMode`` does, which puts hooks into the modules of all threads.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.products = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        with self:
+            found = func.decompose(*args, **kwargs)
+        if found is NotImplemented:
+            found = func(*args, **kwargs)
+            if func._overloadpacket in flop_registry:
+                self.products += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=found)) // 2
+        return found
 
 
 class BatchedModel:
@@ -126,9 +155,10 @@ class BatchedModel:
     def num_products(self) -> int:
         """Multiplications of one image's forward pass, as torch counts them."""
         channels, height, width = self.image_shape
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            self._module(torch.zeros((1, channels, height, width), device=self._device))
-        return int(counter.get_total_flops()) // 2
+        counter = _ProductCounter()
+        with counter, torch.no_grad():
+            self._own_module()(torch.zeros((1, channels, height, width), device=self._device))
+        return counter.products
 
     def draw(self, *, rng: Generator) -> Tensor:
         """Parameters as the module's own constructor draws them, shape (P,), on the CPU.
@@ -228,7 +258,7 @@ class BatchedModel:
         def gradient(rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:  # make_fx wants a plain function
             return self._gradient(rows, images, targets)
 
-        with torch.inference_mode(False), torch.enable_grad():
+        with _GLOBALS_OF_TORCH, torch.inference_mode(False), torch.enable_grad():
             examples = [torch.zeros_like(value) for value in like]
             return strike_idle(make_fx(functionalize(gradient))(*examples))
 
@@ -263,7 +293,7 @@ class BatchedModel:
             return tuple(found[name] for name in self.layout)
 
         channels, height, width = self.image_shape
-        with torch.inference_mode(False), torch.enable_grad():
+        with _GLOBALS_OF_TORCH, torch.inference_mode(False), torch.enable_grad():
             examples = [
                 torch.zeros(shape, device=self._device)
                 for shape in ((batch, height, width, channels), (batch, self.num_classes), *self.layout.values())

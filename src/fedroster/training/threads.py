@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from threading import Barrier
 
 from fedroster.core.errors import MissingDependencyError
 
@@ -33,7 +34,11 @@ def torch_threads(count: int | None) -> Iterator[None]:
 @cache
 def _pool(process_id: int, workers: int) -> ThreadPoolExecutor:
     # Keyed by process: a pool does not survive a fork.  OpenMP's number of threads belongs to each thread.
-    return ThreadPoolExecutor(workers, "fedroster-client", initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(workers, "fedroster-client", initializer=torch.set_num_threads, initargs=(1,))
+    # All start now: who sets his own number sets that of later threads of the process, too, which the caller restores.
+    met = Barrier(workers)
+    list(pool.map(lambda _: met.wait(), range(workers)))
+    return pool
 
 
 def each_client(work: Callable[[int], None], num_clients: int, *, num_threads: int) -> None:
