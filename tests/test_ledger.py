@@ -7,7 +7,8 @@ import pytest
 
 import fedroster
 from fedroster import RBCSF, Selector, Uniform
-from fedroster.core.errors import InvalidInputError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError, UnknownNameError
+from fedroster.core.state import load_arrays, save_arrays
 
 FEATURES = {"a": [1.0], "b": [2.0], "c": [4.0]}
 
@@ -75,3 +76,116 @@ def test_names_of_the_package_are_loaded_when_they_are_used():
     assert all(getattr(fedroster, name) is not None for name in fedroster.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         _ = fedroster.nonsense
+
+
+# ------------------------------------------------------------------ the longest time
+
+
+def capped(**options):
+    options = {"cohort_size": 3, "num_features": 1, "clients": ["a", "b", "c"], "longest_s": 4.0} | options
+    return Selector(RBCSF(V=1.0, beta=0.2), **options)
+
+
+def test_times_beyond_the_longest_count_as_it():
+    cut, told, free = capped(), capped(longest_s=None), capped(longest_s=None)
+    for selector in (cut, told, free):
+        assert len(selector.select(FEATURES).clients) == 3
+    cut.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
+    told.observe(1, times_s={"a": 4.0, "b": 4.0, "c": 3.0})
+    free.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
+    believed = [selector.expected_times_s([[1.0]] * 3, clients=list("abc")) for selector in (cut, told, free)]
+    np.testing.assert_array_equal(believed[0], believed[1])
+    assert believed[2][0] > 1e5
+    assert [selector.capped().tolist() for selector in (cut, told, free)] == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+def test_late_times_are_cut_and_what_has_no_time_is_not_counted():
+    selector = capped()
+    selector.select(FEATURES)
+    selector.observe(1, times_s={"b": 9.0}, late=["b"], dropped=["a"], failed=["c"])
+    assert selector.capped().tolist() == [0, 1, 0]
+
+
+def test_feedback_that_is_refused_is_not_counted():
+    selector = capped()
+    selector.select(FEATURES)
+    with pytest.raises(FeedbackError):
+        selector.observe(1, times_s={"a": 9.0, "stranger": 9.0})
+    assert selector.capped().tolist() == [0, 0, 0]
+
+
+def test_counts_of_cut_times_follow_their_clients():
+    selector = capped()
+    for _ in range(2):
+        selector.select(FEATURES)
+        selector.observe(selector.round, times_s={"a": 9.0, "b": 9.0, "c": 1.0})
+    selector.join(["d", "e"])
+    assert selector.capped().tolist() == [2, 2, 0, 0, 0]
+    selector.leave(["a"])
+    selector.leave(["b"], forget=True)
+    assert selector.capped().tolist() == [0, 0, 0]
+    selector.join(["a", "b"])
+    assert dict(zip(selector.clients, selector.capped().tolist(), strict=True)) == dict.fromkeys("bcde", 0) | {"a": 2}
+
+
+def test_the_longest_time_may_change_and_is_saved(tmp_path):
+    selector = capped(longest_s=None)
+    assert selector.longest_s is None
+    selector.longest_s = np.float32(2.5)
+    assert type(selector.longest_s) is float
+    selector.select(FEATURES)
+    selector.observe(1, times_s={"a": 3.0, "b": 2.5, "c": 1.0})
+    selector.save(tmp_path / "state.npz")
+    loaded = Selector.load(tmp_path / "state.npz", selector.policy)
+    assert loaded.longest_s == 2.5
+    assert loaded.capped().tolist() == [1, 0, 0]
+    assert loaded.backlog().tolist() == selector.backlog().tolist()
+
+
+def test_files_from_before_there_was_a_longest_time_still_load(tmp_path):
+    selector = capped(longest_s=None)
+    play(selector, 5)
+    selector.save(tmp_path / "state.npz")
+    arrays, header = load_arrays(tmp_path / "state.npz", kind="selector")
+    del arrays["capped"], header["longest_s"]
+    for name in ("format", "format_version", "kind"):
+        header.pop(name)
+    save_arrays(tmp_path / "old.npz", arrays, header, kind="selector")
+    loaded = Selector.load(tmp_path / "old.npz", selector.policy)
+    assert loaded.longest_s is None
+    assert loaded.capped().tolist() == [0, 0, 0]
+    assert play(loaded, 5) == play(selector, 5)
+    loaded.longest_s = 1.0
+    play(loaded, 1)
+    assert loaded.capped().tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "4", True])
+def test_a_longest_time_out_of_range_is_refused(value):
+    with pytest.raises(ConfigurationError, match=r"longest_s is .*; expected a finite number > 0"):
+        capped(longest_s=value)
+    selector = capped()
+    with pytest.raises(ConfigurationError):
+        selector.longest_s = value
+    assert selector.longest_s == 4.0
+
+
+def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_not_cut():
+    """Feedback as in docs/policies: a first time of 10^6 s where others take 5."""
+
+    def rounds_without(longest_s):
+        selector = Selector(
+            RBCSF(V=1.0, beta=0.2), cohort_size=2, num_features=1, clients=range(6), longest_s=longest_s
+        )
+        seen = 0
+        for t in range(1, 301):
+            cohort = selector.select(np.ones((6, 1)))
+            selector.observe(t, times_s={n: 1e6 if n == 3 and not seen else 5.0 + n / 8 for n in cohort.clients})
+            if 3 in cohort.clients:
+                if seen:
+                    return t - seen
+                seen = t
+        return 300
+
+    assert rounds_without(None) == 300
+    assert rounds_without(10.0) < 40

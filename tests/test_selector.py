@@ -979,7 +979,7 @@ def test_resumed_in_a_fresh_process_equals_uninterrupted(tmp_path):
     assert selector.open_rounds()[3] == ("b",)
     selector.save(tmp_path / "state.npz")
     command = [sys.executable, "-c", CHILD, str(tmp_path / "state.npz"), str(tmp_path / "child.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     selector.observe(3, times_s={"b": 1.25})
     rows = np.random.default_rng(9).uniform(0.5, 2.0, (5, 1))
     cohorts = []

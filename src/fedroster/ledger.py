@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer
+from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -118,6 +118,7 @@ class Ledger(ABC):
         num_servers: int = 1,
         seed: int = 0,
         patience_rounds: int = 100,
+        longest_s: float | None = None,
     ) -> None:
         """Start a federation without clients.
 
@@ -128,6 +129,7 @@ class Ledger(ABC):
             num_servers: Number of servers.
             seed: Seed of the random streams that break ties.
             patience_rounds: Rounds after which missing feedback is given up.
+            longest_s: Longer exchange times count as this, seconds, > 0; None for no cap.
 
         Raises:
             ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
@@ -140,6 +142,7 @@ class Ledger(ABC):
         self._policy = policy
         self._streams = Streams(seed)
         self._patience = int(patience_rounds)
+        self.longest_s = longest_s
         self._round = 0
         self._strangers = 0
         self._last_look = 0
@@ -157,6 +160,7 @@ class Ledger(ABC):
         self._chosen = np.zeros(1, np.int64)
         self._present = np.zeros(1, np.int64)
         self._seen = np.zeros(1, np.int64)
+        self._capped = np.zeros(1, np.int64)
 
     def _init_rng(self) -> np.random.Generator:
         # A stranger in a forgotten client's slot draws anew.
@@ -183,6 +187,17 @@ class Ledger(ABC):
     def num_features(self) -> int:
         """Length D of a client's context."""
         return self._spec.num_features
+
+    @property
+    def longest_s(self) -> float | None:
+        """Longer exchange times count as this, seconds; None for no cap.  It may be set anew between rounds."""
+        return self._longest_s
+
+    @longest_s.setter
+    def longest_s(self, value: float | None) -> None:
+        if value is not None:
+            check_number("longest_s", value, above=0.0)
+        self._longest_s = None if value is None else float(value)
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
@@ -275,14 +290,14 @@ class Ledger(ABC):
         self._spec = spec
         self._members = np.append(self._members, np.zeros(more, np.bool_))
         self._cold = np.append(self._cold, np.ones(more, np.bool_))
-        for name in ("_chosen", "_present", "_seen"):
+        for name in ("_chosen", "_present", "_seen", "_capped"):
             setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
 
     def _forget(self, slots: IntArray) -> None:
         self._strangers += 1
         reset(self._state, self._policy.init(self._spec, rng=self._init_rng()), slots)
         self._cold[slots] = True
-        for counter in (self._chosen, self._present, self._seen):
+        for counter in (self._chosen, self._present, self._seen, self._capped):
             counter[slots] = 0
 
     def _check_promise(self) -> None:
@@ -308,6 +323,10 @@ class Ledger(ABC):
         """How often each member, in the order of ``clients``, was chosen, by the rounds in which it was a member."""
         order = self._order()
         return self._chosen[order] / np.maximum(self._present[order], 1)
+
+    def capped(self) -> IntArray:
+        """How many times of each member, in the order of ``clients``, were cut to ``longest_s``."""
+        return self._capped[self._order()]
 
     def backlog(self) -> FloatArray:
         """Virtual queue of each member, in the order of ``clients``, rounds owed; empty for policies without queues."""
@@ -452,7 +471,8 @@ class Ledger(ABC):
 
         Args:
             round: The cohort's round.
-            times_s: Measured exchange times of clients that answered, seconds, > 0.
+            times_s: Measured exchange times of clients that answered, seconds, > 0; those beyond ``longest_s`` count as
+                it.
             late: Those of ``times_s`` that missed the deadline.
             dropped: Clients that will not answer.
             failed: Clients that answered with an error.
@@ -497,12 +517,14 @@ class Ledger(ABC):
         )
         if not answers:
             return
+        measured_s = np.array([answers[row][1] for row in rows])
+        longest_s = np.inf if self._longest_s is None else self._longest_s
         feedback = Feedback(
             round=int(round),
             client=pending.slot[rows],
             features=pending.features[rows],
             status=np.array([answers[row][0] for row in rows], np.uint8),
-            exchange_time_s=np.array([answers[row][1] for row in rows]),
+            exchange_time_s=np.minimum(measured_s, longest_s),
             server=None if pending.server is None else pending.server[rows],
             loss=loss,
             squared_loss=squared_loss,
@@ -510,6 +532,7 @@ class Ledger(ABC):
         )
         self._state = self._policy.update(self._state, feedback)
         pending.status[rows] = feedback.status
+        self._capped[feedback.client[measured_s > longest_s]] += 1
         self._keep_open(int(round), pending)
 
     def _open_row(self, client: ClientId, round: int, row_of: Mapping[ClientId | None, int], pending: _Pending) -> int:
@@ -577,6 +600,7 @@ class Ledger(ABC):
             "capacity": self._spec.num_clients,
             "seed": int(self._streams.seed),
             "patience_rounds": self._patience,
+            "longest_s": self._longest_s,
             "round": self._round,
             "strangers": self._strangers,
             "ids": self._ids,
@@ -589,6 +613,7 @@ class Ledger(ABC):
             "chosen": self._chosen,
             "present": self._present,
             "seen": self._seen,
+            "capped": self._capped,
             "pending.slot": np.concatenate([part.slot for part in (*pending, empty)]),
             "pending.features": np.concatenate([part.features for part in (*pending, empty)]),
             "pending.status": np.concatenate([part.status for part in (*pending, empty)]),
@@ -624,6 +649,7 @@ class Ledger(ABC):
                 num_features=header["num_features"],
                 seed=header["seed"],
                 patience_rounds=header["patience_rounds"],
+                longest_s=header.get("longest_s"),  # files from before there was a cap have none
                 **cls._arguments(header),
             )
             selector._restore(arrays, header)
@@ -646,6 +672,7 @@ class Ledger(ABC):
         self._free = [slot for slot, client in enumerate(self._ids) if client is None][::-1]
         for name in ("members", "cold", "chosen", "present", "seen"):
             setattr(self, f"_{name}", arrays[name])
+        self._capped = arrays["capped"] if "capped" in arrays else np.zeros(self._spec.num_clients, np.int64)
         low = 0
         server = arrays.get("pending.server")
         for number, count in header["pending"]:

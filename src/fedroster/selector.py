@@ -68,6 +68,7 @@ class Selector(Ledger):
         seed: int = 0,
         clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
+        longest_s: float | None = None,
     ) -> None:
         """Start a federation.
 
@@ -78,6 +79,8 @@ class Selector(Ledger):
             seed: Seed of the random streams that break ties.
             clients: Ids of the first members.
             patience_rounds: Rounds after which missing feedback is given up.
+            longest_s: Longer exchange times count as this, seconds, > 0, so that one report cannot outweigh all others;
+                None for no cap.
 
         Raises:
             ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
@@ -89,6 +92,7 @@ class Selector(Ledger):
             num_features=num_features,
             seed=seed,
             patience_rounds=patience_rounds,
+            longest_s=longest_s,
         )
         first = checked_ids(clients)
         if first:

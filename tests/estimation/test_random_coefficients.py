@@ -477,3 +477,39 @@ def test_it_grows_resets_and_packs():
     forgotten = reset(state, coefficients_init(7, 3), np.array([2]))
     assert forgotten.count[2] == 0.0
     assert forgotten.count[1] > 0.0
+
+
+def test_the_inverse_of_what_rounding_left_singular_is_finite():
+    matrix = np.array([[1.0, 1e12], [1e12, 1e24]])  # one observation and, lost beside it, the population
+    out = np.empty((2, 2))
+    _inverse(matrix.copy(), out)
+    assert np.isfinite(out).all()
+    assert (np.diagonal(out) > 0.0).all()
+
+
+@pytest.mark.parametrize("factor", [1e9, 1e12, 1e40, 1e-12])
+def test_contexts_that_lie_cost_the_others_little(factor):
+    """One client's contexts are out of all proportion; what is known of the others stays near what is true."""
+    rng = np.random.default_rng(3)
+    num_clients, liar = 20, 4
+    theta = rng.lognormal(0.0, 0.3, (num_clients, 3))
+    errors = {}
+    for lie in (1.0, factor):
+        drawn = np.random.default_rng(4)
+        state = coefficients_init(num_clients, 3)
+        for t in range(40):
+            client = np.sort(drawn.permutation(num_clients)[:5])
+            features = drawn.uniform(0.5, 2.0, (5, 3))
+            time_s = (features * theta[client]).sum(axis=1) * drawn.uniform(0.8, 1.2, 5)
+            features[client == liar] *= lie
+            state = learn(state, client, features, time_s, scale_s=np.full(5, 4.0), memory=100.0)
+            if t % 4 == 0:
+                state = estimate_population(state, scale_s=np.full(num_clients, 4.0))
+        assert np.isfinite(state.coefficients).all()
+        assert np.isfinite(state.covariance).all()
+        asked = drawn.uniform(0.5, 2.0, (200, 3))
+        predicted, true = asked @ state.coefficients, asked @ theta.T
+        errors[lie] = np.abs(predicted / true - 1.0).mean(axis=0)
+    others = np.arange(num_clients) != liar
+    assert errors[1.0][others].mean() < 0.1
+    assert errors[factor][others].mean() < 0.2

@@ -262,13 +262,34 @@ def test_lemma_1_covers_the_truth():
     assert missed > 200
 
 
-@pytest.mark.parametrize(("feature", "expected"), [(1e120, 1e100), (1e160, 0.0), (1.7e308, 1e100)])
-def test_contexts_that_overflow_are_present(feature, expected):
-    """Slow by the mean; as fast as can be where only the width overflows; slow where nothing can be said."""
+@pytest.mark.parametrize("feature", [1e50, 1e120, 1e160, 1.7e308])
+def test_contexts_that_overflow_are_present_and_slow(feature):
+    """A width that overflows would make a client look as fast as can be; they count as contexts of 1e50."""
     state = ridge_init(3, 3, ridge=1.0)
     usual = np.array([1.0, 0.5, 2.0])
     for _ in range(5):
         observe(state, np.arange(3), np.tile(usual, (3, 1)), np.array([3.0, 4.0, 5.0]))
     alone = lower_bounds(state, np.tile(usual, (3, 1)), alpha=0.01)
     bound = lower_bounds(state, np.array([usual, [feature] * 3, usual]), alpha=0.01)
-    np.testing.assert_array_equal(bound, [alone[0], expected, alone[2]])
+    slow = lower_bounds(state, np.full((3, 3), 1e50), alpha=0.01)[1]
+    assert 1e49 < slow < 1e51
+    np.testing.assert_array_equal(bound, [alone[0], slow, alone[2]])
+
+
+def test_numbers_of_any_size_leave_the_state_finite():
+    state = ridge_init(3, 2, ridge=1.0)
+    sizes = [5e-324, 1e-160, 1.0, 1e160, 1.79e308]
+    for feature in sizes:
+        for time_s in sizes:
+            observe(state, np.arange(2), np.full((2, 2), feature), np.array([time_s, -time_s]))
+            assert np.isfinite(state.factor).all()
+            assert np.isfinite(state.moment).all()
+            bound = lower_bounds(state, np.full((3, 2), feature), alpha=0.1)
+            assert ((bound >= 0.0) & (bound <= 1e100)).all()
+    assert (state.moment[:, 2] == 0.0).all()
+
+
+def test_an_unknown_client_is_as_fast_as_can_be_whatever_its_context():
+    state = ridge_init(1, 2, ridge=1e-300)
+    for feature in (1e-300, 1.0, 1e160, 1.79e308):
+        assert lower_bounds(state, np.full((1, 2), feature), alpha=0.1).tolist() == [0.0]

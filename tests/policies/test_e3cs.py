@@ -192,6 +192,7 @@ def test_reliable_clients_are_preferred_and_nobody_falls_below_the_quota():
     [
         ({"fairness": 1.1}, "fairness is 1.1"),
         ({"eta": 0.0}, "eta is 0.0"),
+        ({"eta": 1e16}, r"eta is 1e\+16; expected a finite number <= 1e\+06 and > 0"),
         ({"schedule": "step"}, "schedule is 'step'"),
         ({"horizon": 0}, "horizon is 0"),
     ],

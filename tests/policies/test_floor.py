@@ -644,6 +644,23 @@ def test_a_broken_clock_costs_the_others_nothing(what, value):
     assert selector.participation()[3] >= math.floor(0.15 * 60) - 2
 
 
+def test_predictions_that_overflow_in_both_directions_are_numbers():
+    """Coefficients of either sign, and a context whose products with them are infinite."""
+    selector = Selector(Floor(), cohort_size=1, num_features=2, clients=range(3))
+    for _ in range(6):
+        cohort = selector.select(np.ones((3, 2)))
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0))
+    selector._state.times.coefficients[:] = [[1e9, 1.0, 1.0], [-1e9, 1.0, 1.0]]
+    features = np.ones((3, 2))
+    features[0] = 1.79e308
+    for _ in range(8):
+        cohort = selector.select(features)
+        assert np.isfinite(selector._state.usual_s).all()
+        assert np.isfinite(selector._state.usual_context).all()
+        selector.observe(cohort.round, dropped=cohort.clients)
+    assert selector.participation().min() >= 1
+
+
 def test_all_that_were_observed_may_be_forgotten():
     selector = Selector(Floor(beta=0.3), cohort_size=1, num_features=1, clients=range(3))
     for t in range(40):

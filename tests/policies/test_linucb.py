@@ -56,6 +56,16 @@ class TestUpperBounds:
         expected = x @ inverse @ moment + 0.7 * np.sqrt(np.einsum("ij,jk,ik->i", x, inverse, x))
         np.testing.assert_allclose(upper_bounds(gram, moment, x, alpha=0.7), expected, rtol=1e-9)
 
+    def test_long_contexts_leave_something_of_the_others(self):
+        """Where the Gram matrix is positive definite no more in floating point, bounds are finite all the same."""
+        x = with_intercept(np.array([[1e300, -1e300], [1e9, 2e9], [1.0, 0.5]]))
+        np.testing.assert_array_equal(x[0], [1.0, 1e6, -1e6])
+        gram = np.array([[1.0, 1e6, 1e6], [1e6, 1e12, 1e12], [1e6, 1e12, 1e12]]) * 1e6
+        with pytest.raises(np.linalg.LinAlgError):
+            np.linalg.cholesky(gram)
+        bound = upper_bounds(gram, np.ones(3), x, alpha=1.0)
+        assert np.isfinite(bound).all()
+
 
 def utility(policy, network, num_rounds=300, seed=0):
     total = 0

@@ -42,6 +42,9 @@ _ITERATIONS = 3  # of expectation maximisation each time; it starts where it sto
 _GROWTH = 1.1  # the population is estimated again when there is so many times as much to learn from
 _JITTER = 1e-9
 _LEAST_NOISE = 1e-8
+_MOST_CERTAIN = 1e12  # a client is known so much better than the population at most; arithmetic ends at 1e16
+_ROUNDING = 1e-15
+_OUT_OF_PROPORTION = 1e6  # who has a feature of a thousand times the usual one has no part in the pseudo-client
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +117,11 @@ def _inverse(matrix, out):  # type: ignore[no-untyped-def]
     for i in range(d):
         for j in range(i + 1):
             value = matrix[i, j]
+            least = _ROUNDING * value
             for k in range(j):
                 value -= matrix[i, k] * matrix[j, k]
+            if i == j and not value > 0.0:  # nothing but rounding is left of it
+                value = least
             matrix[i, j] = np.sqrt(value) if i == j else value / matrix[j, j]
     for column in range(d):
         for i in range(d):
@@ -128,6 +134,16 @@ def _inverse(matrix, out):  # type: ignore[no-untyped-def]
             for k in range(i + 1, d):
                 value -= matrix[k, i] * out[k, column]
             out[i, column] = value / matrix[i, i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _bounded(variance, information, precision, n):  # type: ignore[no-untyped-def]
+    """(s_n sigma)^2, more where a context is so great that the rest of what is known would be lost in rounding."""
+    p = 0
+    for i in range(precision.shape[0]):
+        variance = max(variance, information[p, n] / (_MOST_CERTAIN * precision[i, i]))
+        p += i + 2
+    return variance
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -158,7 +174,8 @@ def _estimate(  # type: ignore[no-untyped-def]
     work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     for n in range(begin, stop):
         if count[n] > 0.0:
-            _posterior(information, moment, noise * scale[n] ** 2, precision, shift, n, work, spread, theta)
+            variance = _bounded(noise * scale[n] ** 2, information, precision, n)
+            _posterior(information, moment, variance, precision, shift, n, work, spread, theta)
             for i in range(d):
                 coefficients[i, n] = theta[i]
         else:
@@ -174,7 +191,8 @@ def _estimate_some(  # type: ignore[no-untyped-def]
     work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
     for row in range(client.shape[0]):
         n = client[row]
-        _posterior(information, moment, noise * scale[row] ** 2, precision, shift, n, work, spread, theta)
+        variance = _bounded(noise * scale[row] ** 2, information, precision, n)
+        _posterior(information, moment, variance, precision, shift, n, work, spread, theta)
         for i in range(d):
             coefficients[i, n] = theta[i]
 
@@ -192,7 +210,10 @@ def _expect(information, moment, square, count, scale, noise, precision, shift):
         if count[n] <= 0.0:
             continue
         weight_n = 1.0 / scale[n] ** 2
-        _posterior(information, moment, noise / weight_n, precision, shift, n, work, spread, theta)
+        variance = _bounded(noise / weight_n, information, precision, n)
+        if variance > noise / weight_n:
+            weight_n = noise / variance
+        _posterior(information, moment, variance, precision, shift, n, work, spread, theta)
         clients += 1
         observations += count[n]
         residual += weight_n * square[n]
@@ -251,9 +272,16 @@ def _guess(state: CoefficientsState) -> FloatArray:
     """Coefficients if every feature had an equal part in the mean squared time, shape (D,)."""
     num_features = state.mean.shape[0]
     diagonal = np.cumsum(np.arange(1, num_features + 1)) - 1
-    power = state.information[diagonal].sum(axis=1)
+    each, square = state.information[diagonal], state.square
+    power = each.sum(axis=1)
+    seen = np.flatnonzero(state.count > 0.0)
+    mean = each[:, seen] / state.count[seen]
+    usual = np.median(mean, axis=1, keepdims=True)
+    odd = ((mean > _OUT_OF_PROPORTION * usual) & (usual > 0.0)).any(axis=0)
+    if odd.any():
+        power, square = np.delete(each, seen[odd], axis=1).sum(axis=1), np.delete(square, seen[odd])
     # A feature that was always zero says nothing of its unit; any guess will do.
-    guess: FloatArray = np.sqrt(state.square.sum() / (num_features * np.where(power > 0.0, power, power.max() or 1.0)))
+    guess: FloatArray = np.sqrt(square.sum() / (num_features * np.where(power > 0.0, power, power.max() or 1.0)))
     return guess
 
 

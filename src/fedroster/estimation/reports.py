@@ -7,6 +7,9 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import Feedback
 
+LARGEST = 1e100
+"""A time, loss or size beyond it counts as it: products and sums of such numbers must not overflow."""
+
 
 def assumed_sizes(num_samples: FloatArray) -> FloatArray:
     """Sizes with the mean of those that are known in the place of those that are not; ones if none is known.
@@ -30,7 +33,7 @@ def learn_sizes(num_samples: FloatArray, feedback: Feedback) -> None:
     """
     if feedback.num_samples is not None:
         known = ~np.isnan(feedback.num_samples)
-        num_samples[feedback.client[known]] = feedback.num_samples[known]
+        num_samples[feedback.client[known]] = np.minimum(feedback.num_samples[known], LARGEST)
 
 
 def learn_losses(loss: FloatArray, reported: IntArray, feedback: Feedback) -> None:
@@ -44,5 +47,5 @@ def learn_losses(loss: FloatArray, reported: IntArray, feedback: Feedback) -> No
     if feedback.loss is not None:
         known = ~np.isnan(feedback.loss) & (feedback.round >= reported[feedback.client])
         client = feedback.client[known]
-        loss[client] = feedback.loss[known]
+        loss[client] = np.clip(feedback.loss[known], -LARGEST, LARGEST)
         reported[client] = feedback.round

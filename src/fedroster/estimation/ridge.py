@@ -26,6 +26,7 @@ from fedroster.core.state import per_client
 
 _BLOCK = 1024  # clients for each pass over the features: the working set stays in the first-level cache
 _LARGEST = 1e100  # a time beyond it is none; its product with V must not overflow
+_LARGEST_FEATURE = 1e50  # a feature beyond it counts as it: neither a width nor a factor may overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def _bounds_kernel(features, factor, moment, available, alpha, bound, start, sto
             w_i = whitened[i]
             c_i = features[i, low:high]
             for n in range(width):
-                w_i[n] = c_i[n]
+                w_i[n] = max(min(c_i[n], _LARGEST_FEATURE), -_LARGEST_FEATURE)
             first = num_features + i * (i - 1) // 2
             for j in range(i):
                 l_ij = factor[first + j, low:high]
@@ -114,8 +115,9 @@ def lower_bounds(
     Returns:
         Shape (links,), seconds, in [0, 1e100]; infinite for links that are not available.
 
-    Deviations: the clamp at zero is (19)'s; Algorithm 2, line 9 omits it (Choice A3).  The one at 1e100 is ours: a
-    client whose context overflows is slow, not absent, and costs the others nothing.
+    Deviations: the clamp at zero is (19)'s; Algorithm 2, line 9 omits it (Choice A3).  The one at 1e100 is ours, and
+    features beyond 1e50 count as 1e50: a client with such a context is slow, neither absent nor as fast as can be, and
+    costs the others nothing.
     """
     factor, moment = state.factor, state.moment
     if client is not None:
@@ -133,11 +135,12 @@ def _observe_kernel(factor, moment, client, features, target):  # type: ignore[n
     num_features = moment.shape[0]
     c = np.empty(num_features)
     for row in range(client.shape[0]):
-        y = target[row]
-        if math.isnan(y):
+        y = min(target[row], _LARGEST)
+        if math.isnan(target[row]):
             continue
         n = client[row]
-        c[:] = features[row]
+        for i in range(num_features):
+            c[i] = max(min(features[row, i], _LARGEST_FEATURE), -_LARGEST_FEATURE)
         for i in range(num_features):  # rotate c into row i of L^T, so that c[i] becomes zero
             diagonal = 1.0 / factor[i, n]
             radius = math.hypot(diagonal, c[i])
@@ -160,8 +163,8 @@ def observe(state: RidgeState, client: IntArray, features: FloatArray, target: F
     Args:
         state: What is believed; its arrays are reused.
         client: Client of each observation, shape (k,); a client may occur more than once.
-        features: Context vectors c, shape (k, D).
-        target: Observed exchange times tau, shape (k,), seconds; NaN rows are skipped.
+        features: Context vectors c, shape (k, D); a feature beyond 1e50 counts as 1e50.
+        target: Observed exchange times tau, shape (k,), seconds; NaN rows are skipped, times beyond 1e100 count as it.
     """
     _observe_kernel(state.factor, state.moment, client, np.ascontiguousarray(features), target)
     return state

@@ -86,7 +86,8 @@ def choices_of(context: RoundContext) -> Choices:
             raise InvalidInputError(
                 f"there are {budget.shape[0]} budgets, and server {int(purse.max())} has links; expected one each"
             )
-        budget = np.minimum(budget, cost.sum() + 1.0)  # an infinite budget buys everything
+        with np.errstate(over="ignore"):
+            budget = np.minimum(budget, cost.sum() + 1.0)  # an infinite budget buys everything
     usable = cost <= budget[purse]
     if not usable.all():
         rows, client, server = rows[usable], client[usable], server[usable]

@@ -13,6 +13,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_flag, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
+from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_flat, empty_queues, queue_step, snap_rate
 
@@ -165,8 +166,7 @@ class CSUCB:
         state.answers[feedback.client] += 1
         timed = feedback.observed
         client, time_s = feedback.client[timed], feedback.exchange_time_s[timed]
-        if self.longest_s > 0.0:
-            time_s = np.minimum(time_s, self.longest_s)
+        time_s = np.minimum(time_s, self.longest_s or LARGEST)
         state.measured[client] += 1
         state.total_s[client] += time_s
         return replace(state, longest_s=max(state.longest_s, float(time_s.max(initial=0.0))))

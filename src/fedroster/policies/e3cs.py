@@ -109,7 +109,7 @@ class E3CS:
 
     Attributes:
         fairness: The quota sigma as a share of k / K, in [0, 1]: 0, 0.5 and 0.8 in the paper; 1 is random selection.
-        eta: Learning rate, > 0.
+        eta: Learning rate, in (0, 1e6].
         schedule: "constant", or "increasing" for the paper's E3CS-inc: sigma is 0 for the first quarter of ``horizon``
             and k / K after it, whatever ``fairness`` is.
         horizon: Number of rounds T of E3CS-inc, >= 1.
@@ -130,7 +130,7 @@ class E3CS:
     def __post_init__(self) -> None:
         """Check the ranges."""
         check_number("fairness", self.fairness, least=0.0, most=1.0)
-        check_number("eta", self.eta, above=0.0)
+        check_number("eta", self.eta, above=0.0, most=1e6)  # far beyond it, probabilities are nothing but rounding
         check_choice("schedule", self.schedule, ("constant", "increasing"))
         check_integer("horizon", self.horizon, least=1)
 

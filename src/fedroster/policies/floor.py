@@ -39,7 +39,8 @@ _HORIZON = 1000.0  # contexts over which a client's usual one is averaged
 _CONTEXTS = 4096  # so many contexts, or 1/16 of all, are averaged in a round; larger fleets take turns
 _BLOCK = 1024
 _RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
-_LARGEST = 1e100  # times and features beyond it are no measurements, and their squares would overflow
+_LARGEST = 1e50  # times and features beyond it, and times below its inverse, are no measurements: with their squares,
+# and the squares of their ratios, arithmetic overflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,7 @@ def _appraise(  # type: ignore[no-untyped-def]
         for i in range(features.shape[0]):
             c, theta = features[i, low : low + width], coefficients[i, low : low + width]
             for n in range(width):
-                predicted[n] += c[n] * theta[n]
+                predicted[n] += max(min(c[n], _LARGEST), -_LARGEST) * theta[n]
         usable, usual = available[low : low + width], usual_s[low : low + width]
         total, own = debt[low : low + width], own_debt[low : low + width]
         t, p = time[low : low + width], price[low : low + width]
@@ -127,7 +128,8 @@ def _note_contexts(features, client, available, contexts_seen, usual_context, us
         weight = 1.0 / min(contexts_seen[n], _HORIZON)
         mean = 0.0
         for j in range(num_features):
-            usual_context[j, n] += weight * (features[j, row] - usual_context[j, n])
+            feature = max(min(features[j, row], _LARGEST), -_LARGEST)
+            usual_context[j, n] += weight * (feature - usual_context[j, n])
             mean += coefficients[j, n] * usual_context[j, n]
         usual_s[n] = mean
 
@@ -315,9 +317,10 @@ class Floor:
     def update(self, state: FloorState, feedback: Feedback, /) -> FloorState:
         """Times and their scatter are learned.  Drop-outs and failures teach nothing about times."""
         # What a broken clock says must not cost the others what is known of them.
-        observed = (feedback.exchange_time_s <= _LARGEST) & (np.abs(feedback.features) <= _LARGEST).all(axis=1)
-        client, features = feedback.client[observed], feedback.features[observed]
-        time_s = feedback.exchange_time_s[observed]
+        time_s, size = feedback.exchange_time_s, np.abs(feedback.features)
+        observed = (time_s >= 1.0 / _LARGEST) & (time_s <= _LARGEST) & (size <= _LARGEST).all(axis=1)
+        client, time_s = feedback.client[observed], time_s[observed]
+        features = np.where(size < 1.0 / _LARGEST, 0.0, feedback.features)[observed]
         usual_s, mean_time_s = state.usual_s, state.times.mean_time_s
         scale_s = _scale(usual_s[client], mean_time_s)
         times = learn(state.times, client, features, time_s, scale_s=scale_s, memory=self.memory)

@@ -14,14 +14,20 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
 from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 
+_LARGEST = 1e6
+_ROUNDING = 1e-12
+
 
 def with_intercept(features: FloatArray) -> FloatArray:
     r"""Contexts with a leading one, :math:`[1, \phi]`, shape (links, D + 1).
 
+    All links share one theta, and next to a context that is far too long all others would be lost in rounding: features
+    beyond 1e6 count as 1e6.
+
     Args:
         features: phi, shape (links, D).
     """
-    return np.column_stack((np.ones(features.shape[0]), features))
+    return np.column_stack((np.ones(features.shape[0]), np.clip(features, -_LARGEST, _LARGEST)))
 
 
 def upper_bounds(gram: FloatArray, moment: FloatArray, context: FloatArray, *, alpha: float) -> FloatArray:
@@ -36,7 +42,11 @@ def upper_bounds(gram: FloatArray, moment: FloatArray, context: FloatArray, *, a
     Returns:
         Shape (arms,).
     """
-    whitened = np.linalg.solve(np.linalg.cholesky(gram), np.column_stack((moment, context.T)))
+    try:
+        factor = np.linalg.cholesky(gram)
+    except np.linalg.LinAlgError:  # long contexts, and of other directions nothing but rounding is left
+        factor = np.linalg.cholesky(gram + _ROUNDING * gram.diagonal().max() * np.eye(gram.shape[0]))
+    whitened = np.linalg.solve(factor, np.column_stack((moment, context.T)))
     bound: FloatArray = whitened[:, 1:].T @ whitened[:, 0] + alpha * np.sqrt((whitened[:, 1:] ** 2).sum(axis=0))
     return bound
 

@@ -13,6 +13,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
+from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
 from fedroster.queues import check_flat
@@ -82,9 +83,10 @@ def statistical_utility(feedback: Feedback) -> FloatArray:
         root = np.abs(feedback.loss)
     if feedback.squared_loss is not None:
         root = np.where(np.isnan(feedback.squared_loss), root, np.sqrt(feedback.squared_loss))
+    utility: FloatArray = np.minimum(root, LARGEST)
     if feedback.num_samples is not None:
-        root = root * np.where(np.isnan(feedback.num_samples), 1.0, feedback.num_samples)
-    return root
+        utility *= np.where(np.isnan(feedback.num_samples), 1.0, np.minimum(feedback.num_samples, LARGEST))
+    return utility
 
 
 def value_at(values: FloatArray, share: float) -> float:

@@ -14,7 +14,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
 from fedroster.core.streams import Streams
-from fedroster.estimation.reports import learn_losses
+from fedroster.estimation.reports import LARGEST, learn_losses
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_flat
 
@@ -267,6 +267,6 @@ class TiFL:
         """Learn times, and each client's latest loss."""
         timed = feedback.observed
         state.measured[feedback.client[timed]] += 1
-        state.total_s[feedback.client[timed]] += feedback.exchange_time_s[timed]
+        state.total_s[feedback.client[timed]] += np.minimum(feedback.exchange_time_s[timed], LARGEST)
         learn_losses(state.loss, state.reported, feedback)
         return state

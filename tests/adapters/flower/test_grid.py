@@ -178,6 +178,65 @@ def test_a_late_reply_is_fed_back_with_its_time_and_never_aggregated():
     assert weights == pytest.approx(np.full((3, 2), usual + both * (1e6 + 1) / 2))
 
 
+@pytest.mark.parametrize(
+    ("rules", "of_selector", "expected"),
+    [
+        (RoundRules(), None, None),
+        (RoundRules(), 7.0, 7.0),
+        (RoundRules(deadline_s=3.0), None, 6.0),
+        (RoundRules(deadline_s=3.0), 5.0, 5.0),
+        (RoundRules(deadline_s=3.0), 50.0, 6.0),
+        (RoundRules(deadline_s=3.0, longest_s=4.0), None, 4.0),
+        (RoundRules(deadline_s=3.0, longest_s=math.inf), None, None),
+        (RoundRules(deadline_s=3.0, longest_s=math.inf), 50.0, 50.0),
+        (RoundRules(longest_s=4.0), None, 4.0),
+    ],
+)
+def test_the_longest_time_that_is_learned(rules, of_selector, expected):
+    assert rules.cap_s(of_selector) == expected
+    clock = Clock()
+    selector = Selector(Uniform(), cohort_size=1, longest_s=of_selector)
+    grid = SelectingGrid(FakeGrid(clock, fleet(1)), selector, rules=rules, now=clock.now, sleep=clock.sleep)
+    assert grid.selector.longest_s == expected
+
+
+@pytest.mark.parametrize(("longest_s", "learned_s"), [(0.0, 4.0), (3.0, 3.0), (math.inf, 4.7)])
+def test_a_late_time_is_learned_as_the_longest(longest_s, learned_s):
+    learned = []
+
+    class Recording(Uniform):
+        def update(self, state, feedback, /):
+            learned.extend(feedback.exchange_time_s.tolist())
+            return state
+
+    nodes = fleet(4)
+    nodes[103].fate = (7.0,)
+    rules = RoundRules(deadline_s=2.0, longest_s=longest_s)
+    grid, fake, reports = selecting(nodes, m=4, policy=Recording(), rules=rules)
+    play(grid, fake)
+    fake.clock.time_s = 1000.0 + 7.5  # the server looks now, and takes the middle since its last look
+    play(grid, fake)
+    assert grid.selector.open_rounds() == {}
+    assert max(learned) == pytest.approx(learned_s, abs=0.1)
+    assert sum(time_s > 1.5 for time_s in learned) == 1
+    assert dict(zip(reports[-1].members, reports[-1].capped.tolist(), strict=True)) == {
+        "n00": 0,
+        "n01": 0,
+        "n02": 0,
+        "n03": int(learned_s <= 4.0),
+    }
+
+
+def test_a_restarted_server_cuts_times_as_it_is_told_now(tmp_path):
+    grid, fake, _ = selecting(fleet(4), state_dir=tmp_path, rules=RoundRules(deadline_s=3.0))
+    play(grid, fake)
+    again, *_ = selecting(fleet(4), state_dir=tmp_path, rules=RoundRules(longest_s=2.0))
+    assert again.selector.round == 1
+    assert again.selector.longest_s == 2.0
+    again, *_ = selecting(fleet(4), state_dir=tmp_path)
+    assert again.selector.longest_s is None
+
+
 def test_a_reply_that_is_met_after_the_deadline_is_late_though_the_server_overslept():
     nodes = fleet(2)
     nodes[101].delay_s = 2.5
@@ -681,6 +740,8 @@ def test_a_stop_between_the_two_files_is_noticed(tmp_path):
         {"wait_s": -1.0},
         {"absent_rounds": 0},
         {"give_up_s": math.inf},
+        {"longest_s": -1.0},
+        {"longest_s": math.nan},
     ],
 )
 def test_rules_out_of_range_are_refused(rules):

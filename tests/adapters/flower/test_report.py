@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import re
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -36,6 +38,7 @@ def a_report(**changes) -> RoundReport:
         "members": ("a", "b", "c", "d", "e"),
         "rate": np.array([0.5, 0.25, 0.25, 0.5, 0.125]),
         "backlog": np.array([0.0, 1.0, 2.5, 0.0, 0.5]),
+        "capped": np.array([0, 2, 0, 1, 0]),
     }
     return RoundReport(**(values | changes))
 
@@ -72,6 +75,20 @@ def test_csv(tmp_path):
     assert rows[0]["missed"] == "2"
     assert float(rows[0]["longest_queue"]) == 2.5
     assert rows[1]["longest_queue"] == ""
+    assert rows[0]["capped"] == "3"
+
+
+@pytest.mark.parametrize("left", [b"", b"round,cho", b"whole\r\n", b"whole\r\n3,4,1,", b"whole\n" * 2000 + b"3,4"])
+def test_csv_goes_on_after_a_line_that_was_cut(tmp_path, left):
+    """As a full disk or a killed server leaves it."""
+    path = tmp_path / "rounds.csv"
+    path.write_bytes(left)
+    CsvLog(path)(a_report())
+    kept = left[: left.rfind(b"\n") + 1]
+    lines = path.read_bytes().removeprefix(kept).splitlines()
+    assert path.read_bytes().startswith(kept)
+    assert len(lines) == (1 if kept else 2)
+    assert lines[-1].startswith(b"3,4,1,2,1,8,9,")
 
 
 def test_prometheus_serves_the_last_report():
@@ -82,22 +99,30 @@ def test_prometheus_serves_the_last_report():
     value = endpoint.registry.get_sample_value
     assert value("fedroster_round") == 4.0
     assert value("fedroster_round_seconds") == 1.5
+    assert value("fedroster_times_capped") == 3.0
     assert value("fedroster_participation_rate", {"node": "f"}) == 0.2
     assert value("fedroster_participation_rate", {"node": "b"}) is None
     assert value("fedroster_exchanges_total", {"outcome": "missed"}) == 4.0
     assert value("fedroster_exchange_seconds", {"node": "d"}) == 4.0
 
 
+def endpoint_on_a_free_port():
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        try:
+            return PrometheusEndpoint(port), port
+        except OSError as error:  # another program was quicker
+            if error.errno != errno.EADDRINUSE:
+                raise
+
+
 def test_prometheus_over_http():
     pytest.importorskip("prometheus_client", reason="needs the extra 'metrics'")
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    endpoint = PrometheusEndpoint(port)
+    endpoint, port = endpoint_on_a_free_port()
     try:
         endpoint(a_report())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
             text = page.read().decode()
     finally:
         endpoint.close()

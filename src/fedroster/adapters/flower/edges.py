@@ -161,6 +161,7 @@ class EdgeSelector(Ledger):
         num_features: int = 2,
         seed: int = 0,
         patience_rounds: int = 100,
+        longest_s: float | None = None,
     ) -> None:
         """Start a federation without clients.
 
@@ -171,6 +172,7 @@ class EdgeSelector(Ledger):
             num_features: Length D of a client's context.
             seed: Seed of the random streams that break ties.
             patience_rounds: Rounds after which missing feedback is given up.
+            longest_s: Longer exchange times count as this, seconds, > 0; None for no cap.
 
         Raises:
             ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
@@ -186,6 +188,7 @@ class EdgeSelector(Ledger):
             num_servers=len(budgets),
             seed=seed,
             patience_rounds=patience_rounds,
+            longest_s=longest_s,
         )
         policy.check(self._spec)
         self.budgets = {str(edge): float(budget) for edge, budget in budgets.items()}

@@ -105,7 +105,7 @@ class SelectingGrid(Grid):
             grid: The server app's grid.
             selector: Chooses; clients are the nodes' stable names, and join by themselves.
             contexts: When to ask nodes for their contexts; None when they report nothing.
-            rules: When rounds end.
+            rules: When rounds end, and the longest time that is learned.
             features: Makes the policy's contexts; paper A's by default.
             edges: Aggregates at edge servers first; needs an :class:`~.edges.EdgeSelector`.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
@@ -148,6 +148,8 @@ class SelectingGrid(Grid):
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._resume()
+        # What the operator says now goes before what was saved.
+        self._selector.longest_s = self._rules.cap_s(selector.longest_s)
 
     @property
     def selector(self) -> Selector | EdgeSelector:
@@ -608,6 +610,7 @@ class SelectingGrid(Grid):
             members=tuple(str(name) for name in self._selector.clients),
             rate=self._selector.participation_rates(),
             backlog=self._selector.backlog(),
+            capped=self._selector.capped(),
             edges=dict(self._round.edges),
             resumed=resumed,
         )

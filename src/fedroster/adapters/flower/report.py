@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from fedroster.core.arrays import FloatArray
+import numpy as np
+
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import MissingDependencyError
 from fedroster.core.problem import Status
 
@@ -33,6 +36,7 @@ class RoundReport:
         rate: Rounds in which each member was chosen, by rounds since it joined, shape (members,).
         backlog: Virtual queue of each member, shape (members,), rounds owed; empty for policies without queues.
         edges: Edge server that each chosen node serves, by name; empty without edges.
+        capped: Times of each member so far that were longer than ``longest_s``, shape (members,).
         resumed: Whether the round had been chosen before the server was restarted.
     """
 
@@ -49,6 +53,7 @@ class RoundReport:
     rate: FloatArray
     backlog: FloatArray
     edges: Mapping[str, str] = field(default_factory=dict)
+    capped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     resumed: bool = False
 
     @property
@@ -77,7 +82,10 @@ Sink = Callable[[RoundReport], None]
 
 
 class CsvLog:
-    """Appends one line for each round to a CSV file; a run that was interrupted goes on in the same file."""
+    """Appends one line for each round to a CSV file; a run that was interrupted goes on in the same file.
+
+    A last line that has no end, as a full disk leaves it, is taken away first.
+    """
 
     COLUMNS = (
         "round",
@@ -93,6 +101,7 @@ class CsvLog:
         "least_rate",
         "longest_queue",
         "resumed",
+        "capped",
     )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -105,10 +114,10 @@ class CsvLog:
 
     def __call__(self, report: RoundReport) -> None:
         """Append a line."""
-        is_new = not self._path.exists() or self._path.stat().st_size == 0
-        with self._path.open("a", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            if is_new:
+        with self._path.open("a+b") as file:
+            lines = io.StringIO(newline="")
+            writer = csv.writer(lines)
+            if _cut_to_whole_lines(file) == 0:
                 writer.writerow(self.COLUMNS)
             writer.writerow(
                 (
@@ -125,8 +134,21 @@ class CsvLog:
                     f"{report.least_rate:.6f}",
                     f"{report.backlog.max():.6f}" if report.backlog.shape[0] else "",
                     int(report.resumed),
+                    int(report.capped.sum()),
                 )
             )
+            file.write(lines.getvalue().encode())
+
+
+def _cut_to_whole_lines(file: IO[bytes]) -> int:
+    """Take away what comes after the last end of a line; returns how many bytes are left."""
+    file.seek(max(file.seek(0, os.SEEK_END) - _LONGEST_LINE, 0))
+    start, tail = file.tell(), file.read()
+    return file.truncate(start + tail.rfind(b"\n") + 1)
+
+
+_LONGEST_LINE = 4096
+"""More than a line of the log ever has, bytes."""
 
 
 class PrometheusEndpoint:
@@ -158,6 +180,7 @@ class PrometheusEndpoint:
         self._rate = gauge("fedroster_participation_rate", "Share of rounds", ["node"], registry=registry)
         self._queue = gauge("fedroster_queue_rounds", "Virtual queue, rounds owed", ["node"], registry=registry)
         self._time = gauge("fedroster_exchange_seconds", "Last exchange time", ["node"], registry=registry)
+        self._capped = gauge("fedroster_times_capped", "Exchange times that were cut", registry=registry)
         self._outcomes = counter("fedroster_exchanges", "Exchanges by outcome", ["outcome"], registry=registry)
         self._members: set[str] = set()
         self._server: Any = None
@@ -173,6 +196,7 @@ class PrometheusEndpoint:
         self._measured.set(report.round_s)
         self._predicted.set(report.predicted_s)
         self._selecting.set(report.select_s)
+        self._capped.set(int(report.capped.sum()))
         for name in self._members - set(report.members):
             for gauge in (self._rate, self._queue):
                 gauge.remove(name)
@@ -215,6 +239,7 @@ class TensorBoardLog:
             "missed": report.num_missed,
             "lost": report.num_lost,
             "available": report.num_available,
+            "capped": int(report.capped.sum()),
             "least_rate": report.least_rate,
             "longest_queue": float(report.backlog.max()) if report.backlog.shape[0] else math.nan,
         }

@@ -25,6 +25,9 @@ class RoundRules:
         give_up_s: Time from sending after which a straggler counts as dropped, seconds, > 0.  Until then it is not
             chosen again, since it may still be busy; its late reply is learned from and never aggregated.  0 for ten
             times the deadline, or the strategy's timeout if that is shorter.
+        longest_s: Longer exchange times are learned as this, seconds, > 0; infinite for no cap, 0 for twice the
+            deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more; a single one
+            must not outweigh all others.
         wait_s: How long to wait for a first node that can be chosen before giving up with an error, seconds, >= 0.
         evaluate: Who evaluates: "all" nodes that the strategy asks, those of them that are "idle", not stragglers,
             or the last "cohort".
@@ -36,6 +39,7 @@ class RoundRules:
     first: int = 0
     min_replies: int = 0
     give_up_s: float = 0.0
+    longest_s: float = 0.0
     wait_s: float = 60.0
     evaluate: Literal["all", "idle", "cohort"] = "all"
     evaluate_deadline_s: float = math.inf
@@ -50,9 +54,20 @@ class RoundRules:
         for name in ("deadline_s", "evaluate_deadline_s"):
             if getattr(self, name) != math.inf:
                 check_number(name, getattr(self, name), above=0.0)
+        if self.longest_s != math.inf:
+            check_number("longest_s", self.longest_s, least=0.0)
         for name in ("give_up_s", "wait_s"):
             check_number(name, getattr(self, name), least=0.0)
         for name in ("first", "min_replies"):
             check_integer(name, getattr(self, name), least=0)
         check_integer("absent_rounds", self.absent_rounds, least=1)
         check_choice("evaluate", self.evaluate, ("all", "idle", "cohort"))
+
+    def cap_s(self, selector_s: float | None) -> float | None:
+        """The cap on exchange times that counts, seconds; None for none.
+
+        Args:
+            selector_s: The selector's own; the shorter one counts.
+        """
+        longest_s = min(self.longest_s or 2.0 * self.deadline_s, math.inf if selector_s is None else selector_s)
+        return None if longest_s == math.inf else longest_s

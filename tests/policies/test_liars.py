@@ -1,0 +1,272 @@
+"""Clients that lie: every policy decides, keeps its promise and its numbers, whatever clients say of themselves."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from fedroster import Selector
+from fedroster.catalogue import make_policy
+from fedroster.core.problem import ProblemSpec, RoundContext, check_selection
+from fedroster.core.state import pack
+from fedroster.core.streams import Streams
+from fedroster.environment import FlatNetwork
+from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.simulate import simulate
+
+NUM_CLIENTS, COHORT, NUM_FEATURES = 12, 3, 3
+LARGEST, LEAST = 1.79e308, 5e-324
+LIAR = 3
+
+FLAT = [
+    "rbcs-f:V=1",
+    "rbcs-f:ridge=1e-300",
+    "floor",
+    "floor:pooling=false",
+    "random",
+    "dirichlet",
+    "oort",
+    "oort:max_participations=5",
+    "power-of-choice",
+    "tifl",
+    "e3cs",
+    "e3cs:fairness=0,eta=1e6",
+    "cs-ucb",
+    "cs-ucb:queues=false",
+    "round-robin",
+    "size-weighted",
+    "size-weighted:size_feature=0",
+]
+OMNISCIENT = ["fedcs", "fedcs-greedy", "p3"]
+PRICED = ["cucb", "linucb", "cucb-pairs", "linucb-pairs", "partial-pooling", "partial-pooling:beta=0.1", "random"]
+
+
+def usual_time(rng, client):
+    return rng.uniform(1.0, 2.0) * (1.0 + client / 4.0)
+
+
+TIMES = {
+    "equal": lambda rng, t, client: 1.0,
+    "least": lambda rng, t, client: LEAST,
+    "all tiny": lambda rng, t, client: 1e-160 * rng.uniform(0.5, 1.5),
+    "growing": lambda rng, t, client: 2.0 ** min(20 * t, 1023),
+    "largest": lambda rng, t, client: LARGEST,
+    "of any size": lambda rng, t, client: 10.0 ** rng.uniform(-323.0, 308.0),
+    "one is endless": lambda rng, t, client: LARGEST if client == LIAR else usual_time(rng, client),
+    "one takes no time": lambda rng, t, client: LEAST if client == LIAR else usual_time(rng, client),
+}
+
+
+def one(value):
+    return lambda rng: np.where(np.arange(NUM_CLIENTS)[:, None] == LIAR, value, usual_context(rng))
+
+
+def usual_context(rng):
+    return rng.uniform(0.5, 2.0, (NUM_CLIENTS, NUM_FEATURES))
+
+
+CONTEXTS = {
+    "zeros": lambda rng: np.zeros((NUM_CLIENTS, NUM_FEATURES)),
+    "off by 1e12": lambda rng: usual_context(rng) * 10.0 ** rng.choice([-12, 0, 12], (NUM_CLIENTS, 1)),
+    "of any size": lambda rng: 10.0 ** rng.uniform(-323.0, 308.0, (NUM_CLIENTS, NUM_FEATURES)),
+    "all tiny": lambda rng: np.full((NUM_CLIENTS, NUM_FEATURES), 1e-160),
+    "largest": lambda rng: np.full((NUM_CLIENTS, NUM_FEATURES), LARGEST),
+    "one of 1e160": one(1e160),
+    "one of the largest": one(LARGEST),
+    "a tiny feature": lambda rng: usual_context(rng) * [1.0, 1e-160, 1.0],
+    "a huge feature": lambda rng: usual_context(rng) * [1.0, 1e160, 1.0],
+}
+LOSSES = {
+    "largest": (LARGEST, LARGEST, LARGEST),
+    "negative": (-LARGEST, 0.0, LEAST),
+    "nothing": (0.0, 0.0, 1.0),
+}
+AVAILABLE = {
+    "all": lambda rng, t: np.ones(NUM_CLIENTS, np.bool_),
+    "some": lambda rng, t: rng.random(NUM_CLIENTS) < 0.4,
+    "one": lambda rng, t: np.arange(NUM_CLIENTS) == t % NUM_CLIENTS,
+    "nobody at times": lambda rng, t: np.full(NUM_CLIENTS, t % 3 > 0),
+}
+LIES = (
+    [{"times": name} for name in TIMES]
+    + [{"contexts": name} for name in CONTEXTS]
+    + [{"losses": name} for name in LOSSES]
+    + [{"available": name, "late": 30} for name in AVAILABLE]
+    + [
+        {"times": "of any size", "contexts": "of any size", "losses": "largest", "available": "some"},
+        {"times": "all tiny", "contexts": "largest", "available": "nobody at times", "late": 30},
+        {"times": "largest", "contexts": "all tiny", "losses": "negative", "available": "one"},
+    ]
+)
+
+
+def not_a_number(state):
+    """Names of arrays of a state that hold what is no number."""
+    held = pack(state) if dataclasses.fields(state) else {}
+    return [name for name, values in held.items() if values.dtype.kind == "f" and np.isnan(values).any()]
+
+
+def play(policy, *, times="", contexts="", losses="", available="all", late=0, rounds=70):
+    """A federation in which clients lie, and one of them leaves and joins again; yields the selector."""
+    rng = np.random.default_rng(7)
+    selector = Selector(policy, cohort_size=COHORT, num_features=NUM_FEATURES, clients=range(NUM_CLIENTS))
+    held = []
+    for t in range(1, rounds + 1):
+        here = AVAILABLE[available](rng, t)
+        if t % 17 == 0:
+            selector.leave([5], forget=t % 2 == 0)
+            selector.join([5])
+        features = (CONTEXTS[contexts] if contexts else usual_context)(rng)
+        cohort = selector.select(features, clients=range(NUM_CLIENTS), available=here)
+        assert len(cohort.clients) == min(COHORT, np.count_nonzero(here))
+        assert here[list(cohort.clients)].all()
+        told = {client: TIMES[times](rng, t, client) if times else usual_time(rng, client) for client in cohort.clients}
+        held.append((cohort.round, told))
+        while held and held[0][0] <= t - late:
+            number, told = held.pop(0)
+            open_ = set(selector.open_rounds().get(number, ()))
+            times_s = {client: time_s for client, time_s in told.items() if client in open_}
+            measured = {}
+            if losses:
+                kinds = zip(("losses", "squared_losses", "num_samples"), LOSSES[losses], strict=True)
+                measured = {kind: dict.fromkeys(times_s, value) for kind, value in kinds}
+            if times_s:
+                selector.observe(number, times_s=times_s, **measured)
+        assert not_a_number(selector._state) == []
+        yield selector, here
+
+
+@pytest.mark.parametrize("name", FLAT)
+@pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
+def test_lies_break_no_policy(name):
+    """Warnings are errors: nothing overflows, not even on the way."""
+    for lie in LIES:
+        for _ in play(make_policy(name), **lie):
+            pass
+
+
+@pytest.mark.parametrize("name", ["floor", "floor:share_of=available", "floor:pooling=false"])
+@pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
+def test_lies_do_not_break_floors_promise(name):
+    for lie in LIES:
+        reachable = np.zeros(NUM_CLIENTS)
+        for t, (selector, here) in enumerate(play(make_policy(name), **lie), start=1):
+            reachable += here
+            if t % 34 == 0:
+                reachable[5] = here[5]  # it was forgotten before this round
+            order = np.argsort(selector.clients)  # a client that was forgotten may come back to another row
+            assert (selector.participation()[order] >= np.floor(0.15 * reachable + 1e-9) - 2).all(), lie
+
+
+@pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
+def test_lies_do_not_break_rbcs_fs_promise():
+    """x_n(T) >= beta T - Z_n(T), for everybody and whatever is reported."""
+    for lie in LIES:
+        for t, (selector, _) in enumerate(play(make_policy("rbcs-f:V=1,beta=0.2"), **lie, rounds=33), start=1):
+            stayed = np.array(selector.clients) != 5
+            assert (selector.participation() + selector.backlog() >= 0.2 * t - 1e-6)[stayed].all(), lie
+
+
+@dataclasses.dataclass(frozen=True)
+class Lying:
+    """A network whose clients' contexts or times are out of all proportion."""
+
+    network: FlatNetwork | HierarchicalNetwork
+    context: float = 1.0
+    time: float = 1.0
+
+    @property
+    def spec(self) -> ProblemSpec:
+        return self.network.spec
+
+    def init(self, *, rng):
+        return self.network.init(rng=rng)
+
+    def observe(self, state, round, /, *, rng):
+        context, outcome = self.network.observe(state, round, rng=rng)
+        client = np.arange(context.num_links) if context.client is None else context.client
+        factor = np.where(client % 3 == 0, self.context, 1.0)[:, None]
+        context = dataclasses.replace(context, features=context.features * factor)
+        times = {
+            name: getattr(outcome, name) * np.where(client % 3 == 0, self.time, 1.0)
+            for name in ("exchange_time_s", "expected_time_s", "expected_upload_s")
+        }
+        return context, dataclasses.replace(outcome, **times)
+
+    def advance(self, state, context, selection, /):
+        return self.network.advance(state, context, selection)
+
+
+@pytest.mark.parametrize("name", [*FLAT, *OMNISCIENT])
+@pytest.mark.parametrize("lie", [{"context": 1e160}, {"context": 1e-160}, {"time": 1e160}, {"time": 1e-160}])
+def test_lies_in_a_simulation(name, lie):
+    policy = make_policy(name)
+    for played in simulate(policy, Lying(FlatNetwork(), **lie), num_rounds=25, seed=1):
+        check_selection(played.selection, played.context, fills_cohort=policy.fills_cohort)
+        assert not_a_number(played.policy_state) == []
+
+
+@pytest.mark.parametrize("name", PRICED)
+@pytest.mark.parametrize("factor", [1e12, 1e160, 1e-160])
+def test_contexts_that_lie_where_links_have_prices(name, factor):
+    """COCS and its oracles need contexts in [0, 1] and say so; the others decide."""
+    for played in simulate(make_policy(name), Lying(HierarchicalNetwork(), context=factor), num_rounds=12, seed=1):
+        assert not_a_number(played.policy_state) == []
+
+
+@pytest.mark.parametrize("name", [*PRICED, "cocs"])
+@pytest.mark.parametrize("price", [0.0, LEAST, 1e-12, LARGEST])
+@pytest.mark.parametrize("budget", [0.0, LEAST, 1.0, LARGEST])
+def test_prices_at_the_borders(name, price, budget):
+    policy, streams = make_policy(name), Streams(0)
+    spec = ProblemSpec(num_clients=8, cohort_size=4, num_features=2, num_servers=2)
+    state = policy.init(spec, rng=streams.at("policy-init"))
+    for t in range(1, 6):
+        context = RoundContext(
+            round=t,
+            features=np.tile([[0.0, 1.0], [1.0, 0.0]], (8, 1)),  # at the borders, too
+            available=np.ones(16, np.bool_),
+            cohort_size=4,
+            client=np.repeat(np.arange(8), 2),
+            server=np.tile([0, 1], 8),
+            cost=np.where(np.arange(16) < 8, price, 1.0),
+            budget=np.array([budget, 1.0]),
+        )
+        selection = policy.select(state, context, rng=streams.at("policy", t))
+        check_selection(selection, context, fills_cohort=False)
+        state = policy.commit(state, context, selection)
+        assert not_a_number(state) == []
+
+
+def mean_round_of_floor_s(*, time_s=0.0, context=1.0, longest_s=None):
+    """True length of a round of FLOOR while one client lies."""
+    network, streams = FlatNetwork(), Streams(2)
+    state, size = network.init(rng=streams.at("environment-init")), network.spec.num_clients
+    selector = Selector(make_policy("floor"), cohort_size=8, clients=range(size), longest_s=longest_s)
+    rounds_s = []
+    for t in range(1, 201):
+        world, outcome = network.observe(state, t, rng=streams.at("environment", t))
+        features = world.features.copy()
+        features[LIAR] *= context
+        cohort = selector.select(features, available=world.available)
+        times_s = {client: float(outcome.exchange_time_s[client]) for client in cohort.clients}
+        rounds_s.append(max(times_s.values()))
+        if time_s and LIAR in times_s:
+            times_s[LIAR] = time_s
+        selector.observe(cohort.round, times_s=times_s)
+    return math.fsum(rounds_s[50:]) / 150.0
+
+
+def test_a_liar_costs_floor_little_where_times_are_cut():
+    """One client says a million seconds each time.  Uncut, rounds grow by more than a third."""
+    honest = mean_round_of_floor_s()
+    assert mean_round_of_floor_s(time_s=1e6, longest_s=20.0) < 1.15 * honest
+    assert mean_round_of_floor_s(time_s=1e6) > 1.3 * honest
+
+
+@pytest.mark.parametrize("context", [1e4, 1e9, 1e60])
+def test_contexts_out_of_proportion_cost_floor_little(context):
+    assert mean_round_of_floor_s(context=context) < 1.15 * mean_round_of_floor_s()
