@@ -1152,3 +1152,45 @@ def test_a_warning_that_is_an_error_neither_loses_a_round_nor_stops_the_federati
     assert selector.round == 64
     cohort = selector.select(contexts("abc"))
     assert (cohort.round, len(cohort.clients)) == (65, 1)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        ("rbcs-f", r"policy is 'rbcs-f', which has no check; expected a policy, such as fedroster.RBCSF\(\)"),
+        (None, "policy is None, which has no check"),
+        (RBCSF, r"policy is the class RBCSF; expected an instance, RBCSF\(...\)"),
+    ],
+)
+def test_what_is_no_policy_is_refused(policy, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Selector(policy, cohort_size=2, num_features=1)
+    with pytest.raises(ConfigurationError, match=message):
+        next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
+
+
+@pytest.mark.parametrize("name", ["late", "dropped", "failed"])
+def test_one_id_is_no_collection_of_ids(name):
+    selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
+    cohort = selector.select({"a": [1.0]})
+    times = {"times_s": {"a": 1.0}} if name == "late" else {}
+    with pytest.raises(InvalidInputError, match=f"{name} is the string 'a'; expected a collection of ids"):
+        selector.observe(cohort.round, **times, **{name: "a"})
+    selector.observe(cohort.round, **times, **{name: ["a"]})
+
+
+def test_numbers_are_not_lists_of_features():
+    selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
+    with pytest.raises(InvalidInputError, match=r"expected \(clients, 1\), a list of 1 for each client"):
+        selector.select({"a": 1.0, "b": 2.0})
+
+
+def test_whole_numbers_are_floats(tmp_path):
+    selector = Selector(RBCSF(V=20, beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
+    selector.save(tmp_path / "state.npz")
+    again = Selector.load(tmp_path / "state.npz", RBCSF(V=20.0, beta=0.1))
+    again.save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", RBCSF(V=20, beta=0.1)).clients == ("a", "b")
+    for other in (RBCSF(V=2, beta=0.1), RBCSF(V=20.5, beta=0.1), RBCSF(V=200, beta=0.1), RBCSF(V=20, beta=0.0)):
+        with pytest.raises(StateFileError, match="belongs to"):
+            Selector.load(tmp_path / "state.npz", other)

@@ -207,6 +207,9 @@ def first(context):
         (lambda c: Selection(c.round, c.available), r"links have type bool and shape \(40,\); expected integers"),
         (lambda c: Selection(c.round, first(c) * 1.0), r"links have type float64"),
         (lambda c: Selection(c.round, first(c)[:, None]), r"shape \(8, 1\); expected integers of shape \(k,\)"),
+        (lambda c: Selection(c.round, first(c).tolist()), r"expected Selection\(context.round, rows\), rows an array"),
+        (lambda c: first(c), r"the decision is array"),
+        (lambda c: None, r"the decision is None"),
         (lambda c: Selection(c.round - 1, first(c)), r"the decision is for round 0; expected round 1"),
     ],
 )

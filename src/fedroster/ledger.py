@@ -31,8 +31,8 @@ from fedroster.core.errors import (
     UnknownNameError,
 )
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import AnyPolicy
-from fedroster.core.state import grow, load_arrays, pack, reset, save_arrays, unpack
+from fedroster.core.protocols import AnyPolicy, check_policy
+from fedroster.core.state import grow, is_label_of, load_arrays, pack, reset, save_arrays, unpack
 from fedroster.core.streams import Streams
 from fedroster.estimation.ridge import RidgeState, lower_bounds
 
@@ -134,6 +134,7 @@ class Ledger(ABC):
         Raises:
             ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
         """
+        check_policy(policy)
         if policy.omniscient:
             raise ConfigurationError(
                 f"{type(policy).__name__} knows the network's true times; it runs in simulations only"
@@ -387,7 +388,10 @@ class Ledger(ABC):
                 f"features are not an array of numbers ({error}); expected {self._spec.num_features} for each client"
             ) from error
         if rows.ndim != 2:
-            raise InvalidInputError(f"features have shape {rows.shape}; expected (clients, {self._spec.num_features})")
+            raise InvalidInputError(
+                f"features have shape {rows.shape}; expected (clients, {self._spec.num_features}), a list of "
+                f"{self._spec.num_features} for each client"
+            )
         return rows
 
     def _check_vectors(self, slots: IntArray, rows: FloatArray, usable: BoolArray) -> None:
@@ -496,6 +500,9 @@ class Ledger(ABC):
                 f"feedback for round {round!r}, which is unknown or has all its feedback; "
                 f"open rounds: {sorted(self._pending) or 'none'}"
             )
+        for name, clients in (("late", late), ("dropped", dropped), ("failed", failed)):
+            if isinstance(clients, str):
+                raise InvalidInputError(f"{name} is the string {clients!r}; expected a collection of ids")
         row_of = {self._ids[slot]: row for row, slot in enumerate(pending.slot)}
         answers: dict[int, tuple[Status, float]] = {}
         for clients, status in ((times, Status.COMPLETED), (dropped, Status.DROPPED), (failed, Status.FAILED)):
@@ -640,7 +647,7 @@ class Ledger(ABC):
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
         arrays, header = load_arrays(path, kind=cls._KIND)
-        if header.get("policy") != repr(policy):
+        if not is_label_of(header.get("policy"), policy):
             raise StateFileError(f"{os.fspath(path)!r} belongs to {header.get('policy')}; expected {policy!r}")
         try:
             selector = cls(

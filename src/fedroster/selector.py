@@ -55,6 +55,8 @@ class Selector(Ledger):
 
     Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
     until it is answered or ``patience_rounds`` later rounds have begun.
+
+    One thread at a time may use it.
     """
 
     _KIND: ClassVar[str] = "selector"

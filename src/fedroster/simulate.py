@@ -13,8 +13,8 @@ from fedroster.aggregation.hierarchical import hierarchical_round_time
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, poll_times, polls
-from fedroster.core.state import load_arrays, pack, save_arrays, unpack
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls
+from fedroster.core.state import is_label_of, load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
 
 
@@ -144,6 +144,7 @@ def simulate(
     """
     streams = Streams(seed)
     spec = environment.spec
+    check_policy(policy)
     policy.check(spec)
     if start is None:
         state = policy.init(spec, rng=streams.at("policy-init"))
@@ -228,9 +229,13 @@ def restore_checkpoint(
         environment: The same environment.
         seed: The same seed.
     """
-    for name, value in (("policy", repr(policy)), ("environment", repr(environment)), ("seed", seed)):
-        if header.get(name) != value:
-            raise ConfigurationError(f"{os.fspath(path)!r} belongs to {name} {header.get(name)}; expected {value}")
+    for name, value, is_same in (
+        ("policy", policy, is_label_of(header.get("policy"), policy)),
+        ("environment", environment, is_label_of(header.get("environment"), environment)),
+        ("seed", seed, header.get("seed") == seed),
+    ):
+        if not is_same:
+            raise ConfigurationError(f"{os.fspath(path)!r} belongs to {name} {header.get(name)}; expected {value!r}")
     streams = Streams(seed)
     state = policy.init(environment.spec, rng=streams.at("policy-init"))
     network = environment.init(rng=streams.at("environment-init"))

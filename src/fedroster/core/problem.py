@@ -338,6 +338,10 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
     Raises:
         SelectionError: If a constraint is broken.
     """
+    if not isinstance(selection, Selection) or not isinstance(selection.links, np.ndarray):
+        raise SelectionError(
+            f"the decision is {selection!r}; expected Selection(context.round, rows), rows an array of integers"
+        )
     links = selection.links
     if selection.round != context.round:
         raise SelectionError(f"the decision is for round {selection.round}; expected round {context.round}")
@@ -364,4 +368,7 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
     if fills_cohort:
         expected = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if links.shape[0] != expected:
-            raise SelectionError(f"{links.shape[0]} clients were chosen; expected {expected} (paper A, (4))")
+            raise SelectionError(
+                f"{links.shape[0]} clients were chosen; expected {expected} (paper A, (4)); "
+                "a policy that may choose fewer declares fills_cohort = False"
+            )

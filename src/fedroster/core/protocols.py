@@ -8,6 +8,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
 
 S = TypeVar("S")
@@ -81,6 +82,25 @@ class Environment(Protocol[E]):
 
 AnyPolicy = Policy[Any]
 AnyEnvironment = Environment[Any]
+
+
+def check_policy(policy: object) -> None:
+    """Check that something is a policy, and not its name or its class.
+
+    Args:
+        policy: What a user gave.
+
+    Raises:
+        ConfigurationError: If it is not.
+    """
+    missing = [name for name in ("check", "init", "select", "commit", "update") if not hasattr(policy, name)]
+    if isinstance(policy, type):
+        raise ConfigurationError(f"policy is the class {policy.__name__}; expected an instance, {policy.__name__}(...)")
+    if missing:
+        raise ConfigurationError(
+            f"policy is {policy!r}, which has no {missing[0]}; expected a policy, such as fedroster.RBCSF() or "
+            "fedroster.catalogue.make_policy('rbcs-f')"
+        )
 
 
 def wants_losses(policy: AnyPolicy) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -119,6 +120,20 @@ def unpack(like: S, arrays: Mapping[str, NDArray[Any]], prefix: str = "") -> S:
             raise StateFileError(f"{name!r} in the state file has shape {found.shape}; expected {expected.shape}")
         values[field.name] = found if isinstance(sample, np.ndarray) else type(sample)(found[()])
     return dataclasses.replace(like, **values)  # type: ignore[type-var]
+
+
+def is_label_of(label: object, value: object) -> bool:
+    """Whether a file that is labelled so belongs to a policy or environment: V=20 and V=20.0 are the same.
+
+    Args:
+        label: What :func:`repr` gave when the file was written.
+        value: Whose file is wanted.
+    """
+    return isinstance(label, str) and _WHOLE.sub(r"\1", label) == _WHOLE.sub(r"\1", repr(value))
+
+
+_WHOLE = re.compile(r"(?<![\w.])(-?\d+)\.0(?![\w.])")
+"""A whole number that is written as a float."""
 
 
 def _create_beside(target: Path) -> tuple[IO[bytes], Path]:
