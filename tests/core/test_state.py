@@ -21,6 +21,7 @@ from fedroster.core.state import (
     FORMAT,
     FORMAT_VERSION,
     grow,
+    is_label_of,
     load_arrays,
     pack,
     per_client,
@@ -388,3 +389,33 @@ def test_relative_paths(tmp_path, monkeypatch):
 def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError):
         save_arrays(tmp_path / "none" / "state.npz", {"a": np.zeros(1)}, {}, kind="k")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    value: object
+
+
+@pytest.mark.parametrize(
+    ("kept", "given", "same"),
+    [
+        (Settings(20), Settings(20.0), True),
+        (Settings(20.0), Settings(20), True),
+        (Settings((1, 2.0)), Settings((1.0, 2)), True),
+        (Settings(-3.0), Settings(-3), True),
+        (Settings(20), Settings(2), False),
+        (Settings(20.0), Settings(20.01), False),
+        (Settings(1.5), Settings(1), False),
+        (Settings("data-1.0"), Settings("data-1"), False),
+        (Settings("data/1.0/x"), Settings("data/1/x"), False),
+        (Settings("1.0"), Settings("1"), False),
+        (Settings("1.0"), Settings(1), False),
+        (Settings(True), Settings(1.0), False),
+    ],
+)
+def test_a_label_is_that_of_equal_values(kept, given, same):
+    assert is_label_of(repr(kept), given) is same
+
+
+def test_no_label_is_nobodys():
+    assert not is_label_of(None, Settings(1))

@@ -315,6 +315,19 @@ def test_the_bound_by_lifted_shares_bounds(kind):
     assert tighter > 0 or kind in ("binary", "duplicates")  # whole multiples: the bound is rounded down already
 
 
+def test_the_bound_by_lifted_shares_counts_clients_that_prices_are_not_sought_on():
+    # All great values are at server 0; what server 1 can have is too small to be looked at, and counts all the same.
+    rng = np.random.default_rng(11)
+    server = np.repeat([0, 1], [100, 10])
+    value = np.where(server == 0, rng.uniform(0.9, 1.0, 110), rng.uniform(0.4, 0.5, 110))
+    instance = Instance(value, rng.uniform(0.8, 1.2, 110), np.arange(110), server, np.full(2, 2.7), 110)
+    search = _Search(*instance.rows, 110, None)
+    search.lift()
+    optimum, _ = by_milp(instance)
+    assert search.bound >= optimum
+    assert optimum > 2 * np.sort(value)[-1] + 0.7  # server 1 has two clients
+
+
 def test_everybody_in_reach_of_many_servers(monkeypatch):
     # Two or three clients a budget: the relaxation counts 10 % more than fit, and lifted shares 2 %.
     instance = table_one(2, num_clients=3000, num_servers=40)

@@ -132,8 +132,8 @@ def is_label_of(label: object, value: object) -> bool:
     return isinstance(label, str) and _WHOLE.sub(r"\1", label) == _WHOLE.sub(r"\1", repr(value))
 
 
-_WHOLE = re.compile(r"(?<![\w.])(-?\d+)\.0(?![\w.])")
-"""A whole number that is written as a float."""
+_WHOLE = re.compile(r"""(?<![\w./'"-])(-?\d+)\.0(?![\w./'"-])""")
+"""A whole number that is written as a float, and no part of a text."""
 
 
 def _create_beside(target: Path) -> tuple[IO[bytes], Path]:
