@@ -352,3 +352,15 @@ class TestBadInput:
         assert COCS(h_T=0, horizon=1880).intervals == 5
         assert COCS().control_at(1000) == pytest.approx(109.48, abs=0.01)
         assert COCS(z=0.5).control_at(100) == pytest.approx(10 * math.log(100))
+
+
+def test_a_cohort_that_was_cut_has_no_proven_gap():
+    policy = COCS()
+    network = HierarchicalNetwork()
+    for cohort_size, proven in ((50, True), (2, False)):
+        state = policy.init(dataclasses.replace(network.spec, cohort_size=cohort_size), rng=np.random.default_rng(0))
+        context, _ = network.observe(network.init(rng=np.random.default_rng(0)), 1, rng=np.random.default_rng(0))
+        context = dataclasses.replace(context, cohort_size=cohort_size)
+        selection = policy.select(state, context, rng=np.random.default_rng(0))
+        assert selection.links.size == cohort_size or proven
+        assert (selection.gap == 0.0) if proven else math.isnan(selection.gap)

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
+from fedroster.catalogue import make_policy, make_scenario
 from fedroster.environment import FlatNetwork
+from fedroster.optimization.assignment import solve_assignment
+from fedroster.policies.budgeted import choices_of
 from fedroster.simulate import simulate
 from fedroster.study.measures import LEAST_CHANCES, Recorder, jain_index, participation
 
@@ -159,3 +162,46 @@ def test_participation_of_few_rounds_and_of_nobody():
     assert (found.least_served, found.share_served, found.never) == (0.0, 0.5, 0.5)
     nobody = participation(np.zeros(3, int), np.zeros(3, int), num_rounds=2, rate=0.5)
     assert (nobody.least_served, nobody.share_served, nobody.never, nobody.jain_available) == (0.0, 1.0, 0.0, 1.0)
+
+
+def test_the_gap_of_every_decision_is_kept():
+    policy, network = make_policy("oracle-p:gap=0.2"), make_scenario("cocs/mnist")
+    recorder, gaps = Recorder(50, rate=0.1), []
+    for played in simulate(policy, network, num_rounds=4, seed=0):
+        choices = choices_of(played.context)
+        value = played.outcome.participation_probability[choices.rows]
+        worth = played.outcome.participation_probability[played.selection.links].sum()
+        problem = (value, choices.cost, choices.client, choices.purse, choices.budget)
+        optimum = solve_assignment(*problem, num_clients=choices.num_clients).value
+        assert worth >= optimum * (1.0 - played.selection.gap) * (1.0 - 1e-9)
+        gaps.append(played.selection.gap)
+        recorder.add(played)
+    assert 0.0 < max(gaps) <= 0.2
+    np.testing.assert_array_equal(recorder.trajectory().gap, gaps)
+    # Older checkpoints know no gaps; a run goes on from them.
+    records = recorder.records()
+    del records["gap"]
+    again = Recorder(50, rate=0.1)
+    again.restore(records)
+    again.add(played)
+    np.testing.assert_array_equal(again.trajectory().gap, [*[np.nan] * 4, gaps[-1]])
+
+
+@pytest.mark.parametrize(
+    ("policy", "proves"),
+    [
+        ("random", False),
+        ("oracle", True),
+        ("cocs", True),
+        ("cucb-pairs", True),
+        ("linucb-pairs", True),
+        ("partial-pooling", True),
+        ("oracle-p:solver=fast-lazy-greedy", False),
+    ],
+)
+def test_policies_that_solve_p2_prove_how_well(policy, proves):
+    recorder = Recorder(50, rate=0.1)
+    for played in simulate(make_policy(policy), make_scenario("cocs/mnist"), num_rounds=3, seed=0):
+        recorder.add(played)
+    gap = recorder.trajectory().gap
+    assert (gap == 0.0).all() if proves else np.isnan(gap).all()

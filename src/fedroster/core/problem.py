@@ -210,11 +210,14 @@ class Selection:
             was available: an empty round is an ordinary, explicit event.
         polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for nobody.  Set by
             the loop, because asking takes time.
+        gap: What the policy maximised can be better by this share of the best at most, for policies that solve P2
+            (paper B): 0 for a proven optimum, NaN where their solver proves nothing; None from other policies.
     """
 
     round: int
     links: IntArray
     polled: IntArray | None = None
+    gap: float | None = None
 
     @property
     def is_empty(self) -> bool:

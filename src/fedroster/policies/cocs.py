@@ -312,8 +312,10 @@ class COCS:
         if greedy and result.case == "part":
             rest, gap = self._fill(choices, value, under, links, rng)
             links = np.sort(np.concatenate((links, rest)))
-        links = within_cohort(choices, links, value + under)
-        return COCSDecision(rows[links], result.case, rows[under], gap)
+        kept = within_cohort(choices, links, value + under)
+        if kept.shape != links.shape:
+            gap = math.nan  # it was proven of more clients than may take part
+        return COCSDecision(rows[kept], result.case, rows[under], gap)
 
     def _exploit(self, choices: Choices, value: FloatArray, rng: Generator) -> tuple[IntArray, float]:
         return best_links(
@@ -350,7 +352,8 @@ class COCS:
 
     def select(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Algorithm 1, lines 4 to 15."""
-        return Selection(context.round, self.decide(state, context, rng=rng).links)
+        decision = self.decide(state, context, rng=rng)
+        return Selection(context.round, decision.links, gap=decision.gap)
 
     def commit(self, state: COCSState, context: RoundContext, selection: Selection, /) -> COCSState:
         """Algorithm 1, line 20: count every chosen link (Choice B1), and whether the round explored."""

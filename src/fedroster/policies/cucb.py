@@ -203,8 +203,8 @@ class CUCBPairs:
         cell = np.zeros(choices.rows.shape[0], np.int64)
         counts, successes = look_up(state.pairs, choices.client, choices.server, cell)
         value = pair_bounds(counts, successes, rounds=state.rounds + 1, width=self.width)
-        links, _ = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
-        return Selection(context.round, choices.rows[links])
+        links, proven = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        return Selection(context.round, choices.rows[links], gap=proven)
 
     def commit(self, state: CUCBPairsState, context: RoundContext, selection: Selection, /) -> CUCBPairsState:
         """Count the chosen pairs."""

@@ -213,8 +213,8 @@ class LinUCBPairs:
         choices = choices_of(context)
         x = with_intercept(context.features[choices.rows])
         value = np.clip(upper_bounds(state.gram, state.moment, x, alpha=self.alpha), 0.0, 1.0)
-        links, _ = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
-        return Selection(context.round, choices.rows[links])
+        links, proven = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        return Selection(context.round, choices.rows[links], gap=proven)
 
     def commit(self, state: LinUCBPairsState, context: RoundContext, selection: Selection, /) -> LinUCBPairsState:
         """Add the chosen links to A."""

@@ -59,7 +59,7 @@ class Oracle(Stateless):
         """Solve P2 with X for values."""
         truth = context.require_truth("Oracle")
         choices = choices_of(context)
-        links, _ = best_links(
+        links, proven = best_links(
             choices,
             truth.in_time[choices.rows].astype(np.float64),
             solver=self.solver,
@@ -69,7 +69,7 @@ class Oracle(Stateless):
             node_limit=self.node_limit,
             rng=rng,
         )
-        return Selection(context.round, choices.rows[links])
+        return Selection(context.round, choices.rows[links], gap=proven)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ class OracleP(Stateless):
                 "expected Outcome.participation_probability, as HierarchicalNetwork(probabilities=True) gives it"
             )
         choices = choices_of(context)
-        links, _ = best_links(
+        links, proven = best_links(
             choices,
             probability[choices.rows],
             solver=self.solver,
@@ -134,4 +134,4 @@ class OracleP(Stateless):
             node_limit=self.node_limit,
             rng=rng,
         )
-        return Selection(context.round, choices.rows[links])
+        return Selection(context.round, choices.rows[links], gap=proven)

@@ -263,7 +263,8 @@ class PartialPooling:
 
     def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Solve P2 for what each link is worth."""
-        return Selection(context.round, self.decide(state, context, rng=rng)[0])
+        links, proven = self.decide(state, context, rng=rng)
+        return Selection(context.round, links, gap=proven)
 
     def commit(self, state: PartialPoolingState, context: RoundContext, selection: Selection, /) -> PartialPoolingState:
         """Let a round pass, and step the queues."""

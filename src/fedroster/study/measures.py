@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -108,6 +108,8 @@ class Trajectory:
         missed: Chosen clients whose update was late or never came, in each round, shape (rounds,).
         spent: Price of each round's cohort, shape (rounds,).
         exploring: 1 for rounds in which the policy explored, for policies that tell, shape (rounds,).
+        gap: Proven gap of each round's decision (:attr:`~fedroster.core.problem.Selection.gap`), shape (rounds,); NaN
+            where none is proven.  Empty for runs that were kept before it was measured.
     """
 
     round_time_s: FloatArray
@@ -120,6 +122,7 @@ class Trajectory:
     missed: IntArray
     spent: FloatArray
     exploring: IntArray
+    gap: FloatArray = field(default_factory=lambda: np.empty(0), kw_only=True)
 
     @property
     def num_rounds(self) -> int:
@@ -179,6 +182,7 @@ class Recorder:
         self._missed: list[int] = []
         self._spent: list[float] = []
         self._explored = [0]
+        self._gap: list[float] = []
 
     def records(self) -> dict[str, NDArray[Any]]:
         """Everything that was measured so far, to save it."""
@@ -200,6 +204,8 @@ class Recorder:
         self._missed = records["missed"].tolist()
         self._spent = records["spent"].tolist()
         self._explored = [0, *records["exploring"].cumsum().tolist()]
+        unknown = np.full(len(self._time_s), np.nan)  # a checkpoint from before it was measured
+        self._gap = records.get("gap", unknown).tolist()
 
     def add(self, played: Round) -> None:
         """Measure one round."""
@@ -222,6 +228,7 @@ class Recorder:
         self._missed.append(clients.shape[0] - in_time)
         prices = played.context.cost
         self._spent.append(0.0 if prices is None else float(prices[played.selection.links].sum()))
+        self._gap.append(math.nan if played.selection.gap is None else played.selection.gap)
         self._explored.append(int(getattr(played.policy_state, "exploring_rounds", 0)))
         self._bound_margin.append(bound - lyapunov_drift(before, self._backlog))
 
@@ -238,4 +245,5 @@ class Recorder:
             missed=np.array(self._missed, np.int64),
             spent=np.array(self._spent),
             exploring=np.diff(self._explored),
+            gap=np.array(self._gap),
         )
