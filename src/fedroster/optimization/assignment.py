@@ -377,16 +377,9 @@ class _Search:
             # The decomposition's own bound, which other bounds may lie below.
             self.priced = float(np.finfo(np.float64).max)
 
-    def tighten(self, gap: float, width: int, rounds: int) -> int:
-        """``rounds`` of subgradient steps on the decomposition bound, while they help; returns 0."""
-        self._fine()
-        if self.tired >= _PATIENCE:
-            return 0
-        first = self.tired < 0
-        if first:
-            # Ten long steps show whether the bound is far off (few clients fit a budget); otherwise short ones.
-            rounds = max(rounds, 10)
-        bound, self.polyak, nodes = tighten_client_prices(
+    def _step_prices(self, bound: float, step: float, rounds: int, knapsack_nodes: int, most_nodes: int) -> float:
+        """``rounds`` of subgradient steps on the client prices from a bound of theirs; returns the new bound."""
+        tightened, self.polyak, nodes = tighten_client_prices(
             self.value,
             self.share,
             self.server,
@@ -396,16 +389,30 @@ class _Search:
             self.price,
             self.client_price,
             self.best_client_price,
-            self.bound,
+            bound,
             self.total,
-            self.polyak,
+            step,
             rounds,
-            _NEIGHBOURHOOD_NODES if first else _KNAPSACK_NODES,
-            self.effort.quarter_of(_MOST_NODES, self.nodes) if self.value.size > _POOLED_LINKS else _MOST_NODES,
+            knapsack_nodes,
+            most_nodes,
             self.bound_window,
             self.fine_table,
         )
         self.nodes += nodes
+        return float(tightened)
+
+    def tighten(self, gap: float, width: int, rounds: int) -> int:
+        """``rounds`` of subgradient steps on the decomposition bound, while they help; returns 0."""
+        self._fine()
+        if self.tired >= _PATIENCE:
+            return 0
+        first = self.tired < 0
+        if first:
+            # Ten long steps show whether the bound is far off (few clients fit a budget); otherwise short ones.
+            rounds = max(rounds, 10)
+        most_nodes = self.effort.quarter_of(_MOST_NODES, self.nodes) if self.value.size > _POOLED_LINKS else _MOST_NODES
+        knapsack_nodes = _NEIGHBOURHOOD_NODES if first else _KNAPSACK_NODES
+        bound = self._step_prices(self.bound, self.polyak, rounds, knapsack_nodes, most_nodes)
         # Tired when steps close less than a thousandth of the gap each.
         useful = self.bound - bound > 1e-3 * rounds * (self.bound - self.total)
         if first and not useful:
@@ -428,26 +435,7 @@ class _Search:
     def price_clients(self, rounds: int) -> None:
         """``rounds`` of subgradient steps as long as can be, for where the linear relaxation is far off."""
         self._fine()
-        bound, self.polyak, nodes = tighten_client_prices(
-            self.value,
-            self.share,
-            self.server,
-            self.owner,
-            self.server_first,
-            self.server_links,
-            self.price,
-            self.client_price,
-            self.best_client_price,
-            self.priced,
-            self.total,
-            _FULL_STEP,
-            rounds,
-            _PRICING_NODES,
-            _MOST_NODES,
-            self.bound_window,
-            self.fine_table,
-        )
-        self.nodes += nodes
+        bound = self._step_prices(self.priced, _FULL_STEP, rounds, _PRICING_NODES, _MOST_NODES)
         self.tired = 0
         self.priced = bound
         self.lower_bound_to(bound * (1.0 + 1e-12))
@@ -470,8 +458,8 @@ class _Search:
             self.total + margin,
         )
         self.lower_bound_to(bound * (1.0 + 1e-12))
-        client, core_first, core_link, done = core_of(self.first, self.value, keep, skip, self.best_client_price)
-        done = not done
+        client, core_first, core_link, possible = core_of(self.first, self.value, keep, skip, self.best_client_price)
+        done = not possible
         if not done and client.size <= largest:
             links = self.value, self.share, self.server, self.best_client_price
             functions = core_functions(client, core_first, core_link, *links, self.price.size)
