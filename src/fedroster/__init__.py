@@ -7,7 +7,7 @@ from fedroster.core.errors import FedrosterError
 
 if TYPE_CHECKING:
     from fedroster.policies import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
-    from fedroster.selector import Cohort, Selector
+    from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
 
 __version__ = "0.1.0"
 
@@ -15,6 +15,8 @@ __all__ = [
     "RBCSF",
     "Cohort",
     "Dirichlet",
+    "EdgeCohort",
+    "EdgeSelector",
     "FedCS",
     "FedCSGreedy",
     "FedrosterError",
@@ -29,7 +31,9 @@ def __getattr__(name: str) -> Any:
     """Load a name on first use: a node that only reports its context starts without compilers and solvers."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = "fedroster.selector" if name in ("Cohort", "Selector") else "fedroster.policies"
+    home = (
+        "fedroster.selector" if name in ("Cohort", "EdgeCohort", "EdgeSelector", "Selector") else "fedroster.policies"
+    )
     value = globals()[name] = getattr(import_module(home), name)
     return value
 

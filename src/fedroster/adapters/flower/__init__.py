@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         report_context,
     )
     from fedroster.adapters.flower.edge_models import EdgeAggregation
-    from fedroster.adapters.flower.edges import EdgeRules, EdgeSelector, edge_features
+    from fedroster.adapters.flower.edges import EdgeRules, edge_features
     from fedroster.adapters.flower.grid import SelectingGrid
     from fedroster.adapters.flower.losses import LossRules
     from fedroster.adapters.flower.replies import check_reply
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "context": ("ContextReporter", "ContextRules", "NodeContext", "paper_features", "report_context"),
     "edge_models": ("EdgeAggregation",),
-    "edges": ("EdgeRules", "EdgeSelector", "edge_features"),
+    "edges": ("EdgeRules", "edge_features"),
     "grid": ("SelectingGrid",),
     "losses": ("LossRules",),
     "replies": ("check_reply",),
@@ -42,7 +42,6 @@ __all__ = [
     "CsvLog",
     "EdgeAggregation",
     "EdgeRules",
-    "EdgeSelector",
     "LossRules",
     "NoNodesError",
     "NodeContext",

@@ -9,35 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from fedroster.adapters.flower.context import NodeContext
 from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.checks import check_number
-from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.problem import RoundContext, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy
-from fedroster.ledger import ClientId, Ledger
-from fedroster.selector import Cohort
+from fedroster.core.errors import ConfigurationError
 
 _EARTH_RADIUS_M = 6_371_000.0
 
 Place = tuple[float, float]
 """Latitude and longitude, degrees."""
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeCohort(Cohort):
-    """Who takes part in a round, and where.
-
-    Attributes:
-        edges: Edge server of each chosen client.
-    """
-
-    edges: tuple[str, ...] = ()
 
 
 def edge_features(
@@ -141,118 +124,3 @@ class EdgeRules:
         if node.price is None or not self.trust_nodes:
             return self.price
         return max(node.price, self.least_price)
-
-
-class EdgeSelector(Ledger):
-    """Chooses cohorts of a federation with edge servers; takes a :class:`~fedroster.selector.Selector`'s place.
-
-    A client may be reached by some edge servers; the policy uses it on one of them at most (paper B, (10d)) and keeps
-    every server's budget (10b).
-    """
-
-    _KIND: ClassVar[str] = "edge-selector"
-
-    def __init__(
-        self,
-        policy: AnyPolicy,
-        *,
-        budgets: Mapping[str, float],
-        cohort_size: int,
-        num_features: int = 2,
-        seed: int = 0,
-        patience_rounds: int = 100,
-        longest_s: float | None = None,
-    ) -> None:
-        """Start a federation without clients.
-
-        Args:
-            policy: Decides among links with prices, such as COCS.
-            budgets: What each edge server may spend in a round, by its label, >= 0.
-            cohort_size: Largest number of clients in a round.
-            num_features: Length D of a client's context.
-            seed: Seed of the random streams that break ties.
-            patience_rounds: Rounds after which missing feedback is given up.
-            longest_s: Longer exchange times count as this, seconds, > 0; None for no cap.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
-        """
-        if not budgets:
-            raise ConfigurationError("budgets is empty; expected the budget of each edge server by its label")
-        for edge, budget in budgets.items():
-            check_number(f"budget of edge server {edge!r}", budget, least=0.0)
-        super().__init__(
-            policy,
-            cohort_size=cohort_size,
-            num_features=num_features,
-            num_servers=len(budgets),
-            seed=seed,
-            patience_rounds=patience_rounds,
-            longest_s=longest_s,
-        )
-        policy.check(self._spec)
-        self.budgets = {str(edge): float(budget) for edge, budget in budgets.items()}
-        self._server_of = {edge: number for number, edge in enumerate(self.budgets)}
-
-    def select(
-        self,
-        features: ArrayLike,
-        *,
-        clients: Sequence[ClientId],
-        edges: Sequence[Sequence[str]],
-        prices: FloatArray | None = None,
-    ) -> EdgeCohort:
-        """Begin a round, choose its cohort and assign it to edge servers.
-
-        Args:
-            features: Contexts, shape (clients, D), finite and >= 0.
-            clients: Names of available members.
-            edges: Labels of the edge servers that reach each of them; unknown labels are passed over.
-            prices: Cost of using each of them, shape (clients,), >= 0; None for 1.
-
-        Raises:
-            InvalidInputError: If a context or a price is malformed.
-            UnknownNameError: If a client is no member.
-        """
-        self._report_unseen()  # before anything is booked
-        slots = self._distinct_slots(clients)
-        rows = self._vectors(features, slots)
-        self._check_vectors(slots, rows, np.ones(slots.shape[0], np.bool_))
-        links = [
-            (row, self._server_of[edge])
-            for row, labels in enumerate(edges)
-            for edge in dict.fromkeys(labels)
-            if edge in self._server_of
-        ]
-        row, server = np.array(links, np.int64).reshape(-1, 2).T
-        cost = np.ones(len(clients)) if prices is None else np.asarray(prices, np.float64)
-        if cost.shape != (len(clients),) or not ((cost >= 0.0) & (cost < math.inf)).all():
-            raise InvalidInputError(f"prices are {cost.tolist()}; expected a finite number >= 0 for each client")
-        context = RoundContext(
-            round=self.round + 1,
-            features=rows[row],
-            available=np.ones(row.shape[0], np.bool_),
-            cohort_size=self.cohort_size,
-            client=slots[row],
-            server=server,
-            cost=cost[row],
-            budget=np.array(list(self.budgets.values())),
-            members=self._members.copy(),
-        )
-        check_context(context, self._spec)
-        selection = self.policy.select(self._state, context, rng=self._streams.at("policy", context.round))
-        check_selection(selection, context, fills_cohort=False)
-        chosen = self._book(context, selection)
-        labels = list(self.budgets)
-        return EdgeCohort(
-            self.round,
-            tuple(self._ids[slot] for slot in chosen),
-            tuple(labels[number] for number in server[selection.links]),
-        )
-
-    def _settings(self) -> dict[str, Any]:
-        return {"budgets": list(self.budgets.items())}  # a list keeps the order, which numbers the servers
-
-    @classmethod
-    def _arguments(cls, header: Mapping[str, Any]) -> dict[str, Any]:
-        return {"budgets": dict(header["budgets"])}

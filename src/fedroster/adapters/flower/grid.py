@@ -22,7 +22,7 @@ from flwr.serverapp import Grid
 
 from fedroster.adapters.flower.context import ACTION, RECORD, ContextRules, NodeContext, paper_features
 from fedroster.adapters.flower.edge_models import EdgeAggregation
-from fedroster.adapters.flower.edges import EdgeRules, EdgeSelector
+from fedroster.adapters.flower.edges import EdgeRules
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight
 from fedroster.adapters.flower.losses import Losses, LossReader, LossRules
 from fedroster.adapters.flower.nodes import Node, NodeBook
@@ -35,7 +35,7 @@ from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
-from fedroster.selector import ClientId, Cohort, Selector
+from fedroster.selector import ClientId, Cohort, EdgeSelector, Selector
 
 _log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class SelectingGrid(Grid):
             contexts: When to ask nodes for their contexts; None when they report nothing.
             rules: When rounds end, and the longest time that is learned.
             features: Makes the policy's contexts; paper A's by default.
-            edges: Aggregates at edge servers first; needs an :class:`~.edges.EdgeSelector`.
+            edges: Aggregates at edge servers first; needs an :class:`~fedroster.selector.EdgeSelector`.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             losses: Where replies hold losses, for policies that learn from them; None for the names of
                 :class:`~.losses.LossRules`.
@@ -512,10 +512,10 @@ class SelectingGrid(Grid):
             assigned = self._selector.select(
                 features,
                 clients=names,
-                edges=[self._edge_rules.edges_of(node.context, node.place) for node in nodes],
+                servers=[self._edge_rules.edges_of(node.context, node.place) for node in nodes],
                 prices=np.array([self._edge_rules.price_of(node.context) for node in nodes]),
             )
-            edges = dict(zip(map(str, assigned.clients), assigned.edges, strict=True))
+            edges = dict(zip(map(str, assigned.clients), assigned.servers, strict=True))
             cohort: Cohort = assigned
         else:
             everyone = np.zeros((features.shape[1], len(members))).T
