@@ -57,7 +57,7 @@ from numpy.typing import NDArray
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, wants_losses
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, ExpectsTimes, Owes, wants_losses
 from fedroster.core.state import grow, load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
@@ -422,6 +422,23 @@ class PolicyContract:
             )
 
         self._play(spec, self._init(spec), range(1, 21), see=see)
+
+    def test_what_is_owed_and_expected(self) -> None:
+        """``backlog`` and ``expected_times_s``, where a policy has them, change nothing and have a number a client."""
+        spec, policy = self.spec(), self.policy()
+        state = self._play(spec, self._init(spec), range(1, 21))
+        before = _frozen_pack(state)
+        if isinstance(policy, Owes):
+            owed = policy.backlog(state)
+            _require(owed.shape == (spec.num_clients,), f"backlog has shape {owed.shape}; expected one number a client")
+            _require(bool((owed >= 0.0).all()), f"backlog is {_shown(owed)}; expected numbers >= 0")
+        if isinstance(policy, ExpectsTimes):
+            clients = np.arange(spec.num_clients)[::-2].copy()
+            features = Streams(3).at("contract").random((clients.shape[0], spec.num_features))
+            times_s = policy.expected_times_s(state, clients, features)
+            _require(times_s.shape == clients.shape, f"times have shape {times_s.shape}; expected {clients.shape}")
+            _require(not bool((times_s < 0.0).any()), f"times are {_shown(times_s)}; expected none < 0")
+        _require(_same_arrays(before, pack(state)), "what is owed or expected was asked for, and the state changed")
 
     def test_the_seed_decides(self) -> None:
         """The same seed gives the same run; another one breaks ties differently, unless declared deterministic."""

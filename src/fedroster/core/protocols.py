@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -25,8 +25,10 @@ class Policy(Protocol[S]):
         omniscient: Whether ``select`` needs ``context.truth``, which only a simulator has.
         fills_cohort: Whether every decision has exactly ``min(m, available)`` clients (paper A, (4)).
 
-    A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), and one
-    that asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`).
+    A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
+    asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
+    whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  One that owes participations is
+    also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.
     """
 
     omniscient: ClassVar[bool]
@@ -50,6 +52,33 @@ class Policy(Protocol[S]):
 
     def update(self, state: S, feedback: Feedback, /) -> S:
         """Learn from feedback: called any number of times for a round, early or late, each row once."""
+        ...
+
+
+@runtime_checkable
+class Owes(Protocol):
+    """A policy that keeps count of what it owes."""
+
+    def backlog(self, state: Any, /) -> FloatArray:
+        """Return the participations that each client is owed, shape (clients,), >= 0."""
+        ...
+
+
+@runtime_checkable
+class ExpectsTimes(Protocol):
+    """A policy that believes something about exchange times."""
+
+    def expected_times_s(self, state: Any, clients: IntArray, features: FloatArray, /) -> FloatArray:
+        """Return the exchange times that the policy expects, without its optimism.
+
+        Args:
+            state: What the policy knows; it stays as it is.
+            clients: Clients, shape (k,).
+            features: Their contexts, shape (k, D).
+
+        Returns:
+            Shape (k,), seconds; NaN where the policy knows nothing of a client.
+        """
         ...
 
 
@@ -119,6 +148,24 @@ def polls(policy: AnyPolicy) -> bool:
         policy: Any policy.  One that says nothing, in an attribute ``polls``, does not.
     """
     return bool(getattr(policy, "polls", False))
+
+
+def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
+    """Refuse a policy that asks whether updates come in time, where there is no limit that one could miss.
+
+    Args:
+        policy: Any policy.  One that says nothing, in an attribute ``needs_limits``, may be put anywhere.
+        limited: Whether there are several servers, a deadline or budgets.
+
+    Raises:
+        ConfigurationError: If the policy needs limits and there are none.
+    """
+    if getattr(policy, "needs_limits", False) and not limited:
+        raise ConfigurationError(
+            f"{type(policy).__name__} chooses the updates that come in time; it needs several servers, a deadline or "
+            "budgets, and this federation has none of them; expected a policy that looks at times, such as "
+            "fedroster.Floor()"
+        )
 
 
 def poll_times(environment: AnyEnvironment, state: Any, context: RoundContext, links: IntArray) -> FloatArray:

@@ -206,6 +206,7 @@ class COCS:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     h_T: int = 5
     horizon: int = 1000

@@ -170,3 +170,12 @@ class CSUCB:
         state.measured[client] += 1
         state.total_s[client] += time_s
         return replace(state, longest_s=max(state.longest_s, float(time_s.max(initial=0.0))))
+
+    def backlog(self, state: CSUCBState, /) -> FloatArray:
+        """Virtual queues D, shape (clients,), rounds owed; zeros for CS-UCB, which has none."""
+        return state.backlog
+
+    def expected_times_s(self, state: CSUCBState, clients: IntArray, features: FloatArray, /) -> FloatArray:
+        """Mean of each client's measured times, shape (k,), seconds; NaN before the first."""
+        measured = state.measured[clients]
+        return np.where(measured > 0, state.total_s[clients] / np.maximum(measured, 1), np.nan)

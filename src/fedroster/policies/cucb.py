@@ -79,6 +79,7 @@ class CUCB:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     pool_size: int = 1000
     width: float = 1.0
@@ -178,6 +179,7 @@ class CUCBPairs:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     width: float = 1.0
     gap: float | None = None

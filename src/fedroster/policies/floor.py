@@ -331,3 +331,17 @@ class Floor:
             least_s = _LEAST_NOW * np.maximum(usual_s[client], _LEAST_USUAL * mean_time_s)
             np.add.at(ratios, ratio_bins(time_s / np.maximum((theta * features.T).sum(axis=0), least_s)), 1.0)
         return replace(state, times=times, ratios=ratios)
+
+    def backlog(self, state: FloorState, /) -> FloatArray:
+        """Debt of each client, counted as ``share_of`` says, shape (clients,); 0 for one that is ahead."""
+        return np.maximum(state.debt if self.share_of == "rounds" else state.own_debt, 0.0)
+
+    def expected_times_s(self, state: FloorState, clients: IntArray, features: FloatArray, /) -> FloatArray:
+        """Predictions of the regression, shape (k,), seconds; NaN before the first observation of any client."""
+        if not state.times.is_known:
+            return np.full(clients.shape[0], np.nan)
+        features = np.clip(features, -_LARGEST, _LARGEST)
+        predicted_s = (state.times.coefficients[:, clients] * features.T).sum(axis=0)
+        usual_s = np.where(state.usual_s[clients] != 0.0, state.usual_s[clients], predicted_s)
+        least_s = _LEAST_NOW * np.maximum(usual_s, _LEAST_USUAL * state.times.mean_time_s)
+        return np.minimum(np.maximum(predicted_s, least_s), _LARGEST)

@@ -91,6 +91,7 @@ class LinUCB:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     pool_size: int = 1000
     alpha: float = 1.0
@@ -187,6 +188,7 @@ class LinUCBPairs:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     alpha: float = 1.0
     ridge: float = 1.0

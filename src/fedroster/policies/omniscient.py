@@ -79,3 +79,7 @@ class OmniscientP3:
     def update(self, state: OmniscientState, feedback: Feedback, /) -> OmniscientState:
         """Learn nothing."""
         return state
+
+    def backlog(self, state: OmniscientState, /) -> FloatArray:
+        """Virtual queues Z, shape (clients,), rounds owed."""
+        return state.backlog

@@ -390,3 +390,8 @@ class Oort:
             num_reports=state.pacer.num_reports + int(np.count_nonzero(reports)),
         )
         return replace(state, pacer=pacer)
+
+    def expected_times_s(self, state: OortState, clients: IntArray, features: FloatArray, /) -> FloatArray:
+        """Time of each client that was measured last, shape (k,), seconds; NaN before the first."""
+        time_s = state.time_s[clients]
+        return np.where(time_s > 0.0, time_s, np.nan)

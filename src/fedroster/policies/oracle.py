@@ -36,6 +36,7 @@ class Oracle(Stateless):
 
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     solver: Literal["exact", "fast-lazy-greedy"] = "exact"
     utility: Literal["linear", "square-root"] = "linear"
@@ -92,6 +93,7 @@ class OracleP(Stateless):
 
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     solver: Literal["exact", "fast-lazy-greedy"] = "exact"
     utility: Literal["linear", "square-root"] = "linear"

@@ -179,6 +179,7 @@ class PartialPooling:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
+    needs_limits: ClassVar[bool] = True
 
     beta: float = 0.0
     V: float = 5.0
@@ -282,3 +283,7 @@ class PartialPooling:
         success = feedback.status == Status.COMPLETED
         told = feedback.client, feedback.server, feedback.features, success
         return replace(state, belief=learn(state.belief, *told, round=feedback.round))
+
+    def backlog(self, state: PartialPoolingState, /) -> FloatArray:
+        """Participations owed, Q, shape (clients,); zeros without a guarantee."""
+        return state.backlog

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from numpy.random import Generator
 
-from fedroster.core.arrays import FloatArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
@@ -168,3 +168,11 @@ class RBCSF:
         """Algorithm 2, lines 15 and 16: the estimates.  Drop-outs and failures teach nothing about times."""
         observe(state.ridge, feedback.client, feedback.features, feedback.exchange_time_s)
         return state
+
+    def backlog(self, state: RBCSFState, /) -> FloatArray:
+        """Virtual queues Z, shape (clients,), rounds owed."""
+        return state.backlog
+
+    def expected_times_s(self, state: RBCSFState, clients: IntArray, features: FloatArray, /) -> FloatArray:
+        """Estimates of the ridge regression (17), shape (k,), seconds; 0 for a client that was never measured."""
+        return lower_bounds(state.ridge, features, alpha=0.0, client=clients)

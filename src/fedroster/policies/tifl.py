@@ -270,3 +270,8 @@ class TiFL:
         state.total_s[feedback.client[timed]] += np.minimum(feedback.exchange_time_s[timed], LARGEST)
         learn_losses(state.loss, state.reported, feedback)
         return state
+
+    def expected_times_s(self, state: TiFLState, clients: IntArray, features: FloatArray, /) -> FloatArray:
+        """Mean of each client's measured times, shape (k,), seconds; NaN before the first."""
+        measured = state.measured[clients]
+        return np.where(measured > 0, state.total_s[clients] / np.maximum(measured, 1), np.nan)
