@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.random import Generator
 
-from fedroster.core.arrays import FloatArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
