@@ -13,7 +13,7 @@ import dataclasses
 import typing
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -57,24 +57,44 @@ from fedroster.policies import (
 AUTOMATIC = "auto"
 """How None is written, for a parameter that a policy then sets by itself."""
 
+REFERENCE = "random"
+"""The policy that every comparison tests the others against, if it takes part and no other is named."""
+
+DEFAULT_SCENARIO = "rbcs-f/table-1"
+"""Where policies are compared if no scenario is named."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that can be made by name.
+    """Something that can be made by name, and what commands do with it unless they are told otherwise.
 
     Attributes:
         make: A frozen dataclass; its fields are the parameters.
         summary: One line.
         source: Where it is published.
-        version: Grows when defaults change; scenarios only.
-        optimal: Policy that the regret is measured against; scenarios with a utility only.
+        is_ours: Whether comparisons are told from its side, if they are not told of another; policies only.
+        version: Grows when defaults change; this and all that follow are for scenarios only.
+        optimal: Policy that the regret is measured against; empty for none.
+        yardstick: Policy whose updates in time the others are given as a share of; empty for none.
+        num_rounds: Rounds T of a comparison with training.
+        untrained_rounds: Rounds T of a comparison without training.
+        settings: Parameters that a comparison changes, as text.
+        policies: What `simulate` plays, as text.
+        compared: What a comparison in this scenario alone compares, as text; empty for all policies that can run.
     """
 
     make: Callable[..., Any]
     summary: str
     source: str
+    is_ours: bool = field(default=False, kw_only=True)
     version: int = 1
     optimal: str = ""
+    yardstick: str = ""
+    num_rounds: int = 200
+    untrained_rounds: int = 200
+    settings: Mapping[str, str] = field(default_factory=dict)
+    policies: tuple[str, ...] = (REFERENCE, "round-robin", "oort")
+    compared: tuple[str, ...] = ()
 
     def parameters(self) -> dict[str, Any]:
         """Names and defaults of the parameters."""
@@ -96,7 +116,10 @@ _FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
 _POLICIES: dict[str, Entry] = {
     "rbcs-f": Entry(RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
     "floor": Entry(
-        Floor, "every client's share at every moment: urgent clients first, the rest by price; no V", "fedroster"
+        Floor,
+        "every client's share at every moment: urgent clients first, the rest by price; no V",
+        "fedroster",
+        is_ours=True,
     ),
     "random": Entry(RandomLinks, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
     "fedcs": Entry(
@@ -115,7 +138,10 @@ _POLICIES: dict[str, Entry] = {
     "cucb-pairs": Entry(CUCBPairs, "UCB per client-server pair, the solver chooses", _COCS),
     "linucb-pairs": Entry(LinUCBPairs, "LinUCB per client-server pair, the solver chooses", _COCS),
     "partial-pooling": Entry(
-        PartialPooling, "one curve over contexts, deviations as far as data goes; rates with beta", "fedroster"
+        PartialPooling,
+        "one curve over contexts, deviations as far as data goes; rates with beta",
+        "fedroster",
+        is_ours=True,
     ),
     "oort": Entry(Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
     "power-of-choice": Entry(
@@ -142,21 +168,47 @@ _POLICIES: dict[str, Entry] = {
     ),
 }
 
+_EDGE = Entry(
+    HierarchicalNetwork,
+    "50 clients, 3 edge servers, a small model, every pair in reach",
+    _COCS,
+    optimal="oracle",
+    yardstick="oracle-p",
+    untrained_rounds=1000,
+    policies=("cocs", "partial-pooling", REFERENCE),
+)
+
 _SCENARIOS: dict[str, Entry] = {
-    "rbcs-f/table-1": Entry(FlatNetwork, "40 clients of four classes, one server, linear exchange times", _RBCS_F),
-    "cocs/mnist": Entry(
-        HierarchicalNetwork, "50 clients, 3 edge servers, a small model, every pair in reach", _COCS, optimal="oracle"
+    DEFAULT_SCENARIO: Entry(
+        FlatNetwork,
+        "40 clients of four classes, one server, linear exchange times",
+        _RBCS_F,
+        untrained_rounds=500,
+        policies=("rbcs-f:V=20", REFERENCE, "fedcs:deadline_s=3"),
+        compared=("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", REFERENCE, "fedcs:deadline_s=3", "p3:V=20"),
     ),
-    "cocs/cifar-10": Entry(HierarchicalCifar10, "the same with a large model", _COCS, optimal="oracle"),
-    "cocs/mnist-geometric": Entry(
-        GeometricMnist, "moving clients, coverage that changes, a small model", _COCS, optimal="oracle"
+    "cocs/mnist": _EDGE,
+    "cocs/cifar-10": replace(_EDGE, make=HierarchicalCifar10, summary="the same with a large model"),
+    "cocs/mnist-geometric": replace(
+        _EDGE, make=GeometricMnist, summary="moving clients, coverage that changes, a small model"
     ),
-    "cocs/cifar-10-geometric": Entry(GeometricCifar10, "the same with a large model", _COCS, optimal="oracle"),
-    "hidden/mnist": Entry(
-        HiddenCauses, "cocs/mnist where updates fail for reasons that no context tells", "fedroster", optimal="oracle-p"
+    "cocs/cifar-10-geometric": replace(_EDGE, make=GeometricCifar10, summary="the same with a large model"),
+    "hidden/mnist": replace(
+        _EDGE,
+        make=HiddenCauses,
+        summary="cocs/mnist where updates fail for reasons that no context tells",
+        source="fedroster",
+        optimal="oracle-p",
     ),
+    # A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
+    # rounds take, and a device that is there for 3 % of the time has ten chances.
     "traces/devices": Entry(
-        TraceNetwork, "up to a million devices that come and go, on a virtual clock; real traces if given", _FEDSCALE
+        TraceNetwork,
+        "up to a million devices that come and go, on a virtual clock; real traces if given",
+        _FEDSCALE,
+        num_rounds=336,
+        untrained_rounds=336,
+        settings={"round_interval_s": "1800"},
     ),
 }
 
@@ -191,6 +243,12 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
     return found
 
 
+def _find(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
+    if name not in known:
+        raise UnknownNameError.of(kind, name, known)
+    return known[name]
+
+
 def _warn(text: str) -> None:
     warnings.warn(text, PluginWarning, stacklevel=2)
 
@@ -206,9 +264,7 @@ def make_policy(text: str) -> AnyPolicy:
         ConfigurationError: If a value is malformed or out of range.
     """
     name, _, tail = text.partition(":")
-    entry = policies().get(name.strip())
-    if entry is None:
-        raise UnknownNameError.of("policy", name.strip(), policies())
+    entry = _find("policy", name.strip(), policies())
     settings = _distinct(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
     policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
     return policy
@@ -224,9 +280,7 @@ def find_scenario(text: str) -> Entry:
         UnknownNameError: If there is no such scenario or version.
     """
     name, _, version = text.partition("@")
-    entry = scenarios().get(name)
-    if entry is None:
-        raise UnknownNameError.of("scenario", name, scenarios())
+    entry = _find("scenario", name, scenarios())
     if version and version != str(entry.version):
         raise UnknownNameError.of(f"version of scenario {name}", version, [str(entry.version)])
     return entry
@@ -280,9 +334,9 @@ def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
     for name in settings:
         if name not in known:
             raise UnknownNameError.of(kind, name, known)
-    for field in dataclasses.fields(entry.make):  # type: ignore[arg-type]
-        if field.default is field.default_factory is dataclasses.MISSING and field.name not in settings:
-            raise ConfigurationError(f"{kind} {field.name!r} has no default; expected {field.name}=value")
+    for one in dataclasses.fields(entry.make):  # type: ignore[arg-type]
+        if one.default is one.default_factory is dataclasses.MISSING and one.name not in settings:
+            raise ConfigurationError(f"{kind} {one.name!r} has no default; expected {one.name}=value")
     hints = typing.get_type_hints(entry.make)
     return entry.make(**{name: _convert(name, value, hints[name]) for name, value in settings.items()})
 

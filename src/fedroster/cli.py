@@ -34,7 +34,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedroster import __version__
-from fedroster.catalogue import AUTOMATIC, Entry, find_scenario, parse_settings, policies, scenarios
+from fedroster.catalogue import AUTOMATIC, DEFAULT_SCENARIO, Entry, find_scenario, parse_settings, policies, scenarios
 from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
 
@@ -354,7 +354,7 @@ def simulate(
 
     settings = parse_settings(set_ or [])
     entry, numbers = find_scenario(scenario), _seeds(seeds)
-    chosen = policy or _usual_policies(scenario, entry)
+    chosen = policy or list(entry.policies)
     for text in chosen:
         Cell(scenario, text, 0, rounds, settings).check()
     # The regret's optimal policy is played too, once for each seed, if nobody asked for it.
@@ -396,15 +396,6 @@ def simulate(
         rows = [result for result in results if result["policy"] == text]
         table.add_row(text, *(_with_interval(mean_interval([row[name] for row in rows])) for name, _ in measures))
     out.print(table)
-
-
-def _usual_policies(scenario: str, entry: Entry) -> list[str]:
-    """What is played if no policy is named."""
-    if entry.optimal:  # edge servers with budgets
-        return ["cocs", "partial-pooling", "random"]
-    if scenario.startswith("rbcs-f/"):
-        return ["rbcs-f:V=20", "random", "fedcs:deadline_s=3"]
-    return ["random", "round-robin", "oort"]
 
 
 _MEASURES = (
@@ -582,7 +573,6 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Train on real data (handwritten digits) under several policies and write a report: the main job."""
-    from fedroster.study.compare import POLICIES
     from fedroster.study.compare import compare as run
     from fedroster.study.every_scenario import compare_all, folder_of
     from fedroster.study.line_up import ALL, line_up, scenarios_of, split_policies
@@ -590,9 +580,9 @@ def compare(
 
     wanted = [*split_policies(policies or ""), *(policy or [])]
     numbers, is_trained = _seeds(seeds), task != "none"
-    asked = scenario or ["rbcs-f/table-1"]
+    asked = scenario or [DEFAULT_SCENARIO]
     is_one = len(asked) == 1 and asked[0] != ALL
-    usual = list(POLICIES) if is_one and asked[0].startswith("rbcs-f/") else [ALL]
+    usual = (list(find_scenario(asked[0]).compared) if is_one else []) or [ALL]
     if policies is not None and not split_policies(policies):
         raise ConfigurationError(f"--policies is {policies!r}; expected all, or names separated by commas")
     if without and ALL not in (wanted or usual):

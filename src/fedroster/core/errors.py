@@ -39,8 +39,9 @@ class UnknownNameError(FedrosterError, LookupError):
             known: The names that exist.
         """
         names = sorted(known)
-        near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        folded = {known_as.casefold(): known_as for known_as in names}  # "V" is near "v"
+        near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+        hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
         return cls(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
 
 

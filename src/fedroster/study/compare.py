@@ -20,9 +20,6 @@ from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Condition
 from fedroster.study.store import machine, read_json, write_json, write_table
 from fedroster.task import Task
 
-POLICIES = ("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", "random", "fedcs:deadline_s=3", "p3:V=20")
-"""What the main job compares."""
-
 
 def compare(
     *,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,34 +20,6 @@ ALL = "all"
 
 MOST_CHOSEN = 1000
 """With more clients the cohort grows with them up to this size."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Habits:
-    """What a comparison does in a scenario unless it is told otherwise.
-
-    Attributes:
-        num_rounds: T with training.
-        untrained_rounds: T without: that of the paper, where the scenario has one.
-        settings: Parameters of the scenario, as text.
-    """
-
-    num_rounds: int = 200
-    untrained_rounds: int = 200
-    settings: Mapping[str, str] = field(default_factory=dict)
-
-
-# A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
-# rounds take, and a device that is there for 3 % of the time has ten chances.
-_WEEK = _Habits(336, 336, {"round_interval_s": "1800"})
-_HABITS: Mapping[str, _Habits] = {
-    "rbcs-f/table-1": _Habits(untrained_rounds=500),
-    **dict.fromkeys(
-        ("cocs/mnist", "cocs/cifar-10", "cocs/mnist-geometric", "cocs/cifar-10-geometric", "hidden/mnist"),
-        _Habits(untrained_rounds=1000),
-    ),
-    "traces/devices": _WEEK,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,13 +115,13 @@ def line_up(
         UnknownNameError: If there is no such scenario, policy or parameter.
         ConfigurationError: If a value is out of its range, or something is said twice.
     """
-    habits = _HABITS.get(scenario.partition("@")[0], _Habits())
-    chosen = {**habits.settings, **(settings or {})}
+    entry = find_scenario(scenario)
+    chosen = {**entry.settings, **(settings or {})}
     if clients is not None:
         chosen |= _of_size(scenario, clients, settings or {})
     if num_rounds is not None:
         check_integer("rounds", num_rounds, least=1)
-    usual = habits.num_rounds if is_trained else habits.untrained_rounds
+    usual = entry.num_rounds if is_trained else entry.untrained_rounds
     rounds = usual if num_rounds is None else num_rounds
     environment = make_scenario(scenario, chosen)
     spec = environment.spec
