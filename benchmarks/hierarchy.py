@@ -24,11 +24,11 @@ from fedroster.core.streams import Streams
 from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.estimation.hypercubes import count_selections, hypercubes_init
 from fedroster.optimization.assignment import AssignmentResult, solve_assignment
+from fedroster.papers.cocs.figures import LABELS, MNIST
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.simulate import simulate
-from fedroster.study.cocs import LABELS, MNIST
 from fedroster.study.experiment import Cell, gather
 
 KINDS = ("probabilities", "realised", "ratios of counts", "probabilities, a price for each link")

@@ -424,9 +424,7 @@ def _with_interval(interval: Any) -> str:
 def reproduce(
     paper: Annotated[
         str,
-        typer.Argument(
-            help="Paper: rbcs-f or cocs; beyond-rbcs-f, beyond-cocs and beyond-cocs-large for our own policies."
-        ),
+        typer.Argument(help="Paper, such as rbcs-f; an unknown name lists them."),
     ],
     figure: Annotated[
         list[str] | None,

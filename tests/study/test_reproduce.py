@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study import rbcs_f
+from fedroster.papers.rbcs_f import figures as rbcs_f
 from fedroster.study.experiment import Cell
-from fedroster.study.reproduce import PAPERS, reproduce
+from fedroster.study.paper import find_paper
+from fedroster.study.reproduce import reproduce
 from fedroster.study.statistics import judge
 from fedroster.study.store import code, read_json, read_table
 
@@ -60,7 +61,7 @@ def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
     names = [verdict.claim.name for verdict in made.verdicts]
     assert len(names) == len(set(names)) == read_table(tmp_path / "claims.csv").height
     assert len(names) >= 14
-    for name, recipe in PAPERS["rbcs-f"].figures.items():
+    for name, recipe in find_paper("rbcs-f").figures.items():
         assert recipe.title
         assert (tmp_path / f"figure-{name}.csv").exists()
     settings = read_json(tmp_path / "settings.json")
@@ -111,7 +112,7 @@ def _real_run():
 
 def verdicts(figure, runs):
     """Whether each claim on a figure holds for these runs."""
-    return {each.claim.name: each.holds for each in judge(PAPERS["rbcs-f"].figures[figure].claims(runs))}
+    return {each.claim.name: each.holds for each in judge(find_paper("rbcs-f").figures[figure].claims(runs))}
 
 
 def queues(plateaus, settlings, growth=0.0):

@@ -9,7 +9,7 @@ import polars as pl
 
 from fedroster.core.arrays import FloatArray
 from fedroster.study.figures import Curve, panels_figure
-from fedroster.study.recipe import Product
+from fedroster.study.paper import Product
 from fedroster.study.statistics import band, mean_interval
 from fedroster.study.training import TrainingRun
 

@@ -12,12 +12,11 @@ import polars as pl
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study import cocs, flat_beyond, hierarchical_beyond, rbcs_f
 from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Done, Engine, finish, provenance
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
+from fedroster.study.paper import Need, TrainingNeed, find_paper
 from fedroster.study.partitions import partition_figure
-from fedroster.study.recipe import Need, Paper, TrainingNeed
 from fedroster.study.report import (
     BAND_NOTE,
     TEST_NOTE,
@@ -32,15 +31,6 @@ from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.training import TrainingCell, TrainingRun, rounds_table
-
-PAPERS: Mapping[str, Paper] = {
-    "rbcs-f": rbcs_f.PAPER,
-    "cocs": cocs.PAPER,
-    "beyond-cocs": hierarchical_beyond.PAPER,
-    "beyond-cocs-large": hierarchical_beyond.LARGE_PAPER,
-    "beyond-rbcs-f": flat_beyond.PAPER,
-}
-"""Papers by the names that the command line uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,7 @@ def reproduce(
     Finished runs, and checkpoints of others with training, are kept in ``folder/cells``.
 
     Args:
-        paper: Name in :data:`PAPERS`.
+        paper: Name of its entry point, see :func:`fedroster.study.paper.papers`.
         figures: Names of its figures; empty for all without training, or with a scale for all.
         seeds: Seeds of the runs without training, at least two.
         num_rounds: T of every run; None for the paper's, or the scale's.
@@ -100,9 +90,7 @@ def reproduce(
         ConfigurationError: If there are too few seeds or rounds for intervals and slopes.
         PausedError: If the time was up first; the same call goes on.
     """
-    if paper not in PAPERS:
-        raise UnknownNameError.of("paper", paper, PAPERS)
-    described = PAPERS[paper]
+    described = find_paper(paper)
     if scale is not None and scale not in described.scales:
         raise UnknownNameError.of("scale", scale, described.scales)
     trained = described.scales[scale] if scale is not None else None
@@ -122,7 +110,7 @@ def reproduce(
     if num_rounds is not None:
         check_integer("rounds", num_rounds, least=10)
     _claim_folder(folder, paper, scale)
-    wanted = [name for name in recipes if not figures or name in figures]
+    wanted = [name for name in recipes if (name in figures if figures else not recipes[name].on_request)]
     needed: dict[Need | TrainingNeed, Sequence[Any]] = {}
     for name in wanted:
         for need in recipes[name].needs.values():

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedroster.study import hierarchical_beyond as study
+from fedroster.papers.partial_pooling import figures as study
 from fedroster.study.measures import Trajectory
 from fedroster.study.reproduce import reproduce
 from fedroster.study.statistics import judge
@@ -38,7 +38,7 @@ def planted(share, *, early=None, least=0, gap=0.0, seed=0):
 
 
 def verdicts(figure, value):
-    recipe = (study.LARGE_PAPER if figure == "large" else study.PAPER).figures[figure]
+    recipe = study.PAPER.figures[figure]
     runs = {}
     for label in recipe.needs:
         planned = value(label)
@@ -117,7 +117,7 @@ def test_one_network_out_of_two_is_not_enough():
 
 
 def test_the_large_networks_are_large_and_only_the_oracle_reads_probabilities():
-    for label, need in study.LARGE_PAPER.figures["large"].needs.items():
+    for label, need in study.PAPER.figures["large"].needs.items():
         settings = dict(need.settings)
         assert (settings["num_clients"], settings["num_servers"]) == ("10000", "50")
         assert settings.get("probabilities", "true") == ("true" if label.startswith("Oracle-p") else "false")
@@ -132,7 +132,7 @@ def test_variants_are_shown(figure):
 def test_a_small_run_of_each_kind(tmp_path):
     wanted = ["rates-moving", "training-mnist"]
     made = reproduce(
-        "beyond-cocs",
+        "partial-pooling",
         figures=wanted,
         seeds=[0, 1],
         num_rounds=10,

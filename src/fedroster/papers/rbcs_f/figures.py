@@ -11,11 +11,11 @@ import polars as pl
 
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
+from fedroster.papers.rbcs_f import training
 from fedroster.policies.rbcs_f import regret_bound
-from fedroster.study import rbcs_f_training
 from fedroster.study.figures import Curve, curves_figure, places, pull_record_figure
 from fedroster.study.measures import Trajectory, jain_index
-from fedroster.study.recipe import FigureRecipe, Need, Paper, Product, Runs
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
 from fedroster.study.statistics import Claim, band
 
 SCENARIO = "rbcs-f/table-1"
@@ -436,6 +436,6 @@ PAPER = Paper(
             findings=_findings_on_alpha,
         ),
     },
-    scales=rbcs_f_training.SCALES,
+    scales=training.SCALES,
 )
 """Paper A's figures."""

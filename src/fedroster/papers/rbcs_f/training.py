@@ -18,7 +18,7 @@ from fedroster.study.accuracy import (
     times_to,
 )
 from fedroster.study.figures import places
-from fedroster.study.recipe import FigureRecipe, Product, Scale, TrainingNeed, TrainingRuns
+from fedroster.study.paper import FigureRecipe, Product, Scale, TrainingNeed, TrainingRuns
 from fedroster.study.statistics import Claim, mean_interval
 from fedroster.study.training import TrainingRun
 from fedroster.task import Task

@@ -1,14 +1,19 @@
-"""How a paper's figures are described: the runs that each needs, how it is drawn, what is claimed about it."""
+"""How a paper's figures are described: the runs that each needs, how it is drawn, what is claimed about it.
+
+Papers are found through the entry point group ``fedroster.papers``; other packages may add to it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
 
+from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.experiment import Cell
 from fedroster.study.measures import Trajectory
 from fedroster.study.statistics import Claim
@@ -97,6 +102,7 @@ class FigureRecipe:
         draw: Makes it from these runs.
         claims: The paper's claims about it, measured on these runs.
         findings: What a reader should know beside the verdicts, in sentences.
+        on_request: Whether it is made only when it is named, for it takes long.
     """
 
     title: str
@@ -104,6 +110,7 @@ class FigureRecipe:
     draw: Callable[[Any], Product]
     claims: Callable[[Any], list[Claim]] = lambda _: []
     findings: Callable[[Any], list[str]] = lambda _: []
+    on_request: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +143,40 @@ class Paper:
     figures: Mapping[str, FigureRecipe]
     num_rounds: int
     scales: Mapping[str, Scale] = field(default_factory=dict)
+
+
+GROUP = "fedroster.papers"
+"""The entry point group."""
+
+
+def papers() -> dict[str, EntryPoint]:
+    """All papers by name, those of other packages included; none is loaded.  A name of fedroster's stays its own."""
+    points = sorted(
+        entry_points(group=GROUP), key=lambda point: (not point.value.startswith("fedroster."), point.value)
+    )
+    return {point.name: point for point in reversed(points)}
+
+
+def find_paper(name: str) -> Paper:
+    """Load a paper.
+
+    Args:
+        name: Name of its entry point.
+
+    Raises:
+        UnknownNameError: If there is no such paper; names the nearest.
+        ConfigurationError: If it cannot be loaded.
+    """
+    known = papers()
+    if name not in known:
+        raise UnknownNameError.of("paper", name, sorted(known))
+    point = known[name]
+    try:
+        paper = point.load()
+    except Exception as error:  # whatever another package's module does when it is imported
+        raise ConfigurationError(f"paper {name} cannot be loaded from {point.value} ({error!r})") from error
+    if not isinstance(paper, Paper):
+        raise ConfigurationError(
+            f"paper {name} is {type(paper).__name__} in {point.value}; expected {Paper.__qualname__}"
+        )
+    return paper

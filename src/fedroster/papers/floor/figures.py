@@ -12,12 +12,12 @@ import polars as pl
 from fedroster.catalogue import make_scenario
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
+from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, shown_percent, times_to
 from fedroster.study.figures import Curve, curves_figure, intervals_figure, places
 from fedroster.study.measures import Trajectory
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, TrainingNeed, TrainingRuns
 from fedroster.study.pareto import Panel, Point, pareto_figure
-from fedroster.study.recipe import FigureRecipe, Need, Paper, Product, Runs, Scale, TrainingNeed, TrainingRuns
-from fedroster.study.stationary import stationary_optimum
 from fedroster.study.statistics import Claim, band, mean_interval
 from fedroster.task import Task
 

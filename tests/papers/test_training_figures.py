@@ -11,7 +11,8 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameError
 from fedroster.study.experiment import Conditions
-from fedroster.study.reproduce import PAPERS, reproduce
+from fedroster.study.paper import find_paper, papers
+from fedroster.study.reproduce import reproduce
 from fedroster.study.statistics import judge
 from fedroster.study.training import TrainingRun
 
@@ -43,7 +44,7 @@ def course(final, *, settling=8.0, jitter=0.0, round_time_s=5.0, participants=5,
 
 def verdicts(paper, figure, courses):
     """Whether each claim holds; ``courses`` gives the planted course by the recipe's label."""
-    recipe = PAPERS[paper].scales["cpu"].figures[figure]
+    recipe = find_paper(paper).scales["cpu"].figures[figure]
     runs = {label: [course(**courses(label), seed=seed) for seed in range(SEEDS)] for label in recipe.needs}
     for sentence in recipe.findings(runs):
         assert sentence.endswith(".")
@@ -130,7 +131,7 @@ def test_claims_on_policies(figure):
 
 
 def test_rebuilt_baselines_are_compared_with_the_lead():
-    recipe = PAPERS["cocs"].scales["cpu"].figures["4a"]
+    recipe = find_paper("cocs").scales["cpu"].figures["4a"]
     runs = {label: [course(**values, seed=seed) for seed in range(2)] for label, values in TRUE_B.items()}
     lead, evenness = recipe.findings(runs)[-2:]
     assert "CUCB gains 50% of COCS's lead" in lead
@@ -140,7 +141,7 @@ def test_rebuilt_baselines_are_compared_with_the_lead():
 
 @pytest.mark.parametrize("figure", ["4c", "4e"])
 def test_claims_on_sweeps(figure):
-    labels = list(PAPERS["cocs"].scales["cpu"].figures[figure].needs)
+    labels = list(find_paper("cocs").scales["cpu"].figures[figure].needs)
     helps = dict(zip(labels, ({"final": 0.9, "settling": value} for value in (20.0, 8.0, 7.0)), strict=True))
     hurts = dict(zip(labels, ({"final": 0.9, "settling": value} for value in (8.0, 9.0, 4.0)), strict=True))
     assert set(verdicts("cocs", figure, helps.__getitem__).values()) == {True}
@@ -148,7 +149,7 @@ def test_claims_on_sweeps(figure):
 
 
 def test_claims_on_the_number_of_clients():
-    labels = list(PAPERS["cocs"].scales["cpu"].figures["2-mnist"].needs)
+    labels = list(find_paper("cocs").scales["cpu"].figures["2-mnist"].needs)
     more = dict(zip(labels, ({"final": 0.9, "settling": value} for value in (20.0, 8.0, 4.0)), strict=True))
     not_at_the_end = dict(zip(labels, ({"final": 0.9, "settling": value} for value in (20.0, 4.0, 8.0)), strict=True))
     assert set(verdicts("cocs", "2-mnist", more.__getitem__).values()) == {True}
@@ -156,7 +157,7 @@ def test_claims_on_the_number_of_clients():
 
 
 def test_fig_2_has_so_many_clients_and_all_in_time():
-    recipe = PAPERS["cocs"].scales["smoke"].figures["2-mnist"]
+    recipe = find_paper("cocs").scales["smoke"].figures["2-mnist"]
     for clients, need in zip((1, 2), recipe.needs.values(), strict=True):
         run = need.cells(seeds=[0], num_rounds=None)[0].run()
         assert run.cohort_size.tolist() == [3 * clients] * 5
@@ -179,7 +180,7 @@ SMOKE = {"seeds": [0, 1], "scale": "smoke", "command": "fedroster", "workers": 1
 
 @pytest.mark.parametrize("paper", ["rbcs-f", "cocs"])
 def test_the_smoke_size_makes_everything(tmp_path, paper):
-    figures = list(PAPERS[paper].scales["smoke"].figures)
+    figures = list(find_paper(paper).scales["smoke"].figures)
     shares = []
     made = reproduce(paper, figures=figures, folder=tmp_path, progress=shares.append, **SMOKE)
     assert shares[-1] == pytest.approx(1.0)
@@ -228,7 +229,7 @@ def test_what_cannot_be_made_is_said(tmp_path, change, error, message):
 
 
 def test_sizes_have_the_same_figures():
-    for paper in PAPERS.values():
+    for paper in map(find_paper, papers()):
         if not paper.scales:  # nothing is trained
             continue
         names = {name: set(size.figures) for name, size in paper.scales.items()}

@@ -13,7 +13,7 @@ from fedroster.core.arrays import FloatArray
 from fedroster.study.accuracy import accuracy_product, final_accuracies, rounds_to, shown_percent
 from fedroster.study.figures import intervals_figure, places
 from fedroster.study.measures import jain_index
-from fedroster.study.recipe import FigureRecipe, Product, Scale, TrainingNeed, TrainingRuns
+from fedroster.study.paper import FigureRecipe, Product, Scale, TrainingNeed, TrainingRuns
 from fedroster.study.statistics import Claim, mean_interval
 from fedroster.study.training import TrainingRun
 from fedroster.task import Task

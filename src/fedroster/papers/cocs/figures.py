@@ -11,11 +11,11 @@ from fedroster.catalogue import make_scenario
 from fedroster.core.arrays import FloatArray
 from fedroster.core.units import MEGA
 from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.papers.cocs import training
 from fedroster.policies.cocs import regret_bound
-from fedroster.study import cocs_training
 from fedroster.study.figures import Curve, curves_figure, places
 from fedroster.study.measures import Trajectory
-from fedroster.study.recipe import FigureRecipe, Need, Paper, Product, Runs
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
 from fedroster.study.statistics import Claim, band, mean_interval
 
 MNIST = "cocs/mnist"
@@ -462,6 +462,6 @@ PAPER = Paper(
             for name, title in GEOMETRIC.items()
         },
     },
-    scales=cocs_training.SCALES,
+    scales=training.SCALES,
 )
 """Paper B's figures that need no training."""

@@ -10,10 +10,7 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
-from fedroster.policies import Floor
-from fedroster.simulate import simulate
-from fedroster.study.experiment import gather
-from fedroster.study.flat_beyond import (
+from fedroster.papers.floor.figures import (
     _TUNED_PENALTIES,
     PAPER,
     TUNED_RATES,
@@ -23,7 +20,10 @@ from fedroster.study.flat_beyond import (
     _least,
     _rival,
 )
-from fedroster.study.stationary import stationary_optimum
+from fedroster.papers.floor.stationary import stationary_optimum
+from fedroster.policies import Floor
+from fedroster.simulate import simulate
+from fedroster.study.experiment import gather
 
 QUIET = FlatNetwork(num_clients=12, cohort_size=3, noise=0.0)
 
