@@ -34,8 +34,8 @@ from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, wants_losses
 from fedroster.core.state import pack, write_text_atomically
 from fedroster.core.streams import Streams
+from fedroster.study.compare.line_up import line_up
 from fedroster.study.figures import colour, save_png, styled
-from fedroster.study.line_up import line_up
 from fedroster.study.store import significant, write_table
 
 LONGEST_S = 4.0

@@ -18,7 +18,7 @@ from fedroster.core.problem import Selection
 from fedroster.environment import FlatNetwork
 from fedroster.policies.stateless import Stateless
 from fedroster.simulate import simulate
-from fedroster.study.line_up import line_up
+from fedroster.study.compare.line_up import line_up
 from fedroster.study.store import read_json
 
 # Paper A's; scripts and studies name them.

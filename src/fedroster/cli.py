@@ -571,9 +571,9 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Train on real data (handwritten digits) under several policies and write a report: the main job."""
-    from fedroster.study.compare import compare as run
-    from fedroster.study.every_scenario import compare_all, folder_of
-    from fedroster.study.line_up import ALL, line_up, scenarios_of, split_policies
+    from fedroster.study.compare.line_up import ALL, line_up, scenarios_of, split_policies
+    from fedroster.study.compare.overview import compare_all, folder_of
+    from fedroster.study.compare.run import compare as run
     from fedroster.task import Task
 
     wanted = [*split_policies(policies or ""), *(policy or [])]
@@ -642,8 +642,8 @@ def compare(
 
 
 def _print_summary(folder: Path, title: str) -> None:
-    from fedroster.study.compare_page import summary_table
-    from fedroster.study.compare_runs import read_settings
+    from fedroster.study.compare.page import summary_table
+    from fedroster.study.compare.tables import read_settings
     from fedroster.study.store import read_table
 
     table = Table(title=title, title_justify="left", box=None)
@@ -663,8 +663,8 @@ def _print_summary(folder: Path, title: str) -> None:
 @_reporting
 def report(folder: Annotated[Path, typer.Argument(help="Folder that `fedroster compare` wrote.")]) -> None:
     """Make summaries, figures and pages again from a comparison's tables."""
-    from fedroster.study.compare_page import render
-    from fedroster.study.every_scenario import is_of_several, render_all
+    from fedroster.study.compare.overview import is_of_several, render_all
+    from fedroster.study.compare.page import render
 
     if not folder.is_dir():
         raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")

@@ -265,7 +265,8 @@ def test_without_ray(monkeypatch):
 
 
 def test_ray_is_not_imported_unless_asked_for():
-    code = "import sys, fedroster.cli, fedroster.study.compare, fedroster.study.ray_engine; print('ray' in sys.modules)"
+    modules = "fedroster.cli, fedroster.study.compare.run, fedroster.study.ray_engine"
+    code = f"import sys, {modules}; print('ray' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

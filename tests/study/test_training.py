@@ -13,7 +13,7 @@ from fedroster import federate
 from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError
 from fedroster.study import training
 from fedroster.study.accuracy import area_under, curve_per_second, rounds_to, step_function, times_to
-from fedroster.study.compare import compare
+from fedroster.study.compare.run import compare
 from fedroster.study.experiment import Conditions, gather, run_cells
 from fedroster.study.training import TrainingCell, TrainingRun, rounds_table
 from fedroster.task import Task

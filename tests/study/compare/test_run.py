@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InvalidInputError, UnknownNameError
-from fedroster.study import compare_page as module
-from fedroster.study.compare import compare
-from fedroster.study.compare_page import render, summary_table
-from fedroster.study.compare_runs import LAST, read_values
+from fedroster.study.compare import page as module
+from fedroster.study.compare.page import render, summary_table
+from fedroster.study.compare.run import compare
+from fedroster.study.compare.tables import LAST, read_values
 from fedroster.study.comparison import ComparisonCell, ComparisonRun
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm

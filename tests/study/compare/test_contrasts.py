@@ -9,8 +9,16 @@ import pytest
 
 from fedroster.catalogue import policies
 from fedroster.core.errors import ConfigurationError
-from fedroster.study.compare_runs import LEAST_SERVED, ROUND_TIME, UPDATES
-from fedroster.study.contrasts import OURS, against_of, contrasts_against, corrected, file_of, own_policy, paired
+from fedroster.study.compare.contrasts import (
+    OURS,
+    against_of,
+    contrasts_against,
+    corrected,
+    file_of,
+    own_policy,
+    paired,
+)
+from fedroster.study.compare.tables import LEAST_SERVED, ROUND_TIME, UPDATES
 from fedroster.study.statistics import holm
 
 FLAT = ["rbcs-f", "floor:beta=0.01", "random", "partial-pooling"]

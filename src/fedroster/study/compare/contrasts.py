@@ -12,7 +12,7 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import ConfigurationError
-from fedroster.study.compare_runs import Measure, Settings, Values, tested_measures
+from fedroster.study.compare.tables import Measure, Settings, Values, tested_measures
 from fedroster.study.statistics import LEVEL, Interval, holm, mean_interval, two_sided_p
 
 RANDOM = "random"

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedroster.study.compare_figures import figures_of, panel_of
-from fedroster.study.compare_runs import (
+from fedroster.study.compare.contrasts import RANDOM, Contrast, contrasts_against, file_of
+from fedroster.study.compare.figures import figures_of, panel_of
+from fedroster.study.compare.tables import (
     BUDGET,
     DECISION,
     EARLY_OF_ORACLE,
@@ -35,7 +36,6 @@ from fedroster.study.compare_runs import (
     values_of,
     values_table,
 )
-from fedroster.study.contrasts import RANDOM, Contrast, contrasts_against, file_of
 from fedroster.study.figures import MANY, save_png
 from fedroster.study.measures import LEAST_CHANCES
 from fedroster.study.report import Picture, Report, Section, Table, picture, write_markdown, write_report
@@ -47,7 +47,7 @@ def render(folder: Path) -> pl.DataFrame:
     """Make summary, tests, figures and page again from the tables in a folder.
 
     Args:
-        folder: A folder that :func:`~fedroster.study.compare.compare` wrote.
+        folder: A folder that :func:`~fedroster.study.compare.run.compare` wrote.
 
     Returns:
         The summary, with a row for each policy.

@@ -9,7 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
-from fedroster.study.compare_runs import (
+from fedroster.study.compare.contrasts import RANDOM
+from fedroster.study.compare.tables import (
     LEAST_SERVED,
     ROUND_TIME,
     TIME_TO_TARGET,
@@ -21,7 +22,6 @@ from fedroster.study.compare_runs import (
     front_measure,
     promises_rates,
 )
-from fedroster.study.contrasts import RANDOM
 from fedroster.study.figures import (
     MANY,
     Curve,

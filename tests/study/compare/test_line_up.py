@@ -12,8 +12,8 @@ from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 from fedroster.policies.stateless import Stateless
-from fedroster.study import line_up as module
-from fedroster.study.line_up import line_up, split_policies
+from fedroster.study.compare import line_up as module
+from fedroster.study.compare.line_up import line_up, split_policies
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ import polars as pl
 from fedroster.catalogue import find_scenario, make_policy
 from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
-from fedroster.study.compare_page import render
+from fedroster.study.compare.contrasts import against_of
+from fedroster.study.compare.page import render
 from fedroster.study.comparison import ComparisonCell, ComparisonRun
-from fedroster.study.contrasts import against_of
 from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Conditions, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, write_json, write_table
 from fedroster.task import Task
@@ -47,7 +47,7 @@ def compare(
 
     Args:
         scenario: Name of a scenario.
-        policies: Policies as text (:func:`~fedroster.study.line_up.line_up`).
+        policies: Policies as text (:func:`~fedroster.study.compare.line_up.line_up`).
         seeds: Seeds; every policy meets the same worlds, partitions and first models.
         num_rounds: T.
         task: What is trained; None for no training.
@@ -57,8 +57,8 @@ def compare(
         command: The command that makes it again, for the page.
         rate: beta at which participation and the queues (6) are measured, the same for every policy.
         left_out: Why further policies are not compared, by name, for the page.
-        against: What the others are tested against (:func:`~fedroster.study.contrasts.against_of`); empty for random
-            and the first of our own policies that takes part.
+        against: What the others are tested against; empty for what
+            :func:`~fedroster.study.compare.contrasts.against_of` says.
         workers: Runs at the same time; None for one for each core.
         engine: Where they run.
         conditions: Device, data and the end of the time.

@@ -11,10 +11,12 @@ import numpy as np
 import polars as pl
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError
-from fedroster.study.compare import cells_of, compare
-from fedroster.study.compare_figures import panel_of
-from fedroster.study.compare_page import joined, measured, notes_of, render
-from fedroster.study.compare_runs import (
+from fedroster.study.compare.contrasts import Contrast, against_of, corrected, own_policy, paired
+from fedroster.study.compare.figures import panel_of
+from fedroster.study.compare.line_up import LineUp
+from fedroster.study.compare.page import joined, measured, notes_of, render
+from fedroster.study.compare.run import cells_of, compare
+from fedroster.study.compare.tables import (
     BUDGET,
     DECISION,
     LEAST_SERVED,
@@ -29,10 +31,8 @@ from fedroster.study.compare_runs import (
     summary_of,
 )
 from fedroster.study.comparison import ComparisonCell
-from fedroster.study.contrasts import Contrast, against_of, corrected, own_policy, paired
 from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Engine, digest
 from fedroster.study.figures import save_png
-from fedroster.study.line_up import LineUp
 from fedroster.study.pareto import pareto_panels_figure
 from fedroster.study.report import Picture, Report, Section, Table, picture, write_markdown, write_report
 from fedroster.study.statistics import LEVEL, mean_interval
@@ -85,7 +85,7 @@ def compare_all(
         seeds: Seeds.
         task: What is trained; None for no training.
         target_accuracy: For the time to accuracy, in (0, 1).
-        against: As for :func:`~fedroster.study.compare.compare`; who does not take part in a scenario is no base there.
+        against: As for :func:`~fedroster.study.compare.run.compare`; a policy is a base only where it takes part.
         folder: Where to write.
         command: The command that makes it again, for the pages.
         workers: Runs at the same time; None for one for each core.

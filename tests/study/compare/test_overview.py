@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
-from fedroster.study import compare_page, every_scenario
+from fedroster.study.compare import overview, page
+from fedroster.study.compare.line_up import line_up, scenarios_of
+from fedroster.study.compare.overview import compare_all, folder_of, is_of_several, render_all
 from fedroster.study.comparison import ComparisonCell
-from fedroster.study.every_scenario import compare_all, folder_of, is_of_several, render_all
 from fedroster.study.experiment import Conditions
-from fedroster.study.line_up import line_up, scenarios_of
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm
 from fedroster.study.store import code, read_json, read_table, write_json
@@ -35,10 +35,10 @@ def contents(folder):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
-    for module in (compare_page, every_scenario):
+    for module in (page, overview):
         monkeypatch.setattr(module, "save_png", lambda figure, path: None)
         monkeypatch.setattr(module, "picture", lambda figure, label, file: Picture(label, "<svg/>", file))
-    monkeypatch.setattr(compare_page, "figures_of", lambda *_: {})
+    monkeypatch.setattr(page, "figures_of", lambda *_: {})
 
 
 def study(folder, **changes):

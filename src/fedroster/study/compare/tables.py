@@ -300,7 +300,7 @@ def read_runs(folder: Path) -> tuple[dict[str, Runs], dict[str, Any]]:
     """Read all runs of a comparison, and its settings.
 
     Args:
-        folder: A folder that :func:`~fedroster.study.compare.compare` wrote.
+        folder: A folder that :func:`~fedroster.study.compare.run.compare` wrote.
 
     Raises:
         InvalidInputError: If it does not hold a complete comparison.
