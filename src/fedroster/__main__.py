@@ -12,7 +12,9 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("fedroster"):
             raise
-        print(f"fedroster's command line needs {error.name!r}: pip install 'fedroster[study]'", file=sys.stderr)
+        from fedroster.core.errors import how_to_install
+
+        print(f"fedroster's command line needs {error.name!r}: {how_to_install('study')}", file=sys.stderr)
         raise SystemExit(1) from error
     run()
 

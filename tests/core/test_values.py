@@ -70,7 +70,7 @@ def test_unknown_names_come_with_the_nearest():
 
 def test_missing_dependencies_say_what_to_install():
     error = MissingDependencyError.of("torch", "train")
-    assert str(error).endswith("pip install 'fedroster[train]'")
+    assert str(error).endswith("pip install '.[train]' in fedroster's repository")
     assert "'torch'" in str(error)
 
 

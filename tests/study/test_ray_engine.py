@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedroster import cli
+from fedroster.cli.rerun import _without
 from fedroster.core.errors import ConfigurationError, InfeasibleError, MissingDependencyError, WorkerLostError
 from fedroster.study.experiment import ALONE, Cell, digest, gather, run_cells
 from fedroster.study.training import TrainingCell, TrainingRun
@@ -320,8 +321,8 @@ def test_engines_that_are_not_there(options, message, monkeypatch):
 
 def test_a_rerun_takes_other_options_instead():
     kept = ["compare", "--engine", "ray", "--out", "a", "--ray-address=b:1", "--engine=ray", "--rounds", "3"]
-    assert cli._without(kept, "--engine") == ["compare", "--out", "a", "--ray-address=b:1", "--rounds", "3"]
-    assert cli._without(kept, "--ray-address") == [part for part in kept if "address" not in part]
+    assert _without(kept, "--engine") == ["compare", "--out", "a", "--ray-address=b:1", "--rounds", "3"]
+    assert _without(kept, "--ray-address") == [part for part in kept if "address" not in part]
 
 
 # -------------------------------------------------------------------- the board

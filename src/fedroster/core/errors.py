@@ -10,6 +10,15 @@ import difflib
 from collections.abc import Iterable
 
 
+def how_to_install(extra: str) -> str:
+    """What brings the packages of an extra: fedroster is installed from its repository, not from a package index.
+
+    Args:
+        extra: Such as "train".
+    """
+    return f"run pip install '.[{extra}]' in fedroster's repository"
+
+
 class FedrosterError(Exception):
     """Root of all errors that fedroster raises on purpose."""
 
@@ -88,7 +97,7 @@ class MissingDependencyError(FedrosterError, ImportError):
     @classmethod
     def of(cls, module: str, extra: str) -> MissingDependencyError:
         """Build the error for a missing ``module`` that ``extra`` would bring."""
-        return cls(f"this needs the package {module!r}, which is not installed: pip install 'fedroster[{extra}]'")
+        return cls(f"this needs the package {module!r}, which is not installed: {how_to_install(extra)}")
 
 
 class FairnessWarning(UserWarning):

@@ -358,8 +358,7 @@ def run_cells(
             played = rounds
             progress(played)
 
-    if finished:
-        progress(finished)
+    progress(finished)
     kept_rounds = finished
     jobs = {
         index: dataclasses.replace(

@@ -224,6 +224,13 @@ def test_a_beta_that_cannot_be_met_only_concerns_policies_that_promise_it():
 # -------------------------------------------------------------------- exit codes
 
 
+def test_policies_add_up(tmp_path):
+    lists = ("--policies", "random,oort", "--policies", "rbcs-f:V=5,beta=0.1", "--policy", "e3cs")
+    done = call("compare", *lists, "--task", "none", "--rounds", "3", "--seeds", "0-1", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
+    assert read_json(tmp_path / "settings.json")["policies"] == ["random", "oort", "rbcs-f:V=5,beta=0.1", "e3cs"]
+
+
 def test_the_real_program_exits_with_2_and_an_empty_stdout():
     command = [FEDROSTER, "simulate", "rbcs-f/table-1", "--set", "num_clients=100", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -238,7 +245,7 @@ def test_the_real_program_exits_with_2_and_an_empty_stdout():
         (OSError(28, "No space left on device"), 1, "No space left on device"),
         (StateFileError("damaged"), 1, "error: damaged"),
         (ConfigurationError("[bold]beta[/bold] is wrong"), 2, "error: [bold]beta[/bold] is wrong"),
-        (KeyboardInterrupt(), 1, "interrupted; finished runs are kept"),
+        (KeyboardInterrupt(), 1, "interrupted: simulate keeps no runs; run the same command to start again"),
         (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to go on"),
     ],
 )
@@ -384,11 +391,35 @@ def test_wrong_usage_of_reproduce(tmp_path, arguments, message):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reproduce_where_nothing_can_be_written(tmp_path):
+@pytest.mark.parametrize("command", [["reproduce", "rbcs-f"], ["compare", "--policy", RANDOM]])
+@pytest.mark.parametrize("inside", ["", "out/deeper"])
+def test_an_out_that_is_no_folder_is_refused_before_anything_runs(tmp_path, command, inside):
     (tmp_path / "file").write_text("kept")
-    arguments = ("--figure", "4", "--rounds", "10", "--seeds", "0-1", "--data-only", "--out", tmp_path / "file" / "out")
-    fails(1, "file", "reproduce", "rbcs-f", *arguments)
+    where = f"and {tmp_path / 'file'} is a file" if inside else "which is a file"
+    message = f"--out is {tmp_path / 'file' / inside}, {where}; expected a folder"
+    result = fails(2, message, *command, "--seeds", "0-1", "--out", tmp_path / "file" / inside)
+    assert len(result.stderr.splitlines()) == 1  # no progress bar
     assert (tmp_path / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("command", [["reproduce", "rbcs-f"], ["compare", "--policy", RANDOM, "--task", "none"]])
+def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(experiment.Processes, "results", interrupt)
+    arguments = (*command, "--seeds", "0-1", "--rounds", "10", "--out", tmp_path)
+    fails(1, "interrupted: no run was finished, and nothing is kept", *arguments)
+    (tmp_path / "cells").mkdir(exist_ok=True)
+    for name in ("a.npz", "b.npz", "c.checkpoint.npz"):
+        (tmp_path / "cells" / name).touch()
+    message = f"2 finished and 1 unfinished runs are kept in {tmp_path}; run the same command to go on"
+    fails(1, f"interrupted: {message}", *arguments)
+
+
+def test_no_bar_is_drawn_before_the_arguments_are_checked(tmp_path):
+    result = fails(2, "target accuracy is 2.0", "compare", "--target", "2", "--out", tmp_path / "out")
+    assert len(result.stderr.splitlines()) == 1
 
 
 # -------------------------------------------------------------------- report
@@ -415,10 +446,11 @@ def test_a_settings_file_is_enough_to_run_again(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     command = [FEDROSTER, "reproduce", "rbcs-f", "--figure", "3", "--seeds", "0-1", "--rounds", "10", "--data-only"]
     subprocess.run([*command, "--out", first], check=True, capture_output=True, timeout=600)
-    again = [FEDROSTER, "rerun", first / "settings.json", "--out", second]
+    again = [FEDROSTER, "rerun", first, "--out", second]
     subprocess.run(again, check=True, capture_output=True, timeout=600)
     assert (second / "figure-3.csv").read_bytes() == (first / "figure-3.csv").read_bytes()
     assert str(second) in json.loads((second / "settings.json").read_text())["command"]
+    subprocess.run([FEDROSTER, "rerun", second / "settings.json"], check=True, capture_output=True, timeout=600)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""``fedroster compare``: policies beside each other, with training or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedroster.cli.command import command
+from fedroster.cli.options import (
+    JsonOption,
+    PolicyOption,
+    SeedsOption,
+    SetOption,
+    Training,
+    Workplace,
+    check_folder,
+    read_seeds,
+    this_command,
+)
+from fedroster.cli.terminal import interrupted, kept_runs, print_json, print_table, progress, remark
+from fedroster.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from fedroster.study.compare.line_up import LineUp
+
+
+@dataclass(frozen=True)
+class Competitors:
+    """Which policies are compared, and where."""
+
+    scenario: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME|all",
+            help="Scenario; rbcs-f/table-1 if not given. May be repeated; with several, or all, there is a folder for "
+            "each and a page above them, and policies that cannot run in one of them are left out there.",
+        ),
+    ] = None
+    policy: PolicyOption = None
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="all|NAME[:P=V,...],...",
+            help="Policies, separated by commas; may be repeated. all: every policy of `fedroster list`, plug-ins "
+            "included, that can run in the scenario (two rounds are played to find out); the page names the others "
+            "with the reason. A rate beta that so many clients cannot have, N beta > m, becomes m / 2N, and V fits it.",
+        ),
+    ] = None
+    without: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Leave this policy out of all; may be repeated.")
+    ] = None
+    clients: Annotated[
+        int | None, typer.Option(min=1, max=10_000_000, help="Clients; the cohort grows with them, up to 1,000.")
+    ] = None
+    beta: Annotated[
+        float | None, typer.Option(help="Participation rate that is owed to every client, for all policies with one.")
+    ] = None
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rounds; if not given 200 with training and the paper's without (500 and 1,000), with traces/devices "
+            "a week of half hours.",
+        ),
+    ] = None
+    set_: SetOption = None
+
+    def line_ups(self, *, is_trained: bool) -> tuple[dict[str, LineUp], bool]:
+        """Who is compared in each scenario, and whether one single scenario was asked for.
+
+        Raises:
+            ConfigurationError: If the options contradict each other.
+        """
+        from fedroster.catalogue import DEFAULT_SCENARIO, find_scenario, parse_settings
+        from fedroster.study.compare.line_up import ALL, line_up, scenarios_of, split_policies
+
+        for text in self.policies or ():
+            if not split_policies(text):
+                raise ConfigurationError(f"--policies is {text!r}; expected all, or names separated by commas")
+        asked = self.scenario or [DEFAULT_SCENARIO]
+        is_one = len(asked) == 1 and asked[0] != ALL
+        wanted = [*(name for text in self.policies or () for name in split_policies(text)), *(self.policy or ())]
+        wanted = wanted or (list(find_scenario(asked[0]).compared) if is_one else []) or [ALL]
+        if self.without and ALL not in wanted:
+            raise ConfigurationError(
+                f"--without is {', '.join(self.without)}, and all is not asked for; expected --policies all with it"
+            )
+        found = {
+            name: line_up(
+                name,
+                wanted,
+                without=self.without or [],
+                clients=self.clients,
+                rate=self.beta,
+                num_rounds=self.rounds,
+                settings=parse_settings(self.set_ or []),
+                is_trained=is_trained,
+                must_run=is_one,
+            )
+            for name in scenarios_of(asked)
+        }
+        return found, is_one
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What is trained and tested."""
+
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Policy that the others are tested against; may be repeated. If not given, random and floor or, where "
+            "floor does not take part, partial-pooling.",
+        ),
+    ] = None
+    seeds: SeedsOption = "0-4"
+    task: Annotated[
+        str, typer.Option(help="What is trained, such as digits or fashion-mnist; none for no training.")
+    ] = "digits"
+    partition: Annotated[str, typer.Option(help="Clients' samples: dirichlet:GAMMA_1, labels:NUMBER or iid.")] = (
+        "dirichlet:0.5"
+    )
+    target: Annotated[float, typer.Option(help="Accuracy for the time to accuracy.")] = 0.9
+
+
+@command()
+def compare(
+    *,
+    competitors: Competitors,
+    measured: Measured,
+    folder: Annotated[Path, typer.Option("--out", help="Folder.")] = Path("runs/compare"),
+    training: Training,
+    workplace: Workplace,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare policies over seeds, with training on real data or without, and write a report."""
+    from fedroster.study.compare.overview import folder_of
+    from fedroster.task import Task
+
+    check_folder(folder)
+    task = None if measured.task == "none" else Task(measured.task, measured.partition)
+    options: dict[str, Any] = {
+        "seeds": read_seeds(measured.seeds),
+        "task": task,
+        "target_accuracy": measured.target,
+        "against": measured.against or [],
+        "folder": folder,
+        "command": this_command(),
+        "workers": workplace.workers,
+        "engine": workplace.open(),
+        "conditions": training.conditions(),
+    }
+    chosen, is_one = competitors.line_ups(is_trained=task is not None)
+    summary = _run(chosen, is_one, options)
+    if as_json:
+        print_json(summary.to_dicts())
+    else:
+        for name, line in chosen.items():
+            title = f"{name}, {line.num_rounds} rounds, seeds {measured.seeds}"
+            place = folder if is_one else folder / folder_of(name)
+            _print(place, title if task is None else f"{title}, target {measured.target:.0%}")
+        for words in {f"{left}: {reason}": None for line in chosen.values() for left, reason in line.left_out.items()}:
+            remark(f"not compared: {words}")
+    remark(f"report: {folder / 'report.html'}")
+
+
+def _run(chosen: Mapping[str, LineUp], is_one: bool, options: Mapping[str, Any]) -> pl.DataFrame:
+    from fedroster.study.compare.overview import compare_all
+    from fedroster.study.compare.run import compare as compare_one
+
+    total = sum(len(line.policies) for line in chosen.values()) * len(options["seeds"])
+    what = "simulating" if options["task"] is None else "training"
+    with interrupted(lambda: kept_runs(options["folder"])), progress(what, total) as advance:
+        if not is_one:
+            return compare_all(line_ups=chosen, progress=advance, **options)
+        ((name, line),) = chosen.items()
+        return compare_one(
+            scenario=name,
+            policies=line.policies,
+            num_rounds=line.num_rounds,
+            settings=line.settings,
+            rate=line.rate,
+            left_out=line.left_out,
+            progress=advance,
+            **options,
+        )
+
+
+def _print(folder: Path, title: str) -> None:
+    from fedroster.study.compare.page import summary_table
+    from fedroster.study.compare.tables import read_settings
+    from fedroster.study.store import read_table
+
+    columns, rows = summary_table(read_table(folder / "summary.csv"), read_settings(folder), is_brief=True)
+    print_table(columns, rows, title=title, right=columns[1:], whole=columns[1:], name_width=18)

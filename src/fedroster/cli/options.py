@@ -1,0 +1,135 @@
+"""Options that several commands share, and how their texts are read."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from fedroster.core.checks import check_choice
+from fedroster.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from fedroster.study.experiment import Conditions, Engine
+
+SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds, such as 0-4 or 1,3,5.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter of the scenario; may be repeated."),
+]
+PolicyOption = Annotated[
+    list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; may be repeated.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
+DataDirOption = Annotated[
+    Path | None, typer.Option("--data-dir", help="Folder of the data sets; FEDROSTER_DATA if not given.")
+]
+
+_MOST_SEEDS = 100_000
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where runs are played."""
+
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at the same time; one for each core if not given.")
+    ] = None
+    engine: Annotated[str, typer.Option(help="local for processes on this machine, or ray for a cluster.")] = "local"
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="With --engine ray: HOST:PORT of a cluster, or auto. If not given, Ray starts a new one."),
+    ] = None
+
+    def open(self) -> Engine:
+        """The engine that these options name.
+
+        Raises:
+            ConfigurationError: If they contradict each other.
+        """
+        from fedroster.study.experiment import PROCESSES
+
+        check_choice("engine", self.engine, ("local", "ray"))
+        if self.engine == "ray":
+            from fedroster.study.ray_engine import RayEngine
+
+            return RayEngine(self.ray_address)
+        if self.ray_address is not None:
+            raise ConfigurationError(
+                f"--ray-address is {self.ray_address!r} and --engine {self.engine!r}; expected --engine ray with it"
+            )
+        return PROCESSES
+
+
+@dataclass(frozen=True)
+class Training:
+    """Under which conditions models are trained."""
+
+    data_dir: DataDirOption = None
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto for a GPU if there is one.")] = "cpu"
+    minutes: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="Stop after this time and keep what is done; run the same command to go on."),
+    ] = None
+
+    def conditions(self) -> Conditions:
+        """The conditions that these options name; the time runs from now on."""
+        from fedroster.study.experiment import Conditions
+
+        check_choice("device", self.device, ("cpu", "cuda", "auto"))
+        stop_at = math.inf if self.minutes is None else time.time() + 60.0 * self.minutes
+        device = cast("Literal['cpu', 'cuda', 'auto']", self.device)
+        return Conditions(stop_at=stop_at, device=device, data_dir=self.data_dir)
+
+
+def read_seeds(text: str) -> list[int]:
+    """Read ``0-4``, ``1,3`` or a mixture.
+
+    Args:
+        text: The option.
+
+    Raises:
+        ConfigurationError: If it is malformed, names a seed twice, or names too many.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):  # checked before it is spelt out: a range may be too long for the memory
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
+            raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5")
+        first, last = int(low), int(high if dash else low)
+        if last < first:
+            raise ConfigurationError(f"seeds are {text!r}; expected something like 0-4 or 1,3,5: the lower seed first")
+        if len(seeds) + last - first >= _MOST_SEEDS:
+            raise ConfigurationError(f"seeds are {text!r}, more than {_MOST_SEEDS:,}; expected fewer")
+        seeds.extend(range(first, last + 1))
+    if len(set(seeds)) != len(seeds):
+        raise ConfigurationError(f"seeds are {text!r}; expected each seed once")
+    return seeds
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse an ``--out`` under which no file can be written, before anything is computed.
+
+    Args:
+        folder: The option.
+
+    Raises:
+        ConfigurationError: If the folder, or one above it, is a file.
+    """
+    for place in (folder, *folder.parents):
+        if place.exists():
+            if not place.is_dir():
+                where = "which is a file" if place == folder else f"and {place} is a file"
+                raise ConfigurationError(f"--out is {folder}, {where}; expected a folder")
+            return
+
+
+def this_command() -> str:
+    """The command line as the user wrote it."""
+    return shlex.join(["fedroster", *sys.argv[1:]])

@@ -1,0 +1,92 @@
+"""``fedroster reproduce``: a paper's figures and claims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedroster.cli.command import command
+from fedroster.cli.options import SeedsOption, Training, Workplace, check_folder, read_seeds, this_command
+from fedroster.cli.terminal import interrupted, kept_runs, out, print_table, progress, remark
+from fedroster.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from fedroster.study.statistics import Verdict
+
+
+@command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help="Paper, such as rbcs-f; an unknown name lists them.")],
+    *,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Figure, such as 2; may be repeated. All if not given; an unknown name lists them. Figures with "
+            "training need --scale.",
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=10, help="Rounds of each run; the paper's if not given.")] = None,
+    seeds: SeedsOption = "0-9",
+    scale: Annotated[
+        str | None, typer.Option(help="With the training experiments, in this size: smoke, cpu or full.")
+    ] = None,
+    training_seeds: Annotated[str | None, typer.Option(help="Seeds of runs with training, with --scale.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
+    data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars, too.")] = False,
+    training: Training,
+    workplace: Workplace,
+) -> None:
+    """Make a paper's figures again, with intervals, and judge its claims."""
+    from fedroster.study.reproduce import reproduce as make
+
+    for option, is_given in (("--training-seeds", training_seeds is not None), ("--tensorboard", tensorboard)):
+        if is_given and scale is None:
+            raise ConfigurationError(
+                f"{option} is given, and --scale is not; expected --scale smoke, cpu or full with it"
+            )
+    target = folder or Path("runs/reproduce") / paper
+    check_folder(target)
+    numbers = read_seeds(seeds)
+    training_numbers = None if training_seeds is None else read_seeds(training_seeds)
+    engine, conditions = workplace.open(), training.conditions()
+    with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating", 100) as advance:
+        made = make(
+            paper,
+            figures=figure or [],
+            seeds=numbers,
+            num_rounds=rounds,
+            scale=scale,
+            training_seeds=training_numbers,
+            folder=target,
+            command=this_command(),
+            workers=workplace.workers,
+            engine=engine,
+            conditions=conditions,
+            data_only=data_only,
+            tensorboard=tensorboard,
+            progress=lambda done: advance(100 * done),
+        )
+    _print(made.verdicts)
+    for sentence in made.findings:
+        out().print(sentence, markup=False)
+    remark(f"written to {made.folder}")
+
+
+def _print(verdicts: Sequence[Verdict]) -> None:
+    from rich.text import Text
+
+    rows = [
+        (
+            one.claim.source,
+            one.claim.statement,
+            f"{one.adjusted_p:.3g}",
+            Text(one.word, style="green" if one.holds else "red"),
+        )
+        for one in verdicts
+    ]
+    if rows:
+        print_table(("where", "claim", "p (Holm)", "verdict"), rows, title="Claims")

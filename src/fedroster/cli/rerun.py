@@ -1,0 +1,61 @@
+"""``fedroster rerun``: a study played again from its settings file."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedroster.cli.command import app, command
+from fedroster.core.errors import InvalidInputError
+
+
+@command()
+def rerun(
+    study: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison or a reproduction, or its settings.json.")
+    ],
+    *,
+    folder: Annotated[Path | None, typer.Option("--out", help="Another folder than the one of the first run.")] = None,
+    engine: Annotated[str | None, typer.Option(help="local or ray; that of the first run if not given.")] = None,
+    ray_address: Annotated[
+        str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto; that of the first run if not given.")
+    ] = None,
+) -> None:
+    """Run the command of a study again; finished runs are taken from its folder."""
+    arguments = _kept_arguments(study / "settings.json" if study.is_dir() else study)
+    if folder is not None:
+        arguments = [*_without(arguments, "--out"), "--out", str(folder)]
+    if engine is not None:
+        arguments = [*_without(_without(arguments, "--engine"), "--ray-address"), "--engine", engine]
+    if ray_address is not None:
+        arguments = [*_without(arguments, "--ray-address"), "--ray-address", ray_address]
+    sys.argv = ["fedroster", *arguments]
+    app()
+
+
+def _without(arguments: Sequence[str], option: str) -> list[str]:
+    """Arguments without an option and its value."""
+    kept: list[str] = []
+    for place, part in enumerate(arguments):
+        is_value = place > 0 and arguments[place - 1] == option
+        if not (part == option or is_value or part.startswith(f"{option}=")):
+            kept.append(part)
+    return kept
+
+
+def _kept_arguments(file: Path) -> list[str]:
+    from fedroster.study.store import read_json
+
+    command = read_json(file).get("command")
+    try:
+        words = shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # a quotation without end
+        words = []
+    if words[:1] != ["fedroster"] or words[1:2] not in (["compare"], ["reproduce"]):
+        raise InvalidInputError(f"{file} names no command of fedroster compare or reproduce, but {command!r}")
+    return words[1:]
