@@ -40,5 +40,5 @@ def test_bad_fraction(fraction):
 
 def test_without_scikit_learn(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    with pytest.raises(MissingDependencyError, match=r"fedroster\[train\]"):
+    with pytest.raises(MissingDependencyError, match=r"\.\[train\]"):
         load_digits()

@@ -156,5 +156,5 @@ def test_other_mistakes(table, tmp_path):
 
 def test_without_polars(table, monkeypatch):
     monkeypatch.setitem(sys.modules, "polars", None)
-    with pytest.raises(MissingDependencyError, match=r"fedroster\[study\]"):
+    with pytest.raises(MissingDependencyError, match=r"\.\[study\]"):
         read_table(table())

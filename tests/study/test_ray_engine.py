@@ -261,7 +261,7 @@ def test_one_connection_at_a_time(connected):
 
 def test_without_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingDependencyError, match=r"fedroster\[ray\]"):
+    with pytest.raises(MissingDependencyError, match=r"\.\[ray\]"):
         gather(SMALL[:1], engine=RayEngine())
 
 
