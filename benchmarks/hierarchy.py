@@ -28,7 +28,7 @@ from fedroster.papers.cocs.figures import LABELS, MNIST
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study.experiment import Cell, gather
 
 KINDS = ("probabilities", "realised", "ratios of counts", "probabilities, a price for each link")

@@ -30,7 +30,7 @@ from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.traces import TraceNetwork
 from fedroster.policies.oort import Oort, OortState, PacerState
 from fedroster.policies.rbcs_f import RBCSF
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 MILLION = 1_000_000
 ROUNDS_BEFORE = 30  # of RBCS-F, before its decision is timed

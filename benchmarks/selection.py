@@ -19,7 +19,7 @@ from fedroster.core.state import pack
 from fedroster.environment.flat import FlatNetwork
 from fedroster.estimation.ridge import lower_bounds
 from fedroster.policies.rbcs_f import RBCSF, RBCSFState
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study.reproduce import reproduce
 
 MILLION = 1_000_000

@@ -32,7 +32,7 @@ from fedroster.core.parallel import num_threads
 from fedroster.core.streams import Streams
 from fedroster.data.load import load_dataset
 from fedroster.environment.flat import FlatNetwork
-from fedroster.federate import federate
+from fedroster.federated import federate
 from fedroster.policies.uniform import Uniform
 from fedroster.training.models import MODELS
 from fedroster.training.protocol import Evaluation, Parameters, Updates

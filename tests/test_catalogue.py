@@ -15,9 +15,9 @@ from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, catalo
 from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, parse_settings, policies, scenarios
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
 from fedroster.environment import FlatNetwork
-from fedroster.policies.stateless import Stateless
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study.compare.line_up import line_up
 from fedroster.study.store import read_json
 

@@ -25,7 +25,7 @@ from fedroster.queues import (
     queue_step,
     snap_rate,
 )
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from reference import queue_formula
 
 # --- (6) -----------------------------------------------------------------------------------------------------------

@@ -27,13 +27,13 @@ from fedroster.core.errors import (
     UnknownNameError,
 )
 from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.estimation.ridge import ridge_init
 from fedroster.policies import CSUCB, E3CS, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
-from fedroster.policies.stateless import Stateless
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 POLICY = RBCSF(V=5.0, beta=0.1)
 PEERS = [Oort(), PowerOfChoice(), TiFL(), E3CS(), CSUCB(), RoundRobin(), SizeWeighted()]

@@ -1,40 +1,131 @@
-"""fedroster decides which clients take part in each round of federated learning."""
+"""fedroster decides which clients take part in each round of federated learning.
+
+Every name is loaded on first use, so that a node that only reports its context starts without compilers and solvers.
+"""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from fedroster.core.errors import FedrosterError
+TYPE_CHECKING = False  # to type checkers it is true; `typing` takes longer to load than all of this
 
 if TYPE_CHECKING:
-    from fedroster.policies import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+    from fedroster.catalogue import make_policy, make_scenario
+    from fedroster.core.errors import (
+        ConfigurationError,
+        DataFileError,
+        DownloadError,
+        FairnessWarning,
+        FedrosterError,
+        FeedbackError,
+        InfeasibleError,
+        InvalidInputError,
+        MissingDataError,
+        MissingDependencyError,
+        PausedError,
+        PluginWarning,
+        SelectionError,
+        StateFileError,
+        UnknownNameError,
+        WorkerLostError,
+    )
+    from fedroster.federated import federate
+    from fedroster.policies import (
+        COCS,
+        CSUCB,
+        CUCB,
+        E3CS,
+        RBCSF,
+        CUCBPairs,
+        Dirichlet,
+        FedCS,
+        FedCSGreedy,
+        Floor,
+        LinUCB,
+        LinUCBPairs,
+        OmniscientP3,
+        Oort,
+        Oracle,
+        OracleP,
+        PartialPooling,
+        PowerOfChoice,
+        RoundRobin,
+        SizeWeighted,
+        TiFL,
+        Uniform,
+    )
     from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
+    from fedroster.simulation import simulate
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "COCS",
+    "CSUCB",
+    "CUCB",
+    "E3CS",
     "RBCSF",
+    "CUCBPairs",
     "Cohort",
+    "ConfigurationError",
+    "DataFileError",
     "Dirichlet",
+    "DownloadError",
     "EdgeCohort",
     "EdgeSelector",
+    "FairnessWarning",
     "FedCS",
     "FedCSGreedy",
     "FedrosterError",
+    "FeedbackError",
+    "Floor",
+    "InfeasibleError",
+    "InvalidInputError",
+    "LinUCB",
+    "LinUCBPairs",
+    "MissingDataError",
+    "MissingDependencyError",
     "OmniscientP3",
+    "Oort",
+    "Oracle",
+    "OracleP",
+    "PartialPooling",
+    "PausedError",
+    "PluginWarning",
+    "PowerOfChoice",
+    "RoundRobin",
+    "SelectionError",
     "Selector",
+    "SizeWeighted",
+    "StateFileError",
+    "TiFL",
     "Uniform",
+    "UnknownNameError",
+    "WorkerLostError",
     "__version__",
+    "federate",
+    "make_policy",
+    "make_scenario",
+    "simulate",
 ]
 
+_HOMES = {
+    "Cohort": "selector",
+    "EdgeCohort": "selector",
+    "EdgeSelector": "selector",
+    "Selector": "selector",
+    "federate": "federated",
+    "make_policy": "catalogue",
+    "make_scenario": "catalogue",
+    "simulate": "simulation",
+}
 
-def __getattr__(name: str) -> Any:
-    """Load a name on first use: a node that only reports its context starts without compilers and solvers."""
+
+def __getattr__(name: str) -> object:
+    """Load a name on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = (
-        "fedroster.selector" if name in ("Cohort", "EdgeCohort", "EdgeSelector", "Selector") else "fedroster.policies"
-    )
-    value = globals()[name] = getattr(import_module(home), name)
+    home = _HOMES.get(name) or ("core.errors" if name.endswith(("Error", "Warning")) else "policies")
+    value: object = getattr(import_module(f"fedroster.{home}"), name)
+    globals()[name] = value
     return value
 
 

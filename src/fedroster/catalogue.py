@@ -48,10 +48,10 @@ from fedroster.policies import (
     OracleP,
     PartialPooling,
     PowerOfChoice,
-    RandomLinks,
     RoundRobin,
     SizeWeighted,
     TiFL,
+    Uniform,
 )
 
 AUTOMATIC = "auto"
@@ -121,7 +121,7 @@ _POLICIES: dict[str, Entry] = {
         "fedroster",
         is_ours=True,
     ),
-    "random": Entry(RandomLinks, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
+    "random": Entry(Uniform, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
     "fedcs": Entry(
         FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
     ),

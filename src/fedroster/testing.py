@@ -7,7 +7,7 @@ Example:
 
         import numpy as np
         from fedroster.core.problem import Selection
-        from fedroster.policies.stateless import Stateless
+        from fedroster.types import Stateless
         from fedroster.testing import PolicyContract
 
 
@@ -63,7 +63,7 @@ from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.policies import Uniform
-from fedroster.simulate import Round, load_checkpoint, save_checkpoint, simulate
+from fedroster.simulation import Round, load_checkpoint, save_checkpoint, simulate
 
 __all__ = ["EnvironmentContract", "HierarchicalPolicyContract", "PolicyContract"]
 
@@ -85,7 +85,7 @@ for name, file in task["modules"]:
         spec.loader.exec_module(module)
 policy, environment = pickle.loads(base64.b64decode(task["values"]))
 
-from fedroster.simulate import load_checkpoint, simulate
+from fedroster.simulation import load_checkpoint, simulate
 
 start = load_checkpoint(task["file"], policy=policy, environment=environment, seed=task["seed"])
 played = simulate(policy, environment, num_rounds=task["num_rounds"], seed=task["seed"], start=start)

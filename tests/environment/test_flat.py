@@ -15,7 +15,7 @@ from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.environment.flat import FlatState, exchange_features, scatter
 from fedroster.policies import RBCSF
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.testing import EnvironmentContract
 
 

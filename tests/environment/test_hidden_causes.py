@@ -6,7 +6,7 @@ from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 from fedroster.environment.hidden_causes import CAUSES, HiddenCauses
 from fedroster.environment.hierarchical import HierarchicalNetwork
-from fedroster.policies.random_links import RandomLinks
+from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
 
 
@@ -14,7 +14,7 @@ class TestContract(EnvironmentContract):
     num_rounds = 200
 
     def policy(self):
-        return RandomLinks()
+        return Uniform()
 
     def environment(self):
         return HiddenCauses(num_clients=12, cause="turns", period=20)

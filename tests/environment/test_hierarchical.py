@@ -18,7 +18,7 @@ from fedroster.environment.hierarchical import (
     move,
     server_sites,
 )
-from fedroster.policies.random_links import RandomLinks
+from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
 
 NOBODY = np.zeros(0, np.int64)
@@ -37,7 +37,7 @@ class Contract(EnvironmentContract):
     num_rounds = 200
 
     def policy(self):
-        return RandomLinks()
+        return Uniform()
 
 
 class TestMnistContract(Contract):
@@ -245,7 +245,7 @@ class TestGeometry:
         context, outcome, state = next(play(network, 1))
         assert context.num_links == 0
         assert outcome.in_time.shape == (0,)
-        selection = RandomLinks().select(RandomLinks().init(network.spec, rng=None), context, rng=Streams(0).at("x"))
+        selection = Uniform().select(Uniform().init(network.spec, rng=None), context, rng=Streams(0).at("x"))
         assert selection.is_empty
         network.advance(state, context, selection)
 

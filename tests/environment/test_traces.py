@@ -16,8 +16,8 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.environment.traces import TraceNetwork, exchange_times, round_key
-from fedroster.policies import RBCSF, PowerOfChoice, RandomLinks
-from fedroster.simulate import round_time, simulate
+from fedroster.policies import RBCSF, PowerOfChoice, Uniform
+from fedroster.simulation import round_time, simulate
 from fedroster.testing import EnvironmentContract
 
 
@@ -231,7 +231,7 @@ def test_the_clock_by_hand(file):
 def test_the_clock_is_the_sum_of_the_round_times():
     network = TraceNetwork(num_clients=400, cohort_size=9, deadline_s=250.0, idle_step_s=77.0, dropout=0.3)
     now, waited = network.start_time_s, 0
-    for played in simulate(RandomLinks(), network, num_rounds=40, seed=1):
+    for played in simulate(Uniform(), network, num_rounds=40, seed=1):
         time_s = round_time(played.outcome, played.context, played.selection)
         now += 77.0 if played.selection.is_empty else time_s
         waited += time_s == 250.0
@@ -398,7 +398,7 @@ def test_rbcs_f_learns_here():
         times = [played.time_s for played in simulate(policy, network, num_rounds=300, seed=2)]
         return np.mean(times[150:])
 
-    assert mean_time(RBCSF(V=1000.0, beta=0.0, alpha=0.01)) < 0.7 * mean_time(RandomLinks())
+    assert mean_time(RBCSF(V=1000.0, beta=0.0, alpha=0.01)) < 0.7 * mean_time(Uniform())
 
 
 def test_the_state_is_small():

@@ -22,7 +22,7 @@ from fedroster.papers.floor.figures import (
 )
 from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.policies import Floor
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study.experiment import gather
 
 QUIET = FlatNetwork(num_clients=12, cohort_size=3, noise=0.0)

@@ -12,12 +12,12 @@ from scipy.stats import chisquare, gamma, kstest
 from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
+from fedroster.core.protocols import NoState
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.policies.dirichlet import DirichletState, log_gamma_variates
 from fedroster.policies.fedcs import greedy_within_deadline
-from fedroster.policies.stateless import NoState
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from reference import brute_force_p4, inclusion_p_value, nishio_yonetani, p4_objective
 
 

@@ -12,7 +12,7 @@ from fedroster.environment.hierarchical import HierarchicalCifar10, Hierarchical
 from fedroster.estimation.hypercubes import estimates, look_up
 from fedroster.policies.cocs import COCS, greedy_share, regret_bound
 from fedroster.policies.oracle import Oracle, OracleP
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract
 from priced import PricedWorld, priced_context
 

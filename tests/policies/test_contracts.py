@@ -18,9 +18,9 @@ import fedroster.testing
 from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
 from fedroster.core.errors import SelectionError
 from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
 from fedroster.core.state import per_client
 from fedroster.policies import CSUCB, E3CS, Floor, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
-from fedroster.policies.stateless import Stateless
 from fedroster.testing import HierarchicalPolicyContract, PolicyContract
 
 

@@ -12,7 +12,7 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.environment import FlatNetwork
 from fedroster.policies import CSUCB
 from fedroster.policies.cs_ucb import mean_reward, upper_bounds
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 
 class Client:

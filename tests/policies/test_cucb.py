@@ -10,7 +10,7 @@ from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar
 from fedroster.policies.budgeted import choices_of
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
 from fedroster.policies.decision_pool import playable, pool_init, recall, remember, with_arms
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract
 from priced import PricedWorld, priced_context
 

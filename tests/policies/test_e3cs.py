@@ -16,7 +16,7 @@ from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.policies import E3CS
 from fedroster.policies.e3cs import E3CSState, allocate
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 
 def allocation_by_root(weight, size, quota):

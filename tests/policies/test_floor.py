@@ -20,7 +20,7 @@ from fedroster.environment import FlatNetwork
 from fedroster.optimization.expected_maximum import batch_factor, expected_maximum, ratio_bins, ratio_table
 from fedroster.policies import Floor
 from fedroster.queues import snap_rate
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from reference import inclusion_p_value
 
 

@@ -15,7 +15,7 @@ from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalNetwork
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 NUM_CLIENTS, COHORT, NUM_FEATURES = 12, 3, 3
 LARGEST, LEAST = 1.79e308, 5e-324

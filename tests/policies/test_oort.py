@@ -17,7 +17,7 @@ from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.policies import Oort
 from fedroster.policies.oort import PacerState, client_utility, exploit, pace, statistical_utility, value_at
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 RECORDED = json.loads((Path(__file__).parent / "oort_recorded.json").read_text())
 

@@ -14,9 +14,8 @@ from fedroster.policies.cocs import COCS
 from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
 from fedroster.policies.oracle import Oracle, OracleP
-from fedroster.policies.random_links import RandomLinks
 from fedroster.policies.uniform import Uniform
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract
 from priced import PricedWorld, priced_context
 
@@ -26,7 +25,7 @@ EVERY = [
     Oracle(),
     Oracle(solver="fast-lazy-greedy"),
     OracleP(),
-    RandomLinks(),
+    Uniform(),
     CUCB(pool_size=5),
     LinUCB(pool_size=5),
     CUCBPairs(),
@@ -91,9 +90,9 @@ class TestOraclePContract(PricedWorld):
         return OracleP()
 
 
-class TestRandomLinksContract(PricedWorld):
+class TestUniformContract(PricedWorld):
     def policy(self):
-        return RandomLinks()
+        return Uniform()
 
 
 class TestFlatOracleContract(FlatWorld):
@@ -111,7 +110,7 @@ class TestFlatOraclePContract(FlatWorld):
 
 class TestFlatRandomContract(FlatWorld):
     def policy(self):
-        return RandomLinks()
+        return Uniform()
 
 
 def best_by_brute_force(value, cost, client, server, budget):
@@ -184,22 +183,23 @@ class TestOracles:
                 kind(**{name: value})
 
 
-class TestRandomLinks:
-    def test_flat_is_uniform_draw_for_draw(self):
+class TestUniform:
+    def test_flat_draws_what_the_generator_draws(self):
         context = RoundContext(1, np.zeros((9, 1)), np.arange(9) % 3 > 0, cohort_size=4)
         for seed in range(20):
-            left, right = (decide_flat(policy, context, seed) for policy in (RandomLinks(), Uniform()))
-            assert left == right
+            rows = np.flatnonzero(context.available)
+            drawn = Streams(seed).at("policy", 1).choice(rows, size=4, replace=False, shuffle=False)
+            assert decide_flat(Uniform(), context, seed) == sorted(drawn.tolist())
 
     def test_every_link_is_first_equally_often(self):
         context, _ = priced([2.0] * 6, [0, 0, 1, 1, 2, 2], [0, 1] * 3, [2.0, 0.0])
-        chosen = [decide(RandomLinks(), context, seed=seed).links.tolist() for seed in range(900)]
+        chosen = [decide(Uniform(), context, seed=seed).links.tolist() for seed in range(900)]
         assert all(len(links) == 1 for links in chosen)
         counts = np.bincount(np.ravel(chosen), minlength=6)
         np.testing.assert_allclose(counts[[0, 2, 4]], 300, atol=4.5 * np.sqrt(900 * 2 / 9))
 
     def test_no_link_could_be_added(self):
-        for r in simulate(RandomLinks(), HierarchicalNetwork(), num_rounds=20, seed=0):
+        for r in simulate(Uniform(), HierarchicalNetwork(), num_rounds=20, seed=0):
             context, links = r.context, r.selection.links
             left = context.budget - np.bincount(context.server[links], weights=context.cost[links], minlength=3)
             free = ~np.isin(context.client, context.client[links])

@@ -15,8 +15,8 @@ from fedroster.policies.cocs import COCS
 from fedroster.policies.linucb import LinUCBPairs
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling, debt_bound, feasible_rates, reachable_clients
-from fedroster.policies.random_links import RandomLinks
-from fedroster.simulate import simulate
+from fedroster.policies.uniform import Uniform
+from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract
 
 
@@ -400,7 +400,7 @@ class TestNumbersOnThePage:
     def test_contexts_explain_most(self, network):
         """Nine tenths of the variance of the probabilities, and what is left belongs to pairs for less than 2 %."""
         probability, cell, pair = [], [], []
-        for played in simulate(RandomLinks(), network, num_rounds=150, seed=300):
+        for played in simulate(Uniform(), network, num_rounds=150, seed=300):
             rank = np.minimum(played.context.features * 20.0, 19.0).astype(np.int64)
             probability.append(played.outcome.participation_probability)
             cell.append(rank[:, 0] * 20 + rank[:, 1])
@@ -422,7 +422,7 @@ class TestNumbersOnThePage:
         ends = {}
         for name, network in zip(("printed", "moving"), self.NETWORKS[1::2], strict=True):
             quick = replace(network, probabilities=False)
-            rounds = simulate(RandomLinks(), quick, num_rounds=10, seed=300)
+            rounds = simulate(Uniform(), quick, num_rounds=10, seed=300)
             ends[name] = np.array([feasible_rates(played.context) for played in rounds])
         assert_allclose(ends["printed"][:, 0], 0.06)
         assert 0.14 < ends["printed"][:, 1].min() < 0.16

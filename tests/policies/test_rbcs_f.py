@@ -12,7 +12,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
 from fedroster.policies.rbcs_f import regret_bound
 from fedroster.queues import snap_rate
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
 
 

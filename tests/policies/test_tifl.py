@@ -14,7 +14,7 @@ from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.policies import TiFL
 from fedroster.policies.tifl import changed_probabilities, mean_losses, tiers_of
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 
 def report(client, *, round=1, time_s=None, loss=None):

@@ -11,7 +11,7 @@ import pytest
 
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, InfeasibleError, UnknownNameError
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study import comparison
 from fedroster.study.comparison import ComparisonCell, ComparisonRun, _Timed
 from fedroster.study.experiment import Conditions, digest, gather

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from fedroster import federate
+from fedroster import federated
 from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError
 from fedroster.study import training
 from fedroster.study.accuracy import area_under, curve_per_second, rounds_to, step_function, times_to
@@ -107,13 +107,13 @@ def test_a_checkpoint_that_goes_while_it_is_looked_for(tmp_path, monkeypatch):
     """Another process that runs the same cell has finished it, and taken its checkpoint away."""
     path = tmp_path / "cell.npz"
     assert FLAT.run(Conditions(checkpoint=path, stop_at=0.0)) is None
-    load = federate.load_arrays
+    load = federated.load_arrays
 
     def gone(file, **options):
         path.unlink(missing_ok=True)
         return load(file, **options)
 
-    monkeypatch.setattr(federate, "load_arrays", gone)
+    monkeypatch.setattr(federated, "load_arrays", gone)
     assert_same(FLAT.run(Conditions(checkpoint=path)), FLAT.run())
 
 

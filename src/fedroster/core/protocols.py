@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -53,6 +54,35 @@ class Policy(Protocol[S]):
     def update(self, state: S, feedback: Feedback, /) -> S:
         """Learn from feedback: called any number of times for a round, early or late, each row once."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class NoState:
+    """Nothing is learned."""
+
+
+class Stateless:
+    """The part of the policy interface that a policy without a memory need not write."""
+
+    __slots__ = ()
+
+    omniscient: ClassVar[bool] = False
+    fills_cohort: ClassVar[bool] = True
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Promise nothing."""
+
+    def init(self, spec: ProblemSpec, /, *, rng: Generator) -> NoState:
+        """Know nothing."""
+        return NoState()
+
+    def commit(self, state: NoState, context: RoundContext, selection: Selection, /) -> NoState:
+        """Book nothing."""
+        return state
+
+    def update(self, state: NoState, feedback: Feedback, /) -> NoState:
+        """Learn nothing."""
+        return state
 
 
 @runtime_checkable

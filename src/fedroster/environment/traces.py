@@ -148,9 +148,9 @@ class TraceNetwork:
     own report predicts, and the true coefficients are the same for everybody; a policy does not know that.
 
     The clock starts at ``start_time_s`` and moves on by the round's duration
-    (:func:`fedroster.simulate.round_time`), by ``idle_step_s`` after a round without anybody, and in any case by
+    (:func:`fedroster.simulation.round_time`), by ``idle_step_s`` after a round without anybody, and in any case by
     ``round_interval_s``.  A chosen client whose session ends before its exchange does drops out; the round waits for it
-    as long as its answer was due.  So it is with one that is asked for its loss (:func:`~fedroster.simulate.simulate`),
+    as long as its answer was due.  So it is with one that is asked for its loss (:func:`~fedroster.simulate`),
     and exchanges start when the answers are there.  The clock depends on who was chosen: policies meet the same devices
     and the same sessions, but look at them at times of their own.  Where that must not be, choose a ``deadline_s`` and
     an ``idle_step_s`` of at most ``round_interval_s``: rounds then start at fixed times for everybody.

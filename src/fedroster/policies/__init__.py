@@ -13,7 +13,6 @@ from fedroster.policies.oort import Oort
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.power_of_choice import PowerOfChoice
-from fedroster.policies.random_links import RandomLinks
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.policies.round_robin import RoundRobin
 from fedroster.policies.size_weighted import SizeWeighted
@@ -39,7 +38,6 @@ __all__ = [
     "OracleP",
     "PartialPooling",
     "PowerOfChoice",
-    "RandomLinks",
     "RoundRobin",
     "SizeWeighted",
     "TiFL",

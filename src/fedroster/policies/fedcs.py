@@ -13,7 +13,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.policies.stateless import NoState, Stateless
+from fedroster.core.protocols import NoState, Stateless
 from fedroster.queues import check_flat
 
 

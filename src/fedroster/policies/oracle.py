@@ -11,8 +11,8 @@ from numpy.random import Generator
 from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.protocols import NoState, Stateless
 from fedroster.policies.budgeted import NODE_LIMIT, SOLVERS, UTILITIES, best_links, check_gap, choices_of
-from fedroster.policies.stateless import NoState, Stateless
 
 
 @dataclass(frozen=True, slots=True)

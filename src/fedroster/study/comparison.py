@@ -16,7 +16,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy
-from fedroster.simulate import Round, simulate
+from fedroster.simulation import Round, simulate
 from fedroster.study.experiment import ALONE, Conditions
 from fedroster.study.measures import Recorder
 from fedroster.study.training import train

@@ -28,7 +28,7 @@ from fedroster.core.errors import PausedError, StateFileError, WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import load_arrays, pack, save_arrays
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study.measures import Recorder, Trajectory
 from fedroster.study.store import code
 

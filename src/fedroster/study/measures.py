@@ -14,7 +14,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import Status
 from fedroster.core.state import pack
 from fedroster.queues import drift_plus_cost_bound, lyapunov_drift, queue_step, snap_rate
-from fedroster.simulate import Round
+from fedroster.simulation import Round
 
 
 def jain_index(values: FloatArray | IntArray) -> float:

@@ -188,7 +188,7 @@ def train(
         conditions: Device, data, checkpoint and time.
         task: What is trained.
     """
-    from fedroster.federate import TrainingCheckpoint, federate, load_training, save_training
+    from fedroster.federated import TrainingCheckpoint, federate, load_training, save_training
 
     trainer = task.trainer(
         num_clients=environment.spec.num_clients,

@@ -10,8 +10,8 @@ import pytest
 from fedroster.catalogue import Entry, make_policy, make_scenario, policies
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
-from fedroster.policies.stateless import Stateless
 from fedroster.study.compare import line_up as module
 from fedroster.study.compare.line_up import line_up, split_policies
 

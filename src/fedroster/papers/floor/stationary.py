@@ -24,7 +24,7 @@ from fedroster.core.streams import Streams
 from fedroster.environment.flat import FlatNetwork, scatter
 from fedroster.optimization.expected_maximum import RATIO_BINS, expected_maximum, least_expected_maximum, ratio_bins
 from fedroster.policies.floor import Floor
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 
 _SETTLED = 2e-3  # gap between the program and its Lagrangian bound
 _ATTEMPTS = 80

@@ -12,7 +12,7 @@ from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.streams import Streams
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.study.experiment import DEFAULT_RATE
 
 ALL = "all"

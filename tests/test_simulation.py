@@ -17,10 +17,10 @@ from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Unifor
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, InfeasibleError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
+from fedroster.core.protocols import Stateless
 from fedroster.core.state import pack
 from fedroster.environment import FlatNetwork
-from fedroster.policies.stateless import Stateless
-from fedroster.simulate import load_checkpoint, round_time, save_checkpoint, simulate
+from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
 
 ALL = (RBCSF(), OmniscientP3(), Uniform(), FedCS(), FedCSGreedy(), Dirichlet())
 
@@ -226,7 +226,7 @@ def test_a_client_on_two_links():
             return dataclasses.replace(context, client=np.arange(40) // 2), outcome
 
     with pytest.raises(SelectionError, match="a client was chosen on more than one link"):
-        list(simulate(Uniform(), TwoLinks(availability=1.0), num_rounds=20, seed=0))
+        list(simulate(Dirichlet(), TwoLinks(availability=1.0), num_rounds=20, seed=0))
 
 
 def test_promises_are_checked_before_the_first_round():
@@ -273,7 +273,7 @@ def test_resumed_in_a_fresh_process(tmp_path):
 import json
 from fedroster import RBCSF
 from fedroster.environment import FlatNetwork
-from fedroster.simulate import load_checkpoint, simulate
+from fedroster.simulation import load_checkpoint, simulate
 start = load_checkpoint({str(file)!r}, policy=RBCSF(), environment=FlatNetwork(), seed=9)
 rounds = simulate(RBCSF(), FlatNetwork(), num_rounds=30, seed=9, start=start)
 print(json.dumps([[r.number, r.selection.links.tolist(), r.time_s.hex()] for r in rounds]))

@@ -17,10 +17,10 @@ from fedroster.data.digits import load_digits
 from fedroster.environment import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.environment.traces import TraceNetwork
-from fedroster.federate import federate, load_training, save_training
-from fedroster.policies import Oort, Oracle, PowerOfChoice, RandomLinks, SizeWeighted, TiFL
+from fedroster.federated import federate, load_training, save_training
+from fedroster.policies import Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
 from fedroster.policies.oort import statistical_utility
-from fedroster.simulate import simulate
+from fedroster.simulation import simulate
 from fedroster.task import Task
 from fedroster.training.protocol import Evaluation, Updates
 
@@ -220,7 +220,7 @@ def test_edge_models_by_hand(bad):
     """Every round against a plain loop over servers: (3), (6) with Z = 2, and the mean every third round."""
     edges = np.zeros((3, 2))
     late_and_used = refused = 0
-    for last in play(RandomLinks(), Walking(bad), NETWORK, rounds=30):
+    for last in play(Uniform(), Walking(bad), NETWORK, rounds=30):
         chosen = last.round.selection.links
         context, outcome = last.round.context, last.round.outcome
         failed = []
@@ -250,7 +250,7 @@ def test_edge_models_by_hand(bad):
 
 
 def test_what_comes_too_late_is_not_trained():
-    for last in play(RandomLinks(), Walking(), HierarchicalNetwork(num_clients=12, deadline_s=1.1), rounds=10):
+    for last in play(Uniform(), Walking(), HierarchicalNetwork(num_clients=12, deadline_s=1.1), rounds=10):
         late = last.round.feedback.status == Status.LATE
         by_server = np.bincount(last.round.feedback.server[~late], minlength=3)
         alone = by_server[last.round.feedback.server] == 0  # Z = 1: a server with nobody in time waits for the first
@@ -259,7 +259,7 @@ def test_what_comes_too_late_is_not_trained():
 
 
 def test_an_empty_hierarchical_round_leaves_the_models_as_they_were():
-    played = list(play(RandomLinks(), Walking(), HierarchicalNetwork(dropout=1.0), rounds=6))
+    played = list(play(Uniform(), Walking(), HierarchicalNetwork(dropout=1.0), rounds=6))
     for last in played:
         assert last.parameters["w"].tolist() == [0.0, 0.0]
         assert last.edges["w"].tolist() == [[0.0, 0.0]] * 3
@@ -295,7 +295,7 @@ class Measuring(Counting):
 
 @pytest.mark.parametrize("environment", [FlatNetwork(dropout=0.2), HierarchicalNetwork()], ids=["flat", "hierarchical"])
 def test_policies_that_want_losses_get_them(environment):
-    class Wants(RandomLinks):
+    class Wants(Uniform):
         wants_losses = True
 
     seen = refused = 0

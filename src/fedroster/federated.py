@@ -1,4 +1,4 @@
-"""The round loop with training: the four stages of :mod:`fedroster.simulate`, with real models in the last two."""
+"""The round loop with training: the four stages of :mod:`fedroster.simulation`, with real models in the last two."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, S
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, polls, wants_losses
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
-from fedroster.simulate import Checkpoint, Round, restore_checkpoint, simulate
+from fedroster.simulation import Checkpoint, Round, restore_checkpoint, simulate
 from fedroster.training.protocol import Evaluation, MeasuringTrainer, Parameters, Trainer
 
 

@@ -1,0 +1,40 @@
+"""What the author of a policy or of a network imports: the values of a round, the interfaces, the array types.
+
+How they are used: docs/how-to/write-a-policy.md.
+"""
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.problem import Feedback, Outcome, Poll, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.protocols import (
+    AnyEnvironment,
+    AnyPolicy,
+    Environment,
+    ExpectsTimes,
+    NoState,
+    Owes,
+    Policy,
+    Stateless,
+)
+from fedroster.core.state import per_client
+
+__all__ = [
+    "AnyEnvironment",
+    "AnyPolicy",
+    "BoolArray",
+    "Environment",
+    "ExpectsTimes",
+    "Feedback",
+    "FloatArray",
+    "IntArray",
+    "NoState",
+    "Outcome",
+    "Owes",
+    "Policy",
+    "Poll",
+    "ProblemSpec",
+    "RoundContext",
+    "Selection",
+    "Stateless",
+    "Status",
+    "per_client",
+]

@@ -1,0 +1,65 @@
+"""What a user imports: complete, lazy, and in one place."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import fedroster
+import fedroster.core.errors
+import fedroster.policies
+import fedroster.types
+
+
+@pytest.mark.parametrize("module", ["fedroster", "fedroster.types", "fedroster.policies"])
+def test_every_name_is_there(module):
+    module = importlib.import_module(module)
+    assert sorted(set(module.__all__)) == sorted(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    assert set(module.__all__) <= set(dir(module))
+
+
+def test_every_policy_and_every_error_is_public():
+    errors = {name for name, value in vars(fedroster.core.errors).items() if isinstance(value, type)}
+    assert errors | set(fedroster.policies.__all__) <= set(fedroster.__all__)
+
+
+def test_the_rest_of_the_names_is_few():
+    errors = {name for name in fedroster.__all__ if name.endswith(("Error", "Warning"))}
+    rest = set(fedroster.__all__) - errors - set(fedroster.policies.__all__)
+    assert rest == {
+        "Cohort",
+        "EdgeCohort",
+        "EdgeSelector",
+        "Selector",
+        "__version__",
+        "federate",
+        "make_policy",
+        "make_scenario",
+        "simulate",
+    }
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="has no attribute 'Selecter'"):
+        fedroster.Selecter  # noqa: B018
+
+
+def test_functions_stay_functions_whatever_was_imported_before():
+    code = (
+        "import fedroster.federated, fedroster.simulation, fedroster.selector\n"
+        "import fedroster; assert callable(fedroster.simulate) and callable(fedroster.federate)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_importing_loads_nothing():
+    code = (
+        "import sys, fedroster; print([name for name in sys.modules if name.partition('.')[0] in ('numpy', 'numba')])"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert printed == "[]\n"
