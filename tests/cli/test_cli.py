@@ -6,13 +6,15 @@ import csv
 import json
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import __version__, cli
-from fedroster.catalogue import policies, scenarios
+from fedroster import Uniform, __version__, cli
+from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
 from fedroster.study import experiment
 from fedroster.study.store import read_json
@@ -310,12 +312,12 @@ def test_list_for_people():
 
 def test_cite():
     every = call("cite").stdout
-    assert every.count("@") == 11
+    assert every.count("@") == 14  # thirteen papers and fedroster itself
     one = call("cite", "rbcs-f").stdout
     assert one in every
     assert "10.1109/TPDS.2020.3040887" in one
     assert one.count("{") == one.count("}")
-    fails(2, "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?", "cite", "rbcsf")
+    fails(2, "unknown policy 'rbcsf'. Did you mean 'rbcs-f'?", "cite", "rbcsf")
 
 
 @pytest.mark.parametrize("name", sorted(PUBLISHED))
@@ -323,9 +325,33 @@ def test_cite_knows_every_published_policy(name):
     assert call("cite", name).stdout.count("@") == 1
 
 
-@pytest.mark.parametrize("name", ["floor", "linucb-pairs"])
-def test_cite_says_what_has_no_paper(name):
-    fails(2, f"policy {name} comes from no paper", "cite", name)
+def test_cite_names_fedroster_where_there_is_no_paper():
+    software = call("cite", "fedroster").stdout
+    assert call("cite", "floor").stdout == call("cite", "partial-pooling").stdout == software
+    facts = Path(__file__, "../../../CITATION.cff").resolve().read_text()
+    for fact in (
+        __version__,
+        "fedroster: client selection for federated learning",
+        "Apache-2.0",
+        "fedroster maintainers",
+    ):
+        assert fact in facts
+        assert fact in software
+
+
+def test_cite_reads_what_a_plug_in_says(monkeypatch):
+    @dataclass(frozen=True)
+    class Cited(Uniform):
+        citation: ClassVar[str] = "@misc{theirs}"
+
+    @dataclass(frozen=True)
+    class Silent(Uniform):
+        citation: ClassVar[str] = ""
+
+    known = {"theirs": Entry(Cited, "", ""), "silent": Entry(Silent, "", "")}
+    monkeypatch.setattr("fedroster.catalogue.policies", lambda: known)
+    assert call("cite", "theirs").stdout == "@misc{theirs}\n"
+    fails(2, "policy silent names no paper; expected BibTeX", "cite", "silent")
 
 
 # -------------------------------------------------------------------- reproduce
@@ -378,7 +404,7 @@ def test_reproduce_everything_data_only(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rbcsf"], "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?"),
+        (["rbcsf"], "unknown policy 'rbcsf'. Did you mean 'rbcs-f'?"),
         (["rbcs-f", "--figure", "9"], "unknown figure of rbcs-f '9'"),
         (["rbcs-f", "--figure", "2", "--figure", "alfa"], "Did you mean 'alpha'?"),
         (["rbcs-f", "--seeds", "3"], "seeds are [3]; expected at least two different ones"),

@@ -30,6 +30,7 @@ class Policy(Protocol[S]):
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
     whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  One that owes participations is
     also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.
+    ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
 
     omniscient: ClassVar[bool]

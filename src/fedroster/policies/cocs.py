@@ -1,4 +1,8 @@
-r"""COCS: context-aware online client selection (paper B, Algorithm 1)."""
+"""COCS: context-aware online client selection (Algorithm 1).
+
+Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu and Y. Liu, "Context-Aware Online Client Selection for Hierarchical Federated
+Learning", 2021, arXiv:2112.00925.
+"""
 
 from __future__ import annotations
 
@@ -40,6 +44,14 @@ from fedroster.policies.budgeted import (
     gap_for,
     within_cohort,
 )
+
+CITATION = """@misc{qu2021cocs,
+  author = {Qu, Zhe and Duan, Rui and Chen, Lixing and Xu, Jie and Lu, Zhuo and Liu, Yao},
+  title  = {Context-Aware Online Client Selection for Hierarchical Federated Learning},
+  year   = {2021},
+  eprint = {2112.00925},
+  archivePrefix = {arXiv}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +216,7 @@ class COCS:
     (:func:`~fedroster.optimization.assignment.solve_exploration`).
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True

@@ -1,4 +1,8 @@
-r"""CS-UCB and CS-UCB-Q: bandits over clients' times, without and with fairness queues (Xia et al., IEEE TWC 2020)."""
+"""CS-UCB and CS-UCB-Q: bandits over clients' times, without and with fairness queues.
+
+W. Xia, T. Q. S. Quek, K. Guo, W. Wen, H. H. Yang and H. Zhu, "Multi-Armed Bandit-Based Client Scheduling for Federated
+Learning", IEEE Transactions on Wireless Communications 2020, doi:10.1109/TWC.2020.3008091.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,14 @@ from fedroster.core.state import per_client
 from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_flat, empty_queues, queue_step, snap_rate
+
+CITATION = """@article{xia2020csucb,
+  author  = {Xia, Wenchao and Quek, Tony Q. S. and Guo, Kun and Wen, Wanli and Yang, Howard H. and Zhu, Hongbo},
+  title   = {Multi-Armed Bandit-Based Client Scheduling for Federated Learning},
+  journal = {IEEE Transactions on Wireless Communications},
+  year    = {2020},
+  doi     = {10.1109/TWC.2020.3008091}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,7 @@ class CSUCB:
     c_k is proportional to the client's data; here it is the same for all.  A drop-out and a failure have reward 0.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
 

@@ -1,4 +1,8 @@
-r"""Combinatorial upper confidence bounds: over whole decisions, as paper B compares with, and over pairs."""
+"""Combinatorial upper confidence bounds, over whole decisions and over pairs.
+
+Over decisions as in Qu et al. 2021 (section VI-B 2; :mod:`fedroster.policies.cocs`).  Over pairs: W. Chen, Y. Wang and
+Y. Yuan, "Combinatorial Multi-Armed Bandit: General Framework, Results and Applications", ICML 2013.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +25,15 @@ from fedroster.estimation.hypercubes import (
     look_up,
 )
 from fedroster.policies.budgeted import NODE_LIMIT, best_links, check_gap, choices_of
+from fedroster.policies.cocs import CITATION as QU
 from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
+
+CITATION = """@inproceedings{chen2013combinatorial,
+  author    = {Chen, Wei and Wang, Yajun and Yuan, Yang},
+  title     = {Combinatorial Multi-Armed Bandit: General Framework, Results and Applications},
+  booktitle = {International Conference on Machine Learning (ICML)},
+  year      = {2013}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,7 @@ class CUCB:
         width: Factor of the confidence width, >= 0; 1 for UCB1.
     """
 
+    citation: ClassVar[str] = QU
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
@@ -177,6 +190,7 @@ class CUCBPairs:
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True

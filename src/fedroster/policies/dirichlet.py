@@ -1,4 +1,7 @@
-r"""Selection with Dirichlet probabilities: how fairness is varied in paper A, section 6.2.2."""
+"""Selection with Dirichlet probabilities.
+
+Huang et al. 2021 (section 6.2.2; :mod:`fedroster.policies.rbcs_f`) vary fairness by it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
+from fedroster.policies.rbcs_f import CITATION
 from fedroster.queues import check_flat
 
 
@@ -53,6 +57,7 @@ class Dirichlet:
         gamma_2: Concentration, > 0.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
 

@@ -1,4 +1,8 @@
-r"""E3CS: stochastic selection of volatile clients by exponential weights (Huang et al., IEEE IoT Journal 2022)."""
+"""E3CS: stochastic selection of volatile clients by exponential weights.
+
+T. Huang, W. Lin, L. Shen, K. Li and A. Y. Zomaya, "Stochastic Client Selection for Federated Learning With Volatile
+Clients", IEEE Internet of Things Journal 2022, doi:10.1109/JIOT.2022.3172113.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,14 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import sample_systematically
 from fedroster.queues import check_flat
+
+CITATION = """@article{huang2022e3cs,
+  author  = {Huang, Tiansheng and Lin, Weiwei and Shen, Li and Li, Keqin and Zomaya, Albert Y.},
+  title   = {Stochastic Client Selection for Federated Learning With Volatile Clients},
+  journal = {IEEE Internet of Things Journal},
+  year    = {2022},
+  doi     = {10.1109/JIOT.2022.3172113}
+}"""
 
 _PATIENCE = 256
 """Rounds whose feedback is awaited; later feedback is ignored."""
@@ -119,6 +131,7 @@ class E3CS:
     :math:`\hat x` assumes.  Feedback that comes more than 256 rounds late is ignored.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
 

@@ -1,4 +1,8 @@
-r"""FedCS: as many clients as the deadline admits (Nishio and Yonetani, ICC 2019), adapted and as published."""
+"""FedCS: as many clients as the deadline admits, adapted and as published.
+
+T. Nishio and R. Yonetani, "Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge",
+IEEE International Conference on Communications 2019, doi:10.1109/ICC.2019.8761315.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,14 @@ from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
 from fedroster.queues import check_flat
 
+CITATION = """@inproceedings{nishio2019fedcs,
+  author    = {Nishio, Takayuki and Yonetani, Ryo},
+  title     = {Client Selection for Federated Learning with Heterogeneous Resources in Mobile Edge},
+  booktitle = {IEEE International Conference on Communications (ICC)},
+  year      = {2019},
+  doi       = {10.1109/ICC.2019.8761315}
+}"""
+
 
 @dataclass(frozen=True, slots=True)
 class FedCS(Stateless):
@@ -29,6 +41,7 @@ class FedCS(Stateless):
         deadline_s: Seconds, > 0.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
 
@@ -125,6 +138,7 @@ class FedCSGreedy(Stateless):
         overhead_s: T_cs + T_agg, seconds, >= 0.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
 

@@ -1,4 +1,7 @@
-r"""FLOOR: every client's share at every moment, in less time.  A policy of this project; no paper has it."""
+"""FLOOR: every client's share at every moment, in less time.
+
+A policy of this project; no paper has it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+from fedroster.core.citation import SOFTWARE
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
@@ -188,6 +192,7 @@ class Floor:
         pooling: Whether clients learn from each other.
     """
 
+    citation: ClassVar[str] = SOFTWARE
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
 

@@ -1,4 +1,9 @@
-r"""LinUCB (Li et al., WWW 2010): over whole decisions, as paper B compares with, and over pairs."""
+"""LinUCB over whole decisions and over pairs.
+
+L. Li, W. Chu, J. Langford and R. E. Schapire, "A Contextual-Bandit Approach to Personalized News Article
+Recommendation", WWW 2010, doi:10.1145/1772690.1772758.  Over decisions as in Qu et al. 2021 (section VI-B 3;
+:mod:`fedroster.policies.cocs`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,16 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
+from fedroster.policies.cocs import CITATION as QU
 from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
+
+CITATION = """@inproceedings{li2010contextual,
+  author    = {Li, Lihong and Chu, Wei and Langford, John and Schapire, Robert E.},
+  title     = {A Contextual-Bandit Approach to Personalized News Article Recommendation},
+  booktitle = {International World Wide Web Conference (WWW)},
+  year      = {2010},
+  doi       = {10.1145/1772690.1772758}
+}"""
 
 _LARGEST = 1e6
 _ROUNDING = 1e-12
@@ -89,6 +103,7 @@ class LinUCB:
         ridge: Regularisation, > 0; 1 in Li et al.
     """
 
+    citation: ClassVar[str] = QU
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
@@ -186,6 +201,7 @@ class LinUCBPairs:
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True

@@ -1,4 +1,7 @@
-r"""The optimal policy of paper A's regret (23): P3 with the true mean times (Choice A8)."""
+"""P3 with the true mean times: the optimal policy of a regret (Choice A8).
+
+Huang et al. 2021 (23); :mod:`fedroster.policies.rbcs_f`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from fedroster.core.checks import check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
+from fedroster.policies.rbcs_f import CITATION
 from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
 
 
@@ -42,6 +46,7 @@ class OmniscientP3:
         beta: Guaranteed participation rate, in [0, 1].
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = True
 

@@ -1,4 +1,8 @@
-r"""Oort: guided participant selection (Lai et al., OSDI 2021, Algorithm 1)."""
+"""Oort: guided participant selection (Algorithm 1).
+
+F. Lai, X. Zhu, H. V. Madhyastha and M. Chowdhury, "Oort: Efficient Federated Learning via Guided Participant
+Selection", OSDI 2021, arXiv:2010.06081.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,15 @@ from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
 from fedroster.queues import check_flat
+
+CITATION = """@inproceedings{lai2021oort,
+  author    = {Lai, Fan and Zhu, Xiangfeng and Madhyastha, Harsha V. and Chowdhury, Mosharaf},
+  title     = {Oort: Efficient Federated Learning via Guided Participant Selection},
+  booktitle = {USENIX Symposium on Operating Systems Design and Implementation (OSDI)},
+  year      = {2021},
+  eprint    = {2010.06081},
+  archivePrefix = {arXiv}
+}"""
 
 _LEAST_RANGE = 1e-4  # of utilities, as in the authors' code: equal ones must not divide by zero
 
@@ -230,6 +243,7 @@ class Oort:
     statistical utility, and time and staleness decide.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True

@@ -1,4 +1,7 @@
-r"""Oracles of paper B: who will be in time, or how probably, is known (sections IV-A and VI-B 1)."""
+"""Oracles: who will be in time, or how probably, is known.
+
+Qu et al. 2021 (sections IV-A and VI-B 1); :mod:`fedroster.policies.cocs`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
 from fedroster.policies.budgeted import NODE_LIMIT, SOLVERS, UTILITIES, best_links, check_gap, choices_of
+from fedroster.policies.cocs import CITATION
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Oracle(Stateless):
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
@@ -91,6 +96,7 @@ class OracleP(Stateless):
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True

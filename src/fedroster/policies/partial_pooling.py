@@ -1,4 +1,7 @@
-r"""Partial pooling: a policy of our own for links with prices, with guaranteed rates if they are asked for."""
+"""Partial pooling: learned from all links together, with guaranteed rates if they are asked for.
+
+A policy of this project; no paper has it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from scipy.sparse import csr_matrix
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
+from fedroster.core.citation import SOFTWARE
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.state import per_client
@@ -177,6 +181,7 @@ class PartialPooling:
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
+    citation: ClassVar[str] = SOFTWARE
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True

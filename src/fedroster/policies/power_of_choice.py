@@ -1,4 +1,8 @@
-r"""Power-of-Choice: of a few random candidates, those with the greatest losses (Cho, Wang and Joshi, 2020)."""
+"""Power-of-Choice: of a few random candidates, those with the greatest losses.
+
+Y. J. Cho, J. Wang and G. Joshi, "Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice
+Selection Strategies", 2020, arXiv:2010.01243.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,14 @@ from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
 from fedroster.optimization.ranking import greatest, sample_by_weight
 from fedroster.queues import check_flat
+
+CITATION = """@misc{cho2020powerofchoice,
+  author = {Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri},
+  title  = {Client Selection in Federated Learning: Convergence Analysis and Power-of-Choice Selection Strategies},
+  year   = {2020},
+  eprint = {2010.01243},
+  archivePrefix = {arXiv}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,7 @@ class PowerOfChoice:
     mini-batch, is not built.  A d below m means m.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True

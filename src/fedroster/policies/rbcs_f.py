@@ -1,4 +1,9 @@
-r"""RBCS-F: reputation-based client selection with fairness (paper A, Algorithm 2)."""
+"""RBCS-F: reputation-based client selection with fairness (Algorithm 2).
+
+T. Huang, W. Lin, W. Wu, L. He, K. Li and A. Y. Zomaya, "An Efficiency-Boosting Client Selection Scheme for Federated
+Learning with Fairness Guarantee", IEEE Transactions on Parallel and Distributed Systems 2021,
+doi:10.1109/TPDS.2020.3040887.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,14 @@ from fedroster.core.state import per_client
 from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, ridge_init
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
 from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
+
+CITATION = """@article{huang2021rbcsf,
+  author  = {Huang, Tiansheng and Lin, Weiwei and Wu, Wentai and He, Ligang and Li, Keqin and Zomaya, Albert Y.},
+  title   = {An Efficiency-Boosting Client Selection Scheme for Federated Learning with Fairness Guarantee},
+  journal = {IEEE Transactions on Parallel and Distributed Systems},
+  year    = {2021},
+  doi     = {10.1109/TPDS.2020.3040887}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,7 @@ class RBCSF:
     rounded to a multiple of 2^-32 (:func:`~fedroster.queues.snap_rate`).
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
 

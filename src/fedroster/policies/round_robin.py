@@ -1,4 +1,8 @@
-r"""Round robin: whoever was chosen longest ago goes first (Yang et al., IEEE TCOM 2020)."""
+"""Round robin: the client that was chosen longest ago goes first.
+
+H. H. Yang, Z. Liu, T. Q. S. Quek and H. V. Poor, "Scheduling Policies for Federated Learning in Wireless Networks",
+IEEE Transactions on Communications 2020, arXiv:1908.06287.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,15 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_flat
+
+CITATION = """@article{yang2020scheduling,
+  author  = {Yang, Howard H. and Liu, Zuozhu and Quek, Tony Q. S. and Poor, H. Vincent},
+  title   = {Scheduling Policies for Federated Learning in Wireless Networks},
+  journal = {IEEE Transactions on Communications},
+  year    = {2020},
+  eprint  = {1908.06287},
+  archivePrefix = {arXiv}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +51,7 @@ class RoundRobin:
     turn of a client to its next.  Cost: O(N).
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
 

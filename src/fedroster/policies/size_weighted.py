@@ -1,4 +1,8 @@
-r"""Sampling with probabilities proportional to the clients' numbers of samples (Li et al., ICLR 2020)."""
+"""Sampling with probabilities proportional to the clients' numbers of samples.
+
+X. Li, K. Huang, W. Yang, S. Wang and Z. Zhang, "On the Convergence of FedAvg on Non-IID Data", ICLR 2020,
+arXiv:1907.02189.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,15 @@ from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_sizes
 from fedroster.optimization.ranking import sample_by_weight
 from fedroster.queues import check_flat
+
+CITATION = """@inproceedings{li2020convergence,
+  author    = {Li, Xiang and Huang, Kaixuan and Yang, Wenhao and Wang, Shusen and Zhang, Zhihua},
+  title     = {On the Convergence of {FedAvg} on Non-{IID} Data},
+  booktitle = {International Conference on Learning Representations (ICLR)},
+  year      = {2020},
+  eprint    = {1907.02189},
+  archivePrefix = {arXiv}
+}"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,7 @@ class SizeWeighted:
         size_feature: Column of the context that holds a client's number of samples; -1 for feedback.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True

@@ -1,4 +1,8 @@
-r"""TiFL: cohorts from one tier of clients that are about equally fast (Chai et al., HPDC 2020)."""
+"""TiFL: cohorts from one tier of clients that are about equally fast.
+
+Z. Chai, A. Ali, S. Zawad, S. Truex, A. Anwar, N. Baracaldo, Y. Zhou, H. Ludwig, F. Yan and Y. Cheng, "TiFL: A
+Tier-based Federated Learning System", HPDC 2020, doi:10.1145/3369583.3392686.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +21,15 @@ from fedroster.core.streams import Streams
 from fedroster.estimation.reports import LARGEST, learn_losses
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_flat
+
+CITATION = """@inproceedings{chai2020tifl,
+  author    = {Chai, Zheng and Ali, Ahsan and Zawad, Syed and Truex, Stacey and Anwar, Ali and Baracaldo, Nathalie
+               and Zhou, Yi and Ludwig, Heiko and Yan, Feng and Cheng, Yue},
+  title     = {{TiFL}: A Tier-based Federated Learning System},
+  booktitle = {International Symposium on High-Performance Parallel and Distributed Computing (HPDC)},
+  year      = {2020},
+  doi       = {10.1145/3369583.3392686}
+}"""
 
 _NO_TIER = -1
 _UNLIMITED = -1
@@ -159,6 +172,7 @@ class TiFL:
     from the nearest ones, the faster first.  When no available tier has credits left, credits no longer count.
     """
 
+    citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True

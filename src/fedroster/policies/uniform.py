@@ -16,6 +16,16 @@ from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
 from fedroster.policies.budgeted import choices_of, fill_in_order
 
+CITATION = r"""@inproceedings{mcmahan2017communication,
+  author    = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth
+               and Ag{\"u}era y Arcas, Blaise},
+  title     = {Communication-Efficient Learning of Deep Networks from Decentralized Data},
+  booktitle = {International Conference on Artificial Intelligence and Statistics (AISTATS)},
+  year      = {2017},
+  eprint    = {1602.05629},
+  archivePrefix = {arXiv}
+}"""
+
 
 @dataclass(frozen=True, slots=True)
 class Uniform(Stateless):
@@ -28,6 +38,7 @@ class Uniform(Stateless):
     Cost: O(links).
     """
 
+    citation: ClassVar[str] = CITATION
     fills_cohort: ClassVar[bool] = False  # budgets may end a decision earlier
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
