@@ -46,8 +46,11 @@ def test_feedback_and_names_are_checked():
     assert selector.clients == ("y",)
     selector.select(contexts[:1], clients=["y"], servers=[["b"]])
     selector.join(["x"])
-    assert sum(selector.participation()) == 1
-    assert selector.participation_rates().tolist() == [1.0 if chosen == "x" else 0.0, 0.5 if chosen == "y" else 0.0]
+    assert sum(selector.participation().values()) == 1
+    assert selector.participation_rates(as_array=True).tolist() == [
+        1.0 if chosen == "x" else 0.0,
+        0.5 if chosen == "y" else 0.0,
+    ]
     assert selector.select(contexts, clients=["x", "y"], servers=[["b"], [""]]).is_empty
 
 
@@ -67,14 +70,14 @@ def test_an_edge_selector_is_a_selector_in_everything_else(tmp_path):
     for _ in range(2):
         assert again.select(contexts, **everyone) == selector.select(contexts, **everyone)
     assert sorted(again.open_rounds()) == sorted(selector.open_rounds()) == [2, 3]  # round 1 was given up
-    with pytest.raises(FeedbackError, match="unknown or has all its feedback"):
+    with pytest.raises(FeedbackError, match="patience_rounds = 2"):
         again.observe(1, dropped=cohort.clients[1:])
-    chosen = selector.participation().tolist()
+    chosen = selector.participation(as_array=True).tolist()
     selector.leave(["x"], forget=True)
     selector.join(["w"])
     assert selector.clients == ("w", "y", "z")
-    assert selector.participation().tolist() == [0, *chosen[1:]]
-    assert selector.participation_rates().tolist() == [0.0, chosen[1] / 3, chosen[2] / 3]
+    assert selector.participation(as_array=True).tolist() == [0, *chosen[1:]]
+    assert selector.participation_rates(as_array=True).tolist() == [0.0, chosen[1] / 3, chosen[2] / 3]
     for wrong in (["w"], ["v", "v"]):
         with pytest.raises(InvalidInputError):
             selector.join(wrong)

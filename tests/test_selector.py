@@ -104,7 +104,7 @@ def test_ask_and_tell():
     selector = make(["a", "b", "c"])
     assert (selector.round, selector.clients, selector.policy) == (0, ("a", "b", "c"), POLICY)
     assert selector.open_rounds() == {}
-    assert selector.cold().tolist() == [True, True, True]
+    assert [*selector.cold().values()] == [True, True, True]
     cohort = selector.select({"a": [1.0], "b": [2.0], "c": [4.0]})
     assert cohort.round == selector.round == 1
     assert not cohort.is_empty
@@ -112,23 +112,23 @@ def test_ask_and_tell():
     assert set(cohort.clients) <= {"a", "b", "c"}
     assert selector.open_rounds() == {1: cohort.clients}
     taken = [client in cohort.clients for client in selector.clients]
-    assert selector.participation().tolist() == [int(was) for was in taken]
-    assert selector.cold().tolist() == [not was for was in taken]
+    assert selector.participation(as_array=True).tolist() == [int(was) for was in taken]
+    assert [*selector.cold().values()] == [not was for was in taken]
     selector.observe(1, times_s=dict.fromkeys(cohort.clients, 1.5))
     assert selector.open_rounds() == {}
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
-    assert selector.cold().tolist() == [False, True, True]
+    assert [*selector.cold().values()] == [False, True, True]
 
 
 def test_cold_is_about_the_last_round_only():
     selector = make(["a", "b"], cohort_size=1)
     selector.select({"a": [1.0]})
-    assert selector.cold().tolist() == [False, True]
+    assert [*selector.cold().values()] == [False, True]
     selector.select({"b": [1.0]})
-    assert selector.cold().tolist() == [True, False]
+    assert [*selector.cold().values()] == [True, False]
     selector.select({})
-    assert selector.cold().tolist() == [True, True]
-    assert selector.participation().tolist() == [1, 1]
+    assert [*selector.cold().values()] == [True, True]
+    assert selector.participation(as_array=True).tolist() == [1, 1]
 
 
 def test_feedback_is_learned_from():
@@ -168,7 +168,7 @@ def test_selector_and_simulation_agree(policy, seed):
     state = network.init(rng=streams.at("environment-init"))
     for played in simulated:
         context, outcome = network.observe(state, played.number, rng=streams.at("environment", played.number))
-        np.testing.assert_array_equal(selector.cold(), context.features[:, 1].astype(bool))
+        np.testing.assert_array_equal(selector.cold(as_array=True), context.features[:, 1].astype(bool))
         cohort = selector.select(context.features, available=context.available)
         assert cohort.clients == tuple(played.selection.links.tolist())
         times = {client: outcome.exchange_time_s[client] for client in cohort.clients}
@@ -225,7 +225,7 @@ def test_nobody_available_is_an_explicit_empty_round(policy):
     assert selector.select(np.empty((0, 1)), clients=[]).is_empty
     assert selector.round == 3
     assert selector.open_rounds() == {}
-    assert selector.participation().tolist() == [0, 0, 0]
+    assert selector.participation(as_array=True).tolist() == [0, 0, 0]
     with pytest.raises(FeedbackError, match="round 1"):
         selector.observe(1, times_s={})
     assert selector.select({"b": [1.0]}) == Cohort(4, ("b",))
@@ -242,7 +242,7 @@ def test_no_members_at_all():
     selector = make([])
     assert selector.clients == ()
     assert selector.select({}).is_empty
-    assert selector.participation().tolist() == []
+    assert selector.participation(as_array=True).tolist() == []
     selector.join(["a"])
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
 
@@ -261,7 +261,7 @@ def test_strings_and_integers_are_different_clients():
     assert selector.clients == (1, "1", 2)
     assert selector.select({"1": [1.0]}).clients == ("1",)
     assert selector.select({1: [1.0]}).clients == (1,)
-    assert selector.participation().tolist() == [1, 1, 0]
+    assert selector.participation(as_array=True).tolist() == [1, 1, 0]
     with pytest.raises(FeedbackError, match=r"client 1 was not chosen in round 1; chosen: \['1'\]"):
         selector.observe(1, times_s={1: 2.0})
     with pytest.raises(UnknownNameError, match=r"unknown client '2'. Did you mean 2"):
@@ -371,7 +371,7 @@ def test_whoever_left_is_no_longer_asked():
     selector.leave(["b"])
     assert selector.clients == ("a", "c")
     assert selector.select([[1.0], [1.0]]).clients == ("a", "c")
-    assert selector.participation().tolist() == [1, 1]
+    assert selector.participation(as_array=True).tolist() == [1, 1]
     with pytest.raises(UnknownNameError, match="unknown client 'b'"):
         selector.select({"b": [1.0]})
 
@@ -392,8 +392,8 @@ def test_coming_back_keeps_what_was_learned(tmp_path):
     for name in ("policy.ridge.factor", "policy.ridge.moment"):
         np.testing.assert_array_equal(before[name], after[name])
     assert (after["policy.backlog"] - before["policy.backlog"]).tolist() == [0.75, 0.0, 0.75]
-    assert selector.participation().tolist() == [2, 1, 1]
-    assert selector.cold().tolist() == [True, True, True]
+    assert selector.participation(as_array=True).tolist() == [2, 1, 1]
+    assert [*selector.cold().values()] == [True, True, True]
 
 
 def test_late_feedback_of_one_who_left_is_learned(tmp_path):
@@ -422,8 +422,8 @@ def test_the_forgotten_come_back_as_strangers(tmp_path):
     np.testing.assert_array_equal(now["policy.ridge.moment"][:, 1], fresh.moment[:, 1])
     assert now["policy.backlog"][1] == 0.0
     assert now["policy.ridge.moment"][:, 0] != 0.0
-    assert selector.participation().tolist() == [1, 0]
-    assert selector.cold().tolist() == [False, True]
+    assert selector.participation(as_array=True).tolist() == [1, 0]
+    assert [*selector.cold().values()] == [False, True]
 
 
 def test_a_stranger_does_not_inherit_what_was_drawn_for_the_forgotten(tmp_path):
@@ -483,7 +483,7 @@ def test_joining_one_by_one_is_joining_at_once(tmp_path):
     for selector in (at_once, one_by_one):
         play(selector, 12)
     assert_same_learned(learned(at_once, tmp_path), learned(one_by_one, tmp_path))
-    assert at_once.participation().tolist() == one_by_one.participation().tolist()
+    assert at_once.participation(as_array=True).tolist() == one_by_one.participation(as_array=True).tolist()
     assert at_once.open_rounds() == one_by_one.open_rounds()
 
 
@@ -508,7 +508,7 @@ def test_growing_while_a_round_is_open():
     selector.join(LETTERS_LIST[2:9])
     selector.observe(1, times_s={"a": 1.0}, failed=["b"])
     assert selector.open_rounds() == {}
-    assert selector.participation().tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert selector.participation(as_array=True).tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
 
 
 # -------------------------------------------------------------------- feedback: late, partial, missing
@@ -571,7 +571,9 @@ def test_unanswered_rounds_are_given_up():
     selector.observe(2, times_s={"a": 1.0})
     selector.select(contexts("ab"))
     assert selector.open_rounds() == {2: ("b",), 3: ("a", "b"), 4: ("a", "b")}
-    with pytest.raises(FeedbackError, match=r"round 1, which is unknown or has all.*open rounds: \[2, 3, 4\]"):
+    with pytest.raises(
+        FeedbackError, match=r"round 1, which is given up: patience_rounds = 3 later.*open rounds: \[2, 3, 4\]"
+    ):
         selector.observe(1, times_s={"a": 1.0})
     selector.observe(2, times_s={"b": 1.0})  # patience is counted from each round's own beginning
     for _ in range(200):
@@ -593,7 +595,12 @@ def test_sizes_are_checked_before_the_first_client_is_there(problem):
 
 
 WRONG_FEEDBACK = {
-    "an unknown round": ((9,), {"times_s": {"a": 1.0}}, FeedbackError, "round 9, which is unknown"),
+    "an unknown round": (
+        (9,),
+        {"times_s": {"a": 1.0}},
+        FeedbackError,
+        "round 9, which has not begun; the last one was 1",
+    ),
     "round 0": ((0,), {"times_s": {"a": 1.0}}, FeedbackError, "round 0"),
     "a truth value for a round": ((True,), {"times_s": {"a": 1.0}}, FeedbackError, "round True"),
     "a fraction for a round": ((1.0,), {"times_s": {"a": 1.0}}, FeedbackError, r"round 1\.0"),
@@ -745,19 +752,24 @@ WRONG_CONTEXTS = {
     "none": (({"a": [None]},), {}, InvalidInputError, r"client 'a' are \[nan\]"),
     "too many features": (({"a": [1.0, 2.0]},), {}, InvalidInputError, r"shape \(1, 2\); expected \(1, 1\)"),
     "no features": (({"a": []},), {}, InvalidInputError, r"shape \(1, 0\); expected \(1, 1\)"),
-    "a scalar": (({"a": 1.0},), {}, InvalidInputError, r"shape \(1,\); expected \(clients, 1\)"),
+    "a scalar": (({"a": 1.0},), {}, InvalidInputError, r"shape \(1,\); expected \(1, 1\), a list of num_features = 1"),
     "a matrix for a client": (({"a": [[1.0]]},), {}, InvalidInputError, r"shape \(1, 1, 1\)"),
     "ragged": (({"a": [1.0], "b": [1.0, 2.0]},), {}, InvalidInputError, "not an array of numbers"),
     "text": (({"a": ["fast"]},), {}, InvalidInputError, "not an array of numbers"),
     "digits as text": (([["1.0"], ["2.0"], ["3.0"]],), {}, InvalidInputError, "not an array of numbers"),
     "complex": (([[1j], [1.0], [1.0]],), {}, InvalidInputError, "not an array of numbers"),
-    "nothing": ((None,), {}, InvalidInputError, "features have shape"),
-    "a vector": (([1.0, 2.0, 3.0],), {}, InvalidInputError, r"shape \(3,\); expected \(clients, 1\)"),
+    "a sentence": (("ab",), {}, InvalidInputError, "contexts are the string 'ab'; expected contexts, or a collection"),
+    "a vector": (
+        ([1.0, 2.0, 3.0],),
+        {},
+        InvalidInputError,
+        r"shape \(3,\); expected \(3, 1\), a list of num_features = 1",
+    ),
     "too few rows": (([[1.0], [1.0]],), {}, InvalidInputError, r"shape \(2, 1\); expected \(3, 1\)"),
     "too many rows": (([[1.0]] * 4,), {}, InvalidInputError, r"shape \(4, 1\); expected \(3, 1\)"),
     "too many columns": ((np.ones((3, 2)),), {}, InvalidInputError, r"shape \(3, 2\); expected \(3, 1\)"),
     "rows against clients": (([[1.0]],), {"clients": ["a", "b"]}, InvalidInputError, r"shape \(1, 1\); expected \(2"),
-    "a client twice": (([[1.0]] * 2,), {"clients": ["b", "b"]}, InvalidInputError, "client 'b' has two rows"),
+    "a client twice": (([[1.0]] * 2,), {"clients": ["b", "b"]}, InvalidInputError, "client 'b' is named twice"),
     "an unknown client": (({"a": [1.0], "bb": [1.0]},), {}, UnknownNameError, "unknown client 'bb'. Did you mean 'b'"),
     "integers as availability": (([[1.0]] * 3,), {"available": [1, 0, 1]}, InvalidInputError, "available has type int"),
     "text as availability": (
@@ -924,8 +936,8 @@ def test_resumed_equals_uninterrupted(tmp_path, policy):
     assert resumed.open_rounds()  # pending feedback survives
     assert resumed.open_rounds() == uninterrupted.open_rounds()
     assert (resumed.round, resumed.clients) == (12, uninterrupted.clients)
-    assert resumed.cold().tolist() == uninterrupted.cold().tolist()
-    assert resumed.participation().tolist() == uninterrupted.participation().tolist()
+    assert resumed.cold(as_array=True).tolist() == uninterrupted.cold(as_array=True).tolist()
+    assert resumed.participation(as_array=True).tolist() == uninterrupted.participation(as_array=True).tolist()
     assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
     assert go_on(resumed) == go_on(uninterrupted)
     assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
@@ -1181,7 +1193,9 @@ def test_one_id_is_no_collection_of_ids(name):
 
 def test_numbers_are_not_lists_of_features():
     selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
-    with pytest.raises(InvalidInputError, match=r"expected \(clients, 1\), a list of 1 for each client"):
+    with pytest.raises(
+        InvalidInputError, match=r"expected \(2, 1\), a list of num_features = 1 numbers for each client"
+    ):
         selector.select({"a": 1.0, "b": 2.0})
 
 

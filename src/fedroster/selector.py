@@ -1,36 +1,48 @@
 """The object that callers hold: ask for a cohort, tell what came back.
 
 :class:`Selector` is the edge of the library: it checks everything that comes from outside, maps outside client ids to
-rows, lets clients join and leave, holds the random streams, and saves and loads itself.
+rows, lets clients join and leave, holds the random streams, and saves and loads itself.  :class:`EdgeSelector` also
+assigns the cohort to edge servers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import os
+import warnings
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.problem import ProblemSpec, RoundContext, check_context, check_selection
+from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, InvalidInputError
+from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
-from fedroster.ledger import ClientId, Ledger, checked_ids
+from fedroster.federation.candidates import Candidates, read_candidates
+from fedroster.federation.files import Books, opened
+from fedroster.federation.learner import Learner
+from fedroster.federation.members import ClientId, Members, checked_ids
+from fedroster.federation.rounds import OpenRounds, Told
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
+
+Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
+"""Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
+
+_AVAILABILITY_PERIOD = 64  # rounds between two looks at which clients are seen too rarely
 
 
 @dataclass(frozen=True, slots=True)
 class Cohort:
-    """Who takes part in a round.
+    """The clients that take part in a round.
 
     Attributes:
         round: Round number; feedback refers to it.
-        clients: Ids of the chosen clients.  Empty when nobody was available.
+        clients: Ids of the chosen clients.  Empty when no client was available.
     """
 
     round: int
@@ -38,13 +50,13 @@ class Cohort:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody was chosen."""
+        """Whether no client was chosen."""
         return not self.clients
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeCohort(Cohort):
-    """Who takes part in a round, and where.
+    """The clients that take part in a round, and where.
 
     Attributes:
         servers: Edge server of each chosen client.
@@ -53,18 +65,23 @@ class EdgeCohort(Cohort):
     servers: tuple[str, ...] = ()
 
 
-class Selector(Ledger):
+class Selector:
     """Chooses cohorts in a running federation (ask/tell).
 
     Example:
         >>> from fedroster import RBCSF, Selector
-        >>> selector = Selector(RBCSF(V=5.0, beta=0.2), cohort_size=2, num_features=1, clients=["a", "b", "c"])
-        >>> cohort = selector.select({"a": [1.0], "b": [2.0], "c": [4.0]})
+        >>> selector = Selector(RBCSF(V=5.0, beta=0.2), cohort_size=2, clients=["a", "b", "c"])
+        >>> cohort = selector.select()
         >>> len(cohort.clients)
         2
         >>> selector.observe(cohort.round, times_s={client: 1.5 for client in cohort.clients})
-        >>> selector.participation().sum()
-        np.int64(2)
+        >>> sum(selector.participation().values())
+        2
+
+    A context is what is known of a client before the round, D numbers >= 0 such as its workload and the inverse of its
+    bandwidth.  Nothing need be known: without contexts, a policy learns one mean of each client.  What is learned
+    needs the same D in all rounds: ``num_features``, or the length of the first contexts, or 1 if the first round has
+    none.
 
     Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
     until it is answered or ``patience_rounds`` later rounds have begun.
@@ -73,13 +90,14 @@ class Selector(Ledger):
     """
 
     _KIND: ClassVar[str] = "selector"
+    _num_servers: int | None = None
 
     def __init__(
         self,
         policy: AnyPolicy,
         *,
         cohort_size: int,
-        num_features: int = 3,
+        num_features: int | None = None,
         seed: int = 0,
         clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
@@ -90,7 +108,7 @@ class Selector(Ledger):
         Args:
             policy: Decides; must not be omniscient.
             cohort_size: Largest number of clients in a round, m.
-            num_features: Length D of a client's context; 3 for ``[1/mu, s, M/B]`` of paper A.
+            num_features: Length D of a client's context; None to take it from the first contexts.
             seed: Seed of the random streams that break ties.
             clients: Ids of the first members.
             patience_rounds: Rounds after which missing feedback is given up.
@@ -98,25 +116,34 @@ class Selector(Ledger):
                 None for no cap.
 
         Raises:
-            ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
+            ConfigurationError: If a parameter is out of its range, or the policy needs a simulation, or edge servers.
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
-        super().__init__(
-            policy,
-            cohort_size=cohort_size,
-            num_features=num_features,
-            seed=seed,
-            patience_rounds=patience_rounds,
-            longest_s=longest_s,
+        self._learner = Learner(
+            policy, cohort_size=cohort_size, num_features=num_features, num_servers=self._num_servers, seed=seed
         )
+        self._members = Members()
+        self._rounds = OpenRounds(patience_rounds)
+        self._last_look = 0
+        self.longest_s = longest_s
         first = checked_ids(clients)
-        if first:
-            policy.check(ProblemSpec(num_clients=len(first), cohort_size=cohort_size, num_features=num_features))
-            self.join(first)
+        self._learner.check_promise(len(first))
+        self.join(first)
+
+    def __repr__(self) -> str:
+        """What it is, and how far it has come."""
+        open_ = sorted(self._rounds.waiting())
+        shown = ", ".join(map(str, open_[:3])) + (f" and {len(open_) - 3} more" if len(open_) > 3 else "")
+        return (
+            f"<{type(self).__name__} with {self.policy!r}: {len(self._members.slots())} members, cohorts of "
+            f"{self.cohort_size}, round {self.round}, open rounds: {shown or 'none'}>"
+        )
+
+    # ---------------------------------------------------------------- ask
 
     def select(
         self,
-        contexts: Mapping[ClientId, ArrayLike] | ArrayLike,
+        contexts: Contexts = None,
         *,
         clients: Sequence[ClientId] | None = None,
         available: ArrayLike | None = None,
@@ -124,65 +151,345 @@ class Selector(Ledger):
         """Begin a round and choose its cohort.
 
         Args:
-            contexts: Contexts.  A mapping from id to vector: whoever is missing is not available.  Or an array of shape
-                (clients, D), with a row for each of ``clients``.
+            contexts: The clients that are available, and what is known of them: a mapping from id to context, where a
+                client that is missing is not available; or ids, where nothing more is known; or an array of shape
+                (clients, D), with a row for each of ``clients``; or None, for ``clients`` of which nothing is known.
             clients: Ids of the rows of an array; None for all members, in the order of :attr:`clients`.
-            available: Which rows of an array are available, shape (clients,); None for all.
+            available: Which of these are available, shape (clients,); None for all.
 
         Returns:
-            The cohort; empty, and a round all the same, when nobody is available.
+            The cohort; empty, and a round all the same, when no client is available.
 
         Raises:
             InvalidInputError: If a context is not of finite numbers >= 0, or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
-        self._report_unseen()  # before anything is booked
-        if isinstance(contexts, Mapping):
-            if clients is not None or available is not None:
-                raise InvalidInputError("a mapping names clients and availability itself; expected no other argument")
-            slots = np.array([self._member_slot(client) for client in contexts], np.int64)
-            rows = self._vectors(list(contexts.values()), slots)
-            usable = np.ones(slots.shape[0], np.bool_)
+        self._warn_of_unseen()  # before anything is booked
+        asked = self._asked(contexts, clients, available)
+        capacity = self._members.capacity
+        if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
+            features, usable = asked.rows, asked.available
         else:
-            slots = self._order() if clients is None else self._distinct_slots(clients)
-            rows = self._vectors(contexts, slots)
-            usable = np.ones(slots.shape[0], np.bool_) if available is None else np.asarray(available)
-            if usable.dtype != np.bool_ or usable.shape != slots.shape:
-                raise InvalidInputError(
-                    f"available has type {usable.dtype} and shape {usable.shape}; "
-                    f"expected booleans of shape {slots.shape}"
-                )
-        self._check_vectors(slots, rows, usable)
-        context = self._context(slots, rows, usable)
-        check_context(context, self._spec)
-        selection = self._policy.select(self._state, context, rng=self._streams.at("policy", context.round))
-        check_selection(selection, context, fills_cohort=self._policy.fills_cohort)
-        chosen = self._book(context, selection)
-        return Cohort(context.round, tuple(self._ids[slot] for slot in chosen))
-
-    def _context(self, slots: IntArray, rows: FloatArray, usable: BoolArray) -> RoundContext:
-        capacity = self._spec.num_clients
-        if slots.shape[0] == capacity and (slots[:-1] < slots[1:]).all():
-            features, available = rows, usable
-        else:
-            features = np.zeros((self._spec.num_features, capacity)).T
-            features[slots] = rows
-            available = np.zeros(capacity, np.bool_)
-            available[slots] = usable
-        return RoundContext(
-            round=self._round + 1,
+            features = np.zeros((asked.rows.shape[1], capacity)).T
+            features[asked.slot] = asked.rows
+            usable = np.zeros(capacity, np.bool_)
+            usable[asked.slot] = asked.available
+        here = self._members.here
+        context = RoundContext(
+            round=self.round + 1,
             features=features,
-            available=available,
-            cohort_size=self._spec.cohort_size,
-            members=None if self._members.all() else self._members,
+            available=usable,
+            cohort_size=self.cohort_size,
+            members=None if here.all() else here,
         )
+        chosen, _ = self._decide(context, usable)
+        return Cohort(context.round, chosen)
+
+    def _asked(self, contexts: Contexts, clients: Iterable[ClientId] | None, available: ArrayLike | None) -> Candidates:
+        asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
+        if asked.num_features is not None:
+            self._learner.expect_contexts(asked.num_features)
+        return asked
+
+    def _decide(self, context: RoundContext, seen: IntArray | BoolArray) -> tuple[tuple[Any, ...], Selection]:
+        """Decide and begin a round; returns the ids of the cohort, and the decision."""
+        selection = self._learner.decide(context)
+        links = selection.links
+        chosen = context.clients_of(links)
+        self._members.count_round(chosen, seen)
+        server = None if context.server is None else context.server[links]
+        self._rounds.begin(context.round, chosen, context.features[links], server)
+        return tuple(self._members.ids[slot] for slot in chosen), selection
+
+    def _warn_of_unseen(self) -> None:
+        """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
+        beta = getattr(self.policy, "beta", 0.0)
+        if not beta or self.round == self._last_look or self.round % _AVAILABILITY_PERIOD:
+            return
+        self._last_look = self.round  # once: a caller that turns warnings into errors can go on
+        rare = self._members.seen_too_rarely(beta, num_rounds=_AVAILABILITY_PERIOD)
+        if rare:
+            warnings.warn(
+                f"beta = {beta} cannot be met for {len(rare)} clients that are available less often, "
+                f"such as {rare[:5]}; their queues grow without bound",
+                FairnessWarning,
+                stacklevel=3,
+            )
+
+    # ---------------------------------------------------------------- tell
+
+    def observe(
+        self,
+        round: int,
+        *,
+        times_s: Mapping[ClientId, float] | None = None,
+        late: Collection[ClientId] = (),
+        dropped: Collection[ClientId] = (),
+        failed: Collection[ClientId] = (),
+        status: Mapping[ClientId, Status | None] | None = None,
+        losses: Mapping[ClientId, float] | None = None,
+        squared_losses: Mapping[ClientId, float] | None = None,
+        num_samples: Mapping[ClientId, float] | None = None,
+        again: Literal["error", "ignore"] = "error",
+    ) -> None:
+        """Tell what came back from a round: all of it, a part, or a part that comes late.
+
+        Args:
+            round: The cohort's round.
+            times_s: Measured exchange times of clients that answered, seconds, > 0; those beyond ``longest_s`` count as
+                it.
+            late: Those of ``times_s`` that missed the deadline.
+            dropped: Clients that will not answer.
+            failed: Clients that answered with an error.
+            status: The same in one mapping, for callers that have one: how each exchange ended, None where it has not.
+            losses: Mean loss, over a client's samples, of the model that it was sent, for any of ``times_s``.  Policies
+                that set ``wants_losses`` learn from it and from the next two; others do not.
+            squared_losses: Mean over the same samples of the squared loss, >= 0, likewise.
+            num_samples: How many samples they are, > 0, likewise.
+            again: What to do with feedback that was told before, or whose round was given up after
+                ``patience_rounds``: ``"error"``, or ``"ignore"`` it and learn the rest.
+
+        Raises:
+            FeedbackError: If the round is unknown, a client was not chosen, or its feedback came before; or a loss or
+                sample count is of a client without a time.  Nothing is learned then.
+            InvalidInputError: If a time is not a positive, finite number, or a loss or sample count not in its range.
+        """
+        told = Told(
+            times_s={} if times_s is None else times_s,
+            status={} if status is None else status,
+            late=late,
+            dropped=dropped,
+            failed=failed,
+            measured={"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples},
+        )
+        feedback = self._rounds.read(round, told, self._members.ids, again=again)
+        if feedback is None:
+            return
+        longest_s = math.inf if self._longest_s is None else self._longest_s
+        cut = feedback.client[feedback.exchange_time_s > longest_s]
+        feedback = replace(feedback, exchange_time_s=np.minimum(feedback.exchange_time_s, longest_s))
+        self._learner.learn(feedback)
+        self._members.capped[cut] += 1
+        self._rounds.close(feedback)
+
+    # ---------------------------------------------------------------- who belongs
+
+    @property
+    def policy(self) -> AnyPolicy:
+        """The policy."""
+        return self._learner.policy
+
+    @property
+    def round(self) -> int:
+        """Number of the last round that was begun; 0 before the first."""
+        return self._rounds.last
+
+    @property
+    def cohort_size(self) -> int:
+        """Largest number of clients in a round, m."""
+        return self._learner.spec.cohort_size
+
+    @property
+    def num_features(self) -> int | None:
+        """Length D of a client's context; None until the first contexts say it."""
+        return self._learner.num_features
+
+    @property
+    def longest_s(self) -> float | None:
+        """Longer exchange times count as this, seconds; None for no cap.  It may be set anew between rounds."""
+        return self._longest_s
+
+    @longest_s.setter
+    def longest_s(self, value: float | None) -> None:
+        if value is not None:
+            check_number("longest_s", value, above=0.0)
+        self._longest_s = None if value is None else float(value)
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        """Ids of the members, in the order of rows that arrays follow."""
+        return self._members.clients
+
+    def join(self, clients: Iterable[ClientId]) -> None:
+        """Let clients in, new ones or ones that had left (they keep what was learned of them).
+
+        Args:
+            clients: Ids.
+
+        Raises:
+            InvalidInputError: If an id is neither a string nor an integer, occurs twice or is a member already.
+
+        Warns:
+            FairnessWarning: If the policy's promise cannot be kept for so many members.
+        """
+        ids = checked_ids(clients)
+        capacity = self._members.wanted_capacity(ids)
+        self._learner.grow(capacity, is_new=not self._members.ids)
+        self._members.grow(capacity)
+        self._members.join(ids)
+        try:
+            self._learner.check_promise(int(np.count_nonzero(self._members.here)))
+        except InfeasibleError as error:
+            warnings.warn(str(error), FairnessWarning, stacklevel=2)
+
+    def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
+        """Let members go.  Their queues rest, and late feedback from them is still accepted.
+
+        Args:
+            clients: Ids.
+            forget: Also delete what was learned of them; a client of the same id is a stranger then.
+
+        Raises:
+            InvalidInputError: If an id occurs twice.
+            UnknownNameError: If one is not a member.
+        """
+        slots = self._members.leave(clients, forget=forget)
+        if forget:
+            self._learner.forget(slots)
+            self._rounds.forget(slots)
+
+    # ---------------------------------------------------------------- what is known
+
+    def _by_id(self, values: NDArray[Any], as_array: bool) -> Any:
+        mine = values[self._members.slots()]
+        return mine if as_array else dict(zip(self.clients, mine.tolist(), strict=True))
+
+    @overload
+    def cold(self, *, as_array: Literal[False] = False) -> dict[ClientId, bool]: ...
+    @overload
+    def cold(self, *, as_array: Literal[True]) -> BoolArray: ...
+    def cold(self, *, as_array: bool = False) -> Any:
+        """Whether each member did not take part in the last round, by id or as an array in the order of ``clients``."""
+        return self._by_id(self._members.cold, as_array)
+
+    @overload
+    def participation(self, *, as_array: Literal[False] = False) -> dict[ClientId, int]: ...
+    @overload
+    def participation(self, *, as_array: Literal[True]) -> IntArray: ...
+    def participation(self, *, as_array: bool = False) -> Any:
+        """How often each member was chosen, by id, or as an array in the order of ``clients``."""
+        return self._by_id(self._members.chosen, as_array)
+
+    @overload
+    def participation_rates(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
+    @overload
+    def participation_rates(self, *, as_array: Literal[True]) -> FloatArray: ...
+    def participation_rates(self, *, as_array: bool = False) -> Any:
+        """How often each member was chosen, by the rounds in which it was a member; by id or as an array."""
+        return self._by_id(self._members.chosen / np.maximum(self._members.present, 1), as_array)
+
+    @overload
+    def capped(self, *, as_array: Literal[False] = False) -> dict[ClientId, int]: ...
+    @overload
+    def capped(self, *, as_array: Literal[True]) -> IntArray: ...
+    def capped(self, *, as_array: bool = False) -> Any:
+        """How many times of each member were cut to ``longest_s``, by id or as an array."""
+        return self._by_id(self._members.capped, as_array)
+
+    @overload
+    def backlog(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
+    @overload
+    def backlog(self, *, as_array: Literal[True]) -> FloatArray: ...
+    def backlog(self, *, as_array: bool = False) -> Any:
+        """Participations that each member is owed, by id or as an array; empty from policies that keep no count."""
+        owed = self._learner.backlog()
+        if owed is None:
+            return np.empty(0) if as_array else {}
+        return self._by_id(owed, as_array)
+
+    @overload
+    def expected_times_s(
+        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: Literal[False] = False
+    ) -> dict[ClientId, float]: ...
+    @overload
+    def expected_times_s(
+        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: Literal[True]
+    ) -> FloatArray: ...
+    def expected_times_s(
+        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: bool = False
+    ) -> Any:
+        """Exchange times that the policy expects, without its optimism, seconds, by id or as an array.
+
+        Args:
+            contexts: Contexts of members, in any of the forms that :meth:`select` takes.
+            clients: Ids of the rows of an array; None for all members.
+            as_array: Whether to return an array, in the order in which the clients are named.
+
+        Returns:
+            NaN where the policy believes nothing about a client's time.
+
+        Raises:
+            InvalidInputError: If the contexts are malformed.
+            UnknownNameError: If a client is not a member.
+        """
+        asked = self._asked(contexts, clients, None)
+        times_s = self._learner.expected_times_s(asked.slot, asked.rows)
+        if as_array:
+            return times_s
+        return dict(zip((self._members.ids[slot] for slot in asked.slot), times_s.tolist(), strict=True))
+
+    def open_rounds(self) -> dict[int, tuple[ClientId, ...]]:
+        """Rounds with missing feedback, and the clients that it is missing from."""
+        ids: list[Any] = self._members.ids
+        return {number: tuple(ids[slot] for slot in slots) for number, slots in self._rounds.waiting().items()}
+
+    # ---------------------------------------------------------------- keep
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save everything that :meth:`load` needs, atomically and without pickles.
+
+        Args:
+            path: File to create or replace.
+        """
+        settings = {"longest_s": self._longest_s} | self._settings()
+        Books(self._members, self._rounds, self._learner).save(path, settings, kind=self._KIND)
+
+    def _settings(self) -> dict[str, Any]:
+        """What else the constructor is given, for a file's header."""
+        return {}
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], policy: AnyPolicy) -> Self:
+        """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
+
+        Args:
+            path: The file.
+            policy: The same policy; a file never says which code to run.
+
+        Raises:
+            FileNotFoundError: If there is no such file.
+            StateFileError: If the file is damaged, foreign, or belongs to another policy.
+        """
+        with opened(path, policy, kind=cls._KIND) as (header, arrays):
+            names = ("cohort_size", "num_features", "seed", "patience_rounds")
+            selector = cls(
+                policy,
+                **{name: header[name] for name in names},
+                longest_s=header.get("longest_s"),  # files from before there was a cap have none
+                **cls._arguments(header),
+            )
+            Books(selector._members, selector._rounds, selector._learner).restore(header, arrays)
+        return selector
+
+    @classmethod
+    def _arguments(cls, header: Mapping[str, Any]) -> dict[str, Any]:
+        """The reverse of :meth:`_settings`."""
+        return {}
 
 
-class EdgeSelector(Ledger):
-    """Chooses cohorts of a federation with edge servers; takes a :class:`Selector`'s place.
+class EdgeSelector(Selector):
+    """A :class:`Selector` of a federation with edge servers: it also assigns the cohort to them.
 
-    A client may be reached by some edge servers; the policy uses it on one of them at most (paper B, (10d)) and keeps
-    every server's budget (10b).
+    A client may be reached by some edge servers; the policy uses it on one of them at most and keeps every server's
+    budget.
+
+    Example:
+        >>> from fedroster import EdgeSelector
+        >>> from fedroster.policies import COCS
+        >>> selector = EdgeSelector(COCS(), budgets={"north": 1.0, "south": 2.0}, cohort_size=3, clients=["a", "b"])
+        >>> cohort = selector.select(servers={"a": ["north", "south"], "b": ["south"]})
+        >>> cohort.clients
+        ('a', 'b')
     """
 
     _KIND: ClassVar[str] = "edge-selector"
@@ -193,97 +500,108 @@ class EdgeSelector(Ledger):
         *,
         budgets: Mapping[str, float],
         cohort_size: int,
-        num_features: int = 2,
+        num_features: int | None = None,
         seed: int = 0,
+        clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
         longest_s: float | None = None,
     ) -> None:
-        """Start a federation without clients.
+        """Start a federation.
 
         Args:
             policy: Decides among links with prices, such as COCS.
             budgets: What each edge server may spend in a round, by its label, >= 0.
             cohort_size: Largest number of clients in a round.
-            num_features: Length D of a client's context.
+            num_features: Length D of a client's context; None to take it from the first contexts.
             seed: Seed of the random streams that break ties.
+            clients: Ids of the first members.
             patience_rounds: Rounds after which missing feedback is given up.
             longest_s: Longer exchange times count as this, seconds, > 0; None for no cap.
 
         Raises:
-            ConfigurationError: If a parameter is out of its range or the policy needs a simulation.
+            ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
+            InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
         if not budgets:
             raise ConfigurationError("budgets is empty; expected the budget of each edge server by its label")
         for label, budget in budgets.items():
             check_number(f"budget of server {label!r}", budget, least=0.0)
+        self.budgets = {str(label): float(budget) for label, budget in budgets.items()}
+        self._num_servers = len(budgets)
         super().__init__(
             policy,
             cohort_size=cohort_size,
             num_features=num_features,
-            num_servers=len(budgets),
             seed=seed,
+            clients=clients,
             patience_rounds=patience_rounds,
             longest_s=longest_s,
         )
-        policy.check(self._spec)
-        self.budgets = {str(label): float(budget) for label, budget in budgets.items()}
-        self._server_of = {label: number for number, label in enumerate(self.budgets)}
 
     def select(
         self,
-        contexts: ArrayLike,
+        contexts: Contexts = None,
         *,
-        clients: Sequence[ClientId],
-        servers: Sequence[Sequence[str]],
-        prices: FloatArray | None = None,
+        clients: Sequence[ClientId] | None = None,
+        available: ArrayLike | None = None,
+        servers: Mapping[ClientId, Sequence[str]] | Sequence[Sequence[str]] | None = None,
+        prices: Mapping[ClientId, float] | ArrayLike | None = None,
     ) -> EdgeCohort:
         """Begin a round, choose its cohort and assign it to edge servers.
 
         Args:
-            contexts: Contexts, shape (clients, D), finite and >= 0.
-            clients: Names of available members.
-            servers: Labels of the edge servers that reach each of them; unknown labels are passed over.
-            prices: Cost of using each of them, shape (clients,), >= 0; None for 1.
+            contexts: The clients that are available, and what is known of them, as in :meth:`Selector.select`.
+            clients: Ids of the rows of an array; None for all members.
+            available: Which of these are available, shape (clients,); None for all.
+            servers: Labels of the edge servers that reach each client, by id or in the order in which clients are named
+                here; unknown labels are passed over.  None if every server reaches every client.
+            prices: Cost of using each client, >= 0, likewise; None for 1.
 
         Raises:
             InvalidInputError: If a context or a price is malformed.
             UnknownNameError: If a client is no member.
         """
-        self._report_unseen()  # before anything is booked
-        slots = self._distinct_slots(clients)
-        rows = self._vectors(contexts, slots)
-        self._check_vectors(slots, rows, np.ones(slots.shape[0], np.bool_))
+        self._warn_of_unseen()  # before anything is booked
+        asked = self._asked(contexts, clients, available)
+        labels = list(self.budgets)
+        number_of = {label: number for number, label in enumerate(labels)}
+        reached = [labels] * asked.slot.shape[0] if servers is None else self._each("servers", servers, asked.slot)
         links = [
-            (row, self._server_of[label])
-            for row, labels in enumerate(servers)
-            for label in dict.fromkeys(labels)
-            if label in self._server_of
+            (row, number_of[label])
+            for row, near in enumerate(reached)
+            for label in dict.fromkeys([near] if isinstance(near, str) else near)
+            if label in number_of
         ]
         row, server = np.array(links, np.int64).reshape(-1, 2).T
-        cost = np.ones(len(clients)) if prices is None else np.asarray(prices, np.float64)
-        if cost.shape != (len(clients),) or not ((cost >= 0.0) & (cost < math.inf)).all():
+        cost = np.ones(asked.slot.shape[0])
+        if prices is not None:
+            cost = np.asarray(self._each("prices", prices, asked.slot), np.float64)
+        if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
             raise InvalidInputError(f"prices are {cost.tolist()}; expected a finite number >= 0 for each client")
         context = RoundContext(
             round=self.round + 1,
-            features=rows[row],
-            available=np.ones(row.shape[0], np.bool_),
+            features=asked.rows[row],
+            available=asked.available[row],
             cohort_size=self.cohort_size,
-            client=slots[row],
+            client=asked.slot[row],
             server=server,
             cost=cost[row],
             budget=np.array(list(self.budgets.values())),
-            members=self._members.copy(),
+            members=self._members.here.copy(),
         )
-        check_context(context, self._spec)
-        selection = self.policy.select(self._state, context, rng=self._streams.at("policy", context.round))
-        check_selection(selection, context, fills_cohort=False)
-        chosen = self._book(context, selection)
-        labels = list(self.budgets)
-        return EdgeCohort(
-            self.round,
-            tuple(self._ids[slot] for slot in chosen),
-            tuple(labels[number] for number in server[selection.links]),
-        )
+        chosen, selection = self._decide(context, np.unique(asked.slot[row][context.available]))
+        return EdgeCohort(self.round, chosen, tuple(labels[number] for number in server[selection.links]))
+
+    def _each(self, name: str, values: Any, slots: IntArray) -> Any:
+        """What is said of each client, in the order in which the clients are named."""
+        if isinstance(values, Mapping):
+            missing = [client for slot in slots if (client := self._members.ids[slot]) not in values]
+            if missing:
+                raise InvalidInputError(f"{name} lacks client {missing[0]!r}; expected one entry for each client")
+            return [values[self._members.ids[slot]] for slot in slots]
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != slots.shape[0]:
+            raise InvalidInputError(f"{name} are {values!r}; expected one entry for each of {slots.shape[0]} clients")
+        return values
 
     def _settings(self) -> dict[str, Any]:
         return {"budgets": list(self.budgets.items())}  # a list keeps the order, which numbers the servers

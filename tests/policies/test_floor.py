@@ -635,7 +635,7 @@ def test_a_broken_clock_costs_the_others_nothing(what, value):
         if what == "time" and 3 in times_s:
             times_s[3] = value
         selector.observe(cohort.round, times_s=times_s)
-    times = selector._state.times
+    times = selector._learner.state.times
     others = np.arange(12) != 3
     assert np.isfinite(times.coefficients).all()
     predicted = (times.coefficients * 1.25).sum(axis=0)
@@ -650,15 +650,15 @@ def test_predictions_that_overflow_in_both_directions_are_numbers():
     for _ in range(6):
         cohort = selector.select(np.ones((3, 2)))
         selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0))
-    selector._state.times.coefficients[:] = [[1e9, 1.0, 1.0], [-1e9, 1.0, 1.0]]
+    selector._learner.state.times.coefficients[:] = [[1e9, 1.0, 1.0], [-1e9, 1.0, 1.0]]
     features = np.ones((3, 2))
     features[0] = 1.79e308
     for _ in range(8):
         cohort = selector.select(features)
-        assert np.isfinite(selector._state.usual_s).all()
-        assert np.isfinite(selector._state.usual_context).all()
+        assert np.isfinite(selector._learner.state.usual_s).all()
+        assert np.isfinite(selector._learner.state.usual_context).all()
         selector.observe(cohort.round, dropped=cohort.clients)
-    assert selector.participation().min() >= 1
+    assert selector.participation(as_array=True).min() >= 1
 
 
 def test_all_that_were_observed_may_be_forgotten():
@@ -670,8 +670,8 @@ def test_all_that_were_observed_may_be_forgotten():
             gone = cohort.clients if t < 9 else selector.clients
             selector.leave(gone, forget=True)
             selector.join(range(10 * t + 10, 10 * t + 10 + len(gone)))
-    assert np.isfinite(selector._state.times.coefficients).all()
-    assert selector.participation().sum() == 30  # of the newcomers of round 10
+    assert np.isfinite(selector._learner.state.times.coefficients).all()
+    assert selector.participation(as_array=True).sum() == 30  # of the newcomers of round 10
 
 
 def test_contexts_of_zeros():
@@ -681,8 +681,8 @@ def test_contexts_of_zeros():
     for t in range(1, 81):
         cohort = selector.select(np.zeros((6, 2)))
         selector.observe(cohort.round, times_s={n: float(rng.uniform(1.0, 2.0)) for n in cohort.clients})
-        assert selector.participation().min() >= math.floor(0.15 * t + 1e-9) - 2
-    assert np.isfinite(selector._state.ratios).all()
+        assert selector.participation(as_array=True).min() >= math.floor(0.15 * t + 1e-9) - 2
+    assert np.isfinite(selector._learner.state.ratios).all()
 
 
 def test_usual_times():

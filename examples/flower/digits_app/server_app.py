@@ -95,7 +95,7 @@ def main(grid: Grid, context: Context) -> None:
         evaluate_fn=evaluate_fn,
     )
     num_rounds = int(config["num-rounds"])
-    counts = list(used.chosen.values()) if own else used.selector.participation().tolist()
+    counts = list((used.chosen if own else used.selector.participation()).values())
     counts += [0] * (num_nodes - len(counts))  # nodes that never took part
     report = {
         "sampling": config["sampling"],

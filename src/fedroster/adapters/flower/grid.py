@@ -504,7 +504,7 @@ class SelectingGrid(Grid):
         features = self._features(
             [node.context for node in nodes],
             bandwidth_bps=np.array([node.bandwidth_bps(assumed_bps) for node in nodes]),
-            cold=self._selector.cold()[rows],
+            cold=self._selector.cold(as_array=True)[rows],
             model_bit=model_bit,
         )
         edges: dict[str, str] = {}
@@ -526,7 +526,7 @@ class SelectingGrid(Grid):
         clients = tuple(map(str, cohort.clients))
         row_of = dict(zip(names, range(len(names)), strict=True))
         chosen = [row_of[name] for name in clients]
-        expected_s = self._selector.expected_times_s(features[chosen], clients=clients)
+        expected_s = self._selector.expected_times_s(features[chosen], clients=clients, as_array=True)
         predicted_s = float(expected_s.max()) if clients else math.nan
         self._round = Round(cohort.round, clients, False, edges, self._book.measured_bps)
         return [nodes[row] for row in chosen], predicted_s
@@ -608,9 +608,9 @@ class SelectingGrid(Grid):
             round_s=round_s,
             predicted_s=predicted_s,
             members=tuple(str(name) for name in self._selector.clients),
-            rate=self._selector.participation_rates(),
-            backlog=self._selector.backlog(),
-            capped=self._selector.capped(),
+            rate=self._selector.participation_rates(as_array=True),
+            backlog=self._selector.backlog(as_array=True),
+            capped=self._selector.capped(as_array=True),
             edges=dict(self._round.edges),
             resumed=resumed,
         )
@@ -657,7 +657,7 @@ class SelectingGrid(Grid):
             )
         for name in ("cohort_size", "num_features"):
             now, before = getattr(fresh, name), getattr(self._selector, name)
-            if now != before:
+            if now is not None and now != before:
                 raise ConfigurationError(
                     f"{name} is {now}, and the selector saved in {str(self._folder)!r} has {before}; expected the "
                     "same, or another folder"

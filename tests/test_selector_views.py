@@ -32,12 +32,12 @@ def test_rates_count_from_the_round_in_which_a_client_joined():
     selector = Selector(Uniform(), cohort_size=2, num_features=1, clients=["a", "b"])
     play(selector, 3, {"a": [1.0], "b": [2.0]})
     selector.join(["c"])
-    assert selector.participation_rates().tolist() == [1.0, 1.0, 0.0]
+    assert selector.participation_rates(as_array=True).tolist() == [1.0, 1.0, 0.0]
     cohorts = play(selector, 5)
     chosen = np.array([sum(client in cohort for cohort in cohorts) for client in "abc"])
-    assert selector.participation_rates() == pytest.approx(np.add(chosen, [3, 3, 0]) / [8, 8, 5])
+    assert selector.participation_rates(as_array=True) == pytest.approx(np.add(chosen, [3, 3, 0]) / [8, 8, 5])
     selector.leave(["b"])
-    assert selector.participation_rates().shape == (2,)
+    assert selector.participation_rates(as_array=True).shape == (2,)
 
 
 def test_queues_are_the_policys():
@@ -46,13 +46,13 @@ def test_queues_are_the_policys():
     queue = dict.fromkeys("abc", 0.0)
     for cohort in cohorts:
         queue = {client: max(0.0, owed + 0.25 - (client in cohort)) for client, owed in queue.items()}
-    assert selector.backlog() == pytest.approx(list(queue.values()))
-    seen = selector.backlog()
+    assert selector.backlog(as_array=True) == pytest.approx(list(queue.values()))
+    seen = selector.backlog(as_array=True)
     seen[:] = 99.0
-    assert selector.backlog().max() < 99.0  # a copy
+    assert selector.backlog(as_array=True).max() < 99.0  # a copy
     selector.leave(["a"])
-    assert selector.backlog() == pytest.approx([queue["b"], queue["c"]])
-    assert Selector(Uniform(), cohort_size=1, clients=["a"]).backlog().shape == (0,)
+    assert selector.backlog(as_array=True) == pytest.approx([queue["b"], queue["c"]])
+    assert Selector(Uniform(), cohort_size=1, clients=["a"]).backlog(as_array=True).shape == (0,)
 
 
 def test_expected_times_are_those_of_the_ridge_regression():
@@ -61,14 +61,16 @@ def test_expected_times_are_those_of_the_ridge_regression():
     # 4 observations (c, 3 c) of one feature: theta = 4 c 3 c / (1 + 4 c^2).
     expected = {client: 12.0 * value**2 / (1.0 + 4.0 * value**2) * value for client, (value,) in FEATURES.items()}
     features = [FEATURES[client] for client in "cab"]
-    assert selector.expected_times_s(features, clients=["c", "a", "b"]) == pytest.approx([expected[c] for c in "cab"])
-    assert selector.expected_times_s([], clients=[]).shape == (0,)
+    assert selector.expected_times_s(features, clients=["c", "a", "b"], as_array=True) == pytest.approx(
+        [expected[c] for c in "cab"]
+    )
+    assert selector.expected_times_s([], clients=[], as_array=True).shape == (0,)
     with pytest.raises(UnknownNameError, match="'d'"):
-        selector.expected_times_s([[1.0]], clients=["d"])
+        selector.expected_times_s([[1.0]], clients=["d"], as_array=True)
     with pytest.raises(InvalidInputError, match="shape"):
-        selector.expected_times_s([[1.0]], clients=["a", "b"])
+        selector.expected_times_s([[1.0]], clients=["a", "b"], as_array=True)
     blind = Selector(Uniform(), cohort_size=1, num_features=1, clients=["a"])
-    assert np.isnan(blind.expected_times_s([[1.0]], clients=["a"])).all()
+    assert np.isnan(blind.expected_times_s([[1.0]], clients=["a"], as_array=True)).all()
 
 
 def test_names_of_the_package_are_loaded_when_they_are_used():
@@ -93,17 +95,23 @@ def test_times_beyond_the_longest_count_as_it():
     cut.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
     told.observe(1, times_s={"a": 4.0, "b": 4.0, "c": 3.0})
     free.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
-    believed = [selector.expected_times_s([[1.0]] * 3, clients=list("abc")) for selector in (cut, told, free)]
+    believed = [
+        selector.expected_times_s([[1.0]] * 3, clients=list("abc"), as_array=True) for selector in (cut, told, free)
+    ]
     np.testing.assert_array_equal(believed[0], believed[1])
     assert believed[2][0] > 1e5
-    assert [selector.capped().tolist() for selector in (cut, told, free)] == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+    assert [selector.capped(as_array=True).tolist() for selector in (cut, told, free)] == [
+        [1, 0, 0],
+        [0, 0, 0],
+        [0, 0, 0],
+    ]
 
 
 def test_late_times_are_cut_and_what_has_no_time_is_not_counted():
     selector = capped()
     selector.select(FEATURES)
     selector.observe(1, times_s={"b": 9.0}, late=["b"], dropped=["a"], failed=["c"])
-    assert selector.capped().tolist() == [0, 1, 0]
+    assert selector.capped(as_array=True).tolist() == [0, 1, 0]
 
 
 def test_feedback_that_is_refused_is_not_counted():
@@ -111,7 +119,7 @@ def test_feedback_that_is_refused_is_not_counted():
     selector.select(FEATURES)
     with pytest.raises(FeedbackError):
         selector.observe(1, times_s={"a": 9.0, "stranger": 9.0})
-    assert selector.capped().tolist() == [0, 0, 0]
+    assert selector.capped(as_array=True).tolist() == [0, 0, 0]
 
 
 def test_counts_of_cut_times_follow_their_clients():
@@ -120,12 +128,14 @@ def test_counts_of_cut_times_follow_their_clients():
         selector.select(FEATURES)
         selector.observe(selector.round, times_s={"a": 9.0, "b": 9.0, "c": 1.0})
     selector.join(["d", "e"])
-    assert selector.capped().tolist() == [2, 2, 0, 0, 0]
+    assert selector.capped(as_array=True).tolist() == [2, 2, 0, 0, 0]
     selector.leave(["a"])
     selector.leave(["b"], forget=True)
-    assert selector.capped().tolist() == [0, 0, 0]
+    assert selector.capped(as_array=True).tolist() == [0, 0, 0]
     selector.join(["a", "b"])
-    assert dict(zip(selector.clients, selector.capped().tolist(), strict=True)) == dict.fromkeys("bcde", 0) | {"a": 2}
+    assert dict(zip(selector.clients, selector.capped(as_array=True).tolist(), strict=True)) == dict.fromkeys(
+        "bcde", 0
+    ) | {"a": 2}
 
 
 def test_the_longest_time_may_change_and_is_saved(tmp_path):
@@ -138,8 +148,8 @@ def test_the_longest_time_may_change_and_is_saved(tmp_path):
     selector.save(tmp_path / "state.npz")
     loaded = Selector.load(tmp_path / "state.npz", selector.policy)
     assert loaded.longest_s == 2.5
-    assert loaded.capped().tolist() == [1, 0, 0]
-    assert loaded.backlog().tolist() == selector.backlog().tolist()
+    assert loaded.capped(as_array=True).tolist() == [1, 0, 0]
+    assert loaded.backlog(as_array=True).tolist() == selector.backlog(as_array=True).tolist()
 
 
 def test_files_from_before_there_was_a_longest_time_still_load(tmp_path):
@@ -153,11 +163,11 @@ def test_files_from_before_there_was_a_longest_time_still_load(tmp_path):
     save_arrays(tmp_path / "old.npz", arrays, header, kind="selector")
     loaded = Selector.load(tmp_path / "old.npz", selector.policy)
     assert loaded.longest_s is None
-    assert loaded.capped().tolist() == [0, 0, 0]
+    assert loaded.capped(as_array=True).tolist() == [0, 0, 0]
     assert play(loaded, 5) == play(selector, 5)
     loaded.longest_s = 1.0
     play(loaded, 1)
-    assert loaded.capped().tolist() == [1, 1, 1]
+    assert loaded.capped(as_array=True).tolist() == [1, 1, 1]
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "4", True])

@@ -1,0 +1,118 @@
+"""The clients that a caller names for a round, and their contexts, in each of the forms in which it may name them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.errors import InvalidInputError
+from fedroster.federation.members import ClientId, Members
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Clients and their contexts.
+
+    Attributes:
+        slot: Slot of each client, shape (k,).
+        rows: Their contexts, shape (k, D).
+        available: Whether they can be chosen, shape (k,).
+        num_features: Length D; None if there is no context that tells it.
+    """
+
+    slot: IntArray
+    rows: FloatArray
+    available: BoolArray
+    num_features: int | None
+
+
+def read_candidates(
+    members: Members,
+    num_features: int | None,
+    contexts: Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None,
+    *,
+    clients: Iterable[ClientId] | None = None,
+    available: ArrayLike | None = None,
+) -> Candidates:
+    """Read what a caller says of the clients of a round.
+
+    Args:
+        members: The members.
+        num_features: Length D that contexts must have; None for any.
+        contexts: A mapping from id to context, ids, an array of shape (clients, D), or None.  Without contexts, every
+            client has the context ``[1.0]``.
+        clients: Ids of the rows of an array; None for all members.
+        available: Which rows are available; None for all.
+
+    Raises:
+        InvalidInputError: If something is malformed.
+        UnknownNameError: If a client is not a member.
+    """
+    given: Any = contexts
+    if isinstance(contexts, Mapping) or _are_ids(contexts, clients):
+        what = "a mapping names" if isinstance(contexts, Mapping) else "ids name"
+        if clients is not None or available is not None:
+            raise InvalidInputError(f"{what} clients and availability itself; expected no other argument")
+        clients = given
+        given = list(contexts.values()) if isinstance(contexts, Mapping) else None
+    slot = members.slots() if clients is None else members.distinct_slots(clients)
+    usable = np.ones(slot.shape[0], np.bool_) if available is None else np.asarray(available)
+    if usable.dtype != np.bool_ or usable.shape != slot.shape:
+        raise InvalidInputError(
+            f"available has type {usable.dtype} and shape {usable.shape}; expected booleans of shape {slot.shape}"
+        )
+    if given is None or (not slot.shape[0] and not isinstance(given, np.ndarray)):
+        if slot.shape[0] and num_features not in (None, 1):
+            raise InvalidInputError(
+                f"no contexts are given; expected {num_features} numbers for each client (num_features={num_features})"
+            )
+        rows = np.ones((slot.shape[0], num_features or 1))
+        return Candidates(slot, rows, usable, 1 if slot.shape[0] else None)
+    rows = _rows(given, slot.shape[0], num_features)
+    _check_values(rows, usable, slot, members)
+    return Candidates(slot, rows, usable, int(rows.shape[1]) if rows.shape[0] else None)
+
+
+def _are_ids(contexts: object, clients: object) -> bool:
+    """Whether plain ids stand where contexts may stand."""
+    if isinstance(contexts, str):
+        raise InvalidInputError(f"contexts are the string {contexts!r}; expected contexts, or a collection of ids")
+    if isinstance(contexts, np.ndarray):
+        return contexts.ndim == 1 and contexts.dtype.kind in "iuU"
+    if contexts is None or clients is not None or not isinstance(contexts, Collection):
+        return False
+    return all(isinstance(client, str | int | np.integer) for client in contexts)
+
+
+def _rows(contexts: ArrayLike, num_clients: int, num_features: int | None) -> FloatArray:
+    """Contexts as an array of the right shape."""
+    length = "D" if num_features is None else num_features
+    wanted = f"a list of num_features = {length} numbers for each client"
+    try:
+        given = np.asarray(contexts)
+        if given.dtype.kind not in "biufO":
+            raise TypeError(f"they are of type {given.dtype}")
+        rows = given.astype(np.float64, copy=False)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"contexts are not an array of numbers ({error}); expected {wanted}") from error
+    right = rows.ndim == 2 and rows.shape[0] == num_clients and rows.shape[1] >= 1
+    if not right or num_features not in (None, rows.shape[1]):
+        raise InvalidInputError(f"contexts have shape {rows.shape}; expected ({num_clients}, {length}), {wanted}")
+    return rows
+
+
+def _check_values(rows: FloatArray, available: BoolArray, slot: IntArray, members: Members) -> None:
+    known = rows if available.all() else rows[available]
+    # Two passes without a temporary; NaN fails the first comparison.
+    if not known.size or (known.min() >= 0.0 and known.max() < np.inf):
+        return
+    wrong = available & ~((rows >= 0.0) & (rows < np.inf)).all(axis=1)
+    row = int(np.flatnonzero(wrong)[0])
+    raise InvalidInputError(
+        f"contexts of client {members.ids[slot[row]]!r} are {rows[row].tolist()}; expected finite numbers >= 0"
+    )

@@ -1,0 +1,161 @@
+"""A policy in a running federation, and what it has learned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy
+from fedroster.core.state import grow, pack, reset, unpack
+from fedroster.core.streams import Streams
+
+S = TypeVar("S")
+
+
+def _with_contexts(old: S, fresh: S) -> S:
+    """Carry a state that has met no context over to one for contexts of another length."""
+    changes: dict[str, Any] = {}
+    for field in fields(fresh):  # type: ignore[arg-type]
+        before, after = getattr(old, field.name), getattr(fresh, field.name)
+        if is_dataclass(after):
+            changes[field.name] = _with_contexts(before, after)
+        elif np.shape(before) == np.shape(after):
+            changes[field.name] = before
+    return replace(fresh, **changes)  # type: ignore[type-var]
+
+
+class Learner:
+    """A policy, its state, and the random streams that break its ties.
+
+    Attributes:
+        policy: The policy.
+        streams: Random streams.
+        spec: What its state is made for; ``num_clients`` is the number of slots.
+        state: What it has learned.
+        num_features: Length D of contexts; None until the first contexts say it.
+    """
+
+    def __init__(
+        self, policy: AnyPolicy, *, cohort_size: int, num_features: int | None, num_servers: int | None, seed: int
+    ) -> None:
+        """Begin with one slot.
+
+        Args:
+            policy: Decides; must not be omniscient.
+            cohort_size: Largest number of clients in a round, m.
+            num_features: Length D of a client's context; None to take it from the first contexts.
+            num_servers: Number of servers with budgets; None for a flat federation.
+            seed: Seed of the random streams.
+
+        Raises:
+            ConfigurationError: If a size is out of its range, or the policy makes no sense here.
+        """
+        check_policy(policy)
+        name = type(policy).__name__
+        if policy.omniscient:
+            raise ConfigurationError(f"{name} knows the network's true times; it runs in simulations only")
+        check_limits(policy, limited=num_servers is not None)
+        if num_servers is not None and policy.fills_cohort:
+            raise ConfigurationError(
+                f"{name} fills every cohort, whatever its clients cost; expected a policy that keeps the budgets of "
+                "servers, such as fedroster.PartialPooling()"
+            )
+        # Checks the sizes before the first client is there.
+        ProblemSpec(1, cohort_size, 1 if num_features is None else num_features, num_servers or 1)
+        # Python's own integers, which a file's header can hold.
+        self.num_features = None if num_features is None else int(num_features)
+        self.spec = ProblemSpec(1, int(cohort_size), self.num_features or 1, num_servers or 1)
+        self.policy = policy
+        self.streams = Streams(seed)
+        self._num_forgotten = 0
+        self.state = self._fresh()
+
+    def _fresh(self) -> Any:
+        # A stranger in a forgotten client's slot draws anew.
+        address = [self._num_forgotten] if self._num_forgotten else []
+        return self.policy.init(self.spec, rng=self.streams.at("policy-init", *address))
+
+    def check_promise(self, num_members: int) -> None:
+        """Raise an ``InfeasibleError`` if what the policy promises cannot be had for so many members."""
+        self.policy.check(replace(self.spec, num_clients=max(1, num_members)))
+
+    def grow(self, capacity: int, *, is_new: bool) -> None:
+        """Make room for more clients; with less than there is, nothing changes.
+
+        Args:
+            capacity: Number of slots.
+            is_new: Whether there was no client before.
+        """
+        if capacity <= self.spec.num_clients:
+            return
+        self.spec = replace(self.spec, num_clients=capacity)
+        fresh = self._fresh()
+        self.state = fresh if is_new else grow(self.state, fresh)
+
+    def forget(self, slots: IntArray) -> None:
+        """Make some clients unknown again."""
+        self._num_forgotten += 1
+        reset(self.state, self._fresh(), slots)
+
+    def expect_contexts(self, num_features: int) -> None:
+        """Take the length of contexts from the first ones; once it is known, nothing changes."""
+        if self.num_features is not None:
+            return
+        self.num_features = num_features
+        if num_features != self.spec.num_features:
+            self.spec = replace(self.spec, num_features=num_features)
+            self.state = _with_contexts(self.state, self._fresh())
+
+    def decide(self, context: RoundContext) -> Selection:
+        """Choose, check the decision and book it.
+
+        Raises:
+            InvalidInputError: If the context is malformed.
+            SelectionError: If the policy breaks a constraint.
+        """
+        check_context(context, self.spec)
+        selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
+        check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
+        self.state = self.policy.commit(self.state, context, selection)
+        return selection
+
+    def learn(self, feedback: Feedback) -> None:
+        """Learn from feedback."""
+        self.state = self.policy.update(self.state, feedback)
+
+    def backlog(self) -> FloatArray | None:
+        """Participations owed to each slot's client; None from a policy that keeps no count."""
+        return self.policy.backlog(self.state) if isinstance(self.policy, Owes) else None
+
+    def expected_times_s(self, slots: IntArray, rows: FloatArray) -> FloatArray:
+        """Exchange times that the policy expects, seconds; NaN from one that believes nothing about times."""
+        if not isinstance(self.policy, ExpectsTimes) or not slots.shape[0]:
+            return np.full(slots.shape[0], np.nan)
+        return self.policy.expected_times_s(self.state, slots, rows)
+
+    def header(self) -> dict[str, Any]:
+        """What a file says of it, besides ``arrays``."""
+        return {
+            "policy": repr(self.policy),
+            "cohort_size": self.spec.cohort_size,
+            "num_features": self.num_features,
+            "capacity": self.spec.num_clients,
+            "seed": int(self.streams.seed),
+            "strangers": self._num_forgotten,
+        }
+
+    def arrays(self) -> dict[str, Any]:
+        """What the policy has learned."""
+        return pack(self.state, "policy.")
+
+    def restore(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`header` and :meth:`arrays` gave."""
+        self.spec = replace(self.spec, num_clients=header["capacity"])
+        self._num_forgotten = header["strangers"]
+        self.state = unpack(self._fresh(), arrays, "policy.")

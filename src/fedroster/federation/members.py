@@ -1,0 +1,225 @@
+"""The members of a running federation: ids and the slots of arrays that they have, and what is counted of each.
+
+A client that leaves keeps its slot, and all that was learned of it.  A client that is forgotten gives its slot back.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.errors import InvalidInputError, UnknownNameError
+
+ClientId: TypeAlias = str | int
+
+_NAMED = 8  # ids that an error names
+_COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
+_COUNTERS = ("chosen", "present", "seen", "capped")
+
+
+def checked_id(client: object) -> ClientId:
+    """Return a client's id.
+
+    Raises:
+        InvalidInputError: If it is neither a string nor an integer.
+    """
+    if isinstance(client, np.integer):
+        return int(client)
+    if isinstance(client, bool) or not isinstance(client, str | int):
+        raise InvalidInputError(f"client id is {client!r}; expected a string or an integer")
+    return client
+
+
+def checked_ids(clients: Iterable[ClientId]) -> list[ClientId]:
+    """Return ids of distinct clients.
+
+    Raises:
+        InvalidInputError: If one is no id or occurs twice.
+    """
+    if isinstance(clients, str):
+        raise InvalidInputError(f"clients are the string {clients!r}; expected a collection of ids")
+    ids = [checked_id(client) for client in clients]
+    if len(set(ids)) != len(ids):
+        twice = next(client for client, count in Counter(ids).items() if count > 1)
+        raise InvalidInputError(f"client {twice!r} occurs twice in one call; expected distinct ids")
+    return ids
+
+
+class Members:
+    """Ids, slots and counters; arrays have one entry for each slot.
+
+    Attributes:
+        ids: Id of each slot; None for a free one.
+        here: Whether the slot's client is a member.
+        cold: Whether it did not take part in the last round, the s of Huang et al. 2021.
+        chosen: Rounds in which it was chosen.
+        present: Rounds that began while it was a member.
+        seen: Rounds in which it was available.
+        capped: How many of its times were cut to the longest.
+    """
+
+    def __init__(self) -> None:
+        """Begin without clients, and with one slot."""
+        self.ids: list[ClientId | None] = []
+        self._slot_of: dict[ClientId, int] = {}
+        self._free: list[int] = []
+        self.here = np.zeros(1, np.bool_)
+        self.cold = np.ones(1, np.bool_)
+        self.chosen, self.present, self.seen, self.capped = (np.zeros(1, np.int64) for _ in _COUNTERS)
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return int(self.here.shape[0])
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        """Ids of the members, in the order of their slots."""
+        return tuple(
+            client for client, here in zip(self.ids, self.here.tolist(), strict=False) if here and client is not None
+        )
+
+    def slots(self) -> IntArray:
+        """Slots of the members, ascending."""
+        return np.flatnonzero(self.here)
+
+    def slot(self, client: ClientId) -> int:
+        """Slot of a member.
+
+        Raises:
+            InvalidInputError: If it is no id.
+            UnknownNameError: If it is not a member.
+        """
+        slot = self._slot_of.get(checked_id(client))
+        if slot is None or not self.here[slot]:
+            raise UnknownNameError(self._unknown(client))
+        return slot
+
+    def distinct_slots(self, clients: Iterable[ClientId]) -> IntArray:
+        """Slots of distinct members, in the order in which they are named.
+
+        Raises:
+            InvalidInputError: If one is no id, or is named twice.
+            UnknownNameError: If one is not a member.
+        """
+        slots = np.array([self.slot(client) for client in clients], np.int64)
+        distinct, count = np.unique(slots, return_counts=True)
+        if distinct.shape[0] != slots.shape[0]:
+            twice = self.ids[distinct[count > 1][0]]
+            raise InvalidInputError(f"client {twice!r} is named twice; expected each client once")
+        return slots
+
+    def _unknown(self, client: ClientId) -> str:
+        members = self.clients
+        near = difflib.get_close_matches(
+            str(client), [str(known) for known in islice(members, _COMPARED)], n=1, cutoff=0.5
+        )
+        nearest = next((known for known in members if near and str(known) == near[0]), None)
+        hint = "" if nearest is None else f" Did you mean {nearest!r}?"
+        named = ", ".join(repr(known) for known in members[:_NAMED]) or "none"
+        rest = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
+        return f"unknown client {client!r}.{hint} Members: {named}{rest}."
+
+    def wanted_capacity(self, joining: Iterable[ClientId]) -> int:
+        """How many slots it takes to let clients in.
+
+        An exact fit for the first ones, doubling afterwards: joining one by one costs O(1) each on average.
+
+        Raises:
+            InvalidInputError: If one is a member already.
+        """
+        num_used = len(self.ids) - len(self._free)
+        for client in joining:
+            slot = self._slot_of.get(client)
+            if slot is None:
+                num_used += 1
+            elif self.here[slot]:
+                raise InvalidInputError(f"client {client!r} joins and is a member already")
+        if num_used <= self.capacity:
+            return self.capacity
+        return max(num_used, 2 * self.capacity) if self.ids else num_used
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more clients; with less than there is, nothing changes."""
+        more = max(0, capacity - self.capacity)
+        self.here = np.append(self.here, np.zeros(more, np.bool_))
+        self.cold = np.append(self.cold, np.ones(more, np.bool_))
+        for name in _COUNTERS:
+            setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
+
+    def join(self, clients: Iterable[ClientId]) -> None:
+        """Let clients in that are no members; there must be room for them."""
+        for client in clients:
+            slot = self._slot_of.get(client)
+            if slot is None:
+                slot = self._slot_of[client] = self._free.pop() if self._free else len(self.ids)
+                self.ids[slot : slot + 1] = [client]
+            self.here[slot] = self.cold[slot] = True
+
+    def leave(self, clients: Iterable[ClientId], *, forget: bool) -> IntArray:
+        """Let members go, and return their slots.  Those of forgotten clients are free.
+
+        Raises:
+            InvalidInputError: If an id occurs twice.
+            UnknownNameError: If one is not a member.
+        """
+        names = checked_ids(clients)
+        slots = np.array([self.slot(client) for client in names], np.int64)
+        self.here[slots] = False
+        if forget:
+            for client in names:
+                self.ids[self._slot_of.pop(client)] = None
+            # The lowest slot is taken first, whatever the order of leaving: a loaded selector does the same.
+            self._free = sorted((*self._free, *slots.tolist()), reverse=True)
+            self.cold[slots] = True
+            for name in _COUNTERS:
+                getattr(self, name)[slots] = 0
+        return slots
+
+    def count_round(self, chosen: IntArray, available: IntArray | BoolArray) -> None:
+        """Count a round.
+
+        Args:
+            chosen: Slots of the cohort.
+            available: Slots, or a mask of them, of the clients that could be chosen.
+        """
+        self.cold[:] = True
+        self.cold[chosen] = False
+        self.chosen[chosen] += 1
+        self.present += self.here
+        if available.dtype == np.bool_:
+            self.seen += available
+        else:
+            self.seen[available] += 1
+
+    def seen_too_rarely(self, rate: float, *, num_rounds: int) -> list[ClientId | None]:
+        """Members that are available so rarely that they cannot be chosen at a rate (Choice A6).
+
+        Args:
+            rate: The rate, in [0, 1].
+            num_rounds: Only those count that were members in so many rounds, >= 1.
+        """
+        # Three standard deviations below the rate, so that chance alone hardly ever names one.
+        margin = 3.0 * np.sqrt(rate * (1.0 - rate) * np.maximum(self.present, 1))
+        rare = self.here & (self.present >= num_rounds) & (self.seen < rate * self.present - margin)
+        return [self.ids[slot] for slot in np.flatnonzero(rare)]
+
+    def arrays(self) -> dict[str, Any]:
+        """What a file keeps, besides ``ids``."""
+        return {"members": self.here, "cold": self.cold} | {name: getattr(self, name) for name in _COUNTERS}
+
+    def restore(self, ids: list[ClientId | None], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`arrays` gave, with the ids."""
+        self.ids = list(ids)
+        self._slot_of = {client: slot for slot, client in enumerate(self.ids) if client is not None}
+        self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
+        self.here, self.cold = arrays["members"], arrays["cold"]
+        fresh = {"capped": np.zeros(self.capacity, np.int64)}  # files from before there was a cap have none
+        for name in _COUNTERS:
+            setattr(self, name, (fresh | dict(arrays))[name])
