@@ -20,7 +20,7 @@ from fedroster.environment.flat import FlatNetwork
 from fedroster.estimation.ridge import lower_bounds
 from fedroster.policies.rbcs_f import RBCSF, RBCSFState
 from fedroster.simulation import simulate
-from fedroster.study.reproduce import reproduce
+from fedroster.study.reproduce import Order, Output, reproduce
 
 MILLION = 1_000_000
 ROUNDS_BEFORE = 30  # rounds of learning before a decision is timed
@@ -146,15 +146,8 @@ def figures() -> Row:
     """Figs. 2 to 4 as data: 7 policies, 10 seeds, 500 rounds, 40 clients; wall time, compilation cached."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        reproduce(
-            "rbcs-f",
-            figures=["2", "3", "4"],
-            seeds=range(10),
-            num_rounds=500,
-            folder=Path(folder),
-            command="",
-            data_only=True,
-        )
+        order = Order("rbcs-f", range(10), figures=["2", "3", "4"], num_rounds=500)
+        reproduce(order, Path(folder), command="", output=Output(pages=False, tables=True))
         elapsed = time.perf_counter() - start
     what = "Figures 2-4, 7 policies, 10 seeds, 500 rounds, 40 clients, data only"
     return Row(what, elapsed, "s", "figures")

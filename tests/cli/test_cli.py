@@ -359,7 +359,17 @@ def test_cite_reads_what_a_plug_in_says(monkeypatch):
 
 def test_reproduce_a_figure(tmp_path):
     result = call(
-        "reproduce", "rbcs-f", "--figure", "2", "--rounds", "10", "--seeds", "0-1", "--out", tmp_path / "new/out"
+        "reproduce",
+        "rbcs-f",
+        "--figure",
+        "2",
+        "--rounds",
+        "10",
+        "--seeds",
+        "0-1",
+        "--tables",
+        "--out",
+        tmp_path / "new/out",
     )
     assert result.exit_code == 0, result.output
     made = {path.name for path in (tmp_path / "new/out").iterdir()}
@@ -404,7 +414,7 @@ def test_reproduce_everything_data_only(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rbcsf"], "unknown policy 'rbcsf'. Did you mean 'rbcs-f'?"),
+        (["rbcsf"], "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?"),
         (["rbcs-f", "--figure", "9"], "unknown figure of rbcs-f '9'"),
         (["rbcs-f", "--figure", "2", "--figure", "alfa"], "Did you mean 'alpha'?"),
         (["rbcs-f", "--seeds", "3"], "seeds are [3]; expected at least two different ones"),

@@ -8,7 +8,7 @@ import pytest
 
 from fedroster.papers.partial_pooling import figures as study
 from fedroster.study.measures import Trajectory
-from fedroster.study.reproduce import reproduce
+from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.statistics import judge
 from fedroster.study.training import TrainingRun
 
@@ -131,16 +131,8 @@ def test_variants_are_shown(figure):
 
 def test_a_small_run_of_each_kind(tmp_path):
     wanted = ["rates-moving", "training-mnist"]
-    made = reproduce(
-        "partial-pooling",
-        figures=wanted,
-        seeds=[0, 1],
-        num_rounds=10,
-        scale="smoke",
-        folder=tmp_path,
-        command="",
-        workers=1,
-    )
+    order = Order("partial-pooling", [0, 1], wanted, num_rounds=10, scale="smoke")
+    made = reproduce(order, tmp_path, command="", output=Output(tables=True), workers=1)
     assert all(verdict.claim.ours for verdict in made.verdicts)
     held = sum(verdict.holds for verdict in made.verdicts)
     page = (tmp_path / "index.md").read_text()

@@ -12,7 +12,7 @@ import pytest
 from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameError
 from fedroster.study.experiment import Conditions
 from fedroster.study.paper import find_paper, papers
-from fedroster.study.reproduce import reproduce
+from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.statistics import judge
 from fedroster.study.training import TrainingRun
 
@@ -175,14 +175,17 @@ class Idle:
         return iter(())
 
 
-SMOKE = {"seeds": [0, 1], "scale": "smoke", "command": "fedroster", "workers": 1}
+def smoke(folder, paper="rbcs-f", *, order=None, **how):
+    """The smoke size of a paper."""
+    made = {"seeds": [0, 1], "scale": "smoke"} | (order or {})
+    return reproduce(Order(paper, **made), folder, command="fedroster", output=Output(tables=True), workers=1, **how)
 
 
 @pytest.mark.parametrize("paper", ["rbcs-f", "cocs"])
 def test_the_smoke_size_makes_everything(tmp_path, paper):
     figures = list(find_paper(paper).scales["smoke"].figures)
     shares = []
-    made = reproduce(paper, figures=figures, folder=tmp_path, progress=shares.append, **SMOKE)
+    made = smoke(tmp_path, paper, order={"figures": figures}, progress=shares.append)
     assert shares[-1] == pytest.approx(1.0)
     assert len(made.verdicts) > 5
     for figure in figures:
@@ -197,20 +200,20 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
     page = (tmp_path / "report.html").read_text()
     assert "Nothing follows from it" in page
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
-    reproduce(paper, figures=figures, folder=tmp_path, **SMOKE, engine=Idle())
+    smoke(tmp_path, paper, order={"figures": figures}, engine=Idle())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
 def test_a_paused_reproduction_goes_on(tmp_path):
-    arguments = {**SMOKE, "figures": ["5-cifar-10"], "folder": tmp_path}
+    order = {"figures": ["5-cifar-10"]}
     with pytest.raises(PausedError, match="0 of 4 runs"):
-        reproduce("rbcs-f", **arguments, conditions=Conditions(stop_at=0.0))
+        smoke(tmp_path, order=order, conditions=Conditions(stop_at=0.0))
     assert not (tmp_path / "report.html").exists()
-    reproduce("rbcs-f", **arguments)
+    smoke(tmp_path, order=order)
     assert (tmp_path / "report.html").exists()
     for scale in ("cpu", None):
         with pytest.raises(ConfigurationError, match=f"experiments of scale smoke; expected {scale}"):
-            reproduce("rbcs-f", **{**arguments, "figures": ["3"], "scale": scale})
+            smoke(tmp_path, order={"figures": ["3"], "scale": scale})
 
 
 @pytest.mark.parametrize(
@@ -224,7 +227,7 @@ def test_a_paused_reproduction_goes_on(tmp_path):
 )
 def test_what_cannot_be_made_is_said(tmp_path, change, error, message):
     with pytest.raises(error, match=message):
-        reproduce("rbcs-f", **{**SMOKE, "figures": ["5-cifar-10"], "folder": tmp_path, **change})
+        smoke(tmp_path, order={"figures": ["5-cifar-10"], **change})
     assert list(tmp_path.iterdir()) == []
 
 

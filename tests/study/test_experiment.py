@@ -31,7 +31,7 @@ from fedroster.study.experiment import (
     run_cells,
 )
 from fedroster.study.measures import Trajectory
-from fedroster.study.reproduce import reproduce
+from fedroster.study.reproduce import Order, Output, reproduce
 from study import waiting
 
 CELLS = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
@@ -367,9 +367,8 @@ def test_studies_run_where_they_are_told(tmp_path):
     assert spy.asked == CELLS
     spy = Spy()
     reproduce(
-        "rbcs-f", figures=["2"], seeds=(0, 1), num_rounds=20, folder=tmp_path / "paper", command="", engine=spy,
-        data_only=True,
-    )  # fmt: skip
+        Order("rbcs-f", (0, 1), ["2"], 20), tmp_path / "paper", command="", engine=spy, output=Output(pages=False)
+    )
     assert {cell.seed for cell in spy.asked} == {0, 1}
 
 

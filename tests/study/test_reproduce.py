@@ -12,7 +12,7 @@ from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.papers.rbcs_f import figures as rbcs_f
 from fedroster.study.experiment import Cell
 from fedroster.study.paper import find_paper
-from fedroster.study.reproduce import reproduce
+from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.statistics import judge
 from fedroster.study.store import code, read_json, read_table
 
@@ -20,15 +20,13 @@ ROUNDS, SEEDS = 200, 6
 
 
 def run(folder, **changes):
-    plain = {
-        "figures": ["2"],
-        "seeds": [0, 1],
-        "num_rounds": 20,
-        "folder": folder,
-        "command": "fedroster",
-        "workers": 1,
-    }
-    return reproduce("rbcs-f", **plain | changes)
+    order = {"figures": ["2"], "seeds": [0, 1], "num_rounds": 20}
+    how = {"output": Output(tables=True), "progress": None}
+    how |= {name: changes.pop(name) for name in list(changes) if name in how}
+    return reproduce(Order("rbcs-f", **order | changes), folder, command="fedroster", workers=1, **how)
+
+
+TABLES = Output(pages=False, tables=True)
 
 
 def test_the_same_call_makes_the_same_files(tmp_path):
@@ -42,12 +40,12 @@ def test_the_same_call_makes_the_same_files(tmp_path):
 
 def test_progress_counts_every_run(tmp_path):
     seen = []
-    run(tmp_path, figures=["regret"], data_only=True, progress=seen.append)
-    assert seen == [0.25, 0.5, 0.75, 1.0]
+    run(tmp_path, figures=["regret"], output=TABLES, progress=seen.append)
+    assert seen == [0.0, 0.25, 0.5, 0.75, 1.0]
 
 
 def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
-    run(tmp_path, figures=["3"], seeds=[0, 1, 2], data_only=True)
+    run(tmp_path, figures=["3"], seeds=[0, 1, 2], output=TABLES)
     data = read_table(tmp_path / "figure-3.csv")
     assert set(data["policy"]) == set(rbcs_f.FIGURE_POLICIES)
     runs = [Cell("rbcs-f/table-1", "random", seed, 20).run().round_time_s.cumsum() for seed in (0, 1, 2)]
@@ -57,7 +55,7 @@ def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
 
 
 def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
-    made = run(tmp_path, figures=[], data_only=True)
+    made = run(tmp_path, figures=[], output=TABLES)
     names = [verdict.claim.name for verdict in made.verdicts]
     assert len(names) == len(set(names)) == read_table(tmp_path / "claims.csv").height
     assert len(names) >= 14
@@ -183,12 +181,12 @@ def test_claims_on_pulls():
 def test_a_folder_with_something_else_is_left_alone(tmp_path):
     (tmp_path / "settings.json").write_text('{"scenario": "rbcs-f/table-1"}\n')
     with pytest.raises(ConfigurationError, match="does not hold a reproduction of rbcs-f"):
-        reproduce("rbcs-f", figures=["2"], seeds=[0, 1], num_rounds=10, folder=tmp_path, command="")
+        reproduce(Order("rbcs-f", [0, 1], ["2"], 10), tmp_path, command="")
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
 def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
-    made = reproduce("rbcs-f", figures=["2", "2-long"], seeds=[0, 1], num_rounds=10, folder=tmp_path, command="")
+    made = reproduce(Order("rbcs-f", [0, 1], ["2", "2-long"], 10), tmp_path, command="")
     asked = [verdict.claim.ours for verdict in made.verdicts]
     assert (asked.count(False), asked.count(True)) == (6, 4)
     held = [sum(v.holds for v in made.verdicts if v.claim.ours is ours) for ours in (False, True)]
@@ -198,9 +196,8 @@ def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
 
 def test_figures_without_training_with_a_scale(tmp_path):
     """What needs no training is made alone, too, and the page does not speak of training."""
-    options = {"seeds": (0, 1), "num_rounds": 20, "command": "test", "workers": 1}
-    alone = reproduce("rbcs-f", figures=["4"], folder=tmp_path / "alone", **options)
-    scaled = reproduce("rbcs-f", figures=["4"], scale="smoke", folder=tmp_path / "scaled", **options)
+    alone = run(tmp_path / "alone", figures=["4"])
+    scaled = run(tmp_path / "scaled", figures=["4"], scale="smoke")
     assert scaled.findings == alone.findings
     for name in ("index.md", "figure-4.csv", "claims.csv", "settings.json"):
         assert (tmp_path / "scaled" / name).read_text() == (tmp_path / "alone" / name).read_text()

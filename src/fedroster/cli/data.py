@@ -131,11 +131,11 @@ def partition(
     counts = class_counts(rows, dataset.train_y, dataset.num_classes)
     if picture is not None:
         from fedroster.study.figures import save_png
-        from fedroster.study.partitions import partition_figure
+        from fedroster.study.partitions import partitions_figure
 
         title = f"{name}, {text}, {clients} clients of {samples:,} samples"
         picture.parent.mkdir(parents=True, exist_ok=True)
-        save_png(partition_figure(counts, title=title), picture)
+        save_png(partitions_figure({title: counts}), picture)
         remark(f"written to {picture}")
     if as_json:
         facts = {"dataset": name, "partition": text, "clients": clients, "samples_per_client": samples, "seed": seed}

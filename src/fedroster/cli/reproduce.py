@@ -35,12 +35,14 @@ def reproduce(
     ] = None,
     training_seeds: Annotated[str | None, typer.Option(help="Seeds of runs with training, with --scale.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
+    tables: Annotated[bool, typer.Option("--tables", help="Write the data of every figure, too.")] = False,
     data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars, too.")] = False,
     training: Training,
     workplace: Workplace,
 ) -> None:
     """Make a paper's figures again, with intervals, and judge its claims."""
+    from fedroster.study.reproduce import Order, Output
     from fedroster.study.reproduce import reproduce as make
 
     for option, is_given in (("--training-seeds", training_seeds is not None), ("--tensorboard", tensorboard)):
@@ -55,19 +57,13 @@ def reproduce(
     engine, conditions = workplace.open(), training.conditions()
     with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating", 100) as advance:
         made = make(
-            paper,
-            figures=figure or [],
-            seeds=numbers,
-            num_rounds=rounds,
-            scale=scale,
-            training_seeds=training_numbers,
-            folder=target,
+            Order(paper, numbers, figure or (), rounds, scale, training_numbers),
+            target,
             command=this_command(),
+            output=Output(pages=not data_only, tables=tables or data_only, tensorboard=tensorboard),
             workers=workplace.workers,
             engine=engine,
             conditions=conditions,
-            data_only=data_only,
-            tensorboard=tensorboard,
             progress=lambda done: advance(100 * done),
         )
     _print(made.verdicts)

@@ -15,8 +15,8 @@ from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Done, Engine, finish, provenance
 from fedroster.study.figures import save_png
 from fedroster.study.measures import Trajectory
-from fedroster.study.paper import Need, TrainingNeed, find_paper
-from fedroster.study.partitions import partition_figure
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Scale, TrainingNeed, find_paper
+from fedroster.study.partitions import partitions_figure
 from fedroster.study.report import (
     BAND_NOTE,
     TEST_NOTE,
@@ -31,6 +31,47 @@ from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.training import TrainingCell, TrainingRun, rounds_table
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Which figures of a paper are wanted, and in which size.
+
+    Attributes:
+        paper: Name of its entry point, see :func:`fedroster.study.paper.papers`.
+        seeds: Seeds of the runs without training, at least two.
+        figures: Names of its figures; empty for all without training, or with a scale for all, but for those that are
+            made on request only.
+        num_rounds: T of every run; None for the paper's, or the scale's.
+        scale: Size of the training experiments: "smoke", "cpu" or "full"; None for none.
+        training_seeds: Seeds of the runs with training, at least two; None for the scale's.
+    """
+
+    paper: str
+    seeds: Sequence[int]
+    figures: Sequence[str] = ()
+    num_rounds: int | None = None
+    scale: str | None = None
+    training_seeds: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What is written beside claims and settings.
+
+    Attributes:
+        pages: Pictures, and the page as HTML and as Markdown.
+        tables: The data of every figure, and the rounds of every run with training.
+        tensorboard: The runs with training as TensorBoard scalars.
+    """
+
+    pages: bool = True
+    tables: bool = False
+    tensorboard: bool = False
+
+
+PAGES = Output()
+"""What is published: no tables that the command can make again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +90,14 @@ class Reproduction:
 
 
 def reproduce(
-    paper: str,
-    *,
-    figures: Sequence[str] = (),
-    seeds: Sequence[int],
-    num_rounds: int | None = None,
-    scale: str | None = None,
-    training_seeds: Sequence[int] | None = None,
+    order: Order,
     folder: Path,
+    *,
     command: str,
+    output: Output = PAGES,
     workers: int | None = None,
     engine: Engine = PROCESSES,
     conditions: Conditions = ALONE,
-    data_only: bool = False,
-    tensorboard: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> Reproduction:
     """Make figures of a paper.
@@ -70,19 +105,13 @@ def reproduce(
     Finished runs, and checkpoints of others with training, are kept in ``folder/cells``.
 
     Args:
-        paper: Name of its entry point, see :func:`fedroster.study.paper.papers`.
-        figures: Names of its figures; empty for all without training, or with a scale for all.
-        seeds: Seeds of the runs without training, at least two.
-        num_rounds: T of every run; None for the paper's, or the scale's.
-        scale: Size of the training experiments: "smoke", "cpu" or "full"; None for none.
-        training_seeds: Seeds of the runs with training, at least two; None for the scale's.
+        order: What is wanted.
         folder: Where to write.
         command: The command that makes it again, for the page.
+        output: What is written.
         workers: Runs at the same time; None for one for each core.
         engine: Where they run.
         conditions: Device, data and the end of the time.
-        data_only: Write tables only, no pictures and no page.
-        tensorboard: Write the runs with training as TensorBoard scalars, too.
         progress: Called with the share of all rounds that is done.
 
     Raises:
@@ -90,95 +119,153 @@ def reproduce(
         ConfigurationError: If there are too few seeds or rounds for intervals and slopes.
         PausedError: If the time was up first; the same call goes on.
     """
-    described = find_paper(paper)
-    if scale is not None and scale not in described.scales:
-        raise UnknownNameError.of("scale", scale, described.scales)
-    trained = described.scales[scale] if scale is not None else None
-    recipes = {**described.figures, **(trained.figures if trained is not None else {})}
-    for name in figures:
-        if name not in recipes:
-            if scale is None and any(name in size.figures for size in described.scales.values()):
-                raise ConfigurationError(f"figure {name} needs training; expected a scale: smoke, cpu or full")
-            raise UnknownNameError.of(f"figure of {paper}", name, recipes)
-    chosen_seeds = {"seeds": seeds}
-    if trained is not None:
-        training_seeds = trained.seeds if training_seeds is None else training_seeds
-        chosen_seeds["training seeds"] = training_seeds
-    for name, values in chosen_seeds.items():
-        if len(set(values)) < 2:
-            raise ConfigurationError(f"{name} are {list(values)}; expected at least two different ones, for intervals")
-    if num_rounds is not None:
-        check_integer("rounds", num_rounds, least=10)
-    _claim_folder(folder, paper, scale)
-    wanted = [name for name in recipes if (name in figures if figures else not recipes[name].on_request)]
-    needed: dict[Need | TrainingNeed, Sequence[Any]] = {}
-    for name in wanted:
-        for need in recipes[name].needs.values():
-            if isinstance(need, Need):
-                rounds = described.num_rounds if num_rounds is None else num_rounds
-                needed[need] = need.cells(seeds=seeds, num_rounds=rounds)
-            else:
-                needed[need] = need.cells(seeds=training_seeds or (), num_rounds=num_rounds)
-    finished = _run(needed, folder, workers, engine, conditions, progress)
-    played = {need: [done.result for done in runs] for need, runs in finished.items()}
-    runs_of = {name: {label: played[need] for label, need in recipes[name].needs.items()} for name in wanted}
-
-    claims = {name: recipes[name].claims(runs_of[name]) for name in wanted}
-    verdicts = judge([claim for name in wanted for claim in claims[name]])
-    findings = {name: recipes[name].findings(runs_of[name]) for name in wanted}
-    by_name = {verdict.claim.name: verdict for verdict in verdicts}
-    lead = [_headline(verdicts), TEST_NOTE, BAND_NOTE]
-    settings: dict[str, Any] = {
-        "paper": paper,
-        "scenarios": ", ".join(dict.fromkeys(need.scenario for need in needed)),
-        "policies": ", ".join(dict.fromkeys(need.policy for need in needed)),
-        "seeds": ", ".join(map(str, seeds)),
+    plan = _planned(order)
+    _claim_folder(folder, order)
+    finished = _run(plan.cells, folder, workers, engine, conditions, progress)
+    made = _Made(plan, finished)
+    settings = {
+        "command": command,
+        **_settings(made, conditions),
+        **machine(),
+        "code": provenance([done for runs in finished.values() for done in runs]),
     }
-    if lengths := {cell.num_rounds for need, cells in needed.items() if isinstance(need, Need) for cell in cells}:
-        settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
-    sections = []
-    runs = [
-        pair
-        for need, cells in needed.items()
-        if isinstance(need, TrainingNeed)
-        for pair in zip(cells, played[need], strict=True)
-    ]
-    if trained is not None and runs:  # with a scale, figures without training may be asked for alone
-        write_table(rounds_table(runs), folder / "runs.parquet")
-        if tensorboard:
-            write_scalars(runs, folder / "tensorboard")
-        cells = [cell for cell, _ in runs]
-        lead.insert(1, trained.remark)
-        settings |= {"scale": scale, "training seeds": ", ".join(map(str, training_seeds or ()))}
-        settings |= {"device": conditions.device} | _tasks(cells)
-        if not data_only:
-            sections.append(_partitions(cells, conditions, folder))
-    for name in wanted:
-        recipe = recipes[name]
-        product = recipe.draw(runs_of[name])
-        write_table(significant(product.data), folder / f"figure-{name}.csv")
-        if data_only:
-            continue
-        save_png(product.figure, folder / f"figure-{name}.png")
-        own = [by_name[claim.name] for claim in claims[name]]
-        sections.append(
-            Section(
-                title=recipe.title,
-                text=findings[name],
-                figures=[picture(product.figure, recipe.title, f"figure-{name}.png")],
-                table=claims_table(own) if own else None,
-            )
-        )
-    write_table(_claims_frame(verdicts), folder / "claims.csv")
-    settings |= machine() | {"code": provenance([done for runs in finished.values() for done in runs])}
-    write_json(folder / "settings.json", {"command": command, **settings})
-    if not data_only:
-        # What comes first on the page comes first in the paper; how the data were divided, last.
-        sections = sections[1:] + sections[:1] if runs else sections
-        page = Report(described.title, lead, sections, command, settings, str(machine().get("fedroster", "")))
+    products = made.products()
+    write_table(_claims_frame(made.verdicts), folder / "claims.csv")
+    write_json(folder / "settings.json", settings)
+    trained = made.trained()
+    if output.tensorboard:
+        write_scalars(trained, folder / "tensorboard")
+    if output.tables:
+        for name, product in products.items():
+            write_table(significant(product.data), folder / f"figure-{name}.csv")
+        if trained:
+            write_table(rounds_table(trained), folder / "runs.parquet")
+    if output.pages:
+        sections = [_section(made, name, product, folder) for name, product in products.items()]
+        if trained:
+            sections.append(_partitions([cell for cell, _ in trained], conditions, folder))
+        lead = [_headline(made.verdicts), TEST_NOTE, BAND_NOTE]
+        if trained and plan.scale is not None:
+            lead.insert(1, plan.scale.remark)
+        details = {name: value for name, value in settings.items() if name != "command"}
+        page = Report(plan.paper.title, lead, sections, command, details, str(machine().get("fedroster", "")))
         write_report(page, folder / "report.html")
         write_markdown(page, folder / "index.md")
-    return Reproduction(folder, verdicts, [sentence for name in wanted for sentence in findings[name]])
+    return Reproduction(folder, made.verdicts, [sentence for found in made.findings.values() for sentence in found])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """An order that can be carried out.
+
+    Attributes:
+        order: The order, with the seeds of runs with training.
+        paper: The paper.
+        scale: Its training experiments, or None.
+        recipes: Those of the wanted figures, by name.
+        cells: The runs of each need.
+    """
+
+    order: Order
+    paper: Paper
+    scale: Scale | None
+    recipes: Mapping[str, FigureRecipe]
+    cells: Mapping[Need | TrainingNeed, Sequence[Any]]
+
+
+def _planned(order: Order) -> _Plan:
+    paper, scale = find_paper(order.paper), None
+    if order.scale is not None:
+        if order.scale not in paper.scales:
+            raise UnknownNameError.of("scale", order.scale, paper.scales)
+        scale = paper.scales[order.scale]
+        if order.training_seeds is None:
+            order = replace(order, training_seeds=scale.seeds)
+    known = {**paper.figures, **(scale.figures if scale is not None else {})}
+    for name in order.figures:
+        if name not in known:
+            if scale is None and any(name in size.figures for size in paper.scales.values()):
+                raise ConfigurationError(f"figure {name} needs training; expected a scale: smoke, cpu or full")
+            raise UnknownNameError.of(f"figure of {order.paper}", name, known)
+    for what, seeds in {"seeds": order.seeds, "training seeds": order.training_seeds}.items():
+        if seeds is not None and len(set(seeds)) < 2:
+            raise ConfigurationError(f"{what} are {list(seeds)}; expected at least two different ones, for intervals")
+    if order.num_rounds is not None:
+        check_integer("rounds", order.num_rounds, least=10)
+    wanted = {
+        name: recipe
+        for name, recipe in known.items()
+        if (name in order.figures if order.figures else not recipe.on_request)
+    }
+    cells: dict[Need | TrainingNeed, Sequence[Any]] = {}
+    for recipe in wanted.values():
+        for need in recipe.needs.values():
+            if isinstance(need, Need):
+                rounds = paper.num_rounds if order.num_rounds is None else order.num_rounds
+                cells[need] = need.cells(seeds=order.seeds, num_rounds=rounds)
+            else:
+                cells[need] = need.cells(seeds=order.training_seeds or (), num_rounds=order.num_rounds)
+    return _Plan(order, paper, scale, wanted, cells)
+
+
+class _Made:
+    """What the runs of a plan say."""
+
+    def __init__(self, plan: _Plan, finished: Mapping[Need | TrainingNeed, Sequence[Done[Any]]]) -> None:
+        self.plan = plan
+        self.played = {need: [done.result for done in runs] for need, runs in finished.items()}
+        runs_of = {
+            name: {label: self.played[need] for label, need in recipe.needs.items()}
+            for name, recipe in plan.recipes.items()
+        }
+        self._runs_of = runs_of
+        self.claims = {name: recipe.claims(runs_of[name]) for name, recipe in plan.recipes.items()}
+        self.verdicts = judge([claim for claims in self.claims.values() for claim in claims])
+        self.findings = {name: recipe.findings(runs_of[name]) for name, recipe in plan.recipes.items()}
+
+    def products(self) -> dict[str, Product]:
+        """The figures."""
+        return {name: recipe.draw(self._runs_of[name]) for name, recipe in self.plan.recipes.items()}
+
+    def trained(self) -> list[tuple[TrainingCell, TrainingRun]]:
+        """The runs with training."""
+        return [
+            pair
+            for need, cells in self.plan.cells.items()
+            if isinstance(need, TrainingNeed)
+            for pair in zip(cells, self.played[need], strict=True)
+        ]
+
+
+def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
+    """What the numbers depend on, but for the machine."""
+    order, cells = made.plan.order, made.plan.cells
+    settings: dict[str, Any] = {
+        "paper": order.paper,
+        "scenarios": ", ".join(dict.fromkeys(need.scenario for need in cells)),
+        "policies": ", ".join(dict.fromkeys(need.policy for need in cells)),
+        "seeds": ", ".join(map(str, order.seeds)),
+    }
+    if lengths := {cell.num_rounds for need, own in cells.items() if isinstance(need, Need) for cell in own}:
+        settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
+    if trained := made.trained():  # with a scale, figures without training may be asked for alone
+        settings |= {"scale": order.scale, "training seeds": ", ".join(map(str, order.training_seeds or ()))}
+        settings |= {"device": conditions.device} | _tasks([cell for cell, _ in trained])
+    return settings
+
+
+def _section(made: _Made, name: str, product: Product, folder: Path) -> Section:
+    """A figure on the page, with its claims; the picture is written."""
+    title = made.plan.recipes[name].title
+    save_png(product.figure, folder / f"figure-{name}.png")
+    own = {claim.name for claim in made.claims[name]}
+    verdicts = [verdict for verdict in made.verdicts if verdict.claim.name in own]
+    return Section(
+        title=title,
+        text=made.findings[name],
+        figures=[picture(product.figure, title, f"figure-{name}.png")],
+        table=claims_table(verdicts) if verdicts else None,
+    )
 
 
 def _tasks(cells: Sequence[TrainingCell]) -> dict[str, str]:
@@ -199,17 +286,17 @@ def _tasks(cells: Sequence[TrainingCell]) -> dict[str, str]:
 
 def _partitions(cells: Sequence[TrainingCell], conditions: Conditions, folder: Path) -> Section:
     """How each task's samples are divided among the clients, for the first seed."""
-    pictures = []
     first = {(cell.task, cell.scenario): cell for cell in reversed(cells)}
+    counts = {}
     for (task, scenario), cell in sorted(first.items(), key=lambda item: repr(item[0])):
         num_clients = make_scenario(scenario, cell.settings).spec.num_clients
-        counts = task.class_counts(num_clients=num_clients, seed=cell.seed, folder=conditions.data_dir)
-        label = f"Clients' samples by class: {task.name}, {task.partition}"
-        name = f"partition-{task.name}-{task.partition}".replace(":", "-").replace(".", "_")
-        figure = partition_figure(counts, title=label)
-        save_png(figure, folder / f"{name}.png")
-        pictures.append(picture(figure, label, f"{name}.png"))
-    return Section("Clients' data", text=["The first seed's partition; every seed has its own."], figures=pictures)
+        counts[f"{task.name}, {task.partition}"] = task.class_counts(
+            num_clients=num_clients, seed=cell.seed, folder=conditions.data_dir
+        )
+    figure = partitions_figure(counts)
+    save_png(figure, folder / "partitions.png")
+    shown = picture(figure, "Clients' samples by class", "partitions.png")
+    return Section("Clients' data", text=["The first seed's partition; every seed has its own."], figures=[shown])
 
 
 def _headline(verdicts: Sequence[Verdict]) -> str:
@@ -224,19 +311,19 @@ def _headline(verdicts: Sequence[Verdict]) -> str:
     return sentence + (f" Of our own further questions, {held(True)}." if further else "")
 
 
-def _claim_folder(folder: Path, paper: str, scale: str | None) -> None:
+def _claim_folder(folder: Path, order: Order) -> None:
     """Refuse a folder that holds something else; nothing in it is overwritten then."""
     known = folder / "settings.json"
     if not known.exists():
         return
     found = read_json(known)
-    if found.get("paper") != paper:
+    if found.get("paper") != order.paper:
         raise ConfigurationError(
-            f"{folder} does not hold a reproduction of {paper}: choose another folder or delete it"
+            f"{folder} does not hold a reproduction of {order.paper}: choose another folder or delete it"
         )
-    if found.get("scale") not in (None, scale):
+    if found.get("scale") not in (None, order.scale):
         raise ConfigurationError(
-            f"{folder} holds training experiments of scale {found['scale']}; expected {scale}: "
+            f"{folder} holds training experiments of scale {found['scale']}; expected {order.scale}: "
             "choose another folder or delete it"
         )
 
@@ -296,16 +383,5 @@ def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
         }
         for verdict in verdicts
     ]
-    names = (
-        "claim",
-        "source",
-        "statement",
-        "measure",
-        "margin",
-        "margin_low",
-        "margin_high",
-        "p_value",
-        "p_holm",
-        "asked_by",
-    )
-    return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "verdict")})
+    names = ("claim", "source", "statement", "measure", "margin", "margin_low", "margin_high", "p_value", "p_holm")
+    return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "asked_by", "verdict")})

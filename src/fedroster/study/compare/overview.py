@@ -431,7 +431,8 @@ _TEST_NOTE = (
     "Ours: our own policy against that of the row, with the same seed; ratios of times and updates, percentage points "
     "of shares; 95 % intervals. Two-sided paired t tests over seeds, with Holm's correction over all of these tests on "
     f"this page: better (ours is) and worse are wrong with probability below {LEVEL:.0%} for all together. Where "
-    "neither is said, these seeds do not tell. Intervals are not corrected. All numbers and p-values: overview.csv."
+    "neither is said, these seeds do not tell. Intervals are not corrected. All numbers and p-values: `overview.csv`, "
+    "which the command below writes."
 )
 
 

@@ -235,7 +235,7 @@ def _test_note(base: str, file: str) -> str:
         f"Differences from {base} with the same seed: ratios of times and updates, percentage points of shares; 95 % "
         "intervals. Two-sided paired t tests over seeds, with Holm's correction over all tests of this table: better "
         f"and worse are wrong with probability below {LEVEL:.0%} for all together. Where neither is said, these seeds "
-        f"do not tell. Intervals are not corrected. All numbers and p-values: {file}."
+        f"do not tell. Intervals are not corrected. All numbers and p-values: `{file}`, which the command below writes."
     )
 
 

@@ -1,0 +1,83 @@
+"""Papers are found through their entry points, those of other packages too."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.study.paper import Paper, find_paper, papers
+from fedroster.study.reproduce import Order, reproduce
+
+MODULE = """
+from matplotlib.figure import Figure
+import polars as pl
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product
+from fedroster.study.statistics import Claim
+
+def draw(runs):
+    return Product(Figure(), pl.DataFrame({"seed": [0, 1]}))
+
+def claims(runs):
+    return [Claim("shorter", "Fig. 1", "FedCS is faster.", "time", (tuple(
+        float(slow.round_time_s.mean() - fast.round_time_s.mean())
+        for slow, fast in zip(runs["random"], runs["fedcs"])),))]
+
+NEEDS = {policy: Need(policy, "rbcs-f/table-1") for policy in ("random", "fedcs")}
+PAPER = Paper("A made-up paper", {"1": FigureRecipe("Fig. 1", NEEDS, draw, claims)}, num_rounds=20)
+WRONG = 3
+"""
+
+
+@pytest.fixture
+def distribution(tmp_path, monkeypatch):
+    """An installed distribution with a paper, one of ours, one that is none and one that is missing."""
+    info = tmp_path / "made_up-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[fedroster.papers]\nmade-up = made_up_paper:PAPER\ncocs = made_up_paper:PAPER\nwrong = made_up_paper:WRONG\n"
+        "gone = made_up_paper.gone:PAPER\n"
+    )
+    (tmp_path / "made_up_paper.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("made_up_paper", None)
+
+
+def test_our_own_papers():
+    assert set(papers()) == {"rbcs-f", "cocs", "floor", "partial-pooling"}
+    for name in papers():
+        assert isinstance(find_paper(name), Paper)
+        assert find_paper(name).figures
+
+
+def test_no_paper_is_imported_before_it_is_asked_for(distribution):
+    assert {"made-up", "rbcs-f", "wrong", "gone"} <= set(papers())
+    assert "made_up_paper" not in sys.modules
+
+
+@pytest.mark.usefixtures("distribution")
+def test_another_package_brings_a_paper(tmp_path):
+    made = reproduce(Order("made-up", [0, 1]), tmp_path / "out", command="fedroster reproduce made-up", workers=1)
+    (verdict,) = made.verdicts
+    assert verdict.weakest.mean > 5.0  # seconds
+    page = (tmp_path / "out/index.md").read_text()
+    assert page.startswith("# A made-up paper\n")
+    assert "FedCS is faster." in page
+
+
+@pytest.mark.usefixtures("distribution")
+def test_a_name_of_ours_stays_ours():
+    assert papers()["cocs"].value.startswith("fedroster.papers.")
+
+
+@pytest.mark.usefixtures("distribution")
+def test_what_is_no_paper():
+    with pytest.raises(ConfigurationError, match="paper wrong is int in made_up_paper:WRONG; expected Paper"):
+        find_paper("wrong")
+    with pytest.raises(ConfigurationError, match=r"paper gone cannot be loaded from made_up_paper.gone:PAPER \(Module"):
+        find_paper("gone")
+    with pytest.raises(UnknownNameError, match=r"unknown paper 'made-dup'.*made-up"):
+        find_paper("made-dup")
