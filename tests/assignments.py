@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from numba import njit
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_matrix, vstack
 
+from fedroster.core.compiled import njit
 from fedroster.optimization.assignment import AssignmentResult, solve_assignment
 
 TIGHT = 1e-9

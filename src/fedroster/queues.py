@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
+from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
 

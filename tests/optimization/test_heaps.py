@@ -6,8 +6,8 @@ import heapq
 
 import numpy as np
 import pytest
-from numba import njit
 
+from fedroster.core.compiled import njit
 from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 

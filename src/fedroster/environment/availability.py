@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.core.device_traces import Sessions
 from fedroster.core.parallel import for_ranges
 

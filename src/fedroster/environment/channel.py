@@ -16,7 +16,6 @@ import math
 from functools import cache
 
 import numpy as np
-from scipy.special import gammainc
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parallel import for_ranges
@@ -172,6 +171,8 @@ def _log_distance_integral(decay: FloatArray, max_distance_km: float) -> FloatAr
 
     By the substitution :math:`u = c x` it is :math:`c^{-s}\, \gamma(s, c R^{3.76})` with :math:`s = 1 + 1/3.76`.
     """
+    from scipy.special import gammainc
+
     order = 1.0 + 1.0 / EXPONENT
     with np.errstate(divide="ignore", over="ignore"):
         integral: FloatArray = np.log(gammainc(order, decay * max_distance_km**EXPONENT)) - order * np.log(decay)

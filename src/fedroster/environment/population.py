@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.device_traces import (
@@ -175,6 +174,8 @@ def calibrated_sessions(num_devices: int, *, rng: Generator) -> Sessions:
         num_devices: How many devices, >= 1.
         rng: Where the draws come from.
     """
+    from scipy.special import ndtr, ndtri
+
     period_s = PATTERN_DAYS * DAY_S
     level = rng.permutation((np.arange(num_devices) + rng.random(num_devices)) / num_devices)
     share = log_uniform_mixture(level, SHARE, SHARE_ENDS)

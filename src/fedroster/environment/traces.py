@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection

@@ -19,11 +19,11 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
+from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.state import per_client
 from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, slot_of, slots_for

@@ -43,10 +43,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
+from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parallel import for_ranges
 from fedroster.core.state import per_client

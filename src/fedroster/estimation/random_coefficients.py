@@ -31,9 +31,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.state import per_client
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from fedroster.core.compiled import njit
 
 EMPTY = -1
 FIRST_SLOTS = 1024

@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from fedroster.core.compiled import njit
 from fedroster.core.errors import InvalidInputError
 from fedroster.optimization.assignment_dual import (
     dual_value,

@@ -25,7 +25,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from fedroster.core.compiled import njit
 
 # Up to this many servers the Newton system is factorised; above, solved by conjugate gradients.
 DENSE_SERVERS = 128

@@ -27,7 +27,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from fedroster.core.compiled import njit
 
 # Points of a step function, at most; beyond, they are joined within cells of a budget.
 MOST_POINTS = 512

@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from fedroster.core.compiled import njit
 
 # Cells of the grid of each server's room, on which the knapsack bounds are tabulated.
 CELLS = 128

@@ -21,10 +21,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 _TIME_BINS = 128

@@ -25,10 +25,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 GRID_STEP = 1.0 / 8.0

@@ -6,7 +6,7 @@ are inlined where they are used: as calls into another module they cost FLOOR's 
 
 from __future__ import annotations
 
-from numba import njit
+from fedroster.core.compiled import njit
 
 
 @njit(cache=True, nogil=True, inline="always")

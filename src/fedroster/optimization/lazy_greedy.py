@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
+from fedroster.core.compiled import njit
 from fedroster.core.errors import InvalidInputError
 from fedroster.optimization.assignment import check_links
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
+from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.optimization.assignment import VALUE_TOLERANCE, AssignmentResult, solve_assignment

@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.core.streams import Streams
 from fedroster.policies.budgeted import Choices, fill_in_order
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
+from fedroster.core.compiled import njit
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
 from fedroster.queues import check_flat

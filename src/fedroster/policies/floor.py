@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
-from numba import njit
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.citation import SOFTWARE
+from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client

@@ -11,8 +11,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
-from scipy.optimize import linprog
-from scipy.sparse import csr_matrix
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
@@ -114,6 +112,9 @@ def feasible_rates(context: RoundContext) -> tuple[float, float]:
 
 def _largest_rate(choices: Choices, use: FloatArray) -> float:
     """The largest beta with sum_m y >= beta for all clients, sum of use times y <= 1 for all servers, sum of y <= m."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_matrix
+
     links, servers = choices.rows.shape[0], choices.budget.shape[0]
     client, row = np.unique(choices.client, return_inverse=True)
     column, clients = np.arange(links), client.shape[0]

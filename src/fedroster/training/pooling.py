@@ -7,8 +7,9 @@ these up one by one is cheaper than a dense product, although a dense product ru
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from fedroster.core.compiled import njit
 
 _FLAGS = {"contract", "nsz"}
 

@@ -6,9 +6,10 @@ A step on 32 images of 784 pixels is 16,000 multiplications: calling an operatio
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from torch import nn
+
+from fedroster.core.compiled import njit
 
 _FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # sums in any order; NaN and infinity stay what they are
 

@@ -1,0 +1,96 @@
+"""Compiled functions, without the compiler until one is called.
+
+:func:`njit` is Numba's, put off: a module with kernels is imported without Numba, which takes half a second to load,
+and a kernel is compiled when it is first called.  Numba's cache keeps it for the next process.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from threading import RLock
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_LOCK = RLock()
+_listeners: list[Callable[[], None]] = []
+_is_listening = False
+
+
+class Kernel:
+    """A function that is compiled when it is first called.
+
+    Args:
+        function: The function; other kernels that it calls are globals of its module.
+        options: Numba's.
+    """
+
+    def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        """Remember what to compile."""
+        self.py_func = function
+        self._options = options
+        self._dispatcher: Any = None
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Call the compiled function."""
+        return self.dispatcher()(*arguments)
+
+    def dispatcher(self) -> Any:
+        """Numba's own object; from now on the module uses it directly, for this kernel and those that it calls."""
+        if self._dispatcher is None:
+            with _LOCK:
+                if self._dispatcher is None:
+                    self._dispatcher = self._made()
+        return self._dispatcher
+
+    def _made(self) -> Any:
+        import numba
+
+        _listen()
+        names = self.py_func.__globals__
+        for name in self.py_func.__code__.co_names:
+            called = names.get(name)
+            if isinstance(called, Kernel) and called is not self:
+                names[name] = called.dispatcher()
+        made = numba.njit(**self._options)(self.py_func)
+        if names.get(self.py_func.__name__) is self:
+            names[self.py_func.__name__] = made
+        return made
+
+
+def njit(**options: Any) -> Callable[[F], F]:
+    """Numba's decorator of the same name, which does its work later.
+
+    Args:
+        **options: Numba's.
+    """
+    return lambda function: Kernel(function, options)  # type: ignore[return-value]
+
+
+def when_compiling(call: Callable[[], None]) -> None:
+    """Have a function called once, when a kernel is not in the cache and has to be compiled.
+
+    Args:
+        call: Without arguments; never called where everything is in the cache.
+    """
+    _listeners.append(call)
+
+
+def _listen() -> None:
+    global _is_listening
+    if _is_listening:
+        return
+    _is_listening = True
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            while _listeners:
+                _listeners.pop()()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    event.register("numba:compile", Listener())
