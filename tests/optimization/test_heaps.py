@@ -11,7 +11,7 @@ from fedroster.core.compiled import njit
 from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 
-@njit
+@njit()
 def largest(values, size, owners):
     """As the solvers use it: the ``size`` greatest, and every least key on the way."""
     keys = np.empty(size)

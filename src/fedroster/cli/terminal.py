@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
+from fedroster.core.compiled import when_compiling
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -112,6 +114,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
+    when_compiling(lambda: remark("compiling for this machine; this happens once and takes some seconds"))
     bar = Progress(*columns, console=err())
     task = bar.add_task(what, total=total)
 
