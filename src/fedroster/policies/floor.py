@@ -349,4 +349,5 @@ class Floor:
         predicted_s = (state.times.coefficients[:, clients] * features.T).sum(axis=0)
         usual_s = np.where(state.usual_s[clients] != 0.0, state.usual_s[clients], predicted_s)
         least_s = _LEAST_NOW * np.maximum(usual_s, _LEAST_USUAL * state.times.mean_time_s)
-        return np.minimum(np.maximum(predicted_s, least_s), _LARGEST)
+        time_s: FloatArray = np.minimum(np.maximum(predicted_s, least_s), _LARGEST)
+        return time_s
