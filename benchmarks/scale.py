@@ -25,12 +25,12 @@ from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.environment.availability import look_up
 from fedroster.environment.flat import FlatNetwork
-from fedroster.environment.traces import TraceNetwork
 from fedroster.policies.oort import Oort, OortState, PacerState
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.simulation import simulate
+from fedroster.traces.availability import look_up
+from fedroster.traces.network import TraceNetwork
 
 MILLION = 1_000_000
 ROUNDS_BEFORE = 30  # of RBCS-F, before its decision is timed

@@ -16,12 +16,12 @@ from fedroster.core.streams import Streams
 from fedroster.data.digits import load_digits
 from fedroster.environment import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalNetwork
-from fedroster.environment.traces import TraceNetwork
 from fedroster.federated import federate, load_training, save_training
 from fedroster.policies import Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
 from fedroster.policies.oort import statistical_utility
 from fedroster.simulation import simulate
 from fedroster.task import Task
+from fedroster.traces.network import TraceNetwork
 from fedroster.training.protocol import Evaluation, Updates
 
 ROUNDS = 12

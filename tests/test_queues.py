@@ -10,21 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedroster import RBCSF, Dirichlet, FedCS, OmniscientP3, Uniform
+from fedroster.bounds import backlog_bound, drift_plus_cost, drift_plus_cost_bound, lyapunov, lyapunov_drift
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
 from fedroster.environment import FlatNetwork
-from fedroster.queues import (
-    backlog_bound,
-    check_flat,
-    check_rate,
-    drift_plus_cost,
-    drift_plus_cost_bound,
-    empty_queues,
-    lyapunov,
-    lyapunov_drift,
-    queue_step,
-    snap_rate,
-)
+from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
 from fedroster.simulation import simulate
 from reference import queue_formula
 
@@ -38,14 +28,14 @@ from reference import queue_formula
 )
 def test_queue_step_is_the_formula(backlog, rate, data):
     served = sorted(data.draw(st.sets(st.integers(0, len(backlog) - 1))))
-    stepped = queue_step(np.array(backlog), arrival=rate, served=np.array(served, np.int64))
+    stepped = queue_step(np.array(backlog), beta=rate, served=np.array(served, np.int64))
     np.testing.assert_allclose(stepped, queue_formula(backlog, rate, served), rtol=1e-15, atol=1e-15)
     assert (stepped >= 0).all()
 
 
 def test_queue_step_by_hand():
     backlog = np.array([0.0, 0.0, 0.5, 2.0, 0.875])
-    stepped = queue_step(backlog, arrival=0.25, served=np.array([1, 2, 3]))
+    stepped = queue_step(backlog, beta=0.25, served=np.array([1, 2, 3]))
     assert stepped is backlog
     np.testing.assert_array_equal(stepped, [0.25, 0.0, 0.0, 1.25, 1.125])
 
@@ -53,7 +43,7 @@ def test_queue_step_by_hand():
 def test_members_rest():
     """Others owe and are owed nothing."""
     members = np.array([True, False, True, False])
-    stepped = queue_step(np.array([1.0, 2.0, 3.0, 0.0]), arrival=0.5, served=np.array([0]), members=members)
+    stepped = queue_step(np.array([1.0, 2.0, 3.0, 0.0]), beta=0.5, served=np.array([0]), members=members)
     np.testing.assert_array_equal(stepped, [0.5, 2.0, 3.5, 0.0])
 
 
@@ -80,7 +70,7 @@ def test_snapped_queues_tie_exactly():
     def play(rate, rounds):
         backlog = np.array([3.0])
         for served in rounds:
-            queue_step(backlog, arrival=rate, served=np.array(served, np.int64))
+            queue_step(backlog, beta=rate, served=np.array(served, np.int64))
         return backlog[0]
 
     assert play(snap_rate(0.15), early) == play(snap_rate(0.15), late)
@@ -139,7 +129,7 @@ def test_lyapunov_by_hand():
     assert lyapunov(np.array([1.0, 2.0, 2.0])) == 4.5
     assert lyapunov_drift(np.array([1.0, 2.0]), np.array([2.0, 1.5])) == 0.5 * (4 + 2.25 - 1 - 4)
     before, after = np.array([1.0, 2.0]), np.array([2.0, 1.5])
-    assert drift_plus_cost(before, after, penalty=3.0, round_time_s=2.0) == 0.625 + 6.0
+    assert drift_plus_cost(before, after, V=3.0, round_time_s=2.0) == 0.625 + 6.0
 
 
 def test_drift_keeps_its_digits():
@@ -152,7 +142,7 @@ def test_drift_keeps_its_digits():
 
 def test_bound_by_hand():
     """Gamma = 3 (1 + 1/16) / 2; then Z = (1, 2, 4), x = (0, 1, 0), beta = 1/4, V f = 10."""
-    bound = drift_plus_cost_bound(np.array([1.0, 2.0, 4.0]), np.array([1]), rate=0.25, penalty=2.0, round_time_s=5.0)
+    bound = drift_plus_cost_bound(np.array([1.0, 2.0, 4.0]), np.array([1]), beta=0.25, V=2.0, round_time_s=5.0)
     assert bound == 3 * 1.0625 / 2 + 0.25 * 7 - 2 + 10
 
 
@@ -176,17 +166,17 @@ def test_theorem_2_holds_on_every_round(policy):
     tight = violated = 0
     for played in simulate(policy, FlatNetwork(), num_rounds=400, seed=3):
         before, served = backlog.copy(), played.selection.links
-        queue_step(backlog, arrival=rate, served=served)
+        queue_step(backlog, beta=rate, served=served)
         if hasattr(played.policy_state, "backlog"):
             assert np.array_equal(backlog, played.policy_state.backlog)
-        cost = drift_plus_cost(before, backlog, penalty=penalty, round_time_s=played.time_s)
-        bound = drift_plus_cost_bound(before, served, rate=rate, penalty=penalty, round_time_s=played.time_s)
+        cost = drift_plus_cost(before, backlog, V=penalty, round_time_s=played.time_s)
+        bound = drift_plus_cost_bound(before, served, beta=rate, V=penalty, round_time_s=played.time_s)
         assert cost <= bound * (1 + 1e-12)
         tight += cost > bound - 0.9 * 40 * (1 + rate**2) / 2
         # Negative control: without Gamma, or with somebody else's service, the bound is wrong.
         violated += cost > bound - 40 * (1 + rate**2) / 2
         unserved = np.zeros(0, np.int64)
-        assert drift_plus_cost_bound(before, unserved, rate=rate, penalty=penalty, round_time_s=played.time_s) >= bound
+        assert drift_plus_cost_bound(before, unserved, beta=rate, V=penalty, round_time_s=played.time_s) >= bound
     assert tight > 0
     assert violated > 0
 
@@ -208,7 +198,7 @@ def fairness(policy, num_rounds, seed=1):
     backlog, chosen, norms = np.zeros(8), np.zeros(8), {}
     for played in simulate(policy, NETWORK, num_rounds=num_rounds, seed=seed):
         chosen[played.selection.links] += 1
-        queue_step(backlog, arrival=snap_rate(RATE), served=played.selection.links)
+        queue_step(backlog, beta=snap_rate(RATE), served=played.selection.links)
         norms[played.number] = float(np.linalg.norm(backlog)), float(backlog.max())
     return chosen / num_rounds, norms
 

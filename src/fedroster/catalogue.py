@@ -28,7 +28,6 @@ from fedroster.environment.hierarchical import (
     HierarchicalCifar10,
     HierarchicalNetwork,
 )
-from fedroster.environment.traces import TraceNetwork
 from fedroster.policies import (
     COCS,
     CSUCB,
@@ -53,6 +52,7 @@ from fedroster.policies import (
     TiFL,
     Uniform,
 )
+from fedroster.traces.network import TraceNetwork
 
 AUTOMATIC = "auto"
 """How None is written, for a parameter that a policy then sets by itself."""

@@ -4,13 +4,14 @@ import math
 import numpy as np
 import pytest
 
+from fedroster.bounds import cocs_regret, greedy_share
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Feedback, ProblemSpec, Selection, Status
 from fedroster.core.streams import Streams
 from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.estimation.hypercubes import estimates, look_up
-from fedroster.policies.cocs import COCS, greedy_share, regret_bound
+from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract
@@ -276,7 +277,7 @@ class TestLearning:
 class TestRegretBound:
     def test_by_hand(self):
         # alpha = 1: exponents 4/5 and 2/5; B / c = 2, so 3 + 3 decisions; L 2^(1/2) = sqrt(2).
-        found = regret_bound(32, num_clients=3, num_servers=2, budget=2.0, least_cost=1.0, holder_constant=1.0)
+        found = cocs_regret(32, num_clients=3, num_servers=2, budget=2.0, least_cost=1.0, holder_constant=1.0)
         root = math.sqrt(2.0)
         explore = 4 * 9 * 2 * 2 * (16 * math.log(32) + 4)
         exploit = 3 * 2 * 2 * (6 * math.pi**2 / 3 + (3 * root + (2 + root) / 0.8) * 16)
@@ -285,7 +286,7 @@ class TestRegretBound:
     def test_is_sublinear_and_grows_with_the_approximation(self):
         def bound(rounds, **changes):
             known = {"num_clients": 50, "num_servers": 3, "budget": 3.5, "least_cost": 1.0, "holder_constant": 1.0}
-            return regret_bound(rounds, **(known | changes))
+            return cocs_regret(rounds, **(known | changes))
 
         per_round = [bound(rounds) / rounds for rounds in (10**6, 10**9, 10**12, 10**15)]
         assert per_round == sorted(per_round, reverse=True)
@@ -294,14 +295,14 @@ class TestRegretBound:
         assert bound(1000, approximation=share) == pytest.approx(bound(1000) / share)
 
     def test_overflow_is_infinite(self):
-        bound = regret_bound(10, num_clients=10**5, num_servers=3, budget=1e4, least_cost=1.0, holder_constant=1.0)
+        bound = cocs_regret(10, num_clients=10**5, num_servers=3, budget=1e4, least_cost=1.0, holder_constant=1.0)
         assert bound == math.inf
 
     def test_bad_arguments(self):
         for name, value in (("least_cost", 0.0), ("approximation", 0.0), ("num_clients", 0), ("holder", 0.0)):
             known = {"num_clients": 5, "num_servers": 3, "budget": 3.5, "least_cost": 1.0, "holder_constant": 1.0}
             with pytest.raises(ConfigurationError, match=name):
-                regret_bound(10, **(known | {name: value}))
+                cocs_regret(10, **(known | {name: value}))
 
 
 class TestBadInput:

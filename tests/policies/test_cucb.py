@@ -7,9 +7,9 @@ import pytest
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, Selection, Status, check_selection
 from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
-from fedroster.policies.budgeted import choices_of
+from fedroster.optimization.budgeted import choices_of
+from fedroster.optimization.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
-from fedroster.policies.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract
 from priced import PricedWorld, priced_context

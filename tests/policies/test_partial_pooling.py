@@ -5,16 +5,17 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from fedroster.bounds import debt_bound, feasible_rates
 from fedroster.catalogue import make_policy
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.streams import Streams
 from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
-from fedroster.policies.budgeted import choices_of
+from fedroster.optimization.budgeted import choices_of
 from fedroster.policies.cocs import COCS
 from fedroster.policies.linucb import LinUCBPairs
 from fedroster.policies.oracle import OracleP
-from fedroster.policies.partial_pooling import PartialPooling, debt_bound, feasible_rates, reachable_clients
+from fedroster.policies.partial_pooling import PartialPooling, reachable_clients
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
 from fedroster.testing import PolicyContract

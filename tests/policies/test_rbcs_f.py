@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from fedroster import RBCSF, OmniscientP3, Selector, Uniform
+from fedroster.bounds import rbcs_f_regret
 from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
-from fedroster.policies.rbcs_f import regret_bound
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
 from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
@@ -165,11 +165,11 @@ def test_regret_bound_by_hand():
     zeta = 10 (2 x 0.5 x sqrt(9) + 2 x 2) = 70; Gamma / V = 2 (1 + 0.25) / (2 x 5) = 0.25.
     """
     y = math.e**3 / 2 - 1
-    bound = regret_bound(
+    bound = rbcs_f_regret(
         5,
         num_clients=2,
-        rate=0.5,
-        penalty=5.0,
+        beta=0.5,
+        V=5.0,
         max_time_s=10.0,
         noise=0.5,
         feature_norm=math.sqrt(4 * y / 5),
@@ -185,11 +185,11 @@ def test_regret_bound_by_hand():
 
 def test_regret_bound_takes_at_least_one():
     """Both maxima: K = 0.1 and 2R sqrt(.) + sqrt(lambda) S = 0 count as 1."""
-    bound = regret_bound(
+    bound = rbcs_f_regret(
         6,
         num_clients=4,
-        rate=1.0,
-        penalty=2.0,
+        beta=1.0,
+        V=2.0,
         max_time_s=0.1,
         noise=0.0,
         feature_norm=math.sqrt((math.e - 1) / 2),
@@ -203,7 +203,7 @@ def test_regret_bound_takes_at_least_one():
 def test_regret_bound_vanishes_but_for_the_penalty():
     arguments = {
         "num_clients": 40,
-        "rate": 0.15,
+        "beta": 0.15,
         "max_time_s": 19.0,
         "noise": 1.0,
         "feature_norm": 10.0,
@@ -211,10 +211,10 @@ def test_regret_bound_vanishes_but_for_the_penalty():
         "delta": 0.1,
         "ridge": 1.0,
     }
-    values = [regret_bound(10**e, penalty=20.0, **arguments) for e in range(1, 12)]
+    values = [rbcs_f_regret(10**e, V=20.0, **arguments) for e in range(1, 12)]
     assert values == sorted(values, reverse=True)
     assert values[-1] == pytest.approx(40 * (1 + 0.15**2) / 40, rel=0.02)
-    assert regret_bound(100, penalty=1.0, **arguments) > regret_bound(100, penalty=2.0, **arguments)
+    assert rbcs_f_regret(100, V=1.0, **arguments) > rbcs_f_regret(100, V=2.0, **arguments)
 
 
 def test_theorem_3_holds_on_a_simulated_run():
@@ -231,11 +231,11 @@ def test_theorem_3_holds_on_a_simulated_run():
         random.append(np.mean(times[Uniform()] - optimal))
     regret = np.mean(regret, axis=0)
     for rounds in (10, 50, 100, 400):
-        bound = regret_bound(
+        bound = rbcs_f_regret(
             rounds,
             num_clients=12,
-            rate=0.15,
-            penalty=20.0,
+            beta=0.15,
+            V=20.0,
             max_time_s=network.max_expected_time_s,
             noise=network.max_expected_time_s,  # bounded by K, hence K-sub-Gaussian
             feature_norm=network.feature_norm,

@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from fedroster import RBCSF, Uniform
-from fedroster.core.device_traces import Sessions, Speeds, save_traces
 from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import experiment
@@ -32,6 +31,7 @@ from fedroster.study.experiment import (
 )
 from fedroster.study.measures import Trajectory
 from fedroster.study.reproduce import Order, Output, reproduce
+from fedroster.traces.files import Sessions, Speeds, save_traces
 from study import waiting
 
 CELLS = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]

@@ -11,7 +11,7 @@ from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.environment import FlatNetwork
 from fedroster.optimization.assignment import solve_assignment
-from fedroster.policies.budgeted import choices_of
+from fedroster.optimization.budgeted import choices_of
 from fedroster.simulation import simulate
 from fedroster.study.measures import LEAST_CHANCES, Recorder, jain_index, participation
 

@@ -13,7 +13,7 @@ from fedroster.cli.options import JsonOption
 from fedroster.cli.terminal import WIDE, out, print_json, print_table, remark
 
 if TYPE_CHECKING:
-    from fedroster.study.traces import Description
+    from fedroster.traces.describe import Description
 
 group = typer.Typer(
     help="Traces of devices: conversion, checks, and what they are like beside the published ones.",
@@ -32,7 +32,7 @@ def convert(
     ] = None,
 ) -> None:
     """Convert traces once to what `--set traces=...` reads; a pickle's code is never run."""
-    from fedroster.study.traces import convert, describe
+    from fedroster.traces.describe import convert, describe
 
     for path in convert(source, target, period_s=period):
         remark(f"written to {path}")
@@ -46,8 +46,8 @@ def describe(
     as_json: JsonOption = False,
 ) -> None:
     """Check traces, and show their quantiles beside the published ones."""
-    from fedroster.environment.population import LEVELS
-    from fedroster.study.traces import describe
+    from fedroster.traces.describe import describe
+    from fedroster.traces.population import LEVELS
 
     found = describe(path)
     if not as_json:
@@ -60,7 +60,7 @@ def describe(
 def _print(found: Description) -> None:
     from rich.text import Text
 
-    from fedroster.environment.population import LEVELS
+    from fedroster.traces.population import LEVELS
 
     out().print("; ".join(found.sentences()), markup=False, soft_wrap=True)
     rows: list[list[str | Text]] = []

@@ -7,7 +7,6 @@ Learning", 2021, arXiv:2112.00925.
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -32,7 +31,7 @@ from fedroster.estimation.hypercubes import (
     look_up,
 )
 from fedroster.optimization.assignment import solve_exploration
-from fedroster.policies.budgeted import (
+from fedroster.optimization.budgeted import (
     NODE_LIMIT,
     SOLVERS,
     UTILITIES,
@@ -95,82 +94,6 @@ class COCSDecision:
     gap: float
 
 
-def regret_bound(
-    rounds: int,
-    *,
-    num_clients: int,
-    num_servers: int,
-    budget: float,
-    least_cost: float,
-    holder_constant: float,
-    holder: float = 1.0,
-    approximation: float = 1.0,
-) -> float:
-    r"""Theorem 2's bound on the expected regret (11), divided by delta Theorem 4's on the delta-regret (21).
-
-    .. math::
-        \mathbb E[R(T)] \le \frac{4N^2MB}{c^{\min}}
-        \Bigl(T^{\frac{2\alpha+2}{3\alpha+2}} \log T + T^{\frac{2}{3\alpha+2}}\Bigr)
-        + \frac{NMB}{c^{\min}} \Bigl(\sum_{k=1}^{B/c^{\min}} \binom Nk\Bigr) \frac{\pi^2}{3}
-        + \Bigl(3L2^{\frac\alpha2} + \frac{2 + L2^{\frac\alpha2}}{(2\alpha+2)/(3\alpha+2)}\Bigr)
-        \frac{NMB}{c^{\min}} T^{\frac{2\alpha+2}{3\alpha+2}}
-
-    Holds for D = 2, :math:`K(t) = t^z \log t` and :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` with
-    :math:`z = 2\alpha/(3\alpha+2)`, and for the linear utility, divided by M as in (8).
-
-    Args:
-        rounds: T >= 1.
-        num_clients: N.
-        num_servers: M.
-        budget: B of each server.
-        least_cost: c^min, the least cost of a link, > 0.
-        holder_constant: L of Assumption 1, >= 0.
-        holder: alpha of Assumption 1, > 0.
-        approximation: delta of Theorem 4, the share of the optimum that the solver reaches, in (0, 1];
-            :func:`greedy_share` for Fast Lazy Greedy, 1 for Theorem 2.
-
-    Returns:
-        The bound; infinite where the number of decisions overflows.
-
-    Raises:
-        ConfigurationError: If an argument is out of its range.
-
-    Deviations: as printed; the appendix has :math:`2 + 2L2^{\alpha/2}` in the last term (57).  Theorem 4 prints only
-    the dominant order; its proof divides the worst loss of a round, and so every term, by delta (60), (64).
-    """
-    for name, count in (("rounds", rounds), ("num_clients", num_clients), ("num_servers", num_servers)):
-        check_integer(name, count, least=1)
-    check_number("budget", budget, least=0.0)
-    check_number("least_cost", least_cost, above=0.0)
-    check_number("holder_constant", holder_constant, least=0.0)
-    check_number("holder", holder, above=0.0)
-    check_number("approximation", approximation, above=0.0, most=1.0)
-    most = min(int(budget / least_cost), num_clients)
-    decisions = 0
-    for size in range(1, most + 1):
-        decisions += math.comb(num_clients, size)
-        if decisions > sys.float_info.max:
-            return math.inf
-    order = (2.0 * holder + 2.0) / (3.0 * holder + 2.0)
-    growth = math.pow(rounds, order)
-    per_round = num_clients * num_servers * budget / least_cost
-    smooth = holder_constant * math.pow(2.0, holder / 2.0)
-    exploring = 4.0 * num_clients * (growth * math.log(rounds) + math.pow(rounds, 2.0 / (3.0 * holder + 2.0)))
-    wrong = decisions * math.pi**2 / 3.0
-    rough = (3.0 * smooth + (2.0 + smooth) / order) * growth
-    return per_round * (exploring + wrong + rough) / approximation
-
-
-def greedy_share(num_servers: int, epsilon: float) -> float:
-    r"""Share of the optimum that Fast Lazy Greedy reaches, :math:`1 / ((1+\epsilon)(2+2M))` (paper B, Lemma 3).
-
-    Args:
-        num_servers: M.
-        epsilon: Its error parameter, > 0.
-    """
-    return 1.0 / ((1.0 + epsilon) * (2.0 + 2.0 * num_servers))
-
-
 @dataclass(frozen=True, slots=True)
 class COCS:
     r"""As many updates in time as the budgets buy, learned from contexts.
@@ -186,9 +109,9 @@ class COCS:
     Then count every chosen link, in time or not (Choice B1), and average (12).
 
     Guarantee: sublinear regret, :math:`O(T^{\frac{2\alpha+2}{3\alpha+2}} \log T)`, for D = 2 and contexts that fulfil
-    Assumption 1 (Theorems 2 and 4, :func:`regret_bound`); the constants are so large that the bound says something only
-    for very long runs.  With scale 1, a thousand rounds of Table I's network never leave exploration: read every result
-    with :attr:`COCSState.explore_share` (Choice B11).
+    Assumption 1 (Theorems 2 and 4, :func:`~fedroster.bounds.cocs_regret`); the constants are so large that the bound
+    says something only for very long runs.  With scale 1, a thousand rounds of Table I's network never leave
+    exploration: read every result with :attr:`COCSState.explore_share` (Choice B11).
 
     Cost per round: O(links) for the cells, and at most two problems of the kind of P2.  Memory: the cells that were
     seen.
@@ -207,7 +130,7 @@ class COCS:
         low: Value of each feature that counts as 0; empty for contexts in [0, 1].
         high: Value of each feature that counts as 1; empty for contexts in [0, 1].
         gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
+            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
 
     Deviations: a link that costs more than its server's whole budget cannot be explored and is not under-explored;

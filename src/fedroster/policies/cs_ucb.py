@@ -171,7 +171,7 @@ class CSUCB:
         if self.queues:
             count = state.plays.shape[0] if context.members is None else int(np.count_nonzero(context.members))
             share = self.fairness * min(context.cohort_size / max(count, 1), 1.0)
-            queue_step(state.backlog, arrival=snap_rate(share), served=client, members=context.members)
+            queue_step(state.backlog, beta=snap_rate(share), served=client, members=context.members)
         return state
 
     def update(self, state: CSUCBState, feedback: Feedback, /) -> CSUCBState:

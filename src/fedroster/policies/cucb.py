@@ -24,9 +24,9 @@ from fedroster.estimation.hypercubes import (
     hypercubes_init,
     look_up,
 )
-from fedroster.policies.budgeted import NODE_LIMIT, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import NODE_LIMIT, best_links, check_gap, choices_of
+from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
-from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 
 CITATION = """@inproceedings{chen2013combinatorial,
   author    = {Chen, Wei and Wang, Yajun and Yuan, Yang},
@@ -77,7 +77,7 @@ class CUCB:
 
     The pool is drawn in the first round, feasible under its prices and coverage, which stand for the static resources
     that the paper gives CUCB; later an arm is played as far as the round allows
-    (:mod:`fedroster.policies.decision_pool`).  To run it on static resources throughout, as the paper does, set the
+    (:mod:`fedroster.optimization.decision_pool`).  To run it on static resources throughout, as the paper does, set the
     network's ``static_resources``.  The reward is the number of updates in time.
 
     Guarantee: UCB1's :math:`O(\text{arms} \cdot \log T)` regret against the best arm of the pool, with static resources
@@ -186,7 +186,7 @@ class CUCBPairs:
     Attributes:
         width: Factor of the confidence width, >= 0; 1 as published.
         gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
+            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 

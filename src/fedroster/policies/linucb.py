@@ -16,9 +16,9 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
+from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
-from fedroster.policies.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 
 CITATION = """@inproceedings{li2010contextual,
   author    = {Li, Lihong and Chu, Wei and Langford, John and Schapire, Robert E.},
@@ -92,7 +92,7 @@ class LinUCB:
         x_s = \frac1w \sum_{(n,m) \in s} [1, \phi_{n,m}],
 
     where w is the largest number of pairs in an arm, and the reward is divided by w, too.  The pool is CUCB's; the
-    context of an arm is that of the pairs which this round allows (:mod:`fedroster.policies.decision_pool`).
+    context of an arm is that of the pairs which this round allows (:mod:`fedroster.optimization.decision_pool`).
 
     Guarantee: :math:`\tilde O(D \sqrt T)` regret against the best arm of the pool if the utility is linear, which it is
     not.  Clients that come later are in no arm.  Cost: O(arms x pairs in an arm) a round.
@@ -197,7 +197,7 @@ class LinUCBPairs:
         alpha: Exploration factor, >= 0.
         ridge: Regularisation, > 0.
         gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
+            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 

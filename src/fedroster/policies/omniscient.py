@@ -78,7 +78,7 @@ class OmniscientP3:
     def commit(self, state: OmniscientState, context: RoundContext, selection: Selection, /) -> OmniscientState:
         """Step the queues (6)."""
         served = context.clients_of(selection.links)
-        queue_step(state.backlog, arrival=snap_rate(self.beta), served=served, members=context.members)
+        queue_step(state.backlog, beta=snap_rate(self.beta), served=served, members=context.members)
         return state
 
     def update(self, state: OmniscientState, feedback: Feedback, /) -> OmniscientState:

@@ -15,7 +15,7 @@ from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
-from fedroster.policies.budgeted import NODE_LIMIT, SOLVERS, UTILITIES, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import NODE_LIMIT, SOLVERS, UTILITIES, best_links, check_gap, choices_of
 from fedroster.policies.cocs import CITATION
 
 
@@ -34,7 +34,7 @@ class Oracle(Stateless):
         utility: What Fast Lazy Greedy maximises, "linear" or "square-root"; to the exact solver it is the same.
         epsilon: Error parameter of Fast Lazy Greedy, in (0, 1]; 0.3 in section VI-D.
         gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
+            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -92,7 +92,7 @@ class OracleP(Stateless):
         utility: What Fast Lazy Greedy maximises, "linear" or "square-root"; to the exact solver it is the same.
         epsilon: Error parameter of Fast Lazy Greedy, in (0, 1].
         gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
+            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
         node_limit: The exact solver stops after so many search nodes; 0 for no limit.
     """
 

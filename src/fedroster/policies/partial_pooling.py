@@ -19,7 +19,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.state import per_client
 from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
-from fedroster.policies.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
 _MOST_INTERVALS = 64  # the covariance grows with their square
@@ -50,95 +50,6 @@ def reachable_clients(choices: Choices, num_clients: int) -> BoolArray:
     return reachable
 
 
-def debt_bound(
-    rounds: int, *, num_clients: int, cohort: int, beta: float, V: float, slack: float = 0.0, gap: float = 0.0
-) -> float:
-    r"""Most participations that any client can be owed after T rounds, whatever happens in them.
-
-    .. math:: Q_n(T) \le \sqrt{2 T (\Gamma + V U)},\qquad \Gamma = \tfrac12 (N \beta^2 + U),
-
-    if in every round some lottery over feasible decisions chooses every reachable client with probability at least
-    :math:`\beta`.  If it does so with :math:`\beta + \epsilon` and everyone is always reachable, then at all times
-
-    .. math:: Q_n \le \sqrt{S^2 + 2 (\Gamma + V U)},\qquad S = (\Gamma + V U) / \epsilon.
-
-    Args:
-        rounds: T >= 0.
-        num_clients: N >= 1.
-        cohort: U, most clients that the budgets can pay for in one round, >= 0.
-        beta: Guaranteed rate, in [0, 1].
-        V: Weight of an expected update against a participation owed, >= 0.
-        slack: epsilon, >= 0; 0 for the first bound.
-        gap: Largest gap g that :meth:`PartialPooling.decide` proved in these rounds, in [0, 1): 0 for optima.  Slack
-            shrinks to :math:`(1-g)(\beta+\epsilon) - \beta`; with a gap and no slack nothing is promised.
-
-    Returns:
-        The smaller of the bounds that hold; infinite if none does.
-    """
-    drift = 0.5 * (num_clients * beta * beta + cohort) + V * cohort
-    left = (1.0 - gap) * (beta + slack) - beta
-    if left < 0.0:
-        return math.inf
-    bound = math.sqrt(2.0 * rounds * drift)
-    return bound if left == 0.0 else min(bound, math.sqrt((drift / left) ** 2 + 2.0 * drift))
-
-
-def feasible_rates(context: RoundContext) -> tuple[float, float]:
-    r"""Between which numbers the largest rate lies that a round can offer to all of its reachable clients at once.
-
-    A lottery over decisions chooses link (n, m) with a probability :math:`y_{nm}`.  It has
-    :math:`\sum_n c_{nm} y_{nm} \le B_m`, :math:`\sum_m y_{nm} \le 1`, and at most a cohort in all: the largest rate
-    under these alone is the upper end.  With as many clients a server as it can pay for even if they are the dearest,
-    :math:`\sum_n y_{nm} \le k_m`, every such y belongs to a lottery (flows with integral limits have integral
-    vertices): the largest rate under these is the lower end.
-
-    Args:
-        context: A round's context.
-
-    Returns:
-        Lower and upper end; 1 and 1 if nobody is reachable.
-    """
-    choices = choices_of(context)
-    if not choices.rows.shape[0]:
-        return 1.0, 1.0
-    use = np.minimum(choices.cost / np.maximum(choices.budget[choices.purse], 1e-300), 1.0)
-    # As many as fit even if they are the dearest; one at least, by the definition of a choice.
-    fits = np.ones(choices.budget.shape[0])
-    for purse in range(fits.shape[0]):
-        dearest = np.sort(choices.cost[choices.purse == purse])[::-1]
-        fits[purse] = max(int(np.count_nonzero(np.cumsum(dearest) <= choices.budget[purse])), 1)
-    return _largest_rate(choices, 1.0 / fits[choices.purse]), _largest_rate(choices, use)
-
-
-def _largest_rate(choices: Choices, use: FloatArray) -> float:
-    """The largest beta with sum_m y >= beta for all clients, sum of use times y <= 1 for all servers, sum of y <= m."""
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_matrix
-
-    links, servers = choices.rows.shape[0], choices.budget.shape[0]
-    client, row = np.unique(choices.client, return_inverse=True)
-    column, clients = np.arange(links), client.shape[0]
-    # Rows: a server's capacity; a client is on one link at most; beta - sum_m y <= 0; places.
-    # The last variable is beta.
-    entries = np.concatenate((use, np.ones(links), -np.ones(links), np.ones(clients), np.ones(links)))
-    at_row = np.concatenate(
-        (
-            choices.purse,
-            servers + row,
-            servers + clients + row,
-            servers + clients + np.arange(clients),
-            np.full(links, servers + 2 * clients),
-        )
-    )
-    at_column = np.concatenate((column, column, column, np.full(clients, links), column))
-    matrix = csr_matrix((entries, (at_row, at_column)), shape=(servers + 2 * clients + 1, links + 1))
-    limit = np.concatenate((np.ones(servers + clients), np.zeros(clients), [float(choices.cohort_size)]))
-    goal = np.zeros(links + 1)
-    goal[-1] = -1.0
-    found = linprog(goal, A_ub=matrix, b_ub=limit, bounds=(0.0, 1.0), method="highs")
-    return float(found.x[-1])
-
-
 @dataclass(frozen=True, slots=True)
 class PartialPooling:
     r"""As many updates in time as the budgets buy, learned from all links together; optionally a rate for every client.
@@ -159,12 +70,12 @@ class PartialPooling:
 
     Guarantee: for the utility none is proven; what is measured stands in the documentation.  The models' mixture
     predicts as well as the best of them (:func:`~fedroster.estimation.probit.mixture_excess`).  The rates are
-    guaranteed on every sample path, whatever is believed, where the budgets allow them in every round:
-    :math:`\sum_t x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q within :func:`debt_bound` if the rate is feasible, for
-    which :func:`feasible_rates` gives a sufficient and a necessary condition.  What counts is the gap that was proven:
-    0 by default up to 1,000 choices, and beyond, or where ``node_limit`` ended the search, what :meth:`decide`
-    returns.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check`` refuses only what no
-    prices allow.
+    guaranteed on every sample path, whatever is believed, where the budgets allow them in every round: :math:`\sum_t
+    x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q within :func:`~fedroster.bounds.debt_bound` if the rate is feasible, for
+    which :func:`~fedroster.bounds.feasible_rates` gives a sufficient and a necessary condition.  What counts is the gap
+    that was proven: 0 by default up to 1,000 choices, and beyond, or where ``node_limit`` ended the search, what
+    :meth:`decide` returns.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check``
+    refuses only what no prices allow.
 
     Cost per round: O(links) for the probabilities and one P2.  Memory: the pairs that were observed.
 
@@ -178,7 +89,7 @@ class PartialPooling:
         share: Share of the models' weights that is spread evenly each round, in [0, 1).
         optimism: Standard deviations of belief that are added, >= 0.
         gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.policies.budgeted.gap_for`).
+            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
         node_limit: The solver stops after so many search nodes; 0 for no limit.
     """
 
@@ -281,7 +192,7 @@ class PartialPooling:
         belief = begin_round(state.belief, client, features, round=context.round, share=self.share)
         if self.beta:
             reachable = reachable_clients(choices, state.backlog.shape[0])
-            queue_step(state.backlog, arrival=snap_rate(self.beta), served=client, members=reachable)
+            queue_step(state.backlog, beta=snap_rate(self.beta), served=client, members=reachable)
         return replace(state, belief=belief)
 
     def update(self, state: PartialPoolingState, feedback: Feedback, /) -> PartialPoolingState:

@@ -7,7 +7,6 @@ doi:10.1109/TPDS.2020.3040887.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -43,45 +42,6 @@ class RBCSFState:
     backlog: FloatArray = per_client()
 
 
-def regret_bound(
-    rounds: int,
-    *,
-    num_clients: int,
-    rate: float,
-    penalty: float,
-    max_time_s: float,
-    noise: float,
-    feature_norm: float,
-    coefficient_norm: float,
-    delta: float,
-    ridge: float,
-) -> float:
-    r"""Theorem 3's bound on the time-average regret (paper A, (24)); holds with probability (1 - delta)^2.
-
-    .. math::
-        R(T) \le \frac{N(1+\beta^2)}{2V} + \zeta_T \sqrt{\frac{6 \log(1 + T L^2/3\lambda)}{T}},\qquad
-        \zeta_T = \max\{K, 1\} \max\Bigl\{2R\sqrt{3\log\tfrac{1+TL^2/\lambda}{\delta}} + \sqrt\lambda S,\ 1\Bigr\}
-
-    Args:
-        rounds: T >= 1.
-        num_clients: N.
-        rate: beta.
-        penalty: V > 0.
-        max_time_s: K, a bound on every expected exchange time, seconds.
-        noise: R, the noise is conditionally R-sub-Gaussian.
-        feature_norm: L >= ||c||.
-        coefficient_norm: S >= ||theta*||.
-        delta: In (0, 1).
-        ridge: lambda >= 1, as Lemma 3 asks.
-
-    Deviations: as printed in (24), where :math:`2\alpha_T` appears without the factor 2 on its second term.
-    """
-    inner = 2.0 * noise * math.sqrt(3.0 * math.log((1.0 + rounds * feature_norm**2 / ridge) / delta))
-    zeta = max(max_time_s, 1.0) * max(inner + math.sqrt(ridge) * coefficient_norm, 1.0)
-    learning = zeta * math.sqrt(6.0 * math.log(1.0 + rounds * feature_norm**2 / (3.0 * ridge)) / rounds)
-    return num_clients * (1.0 + rate**2) / (2.0 * penalty) + learning
-
-
 @dataclass(frozen=True, slots=True)
 class RBCSF:
     r"""Short rounds in the long run, with a guaranteed participation rate for every client.
@@ -92,7 +52,7 @@ class RBCSF:
 
     Guarantee: if beta can be met at all, the queues are mean-rate stable for every V (Theorem 4), so each client's
     long-term rate is at least beta; after T rounds it is at least :math:`\beta - Z_{T,n}/T`.  Time-average regret:
-    Theorem 3 (:func:`regret_bound`).
+    Theorem 3 (:func:`~fedroster.bounds.rbcs_f_regret`).
 
     Cost per round: O(N D^2) for the estimates, P4 in a few passes over the clients.
 
@@ -175,7 +135,7 @@ class RBCSF:
     def commit(self, state: RBCSFState, context: RoundContext, selection: Selection, /) -> RBCSFState:
         """Algorithm 2, line 14: the queues."""
         served = context.clients_of(selection.links)
-        queue_step(state.backlog, arrival=snap_rate(self.beta), served=served, members=context.members)
+        queue_step(state.backlog, beta=snap_rate(self.beta), served=served, members=context.members)
         return state
 
     def update(self, state: RBCSFState, feedback: Feedback, /) -> RBCSFState:

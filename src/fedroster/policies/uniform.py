@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import NoState, Stateless
-from fedroster.policies.budgeted import choices_of, fill_in_order
+from fedroster.optimization.budgeted import choices_of, fill_in_order
 
 CITATION = r"""@inproceedings{mcmahan2017communication,
   author    = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedroster.bounds import drift_plus_cost_bound, lyapunov_drift
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import Status
 from fedroster.core.state import pack
-from fedroster.queues import drift_plus_cost_bound, lyapunov_drift, queue_step, snap_rate
+from fedroster.queues import queue_step, snap_rate
 from fedroster.simulation import Round
 
 
@@ -211,7 +212,7 @@ class Recorder:
         """Measure one round."""
         clients = played.context.clients_of(played.selection.links)
         before = self._backlog.copy()
-        queue_step(self._backlog, arrival=self._rate, served=clients, members=played.context.members)
+        queue_step(self._backlog, beta=self._rate, served=clients, members=played.context.members)
         self._chosen[clients] += 1
         reachable = played.context.available
         if played.context.client is None:
@@ -222,7 +223,7 @@ class Recorder:
         self._cohort_size.append(clients.shape[0])
         self._mean_backlog.append(float(self._backlog.mean()))
         # V f stands on both sides of (11) and drops out.
-        bound = drift_plus_cost_bound(before, clients, rate=self._rate, penalty=0.0, round_time_s=0.0)
+        bound = drift_plus_cost_bound(before, clients, beta=self._rate, V=0.0, round_time_s=0.0)
         in_time = int(np.count_nonzero(played.feedback.status == Status.COMPLETED))
         self._participants.append(in_time)
         self._missed.append(clients.shape[0] - in_time)

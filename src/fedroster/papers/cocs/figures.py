@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from fedroster.bounds import cocs_regret
 from fedroster.catalogue import make_scenario
 from fedroster.core.arrays import FloatArray
 from fedroster.core.units import MEGA
 from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.papers.cocs import training
-from fedroster.policies.cocs import regret_bound
 from fedroster.study.figures import Curve, curves_figure, places
 from fedroster.study.measures import Trajectory
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
@@ -261,7 +261,7 @@ def _findings_on_regret(scenario: str) -> Callable[[Runs], list[str]]:
         network = make_scenario(scenario)
         assert isinstance(network, HierarchicalNetwork)
         rounds = runs["cocs"][0].num_rounds
-        bound = regret_bound(
+        bound = cocs_regret(
             rounds,
             num_clients=network.num_clients,
             num_servers=network.num_servers,

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import polars as pl
 
+from fedroster.bounds import rbcs_f_regret
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.rbcs_f import training
-from fedroster.policies.rbcs_f import regret_bound
 from fedroster.study.figures import Curve, curves_figure, places, pull_record_figure
 from fedroster.study.measures import Trajectory, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
@@ -121,11 +121,11 @@ def _theorem_3(num_rounds: int, penalty: float) -> FloatArray:
     largest_s = _NETWORK.max_expected_time_s
     return np.array(
         [
-            regret_bound(
+            rbcs_f_regret(
                 number,
                 num_clients=_NETWORK.num_clients,
-                rate=BETA,
-                penalty=penalty,
+                beta=BETA,
+                V=penalty,
                 max_time_s=largest_s,
                 noise=largest_s,
                 feature_norm=_NETWORK.feature_norm,

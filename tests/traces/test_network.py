@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from fedroster.core import parallel
-from fedroster.core.device_traces import Sessions, Speeds, save_traces
 from fedroster.core.errors import ConfigurationError, DataFileError, FedrosterError, InvalidInputError, MissingDataError
 from fedroster.core.problem import Selection, Status
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
-from fedroster.environment.traces import TraceNetwork, exchange_times, round_key
 from fedroster.policies import RBCSF, PowerOfChoice, Uniform
 from fedroster.simulation import round_time, simulate
 from fedroster.testing import EnvironmentContract
+from fedroster.traces.files import Sessions, Speeds, save_traces
+from fedroster.traces.network import TraceNetwork, exchange_times, round_key
 
 
 class TraceContract(EnvironmentContract):

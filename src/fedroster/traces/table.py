@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.device_traces import Sessions, Speeds, save_traces
 from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError, MissingDependencyError
+from fedroster.traces.files import Sessions, Speeds, save_traces
 
 if TYPE_CHECKING:
     import polars
@@ -210,7 +210,7 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
 
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], *, period_s: float | None = None) -> None:
-    """Convert a table of traces to an ``.npz`` that :class:`~fedroster.environment.traces.TraceNetwork` reads.
+    """Convert a table of traces to an ``.npz`` that :class:`~fedroster.traces.network.TraceNetwork` reads.
 
     Args:
         source: The table, ``.csv`` or ``.parquet``.

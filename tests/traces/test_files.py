@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedroster.core.device_traces import (
+from fedroster.core.errors import DataFileError, FedrosterError, MissingDataError
+from fedroster.traces.files import (
     Sessions,
     Speeds,
     check_sessions,
@@ -16,7 +17,6 @@ from fedroster.core.device_traces import (
     speeds_of,
     take,
 )
-from fedroster.core.errors import DataFileError, FedrosterError, MissingDataError
 
 SESSIONS = Sessions(
     offsets=np.array([0, 2, 3]),

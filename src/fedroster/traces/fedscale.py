@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.device_traces import Sessions, Speeds, check_sessions, check_speeds, save_traces
 from fedroster.core.errors import DataFileError, MissingDataError
 from fedroster.data.plain_pickle import read_plain_pickle
+from fedroster.traces.files import Sessions, Speeds, check_sessions, check_speeds, save_traces
 
 CAPACITIES = "client_device_capacity"
 """Published name of the capacities."""

@@ -9,8 +9,8 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import njit
-from fedroster.core.device_traces import Sessions
 from fedroster.core.parallel import for_ranges
+from fedroster.traces.files import Sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def timetable(sessions: Sessions, *, wraps: bool = True) -> Timetable:
     """Make session tables ready to be looked up.
 
     Args:
-        sessions: Sound tables (:func:`~fedroster.core.device_traces.check_sessions`); a device may have no session.
+        sessions: Sound tables (:func:`~fedroster.traces.files.check_sessions`); a device may have no session.
         wraps: Whether a session that reaches the end of the period goes on with one that starts at 0.
     """
     until = sessions.end_s.copy()

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.device_traces import (
+from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError
+from fedroster.traces import fedscale, table
+from fedroster.traces.files import (
     SESSION_ARRAYS,
     SPEED_ARRAYS,
     Sessions,
@@ -19,9 +21,7 @@ from fedroster.core.device_traces import (
     sessions_of,
     speeds_of,
 )
-from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError
-from fedroster.data import fedscale, trace_table
-from fedroster.environment.population import (
+from fedroster.traces.population import (
     BANDWIDTH_MBPS,
     CAPACITY_FILES,
     COMPUTE_MS,
@@ -40,7 +40,7 @@ class Quantiles:
 
     Attributes:
         what: Measure and unit.
-        values: Quantiles at :data:`~fedroster.environment.population.LEVELS`.
+        values: Quantiles at :data:`~fedroster.traces.population.LEVELS`.
         published: Those of FedScale's capacities or of the FLASH trace.
     """
 
@@ -116,7 +116,7 @@ def describe(path: str | os.PathLike[str]) -> Description:
 
     Args:
         path: An ``.npz`` of traces, a table of them (``.csv``, ``.parquet``), or a folder with capacities, sessions or
-            both, as :func:`fedroster.environment.population.read_source` reads it.
+            both, as :func:`fedroster.traces.population.read_source` reads it.
 
     Raises:
         MissingDataError: If there are no traces.
@@ -124,7 +124,7 @@ def describe(path: str | os.PathLike[str]) -> Description:
     """
     path = Path(path).expanduser()
     if path.suffix in _TABLES:
-        return Description(*trace_table.read_table(path))
+        return Description(*table.read_table(path))
     if path.is_dir():
         capacity_file, session_file = _present(path, CAPACITY_FILES), _present(path, SESSION_FILES)
         if capacity_file is None and session_file is None:
@@ -184,5 +184,5 @@ def convert(
             f"the source is {str(source)!r}; expected a table that ends in {' or '.join(_TABLES)}, "
             "or a folder with FedScale's pickles"
         )
-    trace_table.convert(source, target, period_s=period_s)
+    table.convert(source, target, period_s=period_s)
     return (target,)

@@ -10,7 +10,7 @@ from fedroster.catalogue import make_policy
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.optimization.assignment import solve_exploration
-from fedroster.policies.budgeted import AUTOMATIC_GAPS, Choices, best_links, choices_of, gap_for
+from fedroster.optimization.budgeted import AUTOMATIC_GAPS, Choices, best_links, choices_of, gap_for
 from fedroster.policies.cocs import COCS
 from fedroster.policies.partial_pooling import PartialPooling
 

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.core.streams import Streams
-from fedroster.policies.budgeted import Choices, fill_in_order
+from fedroster.optimization.budgeted import Choices, fill_in_order
 
 _RECENT = 256
 """Rounds whose feedback is awaited; later feedback is ignored."""

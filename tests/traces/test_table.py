@@ -16,9 +16,9 @@ from fedroster.core.errors import (
     MissingDependencyError,
 )
 from fedroster.core.streams import Streams
-from fedroster.data.trace_table import convert, read_table
-from fedroster.environment.population import read_source
-from fedroster.environment.traces import TraceNetwork
+from fedroster.traces.network import TraceNetwork
+from fedroster.traces.population import read_source
+from fedroster.traces.table import convert, read_table
 
 TABLE = """client,time,available,compute,bandwidth
 b,0,1,20,5

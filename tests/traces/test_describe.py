@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fedroster import cli
-from fedroster.core.device_traces import Sessions, Speeds, save_traces
 from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError
-from fedroster.data.fedscale import CAPACITIES, SESSIONS
-from fedroster.environment.population import BANDWIDTH_MBPS, COMPUTE_MS, SHARE
-from fedroster.study.traces import convert, describe
+from fedroster.traces.describe import convert, describe
+from fedroster.traces.fedscale import CAPACITIES, SESSIONS
+from fedroster.traces.files import Sessions, Speeds, save_traces
+from fedroster.traces.population import BANDWIDTH_MBPS, COMPUTE_MS, SHARE
 
 TABLE = """client,time,available,compute,bandwidth
 anna,0,1,24,6.2

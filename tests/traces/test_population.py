@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from fedroster.core.device_traces import Sessions, Speeds, check_sessions, save_traces
 from fedroster.core.errors import DataFileError, MissingDataError
-from fedroster.environment.availability import look_up, timetable
-from fedroster.environment.population import (
+from fedroster.traces.availability import look_up, timetable
+from fedroster.traces.files import Sessions, Speeds, check_sessions, save_traces
+from fedroster.traces.population import (
     BANDWIDTH_MBPS,
     CAPACITY_FILES,
     COMPUTE_MS,

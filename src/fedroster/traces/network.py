@@ -17,8 +17,8 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.units import MEGA
-from fedroster.environment.availability import Timetable, look_up, timetable
-from fedroster.environment.population import Fleet, calibrated_source, draw_fleet, read_source
+from fedroster.traces.availability import Timetable, look_up, timetable
+from fedroster.traces.population import Fleet, calibrated_source, draw_fleet, read_source
 
 FEATURES = ("work", "s", "M/B")
 """Context of a client: seconds of computing, cold start, seconds of transfer at the speeds that it reports."""
@@ -156,7 +156,7 @@ class TraceNetwork:
     an ``idle_step_s`` of at most ``round_interval_s``: rounds then start at fixed times for everybody.
 
     Without ``traces`` the fleet is drawn from a mixture that is calibrated to the published quantiles of FedScale's
-    capacities and of the FLASH trace (:mod:`fedroster.environment.population`): every client has speeds of its own; its
+    capacities and of the FLASH trace (:mod:`fedroster.traces.population`): every client has speeds of its own; its
     sessions are one of up to 4,096 patterns of a week, shifted by whole days and by up to ``jitter_s``.  So with many
     clients about N / 28,672 share a pattern and its day, and differ in their jitter alone.  With traces, devices are
     dealt out to the clients in the same way; ``resample = false`` makes client n the n-th device, unshifted.
@@ -170,7 +170,7 @@ class TraceNetwork:
         num_clients: N.
         cohort_size: m.
         traces: An ``.npz`` of device traces, or a folder with FedScale's files
-            (:func:`~fedroster.environment.population.read_source`); empty for the calibrated mixture.
+            (:func:`~fedroster.traces.population.read_source`); empty for the calibrated mixture.
         resample: Whether the devices of ``traces`` are dealt out to any number of clients.
         jitter_s: Largest shift of a client beside whole days, seconds, >= 0.
         at_end: "wrap" to repeat traces with their periods, "stop" to raise an error when the clock passes the end of

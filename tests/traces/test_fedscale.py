@@ -10,9 +10,9 @@ import pytest
 
 from fedroster.core.errors import DataFileError, FedrosterError, MissingDataError
 from fedroster.core.streams import Streams
-from fedroster.data.fedscale import CAPACITIES, SESSIONS, convert, read_capacities, read_sessions
-from fedroster.environment.population import read_source
-from fedroster.environment.traces import TraceNetwork
+from fedroster.traces.fedscale import CAPACITIES, SESSIONS, convert, read_capacities, read_sessions
+from fedroster.traces.network import TraceNetwork
+from fedroster.traces.population import read_source
 
 PHONES = {
     7: {"computation": np.float32(30.0), "communication": 5648.109619499134},

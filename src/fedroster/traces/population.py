@@ -16,7 +16,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.device_traces import (
+from fedroster.core.errors import DataFileError, MissingDataError
+from fedroster.traces.files import (
     SESSION_ARRAYS,
     SPEED_ARRAYS,
     Sessions,
@@ -27,7 +28,6 @@ from fedroster.core.device_traces import (
     speeds_of,
     take,
 )
-from fedroster.core.errors import DataFileError, MissingDataError
 
 DAY_S = 86_400.0
 LEVELS = (0.05, 0.25, 0.50, 0.75, 0.95)
@@ -279,7 +279,7 @@ def read_source(path: Path) -> Source:
     """Read what a fleet is drawn from.
 
     Args:
-        path: An ``.npz`` of traces with sessions and speeds (:mod:`fedroster.core.device_traces`), or a folder with
+        path: An ``.npz`` of traces with sessions and speeds (:mod:`fedroster.traces.files`), or a folder with
             FedScale's capacities (:data:`CAPACITY_FILES`) and sessions (:data:`SESSION_FILES`).
 
     Raises:

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedroster.core import parallel
-from fedroster.core.device_traces import Sessions
-from fedroster.environment.availability import look_up, timetable
-from fedroster.environment.population import SESSION_FILES, calibrated_sessions, read_source
+from fedroster.traces.availability import look_up, timetable
+from fedroster.traces.files import Sessions
+from fedroster.traces.population import SESSION_FILES, calibrated_sessions, read_source
 
 REAL = os.environ.get("FEDROSTER_DATA", "")
 
