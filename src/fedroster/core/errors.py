@@ -66,6 +66,10 @@ class StateFileError(FedrosterError, ValueError):
     """A state file is damaged, foreign, or belongs to another configuration."""
 
 
+class InUseError(FedrosterError, RuntimeError):
+    """A file or folder is held by another writer."""
+
+
 class PausedError(FedrosterError, TimeoutError):
     """The time was up before everything was done; what is done is kept, and the same call goes on."""
 

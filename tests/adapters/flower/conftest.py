@@ -20,6 +20,7 @@ with warnings.catch_warnings():
         import flwr.simulation  # noqa: F401
 
         logging.getLogger("flwr").setLevel(logging.ERROR)
+        logging.getLogger("flwr.fedroster").setLevel(logging.INFO)
         try:  # a process that Flower starts knows who it is
             from flwr.supercore.task_identity import TaskIdentity
 

@@ -14,6 +14,20 @@ from fedroster.adapters.flower import ContextReporter
 
 SUPERLINK = 1
 
+_HELD: dict[str, object] = {}
+"""The grid that holds a state folder in this process, by folder."""
+
+
+def held(make, state_dir=None, **options):
+    """Make a grid, as a new server app does: the one that held its folder has ended."""
+    before = _HELD.pop(str(state_dir), None)
+    if before is not None:
+        before.release()
+    grid = make(state_dir=state_dir, **options)
+    if state_dir is not None:
+        _HELD[str(state_dir)] = grid
+    return grid
+
 
 class Clock:
     """Time that passes when somebody sleeps."""
@@ -27,6 +41,13 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         assert seconds > 0.0
         self.time_s += seconds
+
+
+class ClockThat(Clock):
+    """The time of another clock, and another way to pass it."""
+
+    def __init__(self, clock: Clock, sleep: Callable[[float], None]) -> None:
+        self.now, self.sleep = clock.now, sleep
 
 
 @dataclass

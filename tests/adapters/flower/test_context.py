@@ -18,9 +18,10 @@ from test_grid import play, selecting
 
 from fedroster import RBCSF
 from fedroster.adapters.flower import ContextReporter, ContextRules, NodeContext, paper_features, report_context
-from fedroster.adapters.flower.context import RECORD, measured_bandwidth, read_context
+from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.nodes import NodeBook, read_place
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.engine.contexts import measured_bandwidth, read_context
 
 
 def context_of(**node_config) -> Context:
@@ -41,7 +42,7 @@ def test_the_node_config_is_reported_and_read_back():
     told = {"cpu-share": 0.5, "bandwidth-bps": 1e6, "num-examples": 120, "willing": False, "edge": "north"}
     context = context_of(name="alice", **told)
     reply = report_context.answer(message("query.fedroster"), context)
-    assert read_context(reply.content) == NodeContext("alice", 0.5, 1e6, 120, False, "north")
+    assert read_context(reply.content[RECORD]) == NodeContext("alice", 0.5, 1e6, 120, False, "north")
 
 
 def test_names_without_a_configured_one():
@@ -75,16 +76,16 @@ def test_an_app_answers_queries_and_attaches_its_context_to_training_only():
         return Message(RecordDict(), reply_to=message)
 
     context = context_of(name="a")
-    assert read_context(app(message("query.fedroster"), context).content).name == "a"
+    assert read_context(app(message("query.fedroster"), context).content[RECORD]).name == "a"
     reply = app(message("train"), context)
     assert set(reply.content) == {"arrays", RECORD}
-    assert read_context(reply.content).busy_s >= 0.0
+    assert read_context(reply.content[RECORD]).busy_s >= 0.0
     assert RECORD not in app(message("evaluate"), context).content
 
 
 def test_the_mod_alone_answers_for_a_client_fn():
     app = ClientApp(client_fn=lambda context: None, mods=[report_context])
-    assert read_context(app(message("query.fedroster"), context_of(name="b")).content).name == "b"
+    assert read_context(app(message("query.fedroster"), context_of(name="b")).content[RECORD]).name == "b"
 
 
 @pytest.mark.parametrize(
@@ -98,20 +99,25 @@ def test_the_mod_alone_answers_for_a_client_fn():
         ({"bandwidth_bps": 0.0}, NodeContext("a", bandwidth_bps=1e3)),
         ({"num_examples": -1}, NodeContext("a")),
         ({"num_examples": 10**18}, NodeContext("a", num_examples=10**12)),
-        ({"willing": 0}, NodeContext("a", willing=False)),
-        ({"willing": "yes"}, NodeContext("a", willing=False)),
+        ({"willing": 0}, NodeContext("a", willing=False, doubt="'willing' is 0; expected true or false")),
+        ({"willing": "yes"}, NodeContext("a", willing=False, doubt="'willing' is 'yes'; expected true or false")),
         ({"edge": "e" * 1000}, NodeContext("a")),
         ({"edge": "a\nb"}, NodeContext("a")),
         ({"busy_s": -3.0}, NodeContext("a", busy_s=0.0)),
     ],
 )
 def test_values_are_clipped(values, expected):
-    assert read_context(record(name="a", **values)) == expected
+    assert read_context(record(name="a", **values)[RECORD]) == expected
 
 
-@pytest.mark.parametrize("content", [RecordDict(), record(), record(name=""), record(name="x" * 129), record(name=1.5)])
-def test_what_names_nobody_is_no_context(content):
-    assert read_context(content) is None
+@pytest.mark.parametrize(
+    "name",
+    [None, "", "x" * 129, "a\nb", 1.5, True, 1 << 20_000],
+    ids=["none", "empty", "long", "line", "float", "bool", "huge"],
+)
+def test_what_has_no_usable_name_is_no_context(name):
+    with pytest.raises(InvalidInputError, match="expected 1 to 128 printable characters"):
+        read_context({} if name is None else {"name": name})
 
 
 @given(
@@ -121,7 +127,7 @@ def test_what_names_nobody_is_no_context(content):
     )
 )
 def test_features_are_finite_whatever_a_node_says(values):
-    node = read_context(RecordDict({RECORD: ConfigRecord({"name": "a"} | values)}))
+    node = read_context({"name": "a"} | values)
     bandwidth = np.array([node.bandwidth_bps or 1e7])
     features = paper_features([node], bandwidth_bps=bandwidth, cold=np.array([True]), model_bit=1e9)
     assert np.isfinite(features).all()
@@ -145,7 +151,7 @@ def test_measured_bandwidth_is_used_when_none_is_declared():
     nodes[100].config = {"bandwidth-bps": 5e5}
     grid, fake, _ = selecting(nodes, m=2)
     play(grid, fake)
-    book = grid._book
+    book = {node.node_id: node for node in grid._book.known(nodes)}
     assert book[100].bandwidth_bps(1e7) == 5e5
     model_bit = 8 * sum(len(array.data) for array in model().values())
     assert book[101].bandwidth_bps(1e7) == pytest.approx(2 * model_bit / 1.0, rel=0.1)  # there and back in a second
@@ -198,7 +204,7 @@ def test_a_context_under_another_name_changes_nothing():
     assert book.note(1, record(name="a"), 0.0).name == "a"
     assert book.note(1, record(name="b"), 1.0) is None
     assert book.note(2, record(name="a"), 1.0) is None
-    assert book[1].seen_s == 0.0
+    assert book.named("a").seen_s == 0.0
     assert book.stale([1, 2], 1.0) == []  # the impostor is not asked again
     book.keep([2], 2.0)
     assert book.stale([2], 2.0) == [2]
@@ -228,7 +234,7 @@ def test_a_name_that_was_claimed_first_goes_to_the_node_for_which_it_is_register
     assert nodes[101].trained == 1
     nodes[300] = FakeNode("whatever", registered="clinic")
     play(grid, fake, 3)
-    assert "node 101 is refused" in caplog.text
+    assert "node 101 is shut out: its name 'clinic' is registered for node 300" in caplog.text
     assert nodes[101].trained == 1
     assert nodes[300].trained == 3
     nodes[300].is_online = False
@@ -294,7 +300,9 @@ def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):
         seen.append({context.name: bps for context, bps in zip(contexts, bandwidth_bps.tolist(), strict=True)})
         return paper_features(contexts, bandwidth_bps=bandwidth_bps, cold=cold, model_bit=model_bit)
 
-    again, fake, _ = selecting(nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path, features=features)
+    again, fake, _ = selecting(
+        nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path, contexts=ContextRules(features=features)
+    )
     play(again, fake)
     assert seen[0] == measured
     assert again._book.named("n00").node_id == 900

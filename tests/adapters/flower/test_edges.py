@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
-from fake_grid import Clock, FakeGrid, fleet, model, train_messages
+from fake_grid import Clock, ClockThat, FakeGrid, fleet, held, model, train_messages
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp.strategy import DifferentialPrivacyServerSideFixedClipping, FedAdam, FedAvg
 
@@ -22,27 +24,29 @@ from fedroster.adapters.flower import (
     edge_features,
 )
 from fedroster.adapters.flower.edge_models import weighted_mean
-from fedroster.adapters.flower.edges import distance_m
 from fedroster.core.errors import ConfigurationError, InvalidInputError, StateFileError
+from fedroster.engine.edges import distance_m
 from fedroster.policies import COCS
 
 POLICY = COCS(h_T=2, scale=0.02)
 
 
-def on_edges(nodes, budgets, *, m=10, every=None, rules=None, policy=POLICY, clock=None, **options):
+def on_edges(nodes, budgets, *, m=10, every=None, rules=None, policy=POLICY, strategy=None, clock=None, **options):
     clock = clock or Clock()
     fake = FakeGrid(clock, nodes)
     reports = []
-    grid = SelectingGrid(
-        fake,
-        EdgeSelector(policy, budgets=budgets, cohort_size=m),
-        contexts=ContextRules(),
-        rules=rules or RoundRules(deadline_s=3.0),
-        features=edge_features,
-        edges=None if every is None else EdgeAggregation(every=every),
-        sinks=[reports.append],
-        now=clock.now,
-        sleep=clock.sleep,
+    grid = held(
+        partial(
+            SelectingGrid,
+            fake,
+            EdgeSelector(policy, budgets=budgets, cohort_size=m),
+            strategy,
+            contexts=ContextRules(features=edge_features),
+            rules=rules or RoundRules(deadline_s=3.0),
+            edges=None if every is None else EdgeAggregation(every=every),
+            sinks=[reports.append],
+            clock=clock,
+        ),
         **options,
     )
     return grid, reports
@@ -160,9 +164,9 @@ def test_what_is_refused():
     with pytest.raises(ConfigurationError, match="every is 0"):
         EdgeAggregation(every=0)
     with pytest.raises(ConfigurationError, match="assigns no edge servers"):
-        SelectingGrid(FakeGrid(Clock(), {}), Selector(RBCSF(), cohort_size=7), edges=EdgeAggregation())
-    grid, _ = on_edges(labelled(4, "north"), {"north": 2.0}, every=1)
+        SelectingGrid(FakeGrid(Clock(), {}), Selector(RBCSF(), cohort_size=7), None, edges=EdgeAggregation())
     strategy = DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1.0, 1.0, 10)
+    grid, _ = on_edges(labelled(4, "north"), {"north": 2.0}, every=1, strategy=strategy)
     with pytest.raises(ConfigurationError, match="no aggregation at edges"):
         strategy.start(grid=grid, initial_arrays=model(), num_rounds=1)
 
@@ -291,14 +295,14 @@ def test_edge_models_survive_a_killed_server(tmp_path, monkeypatch, killed_in, w
         raise Killed
 
     if when == "while waiting":
-        monkeypatch.setattr(grid._exchange, "_sleep", kill)
+        monkeypatch.setattr(grid._exchange, "clock", ClockThat(clock, kill))
         with pytest.raises(Killed):
             aggregated(grid, arrays)
     elif when == "before aggregation":
         aggregated(grid, arrays)  # what came of it is lost with the server
     elif when == "between the files":
         arrays = aggregated(grid, arrays)
-        monkeypatch.setattr(grid, "_save_round", kill)
+        monkeypatch.setattr(grid._folder, "save_round", kill)
         with pytest.raises(Killed):
             list(grid.send_and_receive([]))
     else:

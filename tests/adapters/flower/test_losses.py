@@ -9,13 +9,12 @@ import pytest
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
 from fake_grid import Clock, FakeGrid, fleet
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
 from test_grid import play
 
 from fedroster import Selector, Uniform
 from fedroster.adapters.flower import ContextRules, LossRules, RoundRules, SelectingGrid
-from fedroster.adapters.flower.losses import Losses, LossReader
 from fedroster.core.errors import ConfigurationError
+from fedroster.engine.losses import Losses, LossReader
 from fedroster.policies import Oort
 
 
@@ -43,18 +42,17 @@ def learning(nodes, policy, *, m, rules=None, losses=None):
     grid = SelectingGrid(
         fake,
         Recorder(policy, cohort_size=m),
+        None,
         contexts=ContextRules(),
         rules=rules or RoundRules(deadline_s=3.0),
         losses=losses,
-        now=clock.now,
-        sleep=clock.sleep,
+        clock=clock,
     )
     return grid, fake
 
 
-def content(**metrics) -> RecordDict:
-    values = {key.replace("_", "-"): value for key, value in metrics.items()}
-    return RecordDict({"config": ConfigRecord({"initial-loss": 7.0}), "metrics": MetricRecord(values)})
+def metrics(**told):
+    return {key.replace("_", "-"): value for key, value in told.items()}
 
 
 def test_losses_and_sample_counts_reach_a_policy_that_wants_them():
@@ -129,23 +127,23 @@ def test_other_names():
     ],
 )
 def test_values_are_bounded(told, expected):
-    assert LossReader(LossRules()).read(content(**told)) == expected
+    assert LossReader(LossRules()).read(metrics(**told)) == expected
 
 
 def test_a_liar_is_held_to_what_others_say():
     reader = LossReader(LossRules(times_median=10.0, least_recent=5))
     for _ in range(5):
-        assert reader.read(content(initial_loss=0.5, num_examples=20)) == Losses(0.5, None, 20.0)
-    assert reader.read(content(initial_loss=90.0, num_examples=10**9)) == Losses(5.0, None, 200.0)
-    assert reader.read(content(initial_loss=2.0, num_examples=150)) == Losses(2.0, None, 150.0)  # honest outliers pass
+        assert reader.read(metrics(initial_loss=0.5, num_examples=20)) == Losses(0.5, None, 20.0)
+    assert reader.read(metrics(initial_loss=90.0, num_examples=10**9)) == Losses(5.0, None, 200.0)
+    assert reader.read(metrics(initial_loss=2.0, num_examples=150)) == Losses(2.0, None, 150.0)  # honest outliers pass
     many = LossReader(LossRules(times_median=10.0, least_recent=5))
     for loss in [0.5] * 5 + [90.0] * 6:
-        many.read(content(initial_loss=loss))
-    assert many.read(content(initial_loss=90.0)).loss == 50.0  # lies count as what they were clipped to
+        many.read(metrics(initial_loss=loss))
+    assert many.read(metrics(initial_loss=90.0)).loss == 50.0  # lies count as what they were clipped to
     free = LossReader(LossRules(times_median=math.inf))
     for _ in range(9):
-        free.read(content(initial_loss=0.5))
-    assert free.read(content(initial_loss=90.0)).loss == 90.0
+        free.read(metrics(initial_loss=0.5))
+    assert free.read(metrics(initial_loss=90.0)).loss == 90.0
 
 
 @pytest.mark.parametrize(

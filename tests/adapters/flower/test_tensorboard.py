@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import fedroster.adapters.flower
-from fedroster.adapters.flower.report import RoundReport, TensorBoardLog
 from fedroster.core.errors import MissingDependencyError
 from fedroster.core.problem import Status
+from fedroster.engine.report import RoundReport, TensorBoardLog
 
 
 def a_report(round_: int, backlog: np.ndarray, predicted_s: float) -> RoundReport:

@@ -9,30 +9,26 @@ from typing import TYPE_CHECKING, Any
 from fedroster.core.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from fedroster.adapters.flower.context import (
-        ContextReporter,
-        ContextRules,
-        NodeContext,
-        paper_features,
-        report_context,
-    )
+    from fedroster.adapters.flower.context import ContextReporter, report_context
     from fedroster.adapters.flower.edge_models import EdgeAggregation
-    from fedroster.adapters.flower.edges import EdgeRules, edge_features
     from fedroster.adapters.flower.grid import SelectingGrid
-    from fedroster.adapters.flower.losses import LossRules
     from fedroster.adapters.flower.replies import check_reply
-    from fedroster.adapters.flower.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
-    from fedroster.adapters.flower.rules import NoNodesError, RoundRules
+    from fedroster.engine.contexts import ContextRules, NodeContext, paper_features
+    from fedroster.engine.edges import EdgeRules, edge_features
+    from fedroster.engine.losses import LossRules
+    from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
+    from fedroster.engine.rules import NoNodesError, RoundRules
 
 _HOMES = {
-    "context": ("ContextReporter", "ContextRules", "NodeContext", "paper_features", "report_context"),
-    "edge_models": ("EdgeAggregation",),
-    "edges": ("EdgeRules", "edge_features"),
-    "grid": ("SelectingGrid",),
-    "losses": ("LossRules",),
-    "replies": ("check_reply",),
-    "report": ("CsvLog", "PrometheusEndpoint", "RoundReport", "TensorBoardLog"),
-    "rules": ("NoNodesError", "RoundRules"),
+    f"{__name__}.context": ("ContextReporter", "report_context"),
+    f"{__name__}.edge_models": ("EdgeAggregation",),
+    f"{__name__}.grid": ("SelectingGrid",),
+    f"{__name__}.replies": ("check_reply",),
+    "fedroster.engine.contexts": ("ContextRules", "NodeContext", "paper_features"),
+    "fedroster.engine.edges": ("EdgeRules", "edge_features"),
+    "fedroster.engine.losses": ("LossRules",),
+    "fedroster.engine.report": ("CsvLog", "PrometheusEndpoint", "RoundReport", "TensorBoardLog"),
+    "fedroster.engine.rules": ("NoNodesError", "RoundRules"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -62,7 +58,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        home = import_module(f"{__name__}.{_HOME_OF[name]}")
+        home = import_module(_HOME_OF[name])
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] != "flwr":
             raise

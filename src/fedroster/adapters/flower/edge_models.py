@@ -60,15 +60,15 @@ def weighted_mean(contents: Sequence[RecordDict], weight_key: str) -> RecordDict
 class EdgeAggregation:
     r"""Aggregates at edge servers, all of which live in the server app, and every few rounds in the cloud.
 
-    In each round the replies of an edge server's nodes become its model, their weighted mean (paper B, (3) and (6)).
-    In every ``every``-th round the strategy gets one reply for each edge server, weighted by its examples, and
+    In each round the replies of an edge server's nodes become its model, their weighted mean (Qu et al. 2021, Eqs. 3
+    and 6).  In every ``every``-th round the strategy gets one reply for each edge server, weighted by its examples, and
     aggregates as always; in the rounds between it gets none and keeps its model, and nodes train on their edge
     server's.  With a grid's ``state_dir`` they outlive the server app.
 
     With ``every = 1`` and a strategy that averages, the result is that of the flat federation.
 
     Attributes:
-        every: Rounds between two global aggregations, T_ES of paper B, >= 1.
+        every: Rounds between two global aggregations, T_ES of Qu et al. 2021, >= 1.
         weight_key: Name of the metric that holds a node's weight.
         models: The edge models since the last global aggregation, by label.
         since: Rounds since then.

@@ -7,18 +7,40 @@ every reply is timed: it arrived between two looks, and the middle of them is at
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("flwr.fedroster")
+"""A child of Flower's own logger, whose handlers and level it has: its lines are those that operators read."""
 
 _SHORTEST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.08
 _GROWTH = 1.3
 _LEAST_TIME_S = 1e-6
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> float:
+        """The time, seconds; it never runs backwards."""
+        ...
+
+    def sleep(self, seconds: float, /) -> None:
+        """Pause."""
+        ...
+
+
+class SystemClock:
+    """This machine's clock."""
+
+    now = staticmethod(time.monotonic)
+    sleep = staticmethod(time.sleep)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,12 +52,14 @@ class Flight:
         message_id: Its id; replies name it.
         node_id: Where it went.
         sent_s: When it was there to be fetched, seconds of the exchange's clock.
+        then: Takes its reply.
     """
 
     message: Message
     message_id: str
     node_id: int
     sent_s: float
+    then: Callable[[Arrival], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,31 +80,32 @@ class Arrival:
 class Exchange:
     """Everything that is under way between the server and its nodes.
 
+    A reply goes to what its message was sent with, whenever it comes and whatever is waited for then.
+
     Attributes:
+        clock: Where time comes from.
         open: Flights without a reply, by message id.
-        ignored: Replies that were no answer to an open message, such as second ones.
     """
 
-    def __init__(self, grid: Grid, *, now: Callable[[], float], sleep: Callable[[float], None]) -> None:
+    def __init__(self, grid: Grid, clock: Clock) -> None:
         """Wrap a grid.
 
         Args:
             grid: Carries the messages.
-            now: A clock that never runs backwards, seconds.
-            sleep: Pauses for so many seconds.
+            clock: Where time comes from.
         """
-        self._grid = grid
-        self._now = now
-        self._sleep = sleep
-        self._looked_s = now()
-        self._pause_s = _SHORTEST_PAUSE_S
+        self.clock = clock
         self.open: dict[str, Flight] = {}
+        self._grid = grid
+        self._looked_s = clock.now()
+        self._pause_s = _SHORTEST_PAUSE_S
 
-    def send(self, messages: Sequence[Message]) -> tuple[list[Flight], list[int]]:
+    def send(self, messages: Sequence[Message], then: Callable[[Arrival], None]) -> tuple[list[Flight], list[int]]:
         """Send messages.
 
         Args:
             messages: At most one for each node.
+            then: Takes each reply.
 
         Returns:
             The flights, and the nodes whose message the grid did not take.
@@ -88,7 +113,7 @@ class Exchange:
         if not messages:
             return [], []
         taken = list(self._grid.push_messages(messages))
-        sent_s = self._now()
+        sent_s = self.clock.now()
         if len(taken) == len(messages):  # in order; None for one that was refused
             ids = taken
         else:  # a grid that leaves out what it refuses has written the ids on the messages
@@ -100,25 +125,47 @@ class Exchange:
         for message, message_id in zip(messages, ids, strict=True):
             node_id = message.metadata.dst_node_id
             if message_id:
-                flight = Flight(message, str(message_id), node_id, sent_s)
+                flight = Flight(message, str(message_id), node_id, sent_s, then)
                 self.open[flight.message_id] = flight
                 flights.append(flight)
             else:
                 refused.append(node_id)
         if refused:
-            _log.warning("%d of %d messages could not be sent", len(refused), len(messages))
+            log.warning("%d of %d messages could not be sent", len(refused), len(messages))
         self._pause_s = _SHORTEST_PAUSE_S
         return flights, refused
 
-    def look(self) -> list[Arrival]:
-        """Look once for replies to whatever is open.
+    def wait(
+        self, flights: Iterable[Flight], until_s: float, is_enough: Callable[[], bool] = lambda: False
+    ) -> list[Flight]:
+        """Take replies, of these flights and all others, until these are in, enough are there, or it is too late.
+
+        Args:
+            flights: What is waited for.
+            until_s: When to wait no longer, seconds of the clock.
+            is_enough: Whether to wait no longer, asked after each look.
+
+        Returns:
+            Those of the flights that are still open.
+        """
+        waited = [flight for flight in flights if flight.message_id in self.open]
+        while waited:
+            self.look()
+            waited = [flight for flight in waited if flight.message_id in self.open]
+            if not waited or is_enough() or self.clock.now() >= until_s:
+                break
+            self._rest(until_s)
+        return waited
+
+    def look(self) -> None:
+        """Look once for replies to whatever is open, and hand them over.
 
         An error that the server itself makes up, for a message that expired, comes from another node than the message
         went to; so do forgeries.  Errors are matched by the message alone, content also by its sender.
         """
         if not self.open:
-            return []
-        before_s, self._looked_s = self._looked_s, self._now()
+            return
+        before_s, self._looked_s = self._looked_s, self.clock.now()
         arrivals = []
         for reply in self._grid.pull_messages(list(self.open)):
             flight = self.open.get(reply.metadata.reply_to_message_id)
@@ -128,22 +175,18 @@ class Exchange:
             arrived_s = (max(before_s, flight.sent_s) + self._looked_s) / 2.0
             arrivals.append(Arrival(flight, reply, max(arrived_s - flight.sent_s, _LEAST_TIME_S)))
         self._pause_s = _SHORTEST_PAUSE_S if arrivals else min(self._pause_s * _GROWTH, _LONGEST_PAUSE_S)
-        return arrivals
+        for arrival in arrivals:
+            arrival.flight.then(arrival)
 
-    def rest(self, until_s: float) -> None:
-        """Pause before the next look, not beyond ``until_s``.
-
-        A look that takes long, over a slow network, is followed by as long a pause.
-        """
-        now_s = self._now()
-        pause_s = min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s)
-        if pause_s > 0.0:
-            self._sleep(pause_s)
+    def _rest(self, until_s: float) -> None:
+        """Pause before the next look; a look that takes long, over a slow network, is followed by as long a pause."""
+        now_s = self.clock.now()
+        self.pause(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
 
     def pause(self, seconds: float) -> None:
         """Pause, whatever is open."""
         if seconds > 0.0:
-            self._sleep(seconds)
+            self.clock.sleep(seconds)
 
     def forget(self, flights: Iterable[Flight]) -> None:
         """Wait no longer for replies."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
-from fedroster.adapters.flower.context import ContextRules, NodeContext, checked_name, measured_bandwidth, read_context
-from fedroster.adapters.flower.edges import Place
-
-_log = logging.getLogger(__name__)
+from fedroster.adapters.flower.context import RECORD
+from fedroster.adapters.flower.exchange import log
+from fedroster.core.errors import InvalidInputError
+from fedroster.engine.contexts import ContextRules, NodeContext, checked_name, measured_bandwidth, read_context
+from fedroster.engine.edges import Place
 
 
 @dataclass(slots=True)
@@ -77,11 +78,8 @@ class NodeBook:
         self._refused: set[int] = set()
         self._registered: dict[int, tuple[str, Place | None]] = {}
         self._owned: set[str] = set()
+        self._doubts: dict[int, str] = {}
         self.measured_bps: dict[str, float] = {}
-
-    def __getitem__(self, node_id: int) -> Node:
-        """The node of an id."""
-        return self._by_id[node_id]
 
     def known(self, node_ids: Iterable[int]) -> list[Node]:
         """Those of some nodes that have a context, whatever its age."""
@@ -91,6 +89,38 @@ class NodeBook:
         """The connected node of a name."""
         node_id = self._id_of.get(name)
         return None if node_id is None else self._by_id[node_id]
+
+    def expect(self, ids: Mapping[str, int], connected: Iterable[int]) -> None:
+        """Meet nodes of which something is known from before a restart, though they have given no context since.
+
+        Args:
+            ids: The ids that they had, by name; 0 where it is not known.
+            connected: Ids of all nodes that are connected.
+        """
+        there = set(connected)
+        registered = {name: node_id for node_id, (name, _) in self._registered.items() if name}
+        for name, id_before in ids.items():
+            node_id = registered.get(name, id_before)
+            if name not in self._id_of and node_id in there and node_id not in self._by_id:
+                _, place = self._registered.get(node_id, ("", None))
+                measured_bps = self.measured_bps.get(name)
+                self._by_id[node_id] = Node(node_id, NodeContext(name=name), -math.inf, measured_bps, place)
+                self._id_of[name] = node_id
+
+    def doubt(self, node_id: int, reason: str) -> None:
+        """Book why a node cannot be chosen, and warn of it once.
+
+        Args:
+            node_id: The node.
+            reason: Why; empty when there is no reason any more.
+        """
+        if reason and self._doubts.get(node_id) != reason:
+            log.warning("node %d is shut out: %s", node_id, reason)
+        self._doubts[node_id] = reason
+
+    def reasons(self, node_ids: Iterable[int]) -> list[str]:
+        """Why some nodes cannot be chosen, where that is known."""
+        return [f"node {node_id}: {reason}" for node_id in node_ids if (reason := self._doubts.get(node_id))]
 
     def strangers(self, connected: Iterable[int]) -> bool:
         """Whether a connected node has not been introduced."""
@@ -110,7 +140,7 @@ class NodeBook:
             self._owned.add(name)
             holder = self._id_of.get(name)
             if holder is not None and self._registered.get(holder, ("", None))[0] != name:
-                _log.warning("%r is the registered name of node %d; node %d is refused", name, info.node_id, holder)
+                self.doubt(holder, f"its name {name!r} is registered for node {info.node_id}")
                 del self._by_id[holder], self._id_of[name]
                 self._refused.add(holder)
 
@@ -125,8 +155,9 @@ class NodeBook:
         gone = self._by_id.keys() - there
         for node_id in gone:
             del self._id_of[self._by_id.pop(node_id).name]
-        for node_id in self._registered.keys() - there:
-            del self._registered[node_id]
+        for known in (self._registered, self._doubts):
+            for node_id in known.keys() - there:
+                del known[node_id]
         if gone:
             self._refused.clear()  # the name that they claim may be free now
         if self.rules is None:
@@ -164,15 +195,22 @@ class NodeBook:
             now_s: The time.
         """
         registered, place = self._registered.get(node_id, ("", None))
-        if self.rules is None or (context := read_context(content, registered=registered)) is None:
+        record = content.get(RECORD)
+        if self.rules is None or not isinstance(record, ConfigRecord):
+            return None
+        try:
+            context = read_context(record, registered=registered)
+        except InvalidInputError as error:
+            self.doubt(node_id, str(error))
             return None
         known = self._by_id.get(node_id)
         is_taken = self._id_of.get(context.name, node_id) != node_id or (not registered and context.name in self._owned)
         if is_taken or (known is not None and known.name != context.name):
-            _log.warning("node %d claims the name %r, which is not its own; refused", node_id, context.name)
+            self.doubt(node_id, f"it claims the name {context.name!r}, which is not its own")
             if known is None:
                 self._refused.add(node_id)
             return None
+        self.doubt(node_id, context.doubt)
         if known is None:
             self._id_of[context.name] = node_id
             measured_bps = self.measured_bps.get(context.name)

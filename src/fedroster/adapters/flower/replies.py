@@ -1,13 +1,13 @@
-"""Which replies a strategy may see: Flower's strategies stop the whole run at one malformed reply."""
+"""Which of Flower's replies a strategy may see: its strategies stop the whole run at one malformed reply."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
-import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Message, RecordDict
+
+from fedroster.engine.replies import ArrayForm, Form, UsualForm, check_array, check_number, check_weight
 
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
@@ -23,8 +23,8 @@ def is_dropout(reply: Message) -> bool:
 def check_reply(sent: Message, reply: Message) -> str | None:
     """Look for what no strategy can use.
 
-    Arrays of floating-point numbers must be finite, and have the shape that was sent under the same name; so must every
-    name of a record be there that was sent.  Metrics must be finite.  Records that were not sent are not compared.
+    Arrays must hold finite numbers that can be read, and have the names, shapes, and kinds of numbers that were sent.
+    Metrics must be finite.  Records that were not sent are not compared with anything.
 
     Args:
         sent: The training or evaluation message.
@@ -34,30 +34,34 @@ def check_reply(sent: Message, reply: Message) -> str | None:
         What is wrong; None when nothing is.
     """
     arrays = reply.content.array_records
+    if _kind(sent) == "train" and sent.content.array_records and not arrays:
+        return "it holds no arrays; expected those that were sent, trained"
     for name, record in arrays.items():
         known = _sent_arrays(sent.content, name, len(arrays))
         if known is not None and set(known) != set(record):
             return f"its arrays are {_named(record)}; expected {_named(known)}"
         for key, array in record.items():
-            if array.stype != "numpy.ndarray" or not array.dtype.startswith("float"):
-                continue
-            if known is not None and known[key].dtype.startswith("float"):
-                shape = tuple(known[key].shape)
-                if tuple(array.shape) != shape:
-                    return f"array {key!r} has shape {tuple(array.shape)}; expected {shape}"
-            try:
-                values = array.numpy()
-            except Exception as error:  # bytes from outside make NumPy raise nearly anything
-                return f"array {key!r} cannot be read ({type(error).__name__}: {error})"
-            if values.shape != tuple(array.shape):
-                return f"array {key!r} holds shape {values.shape} and claims {tuple(array.shape)}"
-            if not np.isfinite(values).all():
-                return f"array {key!r} holds numbers that are not finite"
+            wrong = _wrong_array(array, None if known is None else known[key])
+            if wrong is not None:
+                return f"array {key[:80]!r} {wrong}"
     for name, metrics in reply.content.metric_records.items():
         for key, value in metrics.items():
-            if not all(math.isfinite(number) for number in (value if isinstance(value, list) else [value])):
-                return f"metric {key!r} of {name!r} is {value!r}; expected finite numbers"
+            if not check_number(value):
+                return f"metric {key[:80]!r} of {name[:80]!r} is {str(value)[:80]}; expected finite numbers"
     return None
+
+
+def _kind(message: Message) -> str:
+    return str(message.metadata.message_type).partition(".")[0]
+
+
+def _wrong_array(array: Array, sent: Array | None) -> str | None:
+    if sent is not None and array.stype != sent.stype:
+        return f"is a {array.stype[:40]!r}; expected a {sent.stype!r}"
+    if array.stype != "numpy.ndarray":  # only its strategy knows how to read it
+        return None if sent is not None else f"is a {array.stype[:40]!r}; expected a 'numpy.ndarray'"
+    claimed = ArrayForm(tuple(array.shape), array.dtype)
+    return check_array(claimed, None if sent is None else ArrayForm(tuple(sent.shape), sent.dtype), array.numpy)
 
 
 def _sent_arrays(content: RecordDict, name: str, num_records: int) -> ArrayRecord | None:
@@ -70,27 +74,95 @@ def _sent_arrays(content: RecordDict, name: str, num_records: int) -> ArrayRecor
 
 def _named(record: Iterable[str]) -> str:
     names = sorted(record)
-    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"
-
-
-def _form(content: RecordDict) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
-    return tuple(
-        sorted(
-            (type(record).__name__, name, tuple(sorted(record)))
-            for name, record in content.items()
-            if isinstance(record, ArrayRecord | MetricRecord)
-        )
+    return (
+        ", ".join(repr(name[:80]) for name in names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5)) or "none"
     )
 
 
-def odd_ones(replies: Sequence[Message]) -> list[int]:
-    """Positions of replies whose records or keys differ from most others'.
+def form_of(content: RecordDict) -> Form:
+    """Names of a content's arrays and metrics, and which metrics are lists of what length."""
+    arrays = {("array", name, key) for name, record in content.array_records.items() for key in record}
+    return frozenset(arrays) | {
+        ("metric", name, key, len(value) if isinstance(value, list) else None)
+        for name, record in content.metric_records.items()
+        for key, value in record.items()
+    }
 
-    Args:
-        replies: Replies with content.  With a tie the form that was met first counts.
+
+@dataclass(slots=True)
+class ReplyCheck:
+    """Everything that a reply must be before a strategy sees it.
+
+    Attributes:
+        check: Looks at each reply; None to let everything pass.
+        weight_key: Metric by which the strategy weighs replies; it then wants exactly one record of metrics, and of
+            arrays from training.  Empty when it is not known.
+        usual: Compares the forms of a round's replies.
     """
-    forms = [_form(reply.content) for reply in replies]
-    if len(set(forms)) < 2:
-        return []
-    usual = Counter(forms).most_common(1)[0][0]
-    return [position for position, form in enumerate(forms) if form != usual]
+
+    check: CheckReply | None
+    weight_key: str = ""
+    usual: UsualForm = field(default_factory=UsualForm)
+
+    def wrong(self, sent: Message, reply: Message) -> str | None:
+        """What is wrong with one reply with content; None when nothing is.
+
+        Args:
+            sent: The training or evaluation message.
+            reply: The reply.
+        """
+        if self.check is None:
+            return None
+        try:
+            return self.check(sent, reply) or self._wrong_records(_kind(sent) == "train", reply.content)
+        except Exception as error:  # a reply must not be able to end the run
+            return f"it cannot be looked at ({type(error).__name__}: {error})"
+
+    def _wrong_records(self, is_training: bool, content: RecordDict) -> str | None:
+        if not self.weight_key:
+            return None
+        if is_training and len(content.array_records) != 1:
+            return f"it holds {len(content.array_records)} records of arrays; expected one"
+        if len(content.metric_records) != 1:
+            return f"it holds {len(content.metric_records)} records of metrics; expected one"
+        (metrics,) = content.metric_records.values()
+        if self.weight_key not in metrics:
+            return f"it lacks the metric {self.weight_key!r}, its weight"
+        wrong = check_weight(metrics[self.weight_key])
+        return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
+
+    def odd(self, replies: Mapping[str, Message]) -> dict[str, str]:
+        """What is wrong with replies of a round, beside each other; may cut them down to what all of them hold.
+
+        Args:
+            replies: Replies with content in which nothing is wrong by itself, by their node's name.
+
+        Returns:
+            What is wrong, by the names of those that are refused.
+        """
+        if self.check is None or not replies:
+            return {}
+        odd, common = self.usual.settle({name: form_of(reply.content) for name, reply in replies.items()})
+        wrong = dict.fromkeys(odd, "its records differ from those of other nodes")
+        if common is not None:
+            for reply in replies.values():
+                _cut(reply.content, common)
+        rest = [reply for name, reply in replies.items() if name not in odd]
+        if self.weight_key and rest and sum(_weight(reply, self.weight_key) for reply in rest) == 0:
+            wrong |= dict.fromkeys(replies.keys() - odd, f"the weights {self.weight_key!r} of all replies are 0")
+        return wrong
+
+
+def _cut(content: RecordDict, form: Form) -> None:
+    kept = {part[:3] for part in form}
+    for kind, records in (("array", content.array_records), ("metric", content.metric_records)):
+        for name, record in records.items():
+            for key in [key for key in record if (kind, name, key) not in kept]:
+                del record[key]
+            if not record:
+                del content[name]
+
+
+def _weight(reply: Message, key: str) -> float:
+    (metrics,) = reply.content.metric_records.values()
+    return float(metrics[key])

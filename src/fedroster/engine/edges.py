@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedroster.adapters.flower.context import NodeContext
 from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
+from fedroster.engine.contexts import NodeContext
 
 _EARTH_RADIUS_M = 6_371_000.0
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from flwr.app import RecordDict
 
 from fedroster.core.checks import check_integer, check_number
 
@@ -77,22 +76,21 @@ class LossReader:
         self._rules = rules
         self._recent: dict[str, deque[float]] = {}
 
-    def read(self, content: RecordDict) -> Losses:
+    def read(self, metrics: Mapping[str, object]) -> Losses:
         """Read and bound what a reply tells; what is no finite number counts as not told.
 
         Args:
-            content: Content of a training reply.
+            metrics: Metrics of a training reply, by name.
         """
         rules = self._rules
-        loss = self._bounded(content, rules.loss, 0.0, rules.most_loss)
-        squared = self._bounded(content, rules.squared_loss, 0.0, rules.most_loss**2)
+        loss = self._bounded(metrics, rules.loss, 0.0, rules.most_loss)
+        squared = self._bounded(metrics, rules.squared_loss, 0.0, rules.most_loss**2)
         if loss is not None and squared is not None:
             squared = max(squared, loss**2)
-        return Losses(loss, squared, self._bounded(content, rules.num_samples, 1.0, rules.most_samples))
+        return Losses(loss, squared, self._bounded(metrics, rules.num_samples, 1.0, rules.most_samples))
 
-    def _bounded(self, content: RecordDict, name: str, least: float, most: float) -> float | None:
-        held = [record[name] for record in content.metric_records.values() if name in record]
-        value = held[0] if held else None
+    def _bounded(self, metrics: Mapping[str, object], name: str, least: float, most: float) -> float | None:
+        value = metrics.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return None
         recent = self._recent.setdefault(name, deque(maxlen=_RECENT))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -38,6 +39,7 @@ class RoundReport:
         edges: Edge server that each chosen node serves, by name; empty without edges.
         capped: Times of each member so far that were longer than ``longest_s``, shape (members,).
         resumed: Whether the round had been chosen before the server was restarted.
+        reasons: Why the reply of a chosen node failed or was refused, by name.
     """
 
     round: int
@@ -55,6 +57,7 @@ class RoundReport:
     edges: Mapping[str, str] = field(default_factory=dict)
     capped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     resumed: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def num_in_time(self) -> int:
@@ -76,6 +79,30 @@ class RoundReport:
         """The least participation rate of a member; NaN without members."""
         return float(self.rate.min()) if self.rate.shape[0] else math.nan
 
+    def lines(self) -> list[tuple[int, str]]:
+        """What a log should say of the round: levels of :mod:`logging` and lines."""
+        used, late, waited, lost = (
+            [name for name, status in self.status.items() if status in wanted]
+            for wanted in ((Status.COMPLETED,), (Status.LATE,), (None,), (Status.DROPPED, Status.FAILED))
+        )
+        expected = "" if math.isnan(self.predicted_s) else f" (expected {self.predicted_s:.1f} s)"
+        parts = [f"{len(used)} of {len(self.status)} updates used in {self.round_s:.1f} s{expected}: {_listed(used)}"]
+        parts += [f"late {_listed(late)}"] * bool(late) + [f"not answered yet {_listed(waited)}"] * bool(waited)
+        if lost:
+            parts.append("lost " + _listed([f"{name} ({self.reasons.get(name) or 'gone'})" for name in lost]))
+        resumed = " (resumed)" * self.resumed
+        lines = [(logging.INFO, f"round {self.round}{resumed}: {'; '.join(parts)}")]
+        if not used:
+            lines.append((logging.WARNING, f"round {self.round} has no update: the model stays as it is"))
+        return lines
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more or "none"
+
+
+_NAMED = 20
 
 Sink = Callable[[RoundReport], None]
 """Whatever takes reports."""

@@ -1,0 +1,157 @@
+"""The folder of a run: its selector, the round that is under way, and edge models.  One server app holds it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fedroster.adapters.flower.edge_models import EdgeAggregation
+from fedroster.adapters.flower.exchange import log
+from fedroster.core.errors import StateFileError
+from fedroster.core.state import write_text_atomically
+from fedroster.engine.choose import check_same
+from fedroster.federation.locks import FolderLock
+from fedroster.selector import Selector
+
+_SELECTOR_FILE, _ROUND_FILE, _EDGES_FILE = "selector.npz", "round.json", "edges.npz"
+_FORMAT = "fedroster-flower-round"
+_VERSION = 2
+_MOST_ROUNDS = 2**53
+
+
+@dataclass(slots=True)
+class Round:
+    """The round that was begun last.
+
+    Attributes:
+        number: The selector's round number; 0 before the first.
+        clients: Flower's id of each chosen node, by its name; 0 where it is not known.
+        is_done: Whether the strategy has gone on since: its aggregation is through.
+        edges: Edge server of each chosen node, where there are any.
+        bandwidth_bps: Bandwidths that the server has measured, by the node's name, bit/s.
+    """
+
+    number: int = 0
+    clients: dict[str, int] = field(default_factory=dict)
+    is_done: bool = True
+    edges: dict[str, str] = field(default_factory=dict)
+    bandwidth_bps: dict[str, float] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the round to a file, atomically."""
+        text = json.dumps(
+            {
+                "format": _FORMAT,
+                "format_version": _VERSION,
+                "round": self.number,
+                "clients": self.clients,
+                "is_done": self.is_done,
+                "edges": self.edges,
+                "bandwidth_bps": self.bandwidth_bps,
+            }
+        )
+        write_text_atomically(path, text)
+
+    @classmethod
+    def load(cls, path: Path) -> Round:
+        """Read what :meth:`save` wrote; no file, no round.
+
+        Raises:
+            StateFileError: If the file is damaged or foreign.
+        """
+        if not path.exists():
+            return cls()
+        try:
+            saved = json.loads(path.read_text(encoding="utf-8"))
+            if saved["format"] != _FORMAT or saved["format_version"] != _VERSION:
+                raise KeyError("format")
+            number, clients = saved["round"], saved["clients"]
+            is_number = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MOST_ROUNDS
+            if not is_number or not isinstance(saved["is_done"], bool):
+                raise ValueError(f"round {number!r}, is_done {saved['is_done']!r}")
+            if not all(isinstance(node_id, int) for node_id in clients.values()):
+                raise ValueError("ids of nodes are no integers")
+            return cls(
+                number,
+                dict(clients),
+                saved["is_done"],
+                {str(name): str(edge) for name, edge in saved["edges"].items()},
+                {str(name): float(bps) for name, bps in saved["bandwidth_bps"].items() if 0.0 < bps < math.inf},
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            raise StateFileError(
+                f"{str(path)!r} is damaged or not a fedroster round ({error!r}); "
+                "without it, the round that was interrupted is played by those who have not answered"
+            ) from error
+
+
+class StateFolder:
+    """Where a run is kept; without a path, nowhere."""
+
+    def __init__(self, path: str | Path | None) -> None:
+        """Make the folder and hold it.
+
+        Args:
+            path: The folder; None for nowhere.
+
+        Raises:
+            InUseError: If another server app holds it.
+        """
+        self._path = None if path is None else Path(path)
+        self._lock: FolderLock | None = None
+        if self._path is not None:
+            self._path.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self._path)
+
+    def release(self) -> None:
+        """Let others have the folder."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def resume(self, fresh: Selector, edges: EdgeAggregation | None) -> tuple[Selector, Round]:
+        """Read what was saved.
+
+        Args:
+            fresh: The selector that the operator asks for now.
+            edges: Takes saved edge models; None when nothing is aggregated at edges.
+
+        Returns:
+            The saved selector and its last round; the fresh one and none when nothing was saved.
+
+        Raises:
+            ConfigurationError: If the saved selector has another cohort size, number of features or budgets.
+            StateFileError: If a file is damaged or belongs to another policy.
+        """
+        if self._path is None or not (self._path / _SELECTOR_FILE).exists():
+            return fresh, Round()
+        selector = type(fresh).load(self._path / _SELECTOR_FILE, fresh.policy)
+        check_same(fresh, selector, str(self._path))
+        number = selector.round
+        round_ = Round.load(self._path / _ROUND_FILE)
+        if round_.number != number:  # stopped between the two files: the cohort is all that have not answered
+            open_ = map(str, selector.open_rounds().get(number, ()))
+            round_ = Round(number, dict.fromkeys(open_, 0), is_done=False, bandwidth_bps=round_.bandwidth_bps)
+        if not set(round_.clients) <= set(map(str, selector.clients)):
+            raise StateFileError(f"{str(self._path / _ROUND_FILE)!r} names nodes that are no members of the selector")
+        if edges is not None and (self._path / _EDGES_FILE).exists():
+            # Edge models are saved once the strategy has gone on, just before the round is booked as done.
+            round_.is_done |= edges.load(self._path / _EDGES_FILE) >= number
+        log.info("resumed after round %d with %d members", number, len(selector.clients))
+        return selector, round_
+
+    def save_selector(self, selector: Selector) -> None:
+        """Save the selector."""
+        if self._path is not None:
+            selector.save(self._path / _SELECTOR_FILE)
+
+    def save_round(self, round_: Round) -> None:
+        """Save the round that is under way."""
+        if self._path is not None:
+            round_.save(self._path / _ROUND_FILE)
+
+    def save_edges(self, edges: EdgeAggregation, number: int) -> None:
+        """Save edge models after a round."""
+        if self._path is not None:
+            edges.save(self._path / _EDGES_FILE, round=number)

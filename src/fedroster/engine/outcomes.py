@@ -1,0 +1,63 @@
+"""How the exchanges of a round ended, and the selector that is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fedroster.core.problem import Status
+from fedroster.engine.losses import Losses
+from fedroster.selector import ClientId, Selector
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """How exchanges with nodes ended, by the nodes' names.
+
+    Attributes:
+        status: How each ended; None while a straggler is awaited.
+        times_s: Exchange times of those that answered with something usable, seconds, > 0.
+        losses: What these told of their losses.
+        reasons: Why a reply failed or was refused, where that is known.
+    """
+
+    status: dict[str, Status | None] = field(default_factory=dict)
+    times_s: dict[str, float] = field(default_factory=dict)
+    losses: dict[str, Losses] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    def answered(self, name: str, time_s: float, losses: Losses) -> None:
+        """Book a usable reply, whose status is not known yet."""
+        self.times_s[name] = time_s
+        self.losses[name] = losses
+
+    def failed(self, name: str, reason: str, status: Status = Status.FAILED) -> None:
+        """Book that nothing usable came."""
+        self.status[name] = status
+        self.reasons[name] = reason
+        self.times_s.pop(name, None)
+
+    def tell(self, selector: Selector, number: int) -> None:
+        """Tell a selector, which passes over what it knows.
+
+        Args:
+            selector: The selector.
+            number: The round.
+        """
+        status = {name: how for name, how in self.status.items() if how is not None}
+        answered = [name for name, how in status.items() if how <= Status.LATE]
+
+        def measured(kind: str) -> Mapping[ClientId, float] | None:
+            values = {name: getattr(self.losses[name], kind) for name in answered if name in self.losses}
+            return {name: value for name, value in values.items() if value is not None} or None
+
+        if status:
+            selector.observe(
+                number,
+                status=status,
+                times_s={name: self.times_s[name] for name in answered},
+                losses=measured("loss"),
+                squared_losses=measured("squared_loss"),
+                num_samples=measured("num_samples"),
+                again="ignore",
+            )

@@ -1,0 +1,127 @@
+"""Which replies can be aggregated: each is compared with what was sent, and its form with that of others.
+
+Frameworks for training stop a run at one malformed reply, or average what it holds.  Here an engine's adapter says what
+a reply claims, and hears what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Form = frozenset[tuple[object, ...]]
+"""What a reply holds, apart from its values: names, and which of them are lists of what length."""
+
+_NUMBERS = "biufc"  # kinds of NumPy's types that hold numbers
+_MOST_WEIGHT = 1e18
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayForm:
+    """What an array is said to be.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Name of its type, as NumPy has it.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def check_array(
+    claimed: ArrayForm, sent: ArrayForm | None, read: Callable[[], np.ndarray[Any, np.dtype[Any]]]
+) -> str | None:
+    """Look for what no aggregation can use in an array.
+
+    It must hold finite numbers, of the kind and the shape that were sent, and be what it says that it is.  A row of
+    bytes may have any length: models that are no arrays, such as trees, travel so.
+
+    Args:
+        claimed: What the reply says of it.
+        sent: What was sent under its name; None for nothing.
+        read: Reads it; may raise anything, since its bytes come from outside.
+
+    Returns:
+        What is wrong; None when nothing is.
+    """
+    try:
+        kind = np.dtype(claimed.dtype).kind
+        wanted = kind if sent is None else np.dtype(sent.dtype).kind
+    except (TypeError, ValueError, SyntaxError):
+        return f"is of type {claimed.dtype[:40]!r}; expected numbers"
+    if kind not in _NUMBERS or kind != wanted:
+        return f"is of type {claimed.dtype[:40]!r}; expected {'numbers' if sent is None else sent.dtype}"
+    is_bytes = (
+        sent is not None and claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1
+    )
+    if sent is not None and claimed.shape != sent.shape and not is_bytes:
+        return f"has shape {claimed.shape}; expected {sent.shape}"
+    try:
+        values = read()
+        if values.shape != claimed.shape or values.dtype != np.dtype(claimed.dtype):
+            return f"holds {values.dtype} of shape {values.shape} and claims {claimed.dtype} of {claimed.shape}"
+        is_finite = kind not in "fc" or bool(np.isfinite(values).all())
+    except Exception as error:  # bytes from outside make NumPy raise nearly anything
+        return f"cannot be read ({type(error).__name__}: {error})"
+    return None if is_finite else "holds numbers that are not finite"
+
+
+def check_number(value: object) -> bool:
+    """Whether a metric is a finite number, or a list of them."""
+    numbers = value if isinstance(value, list) else [value]
+    return all(
+        isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number) for number in numbers
+    )
+
+
+def check_weight(value: object) -> str | None:
+    """Look at the weight with which a reply is to be averaged.
+
+    Returns:
+        What is wrong; None for a finite number in [0, 1e18].
+    """
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST_WEIGHT:
+        return None
+    return f"is {str(value)[:40]}; expected a number from 0 to {_MOST_WEIGHT:g}"
+
+
+class UsualForm:
+    """Tells which replies of a round have another form than is usual, whatever the order in which they came.
+
+    The form of more than half of a round's replies is usual.  Otherwise that is the one of them that most nodes of the
+    run had in their last reply, each of which counts once.  Where this leaves a tie, too, a form that all others
+    contain counts, and they are cut down to it; when there is none, all replies are odd.
+    """
+
+    def __init__(self) -> None:
+        """Start without replies."""
+        self._last: dict[str, Form] = {}
+
+    def settle(self, forms: Mapping[str, Form]) -> tuple[set[str], Form | None]:
+        """Compare the replies of a round.
+
+        Args:
+            forms: Form of each reply, by its node's name.
+
+        Returns:
+            The nodes whose replies are odd, and the form to which the others must be cut down; None when they have one.
+        """
+        self._last |= forms
+        held = Counter(forms.values())
+        if len(held) < 2:
+            return set(), None
+        usual, count = held.most_common(1)[0]
+        if 2 * count <= len(forms):
+            votes = Counter(form for form in self._last.values() if form in held).most_common(2)
+            if votes[0][1] == votes[1][1]:
+                smallest = min(held, key=len)
+                is_part = all(smallest <= form for form in held)
+                return (set(), smallest) if is_part else (set(forms), None)
+            usual = votes[0][0]
+        return {name for name, form in forms.items() if form != usual}, None

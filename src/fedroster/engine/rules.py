@@ -1,0 +1,145 @@
+"""When rounds end, and the error that says that nobody is there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.errors import FedrosterError
+
+
+class NoNodesError(FedrosterError, RuntimeError):
+    """Not enough nodes are there to train on, and none came for as long as was allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """When a round of training ends, and what becomes of those who are not there by then.
+
+    Attributes:
+        deadline_s: Time from sending after which replies are late, seconds, > 0; infinite for none.
+        first: The round ends when so many usable replies are there, "first k of m"; 0 to wait for all.
+        min_replies: Beyond the deadline a round still waits for so many usable replies, Z of Qu et al. 2021.
+        give_up_s: Time from sending after which a straggler counts as dropped, seconds, > 0.  Until then it is not
+            chosen again, since it may still be busy; its late reply is learned from and never aggregated.  0 for ten
+            times the deadline, or the strategy's timeout if that is shorter.
+        longest_s: Longer exchange times are learned as this, seconds, > 0; infinite for no cap, 0 for twice the
+            deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more; a single one
+            must not outweigh all others.
+        min_nodes: The first round after a start waits for so many nodes that can be chosen, up to ``wait_s`` and as
+            long as a connected one has not answered; 0 for the cohort size.
+        wait_s: How long to wait for a first node that can be chosen before giving up with an error, for ``min_nodes``,
+            and after a restart for the nodes of the interrupted round, seconds, >= 0.
+        evaluate: Who evaluates: "all" nodes that the strategy asks, those of them that are "idle", not stragglers, or
+            the last "cohort".  Empty for "idle" with a deadline and "all" without: a straggler would answer when it
+            has trained.
+        evaluate_deadline_s: Time after which evaluation goes on with the replies that are there, seconds, >= 0;
+            infinite for none, 0 for the training's deadline.
+        absent_rounds: Rounds after which a member that cannot be chosen leaves, its queue at rest, until it comes back.
+    """
+
+    deadline_s: float = math.inf
+    first: int = 0
+    min_replies: int = 0
+    give_up_s: float = 0.0
+    longest_s: float = 0.0
+    min_nodes: int = 0
+    wait_s: float = 60.0
+    evaluate: Literal["", "all", "idle", "cohort"] = ""
+    evaluate_deadline_s: float = 0.0
+    absent_rounds: int = 100
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        if self.deadline_s != math.inf:
+            check_number("deadline_s", self.deadline_s, above=0.0)
+        for name in ("longest_s", "evaluate_deadline_s"):
+            if getattr(self, name) != math.inf:
+                check_number(name, getattr(self, name), least=0.0)
+        for name in ("give_up_s", "wait_s"):
+            check_number(name, getattr(self, name), least=0.0)
+        for name in ("first", "min_replies", "min_nodes"):
+            check_integer(name, getattr(self, name), least=0)
+        check_integer("absent_rounds", self.absent_rounds, least=1)
+        check_choice("evaluate", self.evaluate, ("", "all", "idle", "cohort"))
+
+    @property
+    def who_evaluates(self) -> str:
+        """Who evaluates: "all", "idle" or "cohort"."""
+        return self.evaluate or ("all" if self.deadline_s == math.inf else "idle")
+
+    def evaluation_limit_s(self, timeout_s: float | None) -> float:
+        """How long evaluation waits for replies, seconds.
+
+        Args:
+            timeout_s: The caller's own limit; None for none.
+        """
+        return min(self.evaluate_deadline_s or self.deadline_s, math.inf if timeout_s is None else timeout_s)
+
+    def ending(self, num_sent: int, sent_s: float, timeout_s: float | None) -> Ending:
+        """When a round ends whose messages are out.
+
+        Args:
+            num_sent: How many nodes were sent one.
+            sent_s: When, seconds of the caller's clock.
+            timeout_s: The caller's own limit; None for none.
+        """
+        limit_s = math.inf if timeout_s is None else timeout_s
+        hard_s = sent_s + limit_s
+        until_s = hard_s if self.min_replies else min(sent_s + self.deadline_s, hard_s)
+        given_up_s = sent_s + (self.give_up_s or 10.0 * min(self.deadline_s, limit_s))
+        return Ending(self, self.first or num_sent, sent_s, until_s, given_up_s)
+
+    def cap_s(self, selector_s: float | None) -> float | None:
+        """The cap on exchange times that counts, seconds; None for none.
+
+        Args:
+            selector_s: The selector's own; the shorter one counts.
+        """
+        longest_s = min(self.longest_s or 2.0 * self.deadline_s, math.inf if selector_s is None else selector_s)
+        return None if longest_s == math.inf else longest_s
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When one round ends, and whose replies count.
+
+    Attributes:
+        rules: The rules that it follows.
+        wanted: Usable replies with which it is complete.
+        sent_s: When its messages were out, seconds of the caller's clock.
+        until_s: When it ends at the latest.
+        given_up_s: When its stragglers count as dropped.
+    """
+
+    rules: RoundRules
+    wanted: int
+    sent_s: float
+    until_s: float
+    given_up_s: float
+
+    def is_over(self, num_usable: int, now_s: float) -> bool:
+        """Whether enough usable replies are there."""
+        is_late = now_s >= self.sent_s + self.rules.deadline_s
+        return num_usable >= self.wanted or (is_late and num_usable >= self.rules.min_replies)
+
+    def counts(self, times_s: Sequence[float]) -> list[bool]:
+        """Which usable replies count, the others being late.
+
+        Args:
+            times_s: Their exchange times, ascending, seconds.
+        """
+        counted = 0
+        answers = []
+        for time_s in times_s:
+            is_early = time_s <= self.rules.deadline_s or counted < self.rules.min_replies
+            answers.append(is_early and counted < self.wanted)
+            counted += answers[-1]
+        return answers
