@@ -124,17 +124,18 @@ def overhead(num_nodes: int = 100, cohort_size: int = 20, num_rounds: int = 12) 
     for name, sums in extra.items():
         fake = TimedGrid(num_nodes, lambda node_id, _: times[node_id])
         reports: list[Any] = []
+        strategy = FedAvg(fraction_train=1e-9, min_train_nodes=cohort_size, fraction_evaluate=0.0)
         grid: Grid = fake
         if name != "flower":
             grid = SelectingGrid(
                 fake,
                 Selector(RBCSF(V=5.0, beta=0.1), cohort_size=cohort_size),
+                strategy,
                 contexts=ContextRules(),
                 rules=RoundRules(),
                 sinks=[reports.append],
                 state_dir=folder.name if name == "saving" else None,
             )
-        strategy = FedAvg(fraction_train=1e-9, min_train_nodes=cohort_size, fraction_evaluate=0.0)
         messages = strategy.configure_train(1, model(100_000), ConfigRecord(), grid)
         for number in range(num_rounds):
             fake.true_s.clear()
@@ -164,6 +165,7 @@ def selecting(num_nodes: int = 10_000, cohort_size: int = 100, repeats: int = 15
     grid = SelectingGrid(
         fake,
         Selector(RBCSF(V=5.0, beta=0.005), cohort_size=cohort_size),
+        None,
         contexts=ContextRules(fresh_s=1e6),
         state_dir=folder.name,
     )
@@ -176,13 +178,13 @@ def selecting(num_nodes: int = 10_000, cohort_size: int = 100, repeats: int = 15
     took, saving = [], []
     for _ in range(repeats):
         started = time.perf_counter()
-        nodes = grid._nodes_that_can_train()
-        chosen, _expected_s = grid._choose(nodes, 3.2e6)
+        chosen, choice, _ = grid._choose(3.2e6)
         took.append(time.perf_counter() - started)
         started = time.perf_counter()
-        grid._save()
+        grid._folder.save_selector(grid.selector)
+        grid._folder.save_round(grid._round)
         saving.append(time.perf_counter() - started)
-        grid._selector.observe(grid._round.number, times_s={node.name: 1.0 for node in chosen})
+        grid.selector.observe(choice.round, times_s={node.name: 1.0 for node in chosen})
     folder.cleanup()
     return {
         "median_s": statistics.median(took[1:]),
@@ -197,9 +199,9 @@ def exactness(num_nodes: int = 100, num_rounds: int = 5) -> dict[str, float]:
     rng = random.Random(1)
     fake = TimedGrid(num_nodes, lambda *_: rng.uniform(0.05, 3.0))
     reports: list[Any] = []
-    grid = SelectingGrid(
-        fake, Selector(RBCSF(beta=0.0), cohort_size=num_nodes), contexts=ContextRules(), sinks=[reports.append]
-    )
+    strategy = FedAvg(fraction_evaluate=0.0)
+    selector = Selector(RBCSF(beta=0.0), cohort_size=num_nodes)
+    grid = SelectingGrid(fake, selector, strategy, contexts=ContextRules(), sinks=[reports.append])
     stop = threading.Event()
 
     def work() -> None:
@@ -210,7 +212,6 @@ def exactness(num_nodes: int = 100, num_rounds: int = 5) -> dict[str, float]:
     worker.start()
     errors: list[float] = []
     try:
-        strategy = FedAvg(fraction_evaluate=0.0)
         for number in range(num_rounds):
             messages = strategy.configure_train(number + 1, model(10_000), ConfigRecord(), grid)
             list(grid.send_and_receive(messages))

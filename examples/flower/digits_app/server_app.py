@@ -40,7 +40,7 @@ class CountingGrid:
         return self._grid.send_and_receive(messages, timeout=timeout)
 
 
-def _selecting(grid: Grid, config: dict, folder: Path | None, reports: list) -> SelectingGrid:
+def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path | None, reports: list) -> SelectingGrid:
     policy = RBCSF(V=float(config["V"]), beta=float(config["beta"])) if config["sampling"] == "rbcs-f" else Uniform()
     sinks = [reports.append]
     if folder is not None:
@@ -50,7 +50,8 @@ def _selecting(grid: Grid, config: dict, folder: Path | None, reports: list) -> 
     return SelectingGrid(
         grid,
         Selector(policy, cohort_size=int(config["cohort-size"])),
-        contexts=ContextRules(fresh_s=600.0, timeout_s=30.0),
+        strategy,
+        contexts=ContextRules(fresh_s=600.0),
         rules=RoundRules(deadline_s=float(config["deadline-s"]) or math.inf),
         state_dir=None if folder is None else folder / f"{config['sampling']}-state",
         sinks=sinks,
@@ -73,7 +74,7 @@ def main(grid: Grid, context: Context) -> None:
         min_available_nodes=cohort_size,
     )
     own = config["sampling"] == "fedavg"
-    used = CountingGrid(grid) if own else _selecting(grid, config, folder, reports)
+    used = CountingGrid(grid) if own else _selecting(grid, strategy, config, folder, reports)
     images, labels = test_digits()
     seconds, accuracies = [], []
     last = time.monotonic()

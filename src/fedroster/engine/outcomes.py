@@ -44,8 +44,8 @@ class Outcomes:
             selector: The selector.
             number: The round.
         """
-        status = {name: how for name, how in self.status.items() if how is not None}
-        answered = [name for name, how in status.items() if how <= Status.LATE]
+        status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
+        answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
 
         def measured(kind: str) -> Mapping[ClientId, float] | None:
             values = {name: getattr(self.losses[name], kind) for name in answered if name in self.losses}

@@ -173,8 +173,8 @@ def test_a_late_reply_is_fed_back_with_its_time_and_never_aggregated():
         clock=clock,
     )
     result = FedAvg(fraction_evaluate=0.0).start(grid=grid, initial_arrays=model(), num_rounds=6)
-    late = [(round_, feedback) for round_, feedback in seen if "late" in feedback]
-    assert [(round_, feedback["late"]) for round_, feedback in late] == [(1, ["n01"])]
+    late = [(round_, feedback) for round_, feedback in seen if Status.LATE in feedback["status"].values()]
+    assert [(round_, feedback["status"]) for round_, feedback in late] == [(1, {"n01": Status.LATE})]
     assert late[0][1]["times_s"]["n01"] == pytest.approx(5.0, abs=0.1)
     # rounds 1 to 3 without it: 3 x 1; afterwards both
     weights = result.arrays["w"].numpy()

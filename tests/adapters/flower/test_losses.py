@@ -14,6 +14,7 @@ from test_grid import play
 from fedroster import Selector, Uniform
 from fedroster.adapters.flower import ContextRules, LossRules, RoundRules, SelectingGrid
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Status
 from fedroster.engine.losses import Losses, LossReader
 from fedroster.policies import Oort
 
@@ -100,7 +101,7 @@ def test_a_late_reply_tells_its_loss_and_a_refused_one_does_not():
     play(grid, fake, 1)
     assert grid.selector.told("losses")["n01"] == [1.0]
     assert grid.selector.seen[1][0] == 1
-    assert grid.selector.seen[1][1]["late"] == ["n01"]
+    assert grid.selector.seen[1][1]["status"] == {"n01": Status.LATE}
     assert "n02" not in grid.selector.told("num_samples")
 
 
