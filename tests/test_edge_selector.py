@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
-from fedroster import EdgeSelector
+from fedroster import RBCSF, EdgeSelector, Floor, Oort
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -114,3 +117,57 @@ def test_the_server_of_a_link_is_told_with_its_feedback(tmp_path):
     for each in (selector, EdgeSelector.load(tmp_path / "selector.npz", policy)):
         each.observe(1, times_s=dict.fromkeys(cohort.clients, 1.0))
     assert seen == [{0: 1, 1: 1, 2: 0}] * 2
+
+
+def test_servers_and_prices_are_told_by_id_or_in_the_order_of_clients():
+    by_id, in_order, by_ids = (
+        EdgeSelector(POLICY, budgets={"n": 2.0, "s": 1.0}, cohort_size=3, clients=["x", "y", "z"]) for _ in range(3)
+    )
+    servers, prices = {"z": "s", "x": ["n"], "y": ["n", "s"]}, {"y": 1.5, "x": 0.5, "z": 1.0}
+    cohort = by_id.select({client: [0.5] for client in "xyz"}, servers=servers, prices=prices)
+    assert dict(zip(cohort.clients, cohort.servers, strict=True)) == {"x": "n", "y": "n", "z": "s"}
+    rows = [servers[client] for client in "xyz"], [prices[client] for client in "xyz"]
+    assert in_order.select([[0.5]] * 3, servers=rows[0], prices=rows[1]) == cohort
+    assert by_ids.select(["x", "y", "z"], servers=servers, prices=prices) == cohort
+
+
+def test_without_servers_each_one_reaches_each_client_and_without_prices_each_costs_one():
+    selector = EdgeSelector(POLICY, budgets={"n": 1.0, "s": 1.0}, cohort_size=9, clients=range(5))
+    cohort = selector.select()
+    assert sorted(cohort.servers) == ["n", "s"]
+    assert selector.select(available=[True] + [False] * 4).clients == (0,)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"servers": {"x": ["a"]}}, "servers lacks client 'y'"),
+        ({"servers": [["a"]]}, "servers are .*; expected one entry for each of 2 clients"),
+        ({"servers": "aa"}, "servers are 'aa'; expected one entry"),
+        ({"prices": {"x": 1.0}}, "prices lacks client 'y'"),
+        ({"prices": [1.0]}, "prices are .*; expected one entry for each of 2 clients"),
+        ({"prices": 1.0}, "prices are 1.0; expected one entry"),
+        ({"prices": [1.0, -1.0]}, "prices are .*; expected a finite number >= 0"),
+        ({"prices": [1.0, "b"]}, "prices are .*; expected a finite number >= 0"),
+    ],
+)
+def test_what_is_said_of_clients_is_checked(words, message):
+    selector = EdgeSelector(POLICY, budgets={"a": 1.0}, cohort_size=2, clients=["x", "y"])
+    with pytest.raises(InvalidInputError, match=message):
+        selector.select(["x", "y"], **words)
+    assert selector.round == 0
+
+
+@pytest.mark.parametrize("policy", [RBCSF(beta=0.1), Floor(), Oort()], ids=str)
+@pytest.mark.parametrize("budgets", [{"a": 1.0}, {"a": 1.0, "b": 1.0}], ids=len)
+def test_a_policy_that_keeps_no_budgets_is_refused_at_the_start(policy, budgets):
+    with pytest.raises(ConfigurationError, match=f"{type(policy).__name__} fills every cohort, whatever its"):
+        EdgeSelector(policy, budgets=budgets, cohort_size=2)
+
+
+def test_nothing_of_flower_is_needed():
+    code = "import sys; sys.modules['flwr'] = None; from fedroster import COCS, EdgeSelector; " + (
+        "print(EdgeSelector(COCS(), budgets={'a': 1.0}, cohort_size=1, clients=['x']).select().servers)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
+    assert done.stdout == "('a',)\n"

@@ -1,20 +1,31 @@
-"""The selector: ask and tell, who belongs, bad input, and what survives on disk."""
+"""The selector: ask and tell, contexts in all their forms, promises."""
 
 from __future__ import annotations
 
-import errno
-import json
-import os
-import subprocess
-import sys
 import warnings
-from decimal import Decimal
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, Cohort, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Selector, Uniform
+from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, learned, make, play
+from fedroster import (
+    COCS,
+    CSUCB,
+    CUCB,
+    RBCSF,
+    Cohort,
+    Dirichlet,
+    FedCS,
+    FedCSGreedy,
+    Floor,
+    LinUCBPairs,
+    OmniscientP3,
+    Oort,
+    PartialPooling,
+    Selector,
+    TiFL,
+    Uniform,
+)
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -23,79 +34,13 @@ from fedroster.core.errors import (
     InfeasibleError,
     InvalidInputError,
     SelectionError,
-    StateFileError,
     UnknownNameError,
 )
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
-from fedroster.core.state import load_arrays, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
-from fedroster.estimation.ridge import ridge_init
-from fedroster.policies import CSUCB, E3CS, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
 from fedroster.simulation import simulate
-
-POLICY = RBCSF(V=5.0, beta=0.1)
-PEERS = [Oort(), PowerOfChoice(), TiFL(), E3CS(), CSUCB(), RoundRobin(), SizeWeighted()]
-LETTERS = "abcdefghij"
-LETTERS_LIST = list(LETTERS)
-
-
-def make(clients=("a", "b", "c"), *, policy=POLICY, cohort_size=2, num_features=1, **options):
-    return Selector(policy, cohort_size=cohort_size, num_features=num_features, clients=clients, **options)
-
-
-def contexts(clients, *, num_features=1, seed=0):
-    rng = np.random.default_rng(seed)
-    return {client: rng.uniform(0.5, 2.0, num_features).tolist() for client in clients}
-
-
-def kept(selector, folder):
-    """Everything that a selector would save: equal for selectors in the same state."""
-    path = Path(folder) / "kept.npz"
-    selector.save(path)
-    arrays, header = load_arrays(path, kind="selector")
-    path.unlink()
-    text = {name: (str(value.dtype), value.shape, value.tobytes()) for name, value in arrays.items()}
-    return text, json.dumps(header, sort_keys=True)
-
-
-def learned(selector, folder):
-    """The policy's arrays, one column for each member in the order of ``clients``."""
-    path = Path(folder) / "learned.npz"
-    selector.save(path)
-    arrays, _ = load_arrays(path, kind="selector")
-    return {name: value[..., arrays["members"]] for name, value in arrays.items() if name.startswith("policy.")}
-
-
-def assert_same_learned(one, other):
-    assert one.keys() == other.keys()
-    for name in one:
-        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
-
-
-def play(selector, rounds, *, seed=0):
-    """Rounds with three features, some clients away, and feedback that is late, in parts, or failures."""
-    cohorts = []
-    for _ in range(rounds):
-        number = selector.round + 1
-        rng = np.random.default_rng([seed, number])
-        here = [client for client in selector.clients if rng.random() < 0.8]
-        cohort = selector.select({client: rng.uniform(0.5, 2.0, 3) for client in here})
-        assert cohort.round == number
-        cohorts.append(cohort)
-        for answered, waiting in list(selector.open_rounds().items()):
-            some = [client for client in waiting if rng.random() < 0.6]
-            fate = {client: rng.random() for client in some}
-            selector.observe(
-                answered,
-                times_s={client: 0.1 + 3.0 * rng.random() for client in some if fate[client] < 0.8},
-                late=[client for client in some if fate[client] < 0.2],
-                dropped=[client for client in some if 0.8 <= fate[client] < 0.9],
-                failed=[client for client in some if fate[client] >= 0.9],
-            )
-    return cohorts
-
 
 # -------------------------------------------------------------------- ask and tell
 
@@ -253,494 +198,6 @@ def test_fewer_available_than_the_cohort_takes_them_all(policy):
     assert selector.select(contexts("bh")).clients == ("b", "h")
 
 
-# -------------------------------------------------------------------- ids
-
-
-def test_strings_and_integers_are_different_clients():
-    selector = make([1, "1", 2], cohort_size=1)
-    assert selector.clients == (1, "1", 2)
-    assert selector.select({"1": [1.0]}).clients == ("1",)
-    assert selector.select({1: [1.0]}).clients == (1,)
-    assert selector.participation(as_array=True).tolist() == [1, 1, 0]
-    with pytest.raises(FeedbackError, match=r"client 1 was not chosen in round 1; chosen: \['1'\]"):
-        selector.observe(1, times_s={1: 2.0})
-    with pytest.raises(UnknownNameError, match=r"unknown client '2'. Did you mean 2"):
-        selector.select({"2": [1.0]})
-
-
-def test_numpy_ids_are_the_numbers_that_they_hold(tmp_path):
-    selector = make(np.arange(3), cohort_size=np.int64(2), seed=np.int64(3), patience_rounds=np.int32(9))
-    assert selector.clients == (0, 1, 2)
-    assert all(type(client) is int for client in selector.clients)
-    cohort = selector.select({np.int32(1): [1.0]})
-    assert cohort.clients == (1,)
-    selector.observe(np.int64(1), times_s={np.uint8(1): np.float32(2.5)})
-    assert selector.open_rounds() == {}
-    selector.leave([np.int16(0)])
-    assert selector.clients == (1, 2)
-    selector.save(tmp_path / "state.npz")
-    assert Selector.load(tmp_path / "state.npz", POLICY).clients == (1, 2)
-
-
-@pytest.mark.parametrize("wrong", [True, False, None, 1.0, (1,), b"a", np.True_])
-def test_other_ids_are_refused(wrong):
-    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
-        make([wrong])
-    selector = make([0, 1])
-    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
-        selector.join([wrong])
-    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
-        selector.leave([wrong])
-    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
-        selector.select({wrong: [1.0]})
-    assert selector.clients == (0, 1)
-    assert selector.round == 0
-
-
-def test_a_truth_value_is_no_client_in_feedback(tmp_path):
-    selector = make([0, 1])
-    selector.select({0: [1.0], 1: [1.0]})
-    before = kept(selector, tmp_path)
-    for arguments in ({"times_s": {True: 1.0}}, {"dropped": [False]}, {"failed": [[]]}):
-        with pytest.raises(FeedbackError, match="was not chosen in round 1"):
-            selector.observe(1, **arguments)
-    assert kept(selector, tmp_path) == before
-
-
-def test_a_string_is_not_a_collection_of_ids():
-    for call in (make, make().join, make().leave):
-        with pytest.raises(InvalidInputError, match="the string 'xyz'; expected a collection of ids"):
-            call("xyz")
-
-
-def test_unknown_clients_are_named_with_the_nearest():
-    selector = make(["berlin", "madrid", 17])
-    for call in (
-        lambda: selector.select({"berlim": [1.0]}),
-        lambda: selector.leave(["berlim"]),
-        lambda: selector.select([[1.0]], clients=["berlim"]),
-    ):
-        with pytest.raises(UnknownNameError, match=r"unknown client 'berlim'. Did you mean 'berlin'") as caught:
-            call()
-        assert isinstance(caught.value, LookupError)
-        assert "'madrid', 17" in str(caught.value)
-    with pytest.raises(UnknownNameError, match=r"unknown client 'oslo'\. Members: "):
-        selector.leave(["oslo"])
-    assert selector.round == 0
-    assert selector.clients == ("berlin", "madrid", 17)
-
-
-def test_the_error_does_not_list_a_whole_federation():
-    selector = make([f"client-{number}" for number in range(500)], policy=Uniform())
-    with pytest.raises(UnknownNameError, match=r"Did you mean 'client-\d+'\?.* and 492 more\.") as caught:
-        selector.leave(["client-x"])
-    assert len(str(caught.value)) < 300
-
-
-# -------------------------------------------------------------------- joining and leaving
-
-
-def test_joining_twice_is_refused_and_changes_nothing(tmp_path):
-    with pytest.raises(InvalidInputError, match="'a' occurs twice"):
-        make(["a", "b", "a"])
-    selector = make(["a", "b"])
-    before = kept(selector, tmp_path)
-    with pytest.raises(InvalidInputError, match="'c' occurs twice"):
-        selector.join(["c", "c"])
-    with pytest.raises(InvalidInputError, match="'b' joins and is a member already"):
-        selector.join(["c", "b"])
-    assert kept(selector, tmp_path) == before
-
-
-@pytest.mark.parametrize("forget", [False, True])
-def test_leaving_wrongly_is_refused_and_changes_nothing(tmp_path, forget):
-    selector = make(["a", "b", "c"])
-    selector.leave(["c"])
-    selector.select(contexts("ab"))
-    before = kept(selector, tmp_path)
-    with pytest.raises(InvalidInputError, match="'a' occurs twice"):
-        selector.leave(["a", "a"], forget=forget)
-    for wrong in ("c", "x"):
-        with pytest.raises(UnknownNameError, match=f"unknown client '{wrong}'"):
-            selector.leave(["a", wrong], forget=forget)
-    assert kept(selector, tmp_path) == before
-
-
-def test_whoever_left_is_no_longer_asked():
-    selector = make(["a", "b", "c"], cohort_size=3)
-    selector.leave(["b"])
-    assert selector.clients == ("a", "c")
-    assert selector.select([[1.0], [1.0]]).clients == ("a", "c")
-    assert selector.participation(as_array=True).tolist() == [1, 1]
-    with pytest.raises(UnknownNameError, match="unknown client 'b'"):
-        selector.select({"b": [1.0]})
-
-
-def test_coming_back_keeps_what_was_learned(tmp_path):
-    selector = make(["a", "b", "c"], policy=RBCSF(V=1.0, beta=0.25), cohort_size=3)
-    selector.select(contexts("abc"))
-    selector.observe(1, times_s={"a": 1.0, "b": 2.0, "c": 3.0})
-    selector.select(contexts("a"))
-    before = learned(selector, tmp_path)
-    selector.leave(["b"])
-    assert selector.clients == ("a", "c")
-    for _ in range(3):  # b's queue rests while b is away
-        selector.select({})
-    selector.join(["b"])
-    assert selector.clients == ("a", "b", "c")
-    after = learned(selector, tmp_path)
-    for name in ("policy.ridge.factor", "policy.ridge.moment"):
-        np.testing.assert_array_equal(before[name], after[name])
-    assert (after["policy.backlog"] - before["policy.backlog"]).tolist() == [0.75, 0.0, 0.75]
-    assert selector.participation(as_array=True).tolist() == [2, 1, 1]
-    assert [*selector.cold().values()] == [True, True, True]
-
-
-def test_late_feedback_of_one_who_left_is_learned(tmp_path):
-    stayed, left = (make(["a", "b"], policy=RBCSF(beta=0.0)) for _ in range(2))
-    for selector in (stayed, left):
-        selector.select(contexts("ab"))
-    left.leave(["b"])
-    for selector in (stayed, left):
-        selector.observe(1, times_s={"a": 1.0, "b": 2.0})
-    left.join(["b"])
-    assert_same_learned(learned(stayed, tmp_path), learned(left, tmp_path))
-
-
-def test_the_forgotten_come_back_as_strangers(tmp_path):
-    selector = make(["a", "b", "c"], cohort_size=3)
-    selector.select(contexts("abc"))
-    selector.observe(1, times_s={"a": 1.0, "b": 2.0})
-    selector.leave(["b", "c"], forget=True)
-    assert selector.open_rounds() == {}  # c's answer is not waited for
-    with pytest.raises(FeedbackError, match="round 1"):
-        selector.observe(1, times_s={"c": 1.0})
-    selector.join(["b"])
-    fresh = ridge_init(2, 1, ridge=1.0)
-    now = learned(selector, tmp_path)
-    np.testing.assert_array_equal(now["policy.ridge.factor"][:, 1], fresh.factor[:, 1])
-    np.testing.assert_array_equal(now["policy.ridge.moment"][:, 1], fresh.moment[:, 1])
-    assert now["policy.backlog"][1] == 0.0
-    assert now["policy.ridge.moment"][:, 0] != 0.0
-    assert selector.participation(as_array=True).tolist() == [1, 0]
-    assert [*selector.cold().values()] == [False, True]
-
-
-def test_a_stranger_does_not_inherit_what_was_drawn_for_the_forgotten(tmp_path):
-    selector = make(["a", "b"], policy=Dirichlet())
-    weights = [learned(selector, tmp_path)["policy.log_weight"].tolist()]
-    for _ in range(2):
-        selector.leave(["b"], forget=True)
-        selector.join(["b"])
-        weights.append(learned(selector, tmp_path)["policy.log_weight"].tolist())
-    assert len({a for a, _ in weights}) == 1
-    assert len({b for _, b in weights}) == 3
-
-
-def test_the_forgotten_leave_no_trace_in_the_file(tmp_path):
-    selector = make(["someone", "b"], cohort_size=2)
-    selector.select({"someone": [1.25], "b": [1.5]})
-    selector.leave(["someone"], forget=True)
-    selector.save(tmp_path / "state.npz")
-    arrays, header = load_arrays(tmp_path / "state.npz", kind="selector")
-    assert header["ids"] == [None, "b"]
-    assert b"someone" not in (tmp_path / "state.npz").read_bytes()
-    assert arrays["pending.features"].tolist() == [[1.5]]
-    assert arrays["policy.backlog"][0] == 0.0
-    assert arrays["policy.ridge.moment"][:, 0].tolist() == [0.0]
-    assert arrays["chosen"].tolist() == [0, 1]
-
-
-def test_a_freed_slot_is_used_again(tmp_path):
-    selector = make(LETTERS_LIST, cohort_size=3)
-    for number in range(200):
-        selector.leave([LETTERS[number % 10]], forget=True)
-        selector.join([LETTERS[number % 10]])
-    assert sorted(selector.clients) == LETTERS_LIST
-    selector.save(tmp_path / "state.npz")
-    _, header = load_arrays(tmp_path / "state.npz", kind="selector")
-    assert header["capacity"] == 10
-
-
-def test_forgetting_in_the_middle_of_a_round_keeps_the_others_open():
-    selector = make(["a", "b", "c"], cohort_size=3)
-    selector.select(contexts("abc"))
-    selector.leave(["b"], forget=True)
-    selector.join(["b2"])
-    assert selector.open_rounds() == {1: ("a", "c")}
-    with pytest.raises(FeedbackError, match="'b2' was not chosen"):
-        selector.observe(1, times_s={"b2": 1.0})
-    selector.observe(1, times_s={"a": 1.0, "c": 1.0})
-    assert selector.open_rounds() == {}
-
-
-def test_joining_one_by_one_is_joining_at_once(tmp_path):
-    at_once = make(LETTERS_LIST, num_features=3, cohort_size=10)
-    one_by_one = make([], num_features=3, cohort_size=10)
-    for client in LETTERS:
-        one_by_one.join([client])
-    assert one_by_one.clients == at_once.clients
-    for selector in (at_once, one_by_one):
-        play(selector, 12)
-    assert_same_learned(learned(at_once, tmp_path), learned(one_by_one, tmp_path))
-    assert at_once.participation(as_array=True).tolist() == one_by_one.participation(as_array=True).tolist()
-    assert at_once.open_rounds() == one_by_one.open_rounds()
-
-
-def test_growing_keeps_what_was_learned(tmp_path):
-    selector = make(["a", "b"], num_features=3, cohort_size=5)
-    play(selector, 10)
-    before, waiting = learned(selector, tmp_path), selector.open_rounds()
-    selector.join(LETTERS_LIST[2:])
-    after = learned(selector, tmp_path)
-    fresh = ridge_init(8, 3, ridge=1.0)
-    for name, values in before.items():
-        np.testing.assert_array_equal(after[name][..., :2], values)
-    np.testing.assert_array_equal(after["policy.ridge.factor"][:, 2:], fresh.factor)
-    np.testing.assert_array_equal(after["policy.backlog"][2:], np.zeros(8))
-    assert selector.open_rounds() == waiting
-    play(selector, 10)
-
-
-def test_growing_while_a_round_is_open():
-    selector = make(["a", "b"], cohort_size=2)
-    selector.select(contexts("ab"))
-    selector.join(LETTERS_LIST[2:9])
-    selector.observe(1, times_s={"a": 1.0}, failed=["b"])
-    assert selector.open_rounds() == {}
-    assert selector.participation(as_array=True).tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
-
-
-# -------------------------------------------------------------------- feedback: late, partial, missing
-
-
-def test_feedback_in_parts_and_out_of_order_teaches_the_same(tmp_path):
-    """Only the order of one client's own observations could matter, to the last bit; here each has one a round."""
-    whole, parts = (make(["a", "b", "c", "d"], cohort_size=2) for _ in range(2))
-    for selector in (whole, parts):
-        selector.select(contexts("ab", seed=1))
-        selector.select(contexts("cd", seed=2))
-    whole.observe(1, times_s={"a": 1.0, "b": 2.0})
-    whole.observe(2, times_s={"c": 3.0}, dropped=["d"])
-    parts.observe(2, dropped=["d"])
-    assert parts.open_rounds() == {1: ("a", "b"), 2: ("c",)}
-    parts.observe(1, times_s={"b": 2.0})
-    assert parts.open_rounds() == {1: ("a",), 2: ("c",)}
-    parts.observe(2, times_s={"c": 3.0})
-    assert parts.open_rounds() == {1: ("a",)}
-    parts.observe(1)  # nothing to say is no mistake
-    parts.observe(1, times_s={"a": 1.0})
-    assert parts.open_rounds() == {}
-    assert_same_learned(learned(whole, tmp_path), learned(parts, tmp_path))
-    assert kept(whole, tmp_path) == kept(parts, tmp_path)
-
-
-def test_feedback_uses_the_context_of_its_own_round(tmp_path):
-    prompt, late = (make(["a", "b"], cohort_size=1, policy=RBCSF(beta=0.0, alpha=0.0)) for _ in range(2))
-    for selector in (prompt, late):
-        selector.select({"a": [3.0]})
-    prompt.observe(1, times_s={"a": 6.0})
-    for selector in (prompt, late):
-        selector.select({"b": [1.0]})
-    late.observe(1, times_s={"a": 6.0})
-    assert_same_learned(learned(prompt, tmp_path), learned(late, tmp_path))
-
-
-def test_a_late_update_is_measured_and_a_missing_one_teaches_nothing(tmp_path):
-    selectors = {name: make(["a"], cohort_size=1) for name in ("in time", "late", "dropped", "failed")}
-    for selector in selectors.values():
-        selector.select({"a": [2.0]})
-    unanswered = learned(selectors["dropped"], tmp_path)
-    selectors["in time"].observe(1, times_s={"a": 5.0})
-    selectors["late"].observe(1, times_s={"a": 5.0}, late=["a"])
-    selectors["dropped"].observe(1, dropped=["a"])
-    selectors["failed"].observe(1, failed=["a"])
-    after = {name: learned(selector, tmp_path) for name, selector in selectors.items()}
-    assert_same_learned(after["in time"], after["late"])
-    assert_same_learned(after["dropped"], unanswered)
-    assert_same_learned(after["failed"], unanswered)
-    assert after["in time"]["policy.ridge.moment"] != unanswered["policy.ridge.moment"]
-    assert all(selector.open_rounds() == {} for selector in selectors.values())
-
-
-def test_unanswered_rounds_are_given_up():
-    selector = make(["a", "b"], patience_rounds=3)
-    for number in range(1, 4):
-        selector.select(contexts("ab"))
-        assert sorted(selector.open_rounds()) == list(range(1, number + 1))
-    selector.observe(2, times_s={"a": 1.0})
-    selector.select(contexts("ab"))
-    assert selector.open_rounds() == {2: ("b",), 3: ("a", "b"), 4: ("a", "b")}
-    with pytest.raises(
-        FeedbackError, match=r"round 1, which is given up: patience_rounds = 3 later.*open rounds: \[2, 3, 4\]"
-    ):
-        selector.observe(1, times_s={"a": 1.0})
-    selector.observe(2, times_s={"b": 1.0})  # patience is counted from each round's own beginning
-    for _ in range(200):
-        selector.select(contexts("ab"))
-    assert sorted(selector.open_rounds()) == [202, 203, 204]
-
-
-@pytest.mark.parametrize("patience", [0, -1, 1.5, True, "3"])
-def test_patience_is_a_positive_integer(patience):
-    with pytest.raises(ConfigurationError, match="patience_rounds"):
-        make(patience_rounds=patience)
-
-
-@pytest.mark.parametrize("problem", [{"cohort_size": 0}, {"num_features": 0}, {"cohort_size": True}, {"seed": -1}])
-def test_sizes_are_checked_before_the_first_client_is_there(problem):
-    (name,) = problem
-    with pytest.raises(ConfigurationError, match=name):
-        make([], **problem)
-
-
-WRONG_FEEDBACK = {
-    "an unknown round": (
-        (9,),
-        {"times_s": {"a": 1.0}},
-        FeedbackError,
-        "round 9, which has not begun; the last one was 1",
-    ),
-    "round 0": ((0,), {"times_s": {"a": 1.0}}, FeedbackError, "round 0"),
-    "a truth value for a round": ((True,), {"times_s": {"a": 1.0}}, FeedbackError, "round True"),
-    "a fraction for a round": ((1.0,), {"times_s": {"a": 1.0}}, FeedbackError, r"round 1\.0"),
-    "a list for a round": (([1],), {"times_s": {"a": 1.0}}, FeedbackError, r"round \[1\]"),
-    "an unselected client": ((1,), {"times_s": {"a": 1.0, "c": 1.0}}, FeedbackError, "'c' was not chosen in round 1"),
-    "an unknown client": ((1,), {"dropped": ["a", "x"]}, FeedbackError, "'x' was not chosen"),
-    "feedback twice": ((1,), {"times_s": {"a": 1.0, "b": 1.0}}, FeedbackError, "'b' has given feedback for round 1"),
-    "a second outcome": ((1,), {"dropped": ["b"]}, FeedbackError, "'b' has given feedback for round 1"),
-    "two outcomes at once": ((1,), {"times_s": {"a": 1.0}, "failed": ["a"]}, FeedbackError, "'a' has two outcomes"),
-    "dropped twice": ((1,), {"dropped": ["a", "a"]}, FeedbackError, "'a' has two outcomes"),
-    "late without a time": ((1,), {"late": ["a"]}, FeedbackError, "'a' is late in round 1, but has no time"),
-    "late and dropped": ((1,), {"dropped": ["a"], "late": ["a"]}, FeedbackError, "'a' is late in round 1, but has no"),
-    "late and unselected": ((1,), {"times_s": {"a": 1.0}, "late": ["c"]}, FeedbackError, "'c' was not chosen"),
-    "times without clients": ((1,), {"times_s": [1.0, 2.0]}, InvalidInputError, "times_s is a list; expected a map"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_FEEDBACK)
-def test_wrong_feedback_teaches_nothing(tmp_path, case):
-    arguments, words, error, message = WRONG_FEEDBACK[case]
-    selector = make(["a", "b", "c"])
-    selector.select(contexts("ab"))
-    selector.observe(1, times_s={"b": 2.0})
-    before, waiting = kept(selector, tmp_path), selector.open_rounds()
-    with pytest.raises(error, match=message) as caught:
-        selector.observe(*arguments, **words)
-    assert isinstance(caught.value, FedrosterError)
-    assert isinstance(caught.value, ValueError)
-    assert kept(selector, tmp_path) == before
-    assert selector.open_rounds() == waiting == {1: ("a",)}
-    selector.observe(1, times_s={"a": 1.0})
-
-
-class Told(Stateless):
-    """Keeps the feedback that it gets."""
-
-    wants_losses = True
-
-    def __init__(self):
-        self.feedback = []
-
-    def select(self, state, context, /, *, rng):
-        return Selection(context.round, np.flatnonzero(context.available))
-
-    def update(self, state, feedback, /):
-        self.feedback.append(feedback)
-        return state
-
-
-def test_losses_and_samples_are_told_by_client():
-    policy = Told()
-    selector = make(["a", "b", "c"], policy=policy, cohort_size=3)
-    selector.select(contexts("abc"))
-    selector.observe(
-        1, times_s={"c": 3.0, "a": 1.0}, dropped=["b"], losses={"c": np.float32(0.5)}, num_samples={"a": 20, "c": 30}
-    )
-    (feedback,) = policy.feedback
-    assert feedback.client.tolist() == [0, 1, 2]
-    np.testing.assert_array_equal(feedback.loss, [np.nan, np.nan, 0.5])
-    np.testing.assert_array_equal(feedback.num_samples, [20.0, np.nan, 30.0])
-    assert feedback.squared_loss is None
-    selector.select(contexts("abc"))
-    selector.observe(2, times_s={"b": 2.0}, squared_losses={"b": 0.0})
-    selector.observe(2, times_s={"a": 2.0}, late=["a"], losses={"a": -1.0})
-    assert policy.feedback[1].squared_loss.tolist() == [0.0]
-    assert policy.feedback[1].loss is None
-    assert policy.feedback[2].loss.tolist() == [-1.0]
-
-
-@pytest.mark.parametrize(
-    ("words", "error", "message"),
-    [
-        ({"losses": {"b": 1.0}}, FeedbackError, "client 'b' is in losses of round 1, but has no time in times_s"),
-        ({"losses": {"c": 1.0}}, FeedbackError, "client 'c' is in losses of round 1, but has no time"),
-        ({"num_samples": {"x": 1.0}}, FeedbackError, "client 'x' is in num_samples of round 1, but has no time"),
-        ({"losses": {True: 1.0}}, FeedbackError, "client True is in losses"),
-        ({"losses": {"a": float("nan")}}, InvalidInputError, "losses of client 'a' is nan; expected a finite number"),
-        ({"losses": {"a": "low"}}, InvalidInputError, "losses of client 'a' is 'low'; expected a finite number"),
-        (
-            {"squared_losses": {"a": -1.0}},
-            InvalidInputError,
-            "squared_losses of client 'a' is -1.0; .* finite number >= 0",
-        ),
-        ({"num_samples": {"a": 0}}, InvalidInputError, "num_samples of client 'a' is 0; expected a finite number > 0"),
-        ({"num_samples": {"a": True}}, InvalidInputError, "num_samples of client 'a' is True"),
-        ({"losses": [0.5]}, InvalidInputError, "losses are a list; expected a mapping from client to number"),
-        ({"times_s": {}, "dropped": [], "losses": {"a": 1.0}}, FeedbackError, "client 'a' is in losses of round 1"),
-    ],
-)
-def test_wrong_losses_teach_nothing(words, error, message):
-    policy = Told()
-    selector = make(["a", "b", "c"], policy=policy, cohort_size=3)
-    selector.select(contexts("abc"))
-    with pytest.raises(error, match=message):
-        selector.observe(1, **({"times_s": {"a": 1.0}, "dropped": ["b"]} | words))
-    assert policy.feedback == []
-    assert selector.open_rounds() == {1: ("a", "b", "c")}
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        float("nan"),
-        float("inf"),
-        float("-inf"),
-        -1.0,
-        0.0,
-        -0.0,
-        0,
-        True,
-        np.True_,
-        "1.5",
-        b"1.5",
-        "fast",
-        None,
-        [1.0],
-        np.array([1.0, 2.0]),
-        1j,
-        np.float32("inf"),
-    ],
-    ids=repr,
-)
-def test_times_are_positive_finite_numbers(tmp_path, wrong):
-    selector = make(["a", "b"])
-    selector.select(contexts("ab"))
-    before = kept(selector, tmp_path)
-    with pytest.raises(InvalidInputError, match=r"time of client 'b' is .*; expected a finite number of seconds > 0"):
-        selector.observe(1, times_s={"a": 1.0, "b": wrong})
-    assert kept(selector, tmp_path) == before
-    selector.observe(1, times_s={"a": 1.0, "b": 1.0})
-
-
-@pytest.mark.parametrize("time_s", [1, 1.0, np.float32(1.0), np.int64(1), Decimal("1"), np.array(1.0), 5e-324, 1e300])
-def test_any_real_number_is_a_time(time_s):
-    selector = make(["a"], cohort_size=1)
-    selector.select({"a": [1.0]})
-    selector.observe(1, times_s={"a": time_s})
-    assert selector.open_rounds() == {}
-
-
 # -------------------------------------------------------------------- contexts
 
 
@@ -830,6 +287,14 @@ def test_a_policy_that_breaks_a_constraint_begins_no_round(tmp_path):
     assert kept(selector, tmp_path) == before
 
 
+def test_numbers_are_not_lists_of_features():
+    selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
+    with pytest.raises(
+        InvalidInputError, match=r"expected \(2, 1\), a list of num_features = 1 numbers for each client"
+    ):
+        selector.select({"a": 1.0, "b": 2.0})
+
+
 # -------------------------------------------------------------------- promises
 
 
@@ -904,257 +369,6 @@ def test_policies_that_know_the_truth_run_in_simulations_only(policy):
         make(policy=policy)
 
 
-# -------------------------------------------------------------------- saving and loading
-
-
-def mixed(policy=POLICY, **options):
-    """A selector with a history: joins, leaves, freed slots, open rounds, ids of both types."""
-    selector = make([*LETTERS, 1, "1", 2], policy=policy, num_features=3, cohort_size=4, seed=11, **options)
-    play(selector, 9, seed=1)
-    selector.leave(["j", "c", 1])
-    selector.leave(["h", "b", "e"], forget=True)
-    play(selector, 3, seed=2)
-    return selector
-
-
-def go_on(selector):
-    """What a history leads to: newcomers take freed slots, old clients come back, feedback for old rounds arrives."""
-    waiting = selector.open_rounds()
-    cohorts = play(selector, 4, seed=3)
-    selector.join(["new", "j"])
-    rows = np.random.default_rng(9).uniform(0.5, 2.0, (len(selector.clients), 3))
-    cohorts += [selector.select(rows) for _ in range(6)]
-    selector.join(["b", 99, 98])
-    return waiting, cohorts, play(selector, 12, seed=4), selector.clients, selector.open_rounds()
-
-
-@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(gamma_2=0.5), *PEERS], ids=str)
-def test_resumed_equals_uninterrupted(tmp_path, policy):
-    uninterrupted, interrupted = mixed(policy), mixed(policy)
-    interrupted.save(tmp_path / "state.npz")
-    resumed = Selector.load(tmp_path / "state.npz", policy)
-    assert resumed.open_rounds()  # pending feedback survives
-    assert resumed.open_rounds() == uninterrupted.open_rounds()
-    assert (resumed.round, resumed.clients) == (12, uninterrupted.clients)
-    assert resumed.cold(as_array=True).tolist() == uninterrupted.cold(as_array=True).tolist()
-    assert resumed.participation(as_array=True).tolist() == uninterrupted.participation(as_array=True).tolist()
-    assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
-    assert go_on(resumed) == go_on(uninterrupted)
-    assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
-
-
-def test_resumed_at_any_round_equals_uninterrupted(tmp_path):
-    uninterrupted = make(LETTERS_LIST, num_features=3, cohort_size=3, patience_rounds=4)
-    often = make(LETTERS_LIST, num_features=3, cohort_size=3, patience_rounds=4)
-    for _ in range(12):
-        often.save(tmp_path / "state.npz")
-        often = Selector.load(tmp_path / "state.npz", POLICY)
-        assert play(often, 1) == play(uninterrupted, 1)
-    assert kept(often, tmp_path) == kept(uninterrupted, tmp_path)
-
-
-def test_slots_freed_in_any_order_are_taken_in_the_same_order_after_loading(tmp_path):
-    selector = make(LETTERS_LIST, cohort_size=3)
-    for client in "hbfc":
-        selector.leave([client], forget=True)
-    selector.save(tmp_path / "state.npz")
-    resumed = Selector.load(tmp_path / "state.npz", POLICY)
-    for who in (selector, resumed):
-        who.join(["w"])
-        who.join(["x", "y"])
-    assert resumed.clients == selector.clients
-
-
-CHILD = """
-import json, sys
-import numpy as np
-from fedroster import RBCSF, Selector
-
-selector = Selector.load(sys.argv[1], RBCSF(V=5.0, beta=0.1))
-selector.observe(3, times_s={"b": 1.25})
-rows = np.random.default_rng(9).uniform(0.5, 2.0, (len(selector.clients), 1))
-cohorts = []
-for _ in range(10):
-    cohort = selector.select(rows)
-    selector.observe(cohort.round, times_s={client: 0.5 + len(str(client)) for client in cohort.clients})
-    cohorts.append(cohort.clients)
-selector.save(sys.argv[2])
-print(json.dumps(cohorts))
-"""
-
-
-def test_resumed_in_a_fresh_process_equals_uninterrupted(tmp_path):
-    selector = make(["a", "b", 7, "7", "c"])
-    for who in ("ac", ["a", 7], "bc"):
-        cohort = selector.select(contexts(who))
-        selector.observe(cohort.round, times_s={cohort.clients[-1]: 2.0})
-    assert selector.open_rounds()[3] == ("b",)
-    selector.save(tmp_path / "state.npz")
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "state.npz"), str(tmp_path / "child.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-    selector.observe(3, times_s={"b": 1.25})
-    rows = np.random.default_rng(9).uniform(0.5, 2.0, (5, 1))
-    cohorts = []
-    for _ in range(10):
-        cohort = selector.select(rows)
-        selector.observe(cohort.round, times_s={client: 0.5 + len(str(client)) for client in cohort.clients})
-        cohorts.append(list(cohort.clients))
-    assert json.loads(done.stdout) == cohorts
-    child = Selector.load(tmp_path / "child.npz", POLICY)
-    assert kept(child, tmp_path) == kept(selector, tmp_path)
-
-
-def test_a_selector_without_clients_can_be_saved(tmp_path):
-    make([]).save(tmp_path / "state.npz")
-    selector = Selector.load(tmp_path / "state.npz", POLICY)
-    assert selector.clients == ()
-    selector.join(["a"])
-    assert selector.select({"a": [1.0]}).clients == ("a",)
-
-
-def test_ids_of_any_kind_survive(tmp_path):
-    ids = ["", " ", "é\u20ac\U0001f600", 'quote"', "back\\slash", "\x00", -1, 2**70, "null", "\udcff"]
-    make(ids).save(tmp_path / "state.npz")
-    assert Selector.load(tmp_path / "state.npz", POLICY).clients == tuple(ids)
-
-
-def test_saving_changes_nothing(tmp_path):
-    one, other = mixed(), mixed()
-    one.save(tmp_path / "state.npz")
-    assert kept(one, tmp_path) == kept(other, tmp_path)
-    assert go_on(one) == go_on(other)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"no state file at .*state.npz"):
-        Selector.load(tmp_path / "state.npz", POLICY)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
-def test_a_truncated_file(tmp_path, share):
-    path = tmp_path / "state.npz"
-    mixed().save(path)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(StateFileError, match=r"state.npz' is damaged or not a fedroster state file"):
-        Selector.load(path, POLICY)
-
-
-def test_a_flipped_bit_is_noticed_or_harmless(tmp_path):
-    """Some bytes of a zip file mean nothing, such as dates; all others have a checksum."""
-    path = tmp_path / "state.npz"
-    selector = make(["a", "b", 3])
-    cohort = selector.select({"a": [1.0], "b": [2.0]})
-    selector.observe(1, times_s={cohort.clients[0]: 1.0})
-    selector.save(path)
-    content, before = path.read_bytes(), kept(selector, tmp_path)
-    rng = np.random.default_rng(0)
-    noticed = 0
-    for place in rng.choice(len(content), 300, replace=False):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(damaged)
-        try:
-            loaded = Selector.load(path, POLICY)
-        except StateFileError:
-            noticed += 1
-        else:
-            assert kept(loaded, tmp_path) == before
-    assert noticed > 150
-
-
-@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 not really", b"\x80\x04N.", b"{}"])
-def test_a_foreign_file(tmp_path, content):
-    (tmp_path / "state.npz").write_bytes(content)
-    with pytest.raises(StateFileError, match="damaged or not a fedroster state file"):
-        Selector.load(tmp_path / "state.npz", POLICY)
-
-
-def test_foreign_archives(tmp_path):
-    path = tmp_path / "state.npz"
-    np.savez(path, a=np.ones(3))
-    with pytest.raises(StateFileError, match="not a fedroster state file"):
-        Selector.load(path, POLICY)
-    save_arrays(path, {"a": np.ones(3)}, {"round": 1}, kind="simulation")
-    with pytest.raises(StateFileError, match="simulation; expected a fedroster-state selector"):
-        Selector.load(path, POLICY)
-
-
-def test_a_file_that_lacks_a_part(tmp_path):
-    path = tmp_path / "state.npz"
-    mixed().save(path)
-    arrays, header = load_arrays(path, kind="selector")
-    header = {name: value for name, value in header.items() if not name.startswith("format") and name != "kind"}
-    for name in ("members", "policy.backlog", "pending.slot"):
-        save_arrays(path, {key: value for key, value in arrays.items() if key != name}, header, kind="selector")
-        with pytest.raises(StateFileError, match=name):
-            Selector.load(path, POLICY)
-    for name in ("ids", "round", "pending"):
-        save_arrays(path, arrays, {key: value for key, value in header.items() if key != name}, kind="selector")
-        with pytest.raises(StateFileError, match=name):
-            Selector.load(path, POLICY)
-    save_arrays(path, arrays | {"policy.backlog": np.zeros(2)}, header, kind="selector")
-    with pytest.raises(StateFileError, match=r"'policy.backlog' in the state file has shape \(2,\)"):
-        Selector.load(path, POLICY)
-
-
-@pytest.mark.parametrize("policy", [RBCSF(V=5.0, beta=0.2), RBCSF(V=6.0, beta=0.1), Uniform()], ids=str)
-def test_a_file_of_another_policy(tmp_path, policy):
-    path = tmp_path / "state.npz"
-    mixed().save(path)
-    content = path.read_bytes()
-    with pytest.raises(StateFileError, match=r"belongs to RBCSF\(V=5.0, beta=0.1"):
-        Selector.load(path, policy)
-    assert path.read_bytes() == content
-
-
-def disk_full(*arguments, **words):
-    raise OSError(errno.ENOSPC, "No space left on device")
-
-
-def interrupt(*arguments, **words):
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("place", ["fsync", "write"])
-@pytest.mark.parametrize("what", [disk_full, interrupt], ids=["full disk", "interrupt"])
-@pytest.mark.parametrize("old", [True, False], ids=["old file", "no file"])
-def test_an_accident_while_writing_leaves_the_old_file(tmp_path, monkeypatch, place, what, old):
-    path = tmp_path / "state.npz"
-    selector = mixed()
-    if old:
-        selector.save(path)
-    before = path.read_bytes() if old else None
-    play(selector, 3)
-    with monkeypatch.context() as patch:
-        if place == "fsync":
-            patch.setattr(os, "fsync", what)
-        else:
-            half = []
-
-            def write_array(*arguments, **words):
-                half.append(None)
-                if len(half) > 5:
-                    what()
-                return whole(*arguments, **words)
-
-            whole = np.lib.format.write_array
-            patch.setattr(np.lib.format, "write_array", write_array)
-        with pytest.raises(KeyboardInterrupt if what is interrupt else OSError):
-            selector.save(path)
-    assert [entry.name for entry in tmp_path.iterdir()] == (["state.npz"] if old else [])
-    if old:
-        assert path.read_bytes() == before
-        assert Selector.load(path, POLICY).round == 12
-    selector.save(path)  # nothing is left in the way
-    assert Selector.load(path, POLICY).round == 15
-
-
-def test_saving_into_a_missing_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        make().save(tmp_path / "nowhere" / "state.npz")
-
-
 def test_a_warning_that_is_an_error_neither_loses_a_round_nor_stops_the_federation():
     selector = make(["a", "b", "c", "d"], policy=RBCSF(beta=0.25), cohort_size=1)
     for _ in range(64):
@@ -1181,30 +395,298 @@ def test_what_is_no_policy_is_refused(policy, message):
         next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
 
 
-@pytest.mark.parametrize("name", ["late", "dropped", "failed"])
-def test_one_id_is_no_collection_of_ids(name):
-    selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
-    cohort = selector.select({"a": [1.0]})
-    times = {"times_s": {"a": 1.0}} if name == "late" else {}
-    with pytest.raises(InvalidInputError, match=f"{name} is the string 'a'; expected a collection of ids"):
-        selector.observe(cohort.round, **times, **{name: "a"})
-    selector.observe(cohort.round, **times, **{name: ["a"]})
+# -------------------------------------------------------------------- what is known, by id
 
 
-def test_numbers_are_not_lists_of_features():
-    selector = Selector(RBCSF(beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
-    with pytest.raises(
-        InvalidInputError, match=r"expected \(2, 1\), a list of num_features = 1 numbers for each client"
-    ):
-        selector.select({"a": 1.0, "b": 2.0})
+FEATURES = {"a": [1.0], "b": [2.0], "c": [4.0]}
 
 
-def test_whole_numbers_are_floats(tmp_path):
-    selector = Selector(RBCSF(V=20, beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
+def answer(selector: Selector, rounds: int, features=FEATURES) -> list[tuple]:
+    cohorts = []
+    for _ in range(rounds):
+        cohort = selector.select(features)
+        selector.observe(cohort.round, times_s={client: 3.0 * features[client][0] for client in cohort.clients})
+        cohorts.append(cohort.clients)
+    return cohorts
+
+
+def test_sizes():
+    selector = Selector(Uniform(), cohort_size=np.int64(2), num_features=5)
+    assert (selector.cohort_size, selector.num_features) == (2, 5)
+    assert type(selector.cohort_size) is int
+
+
+def test_rates_count_from_the_round_in_which_a_client_joined():
+    selector = Selector(Uniform(), cohort_size=2, num_features=1, clients=["a", "b"])
+    answer(selector, 3, {"a": [1.0], "b": [2.0]})
+    selector.join(["c"])
+    assert selector.participation_rates(as_array=True).tolist() == [1.0, 1.0, 0.0]
+    cohorts = answer(selector, 5)
+    chosen = np.array([sum(client in cohort for cohort in cohorts) for client in "abc"])
+    assert selector.participation_rates(as_array=True) == pytest.approx(np.add(chosen, [3, 3, 0]) / [8, 8, 5])
+    selector.leave(["b"])
+    assert selector.participation_rates(as_array=True).shape == (2,)
+
+
+def test_queues_are_the_policys():
+    selector = Selector(RBCSF(V=5.0, beta=0.25), cohort_size=1, num_features=1, clients=["a", "b", "c"])
+    cohorts = answer(selector, 9)
+    queue = dict.fromkeys("abc", 0.0)
+    for cohort in cohorts:
+        queue = {client: max(0.0, owed + 0.25 - (client in cohort)) for client, owed in queue.items()}
+    assert selector.backlog() == pytest.approx(queue)
+    seen = selector.backlog(as_array=True)
+    seen[:] = 99.0
+    assert selector.backlog(as_array=True).max() < 99.0  # a copy
+    selector.leave(["a"])
+    assert selector.backlog() == pytest.approx({client: queue[client] for client in "bc"})
+    for blind in (Uniform(), Oort()):
+        selector = Selector(blind, cohort_size=1, clients=["a"])
+        assert selector.backlog() == {}
+        assert selector.backlog(as_array=True).shape == (0,)
+
+
+def test_expected_times_are_those_of_the_ridge_regression():
+    selector = Selector(RBCSF(V=0.0, beta=0.0, ridge=1.0), cohort_size=3, num_features=1, clients=["a", "b", "c"])
+    answer(selector, 4)
+    # 4 observations (c, 3 c) of one feature: theta = 4 c 3 c / (1 + 4 c^2).
+    expected = {client: 12.0 * value**2 / (1.0 + 4.0 * value**2) * value for client, (value,) in FEATURES.items()}
+    features = [FEATURES[client] for client in "cab"]
+    assert selector.expected_times_s(features, clients=["c", "a", "b"], as_array=True) == pytest.approx(
+        [expected[c] for c in "cab"]
+    )
+    assert selector.expected_times_s([], clients=[], as_array=True).shape == (0,)
+    with pytest.raises(UnknownNameError, match="'d'"):
+        selector.expected_times_s([[1.0]], clients=["d"], as_array=True)
+    with pytest.raises(InvalidInputError, match="shape"):
+        selector.expected_times_s([[1.0]], clients=["a", "b"], as_array=True)
+    assert selector.expected_times_s({client: FEATURES[client] for client in "ca"}) == pytest.approx(
+        {client: expected[client] for client in "ca"}
+    )
+    blind = Selector(Uniform(), cohort_size=1, num_features=1, clients=["a"])
+    assert np.isnan(blind.expected_times_s()["a"])
+
+
+@pytest.mark.parametrize("policy", [Floor(), CSUCB(), Oort(), TiFL()], ids=str)
+def test_every_policy_that_believes_something_about_times_says_it(policy):
+    selector = Selector(policy, cohort_size=3, clients=["a", "b", "c"])
+    assert all(np.isnan(time_s) for time_s in selector.expected_times_s().values())
+    for _ in range(5):
+        cohort = selector.select()
+        selector.observe(cohort.round, times_s={"a": 1.0, "b": 2.0, "c": 4.0})
+    assert selector.expected_times_s() == pytest.approx({"a": 1.0, "b": 2.0, "c": 4.0}, rel=0.1)
+
+
+@pytest.mark.parametrize("policy", [Floor(beta=0.3), CSUCB(fairness=0.9)], ids=str)
+def test_every_policy_that_owes_something_says_it(policy):
+    selector = Selector(policy, cohort_size=1, clients=["a", "b", "c"])
+    for _ in range(4):
+        selector.select(["a"])
+    selector.leave(["b"])
+    assert selector.backlog() == pytest.approx({"a": 0.0, "c": 1.2})
+
+
+# ------------------------------------------------------------------ the longest time
+
+
+def capped(**options):
+    options = {"cohort_size": 3, "num_features": 1, "clients": ["a", "b", "c"], "longest_s": 4.0} | options
+    return Selector(RBCSF(V=1.0, beta=0.2), **options)
+
+
+def test_times_beyond_the_longest_count_as_it():
+    cut, told, free = capped(), capped(longest_s=None), capped(longest_s=None)
+    for selector in (cut, told, free):
+        assert len(selector.select(FEATURES).clients) == 3
+    cut.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
+    told.observe(1, times_s={"a": 4.0, "b": 4.0, "c": 3.0})
+    free.observe(1, times_s={"a": 1e6, "b": 4.0, "c": 3.0})
+    believed = [
+        selector.expected_times_s([[1.0]] * 3, clients=list("abc"), as_array=True) for selector in (cut, told, free)
+    ]
+    np.testing.assert_array_equal(believed[0], believed[1])
+    assert believed[2][0] > 1e5
+    assert [selector.capped(as_array=True).tolist() for selector in (cut, told, free)] == [
+        [1, 0, 0],
+        [0, 0, 0],
+        [0, 0, 0],
+    ]
+
+
+def test_late_times_are_cut_and_what_has_no_time_is_not_counted():
+    selector = capped()
+    selector.select(FEATURES)
+    selector.observe(1, times_s={"b": 9.0}, late=["b"], dropped=["a"], failed=["c"])
+    assert selector.capped(as_array=True).tolist() == [0, 1, 0]
+
+
+def test_feedback_that_is_refused_is_not_counted():
+    selector = capped()
+    selector.select(FEATURES)
+    with pytest.raises(FeedbackError):
+        selector.observe(1, times_s={"a": 9.0, "stranger": 9.0})
+    assert selector.capped(as_array=True).tolist() == [0, 0, 0]
+
+
+def test_counts_of_cut_times_follow_their_clients():
+    selector = capped()
+    for _ in range(2):
+        selector.select(FEATURES)
+        selector.observe(selector.round, times_s={"a": 9.0, "b": 9.0, "c": 1.0})
+    selector.join(["d", "e"])
+    assert selector.capped(as_array=True).tolist() == [2, 2, 0, 0, 0]
+    selector.leave(["a"])
+    selector.leave(["b"], forget=True)
+    assert selector.capped(as_array=True).tolist() == [0, 0, 0]
+    selector.join(["a", "b"])
+    assert dict(zip(selector.clients, selector.capped(as_array=True).tolist(), strict=True)) == dict.fromkeys(
+        "bcde", 0
+    ) | {"a": 2}
+
+
+def test_the_longest_time_may_change_and_is_saved(tmp_path):
+    selector = capped(longest_s=None)
+    assert selector.longest_s is None
+    selector.longest_s = np.float32(2.5)
+    assert type(selector.longest_s) is float
+    selector.select(FEATURES)
+    selector.observe(1, times_s={"a": 3.0, "b": 2.5, "c": 1.0})
     selector.save(tmp_path / "state.npz")
-    again = Selector.load(tmp_path / "state.npz", RBCSF(V=20.0, beta=0.1))
-    again.save(tmp_path / "state.npz")
-    assert Selector.load(tmp_path / "state.npz", RBCSF(V=20, beta=0.1)).clients == ("a", "b")
-    for other in (RBCSF(V=2, beta=0.1), RBCSF(V=20.5, beta=0.1), RBCSF(V=200, beta=0.1), RBCSF(V=20, beta=0.0)):
-        with pytest.raises(StateFileError, match="belongs to"):
-            Selector.load(tmp_path / "state.npz", other)
+    loaded = Selector.load(tmp_path / "state.npz", selector.policy)
+    assert loaded.longest_s == 2.5
+    assert loaded.capped(as_array=True).tolist() == [1, 0, 0]
+    assert loaded.backlog(as_array=True).tolist() == selector.backlog(as_array=True).tolist()
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), float("inf"), "4", True])
+def test_a_longest_time_out_of_range_is_refused(value):
+    with pytest.raises(ConfigurationError, match=r"longest_s is .*; expected a finite number > 0"):
+        capped(longest_s=value)
+    selector = capped()
+    with pytest.raises(ConfigurationError):
+        selector.longest_s = value
+    assert selector.longest_s == 4.0
+
+
+def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_not_cut():
+    """Feedback as in docs/policies: a first time of 10^6 s where others take 5."""
+
+    def rounds_without(longest_s):
+        selector = Selector(
+            RBCSF(V=1.0, beta=0.2), cohort_size=2, num_features=1, clients=range(6), longest_s=longest_s
+        )
+        seen = 0
+        for t in range(1, 301):
+            cohort = selector.select(np.ones((6, 1)))
+            selector.observe(t, times_s={n: 1e6 if n == 3 and not seen else 5.0 + n / 8 for n in cohort.clients})
+            if 3 in cohort.clients:
+                if seen:
+                    return t - seen
+                seen = t
+        return 300
+
+    assert rounds_without(None) == 300
+    assert rounds_without(10.0) < 40
+
+
+# -------------------------------------------------------------------- without contexts
+
+
+def test_nothing_need_be_known_of_clients(tmp_path):
+    """Each way to say nothing of clients is the same question as the context 1, said by hand."""
+    ways = [
+        lambda selector, here: selector.select({client: [1.0] for client in here}),
+        lambda selector, here: selector.select(here),
+        lambda selector, here: selector.select(set(here)),
+        lambda selector, here: selector.select(clients=here),
+        lambda selector, here: selector.select(available=[client in here for client in LETTERS]),
+        lambda selector, here: selector.select(np.ones((10, 1)), available=[client in here for client in LETTERS]),
+    ]
+    selectors = [Selector(POLICY, cohort_size=3, clients=LETTERS_LIST) for _ in ways]
+    for number in range(1, 20):
+        rng = np.random.default_rng(number)
+        here = [client for client in LETTERS if rng.random() < 0.7]
+        cohorts = [way(selector, here) for way, selector in zip(ways, selectors, strict=True)]
+        assert cohorts == cohorts[:1] * len(ways)
+        for selector in selectors:
+            selector.observe(number, times_s={client: 1.0 + LETTERS.index(client) for client in cohorts[0].clients})
+    assert all(kept(selector, tmp_path) == kept(selectors[0], tmp_path) for selector in selectors)
+    # One mean for each client: n observations of t, shrunk by the ridge: n t / (n + 1).
+    for client, expected_s in selectors[0].expected_times_s().items():
+        count = selectors[0].participation()[client]
+        assert expected_s == pytest.approx(count * (1.0 + LETTERS.index(client)) / (count + 1.0))
+
+
+@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), Floor(), *PEERS], ids=str)
+def test_every_flat_policy_plays_without_contexts(policy):
+    selector = Selector(policy, cohort_size=3, clients=range(10))
+    for number in range(1, 41):
+        cohort = selector.select() if number % 2 else selector.select(range(number % 5, 10))
+        assert len(cohort.clients) == 3
+        selector.observe(number, times_s={client: 1.0 + client for client in cohort.clients})
+
+
+def test_ids_that_are_numbers_are_ids():
+    selector = Selector(Uniform(), cohort_size=3, clients=range(10))
+    assert selector.select([7, 3]).clients == selector.select(np.array([7, 3])).clients == (3, 7)
+    assert selector.select([]).is_empty
+    with pytest.raises(InvalidInputError, match="ids name clients and availability itself"):
+        selector.select([7, 3], available=[True, False])
+    with pytest.raises(InvalidInputError, match=r"contexts have shape \(2,\); expected \(10, 1\)"):
+        selector.select([7.0, 3.0])
+
+
+@pytest.mark.parametrize("policy", [POLICY, Dirichlet(), Floor()], ids=str)
+def test_the_length_of_contexts_is_that_of_the_first_ones(tmp_path, policy):
+    """Whether it is said or found, and whenever clients join before the first contexts, decides nothing."""
+    said, found = (Selector(policy, cohort_size=3, num_features=size, clients=LETTERS_LIST[:4]) for size in (3, None))
+    assert (said.num_features, found.num_features) == (3, None)
+    for selector in (said, found):
+        selector.join(LETTERS_LIST[4:])
+        selector.select({})  # an empty round says nothing of contexts, and counts for the queues
+    assert found.num_features is None
+    assert play(said, 12) == play(found, 12)
+    assert found.num_features == 3
+    assert kept(said, tmp_path) == kept(found, tmp_path)
+
+
+def test_contexts_of_another_length_are_refused_and_the_parameter_is_named():
+    selector = Selector(POLICY, cohort_size=2, clients=["a", "b"])
+    with pytest.raises(InvalidInputError, match=r"shape \(1, 2\); expected \(2, D\), a list of num_features = D"):
+        selector.select([[1.0, 2.0]])
+    with pytest.raises(InvalidInputError, match="finite numbers >= 0"):
+        selector.select([[1.0, -2.0], [1.0, 1.0]])
+    assert selector.num_features is None  # what is refused says nothing
+    selector.select([[1.0, 2.0], [1.0, 1.0]])
+    with pytest.raises(InvalidInputError, match=r"expected 2 numbers for each client \(num_features=2\)"):
+        selector.select()
+    with pytest.raises(InvalidInputError, match=r"shape \(2, 1\); expected \(2, 2\), a list of num_features = 2"):
+        selector.select([[1.0], [1.0]])
+    plain = Selector(POLICY, cohort_size=2, clients=["a", "b"])
+    plain.select()
+    with pytest.raises(InvalidInputError, match="num_features = 1"):
+        plain.select({"a": [1.0, 2.0]})
+
+
+# -------------------------------------------------------------------- what is refused, and what is shown
+
+
+@pytest.mark.parametrize("policy", [PartialPooling(), COCS(), CUCB(), LinUCBPairs()], ids=str)
+def test_a_policy_that_needs_limits_is_refused_at_the_start(policy):
+    with pytest.raises(ConfigurationError, match=rf"{type(policy).__name__} .* needs several servers, a deadline"):
+        Selector(policy, cohort_size=2)
+
+
+def test_it_shows_what_it_is_and_how_far_it_has_come():
+    selector = Selector(RBCSF(V=5.0, beta=0.1), cohort_size=2, clients=["a", "b", "c"])
+    assert repr(selector) == (
+        f"<Selector with {RBCSF(V=5.0, beta=0.1)!r}: 3 members, cohorts of 2, round 0, open rounds: none>"
+    )
+    for _ in range(5):
+        selector.select()
+    assert repr(selector).endswith("round 5, open rounds: 1, 2, 3 and 2 more>")
+
+
+def test_errors_name_what_the_caller_holds():
+    with pytest.raises(TypeError, match=r"^Selector\.observe\(\) got an unexpected keyword argument 'times'"):
+        make().observe(1, times={})

@@ -461,13 +461,8 @@ class Selector:
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
         with opened(path, policy, kind=cls._KIND) as (header, arrays):
-            names = ("cohort_size", "num_features", "seed", "patience_rounds")
-            selector = cls(
-                policy,
-                **{name: header[name] for name in names},
-                longest_s=header.get("longest_s"),  # files from before there was a cap have none
-                **cls._arguments(header),
-            )
+            names = ("cohort_size", "num_features", "seed", "patience_rounds", "longest_s")
+            selector = cls(policy, **{name: header[name] for name in names}, **cls._arguments(header))
             Books(selector._members, selector._rounds, selector._learner).restore(header, arrays)
         return selector
 
@@ -573,11 +568,7 @@ class EdgeSelector(Selector):
             if label in number_of
         ]
         row, server = np.array(links, np.int64).reshape(-1, 2).T
-        cost = np.ones(asked.slot.shape[0])
-        if prices is not None:
-            cost = np.asarray(self._each("prices", prices, asked.slot), np.float64)
-        if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
-            raise InvalidInputError(f"prices are {cost.tolist()}; expected a finite number >= 0 for each client")
+        cost = np.ones(asked.slot.shape[0]) if prices is None else self._costs(prices, asked.slot)
         context = RoundContext(
             round=self.round + 1,
             features=asked.rows[row],
@@ -591,6 +582,16 @@ class EdgeSelector(Selector):
         )
         chosen, selection = self._decide(context, np.unique(asked.slot[row][context.available]))
         return EdgeCohort(self.round, chosen, tuple(labels[number] for number in server[selection.links]))
+
+    def _costs(self, prices: Any, slots: IntArray) -> FloatArray:
+        given = self._each("prices", prices, slots)
+        try:
+            cost = np.asarray(given, np.float64)
+        except (TypeError, ValueError):
+            cost = np.full(slots.shape[0], np.nan)
+        if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
+            raise InvalidInputError(f"prices are {list(given)}; expected a finite number >= 0 for each client")
+        return cost
 
     def _each(self, name: str, values: Any, slots: IntArray) -> Any:
         """What is said of each client, in the order in which the clients are named."""

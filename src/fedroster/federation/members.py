@@ -220,6 +220,5 @@ class Members:
         self._slot_of = {client: slot for slot, client in enumerate(self.ids) if client is not None}
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
         self.here, self.cold = arrays["members"], arrays["cold"]
-        fresh = {"capped": np.zeros(self.capacity, np.int64)}  # files from before there was a cap have none
         for name in _COUNTERS:
-            setattr(self, name, (fresh | dict(arrays))[name])
+            setattr(self, name, arrays[name])

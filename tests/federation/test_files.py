@@ -1,0 +1,304 @@
+"""What survives on disk."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, make, play
+from fedroster import RBCSF, Dirichlet, Selector, Uniform
+from fedroster.core.errors import (
+    StateFileError,
+)
+from fedroster.core.state import load_arrays, save_arrays
+
+
+def mixed(policy=POLICY, **options):
+    """A selector with a history: joins, leaves, freed slots, open rounds, ids of both types."""
+    selector = make([*LETTERS, 1, "1", 2], policy=policy, num_features=3, cohort_size=4, seed=11, **options)
+    play(selector, 9, seed=1)
+    selector.leave(["j", "c", 1])
+    selector.leave(["h", "b", "e"], forget=True)
+    play(selector, 3, seed=2)
+    return selector
+
+
+def go_on(selector):
+    """What a history leads to: newcomers take freed slots, old clients come back, feedback for old rounds arrives."""
+    waiting = selector.open_rounds()
+    cohorts = play(selector, 4, seed=3)
+    selector.join(["new", "j"])
+    rows = np.random.default_rng(9).uniform(0.5, 2.0, (len(selector.clients), 3))
+    cohorts += [selector.select(rows) for _ in range(6)]
+    selector.join(["b", 99, 98])
+    return waiting, cohorts, play(selector, 12, seed=4), selector.clients, selector.open_rounds()
+
+
+@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(gamma_2=0.5), *PEERS], ids=str)
+def test_resumed_equals_uninterrupted(tmp_path, policy):
+    uninterrupted, interrupted = mixed(policy), mixed(policy)
+    interrupted.save(tmp_path / "state.npz")
+    resumed = Selector.load(tmp_path / "state.npz", policy)
+    assert resumed.open_rounds()  # pending feedback survives
+    assert resumed.open_rounds() == uninterrupted.open_rounds()
+    assert (resumed.round, resumed.clients) == (12, uninterrupted.clients)
+    assert resumed.cold(as_array=True).tolist() == uninterrupted.cold(as_array=True).tolist()
+    assert resumed.participation(as_array=True).tolist() == uninterrupted.participation(as_array=True).tolist()
+    assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
+    assert go_on(resumed) == go_on(uninterrupted)
+    assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
+
+
+def test_resumed_at_any_round_equals_uninterrupted(tmp_path):
+    uninterrupted = make(LETTERS_LIST, num_features=3, cohort_size=3, patience_rounds=4)
+    often = make(LETTERS_LIST, num_features=3, cohort_size=3, patience_rounds=4)
+    for _ in range(12):
+        often.save(tmp_path / "state.npz")
+        often = Selector.load(tmp_path / "state.npz", POLICY)
+        assert play(often, 1) == play(uninterrupted, 1)
+    assert kept(often, tmp_path) == kept(uninterrupted, tmp_path)
+
+
+def test_slots_freed_in_any_order_are_taken_in_the_same_order_after_loading(tmp_path):
+    selector = make(LETTERS_LIST, cohort_size=3)
+    for client in "hbfc":
+        selector.leave([client], forget=True)
+    selector.save(tmp_path / "state.npz")
+    resumed = Selector.load(tmp_path / "state.npz", POLICY)
+    for who in (selector, resumed):
+        who.join(["w"])
+        who.join(["x", "y"])
+    assert resumed.clients == selector.clients
+
+
+CHILD = """
+import json, sys
+import numpy as np
+from fedroster import RBCSF, Selector
+
+selector = Selector.load(sys.argv[1], RBCSF(V=5.0, beta=0.1))
+selector.observe(3, times_s={"b": 1.25})
+rows = np.random.default_rng(9).uniform(0.5, 2.0, (len(selector.clients), 1))
+cohorts = []
+for _ in range(10):
+    cohort = selector.select(rows)
+    selector.observe(cohort.round, times_s={client: 0.5 + len(str(client)) for client in cohort.clients})
+    cohorts.append(cohort.clients)
+selector.save(sys.argv[2])
+print(json.dumps(cohorts))
+"""
+
+
+def test_resumed_in_a_fresh_process_equals_uninterrupted(tmp_path):
+    selector = make(["a", "b", 7, "7", "c"])
+    for who in ("ac", ["a", 7], "bc"):
+        cohort = selector.select(contexts(who))
+        selector.observe(cohort.round, times_s={cohort.clients[-1]: 2.0})
+    assert selector.open_rounds()[3] == ("b",)
+    selector.save(tmp_path / "state.npz")
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "state.npz"), str(tmp_path / "child.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    selector.observe(3, times_s={"b": 1.25})
+    rows = np.random.default_rng(9).uniform(0.5, 2.0, (5, 1))
+    cohorts = []
+    for _ in range(10):
+        cohort = selector.select(rows)
+        selector.observe(cohort.round, times_s={client: 0.5 + len(str(client)) for client in cohort.clients})
+        cohorts.append(list(cohort.clients))
+    assert json.loads(done.stdout) == cohorts
+    child = Selector.load(tmp_path / "child.npz", POLICY)
+    assert kept(child, tmp_path) == kept(selector, tmp_path)
+
+
+def test_a_selector_without_clients_can_be_saved(tmp_path):
+    make([]).save(tmp_path / "state.npz")
+    selector = Selector.load(tmp_path / "state.npz", POLICY)
+    assert selector.clients == ()
+    selector.join(["a"])
+    assert selector.select({"a": [1.0]}).clients == ("a",)
+
+
+def test_ids_of_any_kind_survive(tmp_path):
+    ids = ["", " ", "é\u20ac\U0001f600", 'quote"', "back\\slash", "\x00", -1, 2**70, "null", "\udcff"]
+    make(ids).save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", POLICY).clients == tuple(ids)
+
+
+def test_saving_changes_nothing(tmp_path):
+    one, other = mixed(), mixed()
+    one.save(tmp_path / "state.npz")
+    assert kept(one, tmp_path) == kept(other, tmp_path)
+    assert go_on(one) == go_on(other)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no state file at .*state.npz"):
+        Selector.load(tmp_path / "state.npz", POLICY)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
+def test_a_truncated_file(tmp_path, share):
+    path = tmp_path / "state.npz"
+    mixed().save(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(StateFileError, match=r"state.npz' is damaged or not a fedroster state file"):
+        Selector.load(path, POLICY)
+
+
+def test_a_flipped_bit_is_noticed_or_harmless(tmp_path):
+    """Some bytes of a zip file mean nothing, such as dates; all others have a checksum."""
+    path = tmp_path / "state.npz"
+    selector = make(["a", "b", 3])
+    cohort = selector.select({"a": [1.0], "b": [2.0]})
+    selector.observe(1, times_s={cohort.clients[0]: 1.0})
+    selector.save(path)
+    content, before = path.read_bytes(), kept(selector, tmp_path)
+    rng = np.random.default_rng(0)
+    noticed = 0
+    for place in rng.choice(len(content), 300, replace=False):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(damaged)
+        try:
+            loaded = Selector.load(path, POLICY)
+        except StateFileError:
+            noticed += 1
+        else:
+            assert kept(loaded, tmp_path) == before
+    assert noticed > 150
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 not really", b"\x80\x04N.", b"{}"])
+def test_a_foreign_file(tmp_path, content):
+    (tmp_path / "state.npz").write_bytes(content)
+    with pytest.raises(StateFileError, match="damaged or not a fedroster state file"):
+        Selector.load(tmp_path / "state.npz", POLICY)
+
+
+def test_foreign_archives(tmp_path):
+    path = tmp_path / "state.npz"
+    np.savez(path, a=np.ones(3))
+    with pytest.raises(StateFileError, match="not a fedroster state file"):
+        Selector.load(path, POLICY)
+    save_arrays(path, {"a": np.ones(3)}, {"round": 1}, kind="simulation")
+    with pytest.raises(StateFileError, match="simulation; expected a fedroster-state selector"):
+        Selector.load(path, POLICY)
+
+
+def test_a_file_that_lacks_a_part(tmp_path):
+    path = tmp_path / "state.npz"
+    mixed().save(path)
+    arrays, header = load_arrays(path, kind="selector")
+    header = {name: value for name, value in header.items() if not name.startswith("format") and name != "kind"}
+    for name in ("members", "policy.backlog", "pending.slot"):
+        save_arrays(path, {key: value for key, value in arrays.items() if key != name}, header, kind="selector")
+        with pytest.raises(StateFileError, match=name):
+            Selector.load(path, POLICY)
+    for name in ("ids", "round", "pending"):
+        save_arrays(path, arrays, {key: value for key, value in header.items() if key != name}, kind="selector")
+        with pytest.raises(StateFileError, match=name):
+            Selector.load(path, POLICY)
+    save_arrays(path, arrays | {"policy.backlog": np.zeros(2)}, header, kind="selector")
+    with pytest.raises(StateFileError, match=r"'policy.backlog' in the state file has shape \(2,\)"):
+        Selector.load(path, POLICY)
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=5.0, beta=0.2), RBCSF(V=6.0, beta=0.1), Uniform()], ids=str)
+def test_a_file_of_another_policy(tmp_path, policy):
+    path = tmp_path / "state.npz"
+    mixed().save(path)
+    content = path.read_bytes()
+    with pytest.raises(StateFileError, match=r"belongs to RBCSF\(V=5.0, beta=0.1"):
+        Selector.load(path, policy)
+    assert path.read_bytes() == content
+
+
+def disk_full(*arguments, **words):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def interrupt(*arguments, **words):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("place", ["fsync", "write"])
+@pytest.mark.parametrize("what", [disk_full, interrupt], ids=["full disk", "interrupt"])
+@pytest.mark.parametrize("old", [True, False], ids=["old file", "no file"])
+def test_an_accident_while_writing_leaves_the_old_file(tmp_path, monkeypatch, place, what, old):
+    path = tmp_path / "state.npz"
+    selector = mixed()
+    if old:
+        selector.save(path)
+    before = path.read_bytes() if old else None
+    play(selector, 3)
+    with monkeypatch.context() as patch:
+        if place == "fsync":
+            patch.setattr(os, "fsync", what)
+        else:
+            half = []
+
+            def write_array(*arguments, **words):
+                half.append(None)
+                if len(half) > 5:
+                    what()
+                return whole(*arguments, **words)
+
+            whole = np.lib.format.write_array
+            patch.setattr(np.lib.format, "write_array", write_array)
+        with pytest.raises(KeyboardInterrupt if what is interrupt else OSError):
+            selector.save(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == (["state.npz"] if old else [])
+    if old:
+        assert path.read_bytes() == before
+        assert Selector.load(path, POLICY).round == 12
+    selector.save(path)  # nothing is left in the way
+    assert Selector.load(path, POLICY).round == 15
+
+
+def test_saving_into_a_missing_folder(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        make().save(tmp_path / "nowhere" / "state.npz")
+
+
+def test_whole_numbers_are_floats(tmp_path):
+    selector = Selector(RBCSF(V=20, beta=0.1), cohort_size=1, num_features=1, clients=["a", "b"])
+    selector.save(tmp_path / "state.npz")
+    again = Selector.load(tmp_path / "state.npz", RBCSF(V=20.0, beta=0.1))
+    again.save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", RBCSF(V=20, beta=0.1)).clients == ("a", "b")
+    for other in (RBCSF(V=2, beta=0.1), RBCSF(V=20.5, beta=0.1), RBCSF(V=200, beta=0.1), RBCSF(V=20, beta=0.0)):
+        with pytest.raises(StateFileError, match="belongs to"):
+            Selector.load(tmp_path / "state.npz", other)
+
+
+def test_a_file_of_release_0_1_0_goes_on_as_it_would_have_there():
+    """It was saved by 0.1.0, with open rounds and a forgotten client; the cohorts are those of 0.1.0."""
+    selector = Selector.load(Path(__file__).parent / "selector-0.1.0.npz", POLICY)
+    assert selector.participation() == {"a": 3, "c": 1, 7: 6, "d": 1}
+    assert selector.open_rounds() == {1: (7,), 2: (7,), 3: (7,), 4: (7,), 5: (7,), 6: (7,), 7: ("c", "d")}
+    rng, cohorts = np.random.default_rng(5), []
+    for _ in range(8):
+        cohort = selector.select({client: rng.uniform(0.5, 2.0, 2) for client in selector.clients})
+        selector.observe(cohort.round, times_s={cohort.clients[0]: 1.5})
+        cohorts.append(cohort.clients)
+    assert cohorts == [(7, "d"), ("c", "d"), (7, "d"), ("c", "d"), ("c", "d"), ("c", "d"), ("c", "d"), (7, "d")]
+
+
+def test_a_selector_that_met_no_contexts_yet_takes_their_length_after_loading(tmp_path):
+    selector = Selector(POLICY, cohort_size=2, clients=["a", "b"])
+    selector.select({})
+    selector.save(tmp_path / "state.npz")
+    resumed = Selector.load(tmp_path / "state.npz", POLICY)
+    assert resumed.num_features is None
+    assert resumed.select({"a": [1.0, 2.0]}) == selector.select({"a": [1.0, 2.0]})
+    assert resumed.num_features == 2
+    resumed.save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", POLICY).num_features == 2

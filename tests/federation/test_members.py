@@ -1,0 +1,268 @@
+"""Who belongs: ids, joining, leaving, forgetting."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from federations import LETTERS, LETTERS_LIST, POLICY, assert_same_learned, contexts, kept, learned, make, play
+from fedroster import RBCSF, Dirichlet, Selector, Uniform
+from fedroster.core.errors import (
+    FeedbackError,
+    InvalidInputError,
+    UnknownNameError,
+)
+from fedroster.core.state import load_arrays
+from fedroster.estimation.ridge import ridge_init
+
+
+def test_strings_and_integers_are_different_clients():
+    selector = make([1, "1", 2], cohort_size=1)
+    assert selector.clients == (1, "1", 2)
+    assert selector.select({"1": [1.0]}).clients == ("1",)
+    assert selector.select({1: [1.0]}).clients == (1,)
+    assert selector.participation(as_array=True).tolist() == [1, 1, 0]
+    with pytest.raises(FeedbackError, match=r"client 1 was not chosen in round 1; chosen: \['1'\]"):
+        selector.observe(1, times_s={1: 2.0})
+    with pytest.raises(UnknownNameError, match=r"unknown client '2'. Did you mean 2"):
+        selector.select({"2": [1.0]})
+
+
+def test_numpy_ids_are_the_numbers_that_they_hold(tmp_path):
+    selector = make(np.arange(3), cohort_size=np.int64(2), seed=np.int64(3), patience_rounds=np.int32(9))
+    assert selector.clients == (0, 1, 2)
+    assert all(type(client) is int for client in selector.clients)
+    cohort = selector.select({np.int32(1): [1.0]})
+    assert cohort.clients == (1,)
+    selector.observe(np.int64(1), times_s={np.uint8(1): np.float32(2.5)})
+    assert selector.open_rounds() == {}
+    selector.leave([np.int16(0)])
+    assert selector.clients == (1, 2)
+    selector.save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", POLICY).clients == (1, 2)
+
+
+@pytest.mark.parametrize("wrong", [True, False, None, 1.0, (1,), b"a", np.True_])
+def test_other_ids_are_refused(wrong):
+    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
+        make([wrong])
+    selector = make([0, 1])
+    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
+        selector.join([wrong])
+    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
+        selector.leave([wrong])
+    with pytest.raises(InvalidInputError, match="expected a string or an integer"):
+        selector.select({wrong: [1.0]})
+    assert selector.clients == (0, 1)
+    assert selector.round == 0
+
+
+def test_a_truth_value_is_no_client_in_feedback(tmp_path):
+    selector = make([0, 1])
+    selector.select({0: [1.0], 1: [1.0]})
+    before = kept(selector, tmp_path)
+    for arguments in ({"times_s": {True: 1.0}}, {"dropped": [False]}, {"failed": [[]]}):
+        with pytest.raises(FeedbackError, match="was not chosen in round 1"):
+            selector.observe(1, **arguments)
+    assert kept(selector, tmp_path) == before
+
+
+def test_a_string_is_not_a_collection_of_ids():
+    for call in (make, make().join, make().leave):
+        with pytest.raises(InvalidInputError, match="the string 'xyz'; expected a collection of ids"):
+            call("xyz")
+
+
+def test_unknown_clients_are_named_with_the_nearest():
+    selector = make(["berlin", "madrid", 17])
+    for call in (
+        lambda: selector.select({"berlim": [1.0]}),
+        lambda: selector.leave(["berlim"]),
+        lambda: selector.select([[1.0]], clients=["berlim"]),
+    ):
+        with pytest.raises(UnknownNameError, match=r"unknown client 'berlim'. Did you mean 'berlin'") as caught:
+            call()
+        assert isinstance(caught.value, LookupError)
+        assert "'madrid', 17" in str(caught.value)
+    with pytest.raises(UnknownNameError, match=r"unknown client 'oslo'\. Members: "):
+        selector.leave(["oslo"])
+    assert selector.round == 0
+    assert selector.clients == ("berlin", "madrid", 17)
+
+
+def test_the_error_does_not_list_a_whole_federation():
+    selector = make([f"client-{number}" for number in range(500)], policy=Uniform())
+    with pytest.raises(UnknownNameError, match=r"Did you mean 'client-\d+'\?.* and 492 more\.") as caught:
+        selector.leave(["client-x"])
+    assert len(str(caught.value)) < 300
+
+
+def test_joining_twice_is_refused_and_changes_nothing(tmp_path):
+    with pytest.raises(InvalidInputError, match="'a' occurs twice"):
+        make(["a", "b", "a"])
+    selector = make(["a", "b"])
+    before = kept(selector, tmp_path)
+    with pytest.raises(InvalidInputError, match="'c' occurs twice"):
+        selector.join(["c", "c"])
+    with pytest.raises(InvalidInputError, match="'b' joins and is a member already"):
+        selector.join(["c", "b"])
+    assert kept(selector, tmp_path) == before
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_leaving_wrongly_is_refused_and_changes_nothing(tmp_path, forget):
+    selector = make(["a", "b", "c"])
+    selector.leave(["c"])
+    selector.select(contexts("ab"))
+    before = kept(selector, tmp_path)
+    with pytest.raises(InvalidInputError, match="'a' occurs twice"):
+        selector.leave(["a", "a"], forget=forget)
+    for wrong in ("c", "x"):
+        with pytest.raises(UnknownNameError, match=f"unknown client '{wrong}'"):
+            selector.leave(["a", wrong], forget=forget)
+    assert kept(selector, tmp_path) == before
+
+
+def test_whoever_left_is_no_longer_asked():
+    selector = make(["a", "b", "c"], cohort_size=3)
+    selector.leave(["b"])
+    assert selector.clients == ("a", "c")
+    assert selector.select([[1.0], [1.0]]).clients == ("a", "c")
+    assert selector.participation(as_array=True).tolist() == [1, 1]
+    with pytest.raises(UnknownNameError, match="unknown client 'b'"):
+        selector.select({"b": [1.0]})
+
+
+def test_coming_back_keeps_what_was_learned(tmp_path):
+    selector = make(["a", "b", "c"], policy=RBCSF(V=1.0, beta=0.25), cohort_size=3)
+    selector.select(contexts("abc"))
+    selector.observe(1, times_s={"a": 1.0, "b": 2.0, "c": 3.0})
+    selector.select(contexts("a"))
+    before = learned(selector, tmp_path)
+    selector.leave(["b"])
+    assert selector.clients == ("a", "c")
+    for _ in range(3):  # b's queue rests while b is away
+        selector.select({})
+    selector.join(["b"])
+    assert selector.clients == ("a", "b", "c")
+    after = learned(selector, tmp_path)
+    for name in ("policy.ridge.factor", "policy.ridge.moment"):
+        np.testing.assert_array_equal(before[name], after[name])
+    assert (after["policy.backlog"] - before["policy.backlog"]).tolist() == [0.75, 0.0, 0.75]
+    assert selector.participation(as_array=True).tolist() == [2, 1, 1]
+    assert [*selector.cold().values()] == [True, True, True]
+
+
+def test_late_feedback_of_one_who_left_is_learned(tmp_path):
+    stayed, left = (make(["a", "b"], policy=RBCSF(beta=0.0)) for _ in range(2))
+    for selector in (stayed, left):
+        selector.select(contexts("ab"))
+    left.leave(["b"])
+    for selector in (stayed, left):
+        selector.observe(1, times_s={"a": 1.0, "b": 2.0})
+    left.join(["b"])
+    assert_same_learned(learned(stayed, tmp_path), learned(left, tmp_path))
+
+
+def test_the_forgotten_come_back_as_strangers(tmp_path):
+    selector = make(["a", "b", "c"], cohort_size=3)
+    selector.select(contexts("abc"))
+    selector.observe(1, times_s={"a": 1.0, "b": 2.0})
+    selector.leave(["b", "c"], forget=True)
+    assert selector.open_rounds() == {}  # c's answer is not waited for
+    with pytest.raises(FeedbackError, match="round 1"):
+        selector.observe(1, times_s={"c": 1.0})
+    selector.join(["b"])
+    fresh = ridge_init(2, 1, ridge=1.0)
+    now = learned(selector, tmp_path)
+    np.testing.assert_array_equal(now["policy.ridge.factor"][:, 1], fresh.factor[:, 1])
+    np.testing.assert_array_equal(now["policy.ridge.moment"][:, 1], fresh.moment[:, 1])
+    assert now["policy.backlog"][1] == 0.0
+    assert now["policy.ridge.moment"][:, 0] != 0.0
+    assert selector.participation(as_array=True).tolist() == [1, 0]
+    assert [*selector.cold().values()] == [False, True]
+
+
+def test_a_stranger_does_not_inherit_what_was_drawn_for_the_forgotten(tmp_path):
+    selector = make(["a", "b"], policy=Dirichlet())
+    weights = [learned(selector, tmp_path)["policy.log_weight"].tolist()]
+    for _ in range(2):
+        selector.leave(["b"], forget=True)
+        selector.join(["b"])
+        weights.append(learned(selector, tmp_path)["policy.log_weight"].tolist())
+    assert len({a for a, _ in weights}) == 1
+    assert len({b for _, b in weights}) == 3
+
+
+def test_the_forgotten_leave_no_trace_in_the_file(tmp_path):
+    selector = make(["someone", "b"], cohort_size=2)
+    selector.select({"someone": [1.25], "b": [1.5]})
+    selector.leave(["someone"], forget=True)
+    selector.save(tmp_path / "state.npz")
+    arrays, header = load_arrays(tmp_path / "state.npz", kind="selector")
+    assert header["ids"] == [None, "b"]
+    assert b"someone" not in (tmp_path / "state.npz").read_bytes()
+    assert arrays["pending.features"].tolist() == [[1.5]]
+    assert arrays["policy.backlog"][0] == 0.0
+    assert arrays["policy.ridge.moment"][:, 0].tolist() == [0.0]
+    assert arrays["chosen"].tolist() == [0, 1]
+
+
+def test_a_freed_slot_is_used_again(tmp_path):
+    selector = make(LETTERS_LIST, cohort_size=3)
+    for number in range(200):
+        selector.leave([LETTERS[number % 10]], forget=True)
+        selector.join([LETTERS[number % 10]])
+    assert sorted(selector.clients) == LETTERS_LIST
+    selector.save(tmp_path / "state.npz")
+    _, header = load_arrays(tmp_path / "state.npz", kind="selector")
+    assert header["capacity"] == 10
+
+
+def test_forgetting_in_the_middle_of_a_round_keeps_the_others_open():
+    selector = make(["a", "b", "c"], cohort_size=3)
+    selector.select(contexts("abc"))
+    selector.leave(["b"], forget=True)
+    selector.join(["b2"])
+    assert selector.open_rounds() == {1: ("a", "c")}
+    with pytest.raises(FeedbackError, match="'b2' was not chosen"):
+        selector.observe(1, times_s={"b2": 1.0})
+    selector.observe(1, times_s={"a": 1.0, "c": 1.0})
+    assert selector.open_rounds() == {}
+
+
+def test_joining_one_by_one_is_joining_at_once(tmp_path):
+    at_once = make(LETTERS_LIST, num_features=3, cohort_size=10)
+    one_by_one = make([], num_features=3, cohort_size=10)
+    for client in LETTERS:
+        one_by_one.join([client])
+    assert one_by_one.clients == at_once.clients
+    for selector in (at_once, one_by_one):
+        play(selector, 12)
+    assert_same_learned(learned(at_once, tmp_path), learned(one_by_one, tmp_path))
+    assert at_once.participation(as_array=True).tolist() == one_by_one.participation(as_array=True).tolist()
+    assert at_once.open_rounds() == one_by_one.open_rounds()
+
+
+def test_growing_keeps_what_was_learned(tmp_path):
+    selector = make(["a", "b"], num_features=3, cohort_size=5)
+    play(selector, 10)
+    before, waiting = learned(selector, tmp_path), selector.open_rounds()
+    selector.join(LETTERS_LIST[2:])
+    after = learned(selector, tmp_path)
+    fresh = ridge_init(8, 3, ridge=1.0)
+    for name, values in before.items():
+        np.testing.assert_array_equal(after[name][..., :2], values)
+    np.testing.assert_array_equal(after["policy.ridge.factor"][:, 2:], fresh.factor)
+    np.testing.assert_array_equal(after["policy.backlog"][2:], np.zeros(8))
+    assert selector.open_rounds() == waiting
+    play(selector, 10)
+
+
+def test_growing_while_a_round_is_open():
+    selector = make(["a", "b"], cohort_size=2)
+    selector.select(contexts("ab"))
+    selector.join(LETTERS_LIST[2:9])
+    selector.observe(1, times_s={"a": 1.0}, failed=["b"])
+    assert selector.open_rounds() == {}
+    assert selector.participation(as_array=True).tolist() == [1, 1, 0, 0, 0, 0, 0, 0, 0]
