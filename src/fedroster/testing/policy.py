@@ -1,0 +1,488 @@
+"""The contract of a policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status, check_selection
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, ExpectsTimes, Owes, wants_losses
+from fedroster.core.state import grow, load_arrays, pack, save_arrays, unpack
+from fedroster.core.streams import Streams
+from fedroster.environment import FlatNetwork
+from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.testing.resume import check_resume
+from fedroster.testing.values import (
+    Poison,
+    check_fields,
+    check_state,
+    check_value,
+    copy_state,
+    fields,
+    frozen_pack,
+    relabelled,
+    require,
+    same_arrays,
+    select_rows,
+    shown,
+)
+
+_KIND = "contract-test"
+
+
+class PolicyContract:
+    """What every policy must do.  Subclass it and override :meth:`policy`; the rest has defaults.
+
+    Attributes:
+        deterministic: Set it to True for a policy whose decisions never use the generator.
+        equivariant: Set it to True for a policy whose decision, where no tie is broken by the generator, follows the
+            clients when they are renumbered.
+    """
+
+    deterministic: ClassVar[bool] = False
+    equivariant: ClassVar[bool] = False
+
+    def policy(self) -> AnyPolicy:
+        """Return the policy under test.  Called often; equal values are expected."""
+        raise NotImplementedError("override policy() and return the policy under test")
+
+    def spec(self) -> ProblemSpec:
+        """Return a small problem that the policy accepts: more clients than places."""
+        return ProblemSpec(num_clients=12, cohort_size=4, num_features=3)
+
+    def environment(self) -> AnyEnvironment:
+        """Return a small network for the runs that are saved and resumed; its spec may differ from :meth:`spec`."""
+        return FlatNetwork(num_clients=12, cohort_size=4, availability=0.7, dropout=0.1)
+
+    def world(self, spec: ProblemSpec, round: int, rng: Generator) -> tuple[RoundContext, Outcome]:
+        """Draw one round with every client available; override it for a policy that needs special contexts.
+
+        Args:
+            spec: The problem.
+            round: Round number.
+            rng: Draws it.
+        """
+        features = rng.uniform(0.5, 4.0, (spec.num_clients, spec.num_features))
+        expected_s = features @ np.linspace(0.2, 1.0, spec.num_features)
+        context = RoundContext(
+            round=round,
+            features=features,
+            available=np.ones(spec.num_clients, np.bool_),
+            cohort_size=spec.cohort_size,
+        )
+        outcome = Outcome(
+            exchange_time_s=expected_s * rng.uniform(0.1, 1.9, spec.num_clients),
+            expected_time_s=expected_s,
+            expected_upload_s=expected_s * 0.25,
+            responds=rng.random(spec.num_clients) < 0.9,
+        )
+        return context, outcome
+
+    # What the tests share.
+
+    def _init(self, spec: ProblemSpec, seed: int = 0) -> Any:
+        policy = self.policy()
+        policy.check(spec)
+        state = policy.init(spec, rng=Streams(seed).at("policy-init"))
+        check_fields(state)
+        return state
+
+    def _known(self, context: RoundContext, outcome: Outcome) -> RoundContext:
+        return context.with_truth(outcome) if self.policy().omniscient else context
+
+    def _select(self, state: Any, context: RoundContext, outcome: Outcome, *, seed: int = 0) -> Selection:
+        """Ask for a decision and check it against the hard constraints."""
+        policy = self.policy()
+        rng = Streams(seed).at("policy", context.round)
+        selection = policy.select(state, self._known(context, outcome), rng=rng)
+        require(
+            isinstance(selection, Selection) and isinstance(selection.links, np.ndarray),
+            f"select returned {shown(selection)}; expected Selection(context.round, rows), rows an array of integers",
+        )
+        check_selection(selection, context, fills_cohort=policy.fills_cohort)
+        return selection
+
+    def _commit(self, state: Any, context: RoundContext, selection: Selection) -> Any:
+        """Book a decision."""
+        booked = self.policy().commit(state, context, selection)
+        check_state(booked, state, "commit")
+        return booked
+
+    def _update(self, state: Any, feedback: Feedback) -> Any:
+        """Learn from feedback."""
+        learned = self.policy().update(state, feedback)
+        check_state(learned, state, "update")
+        return learned
+
+    def _reveal(self, context: RoundContext, outcome: Outcome, selection: Selection) -> Feedback:
+        """What comes back; if the policy wants losses, with those of most clients, and of nobody every fifth round."""
+        feedback = outcome.reveal(context, selection)
+        if not wants_losses(self.policy()) or context.round % 5 == 0:
+            return feedback
+        # Drawn for every link: a client reports the same whoever else was chosen.
+        rng = Streams(7).at("contract", context.round)
+        loss, spread, known = rng.gamma(4.0, 0.5, context.num_links), rng.random(context.num_links), outcome.responds
+        known = (known & (rng.random(context.num_links) < 0.8))[selection.links]
+        loss, spread = loss[selection.links], spread[selection.links]
+        return dataclasses.replace(
+            feedback,
+            loss=np.where(known, loss, np.nan),
+            squared_loss=np.where(known, loss**2 + spread, np.nan) if context.round % 2 else None,
+            num_samples=np.where(known, 20.0 + 10.0 * (feedback.client % 4), np.nan),
+        )
+
+    def _draw(self, spec: ProblemSpec, number: int, *, share: float = 1.0) -> tuple[RoundContext, Outcome]:
+        rng = Streams(1).at("contract", number)
+        context, outcome = self.world(spec, number, rng)
+        available = context.available & (rng.random(context.num_links) < share)
+        return dataclasses.replace(context, available=available), outcome
+
+    def _play(
+        self,
+        spec: ProblemSpec,
+        state: Any,
+        numbers: range,
+        *,
+        seed: int = 0,
+        share: float = 0.7,
+        see: Callable[[RoundContext, Outcome, Selection, Any], None] | None = None,
+    ) -> Any:
+        """Play rounds, checking every decision; ``see`` looks at each before it is booked."""
+        for number in numbers:
+            context, outcome = self._draw(spec, number, share=share)
+            selection = self._select(state, context, outcome, seed=seed)
+            if see is not None:
+                see(context, outcome, selection, state)
+            state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
+        return state
+
+    # The contract.
+
+    def test_is_a_value(self) -> None:
+        """A policy is a frozen, comparable, hashable and picklable dataclass."""
+        check_value(self.policy(), self.policy(), "policy")
+
+    def test_obeys_the_hard_constraints(self) -> None:
+        """Only available clients, and as many as the cohort admits, whoever is there (paper A, (3) and (4))."""
+        spec = self.spec()
+        sizes: list[int] = []
+        state = self._init(spec)
+        for share, numbers in ((1.0, range(1, 11)), (0.6, range(11, 41)), (0.2, range(41, 61))):
+            state = self._play(spec, state, numbers, share=share, see=lambda c, o, s, _: sizes.append(s.links.size))
+        require(max(sizes) > 0, "nobody was ever chosen in 60 rounds")
+
+    def test_nobody_available_is_an_empty_round(self) -> None:
+        """An empty round is an explicit decision, and life goes on after it."""
+        spec = self.spec()
+        state = self._play(spec, self._init(spec), range(1, 4))
+        context, outcome = self._draw(spec, 4, share=0.0)
+        selection = self._select(state, context, outcome)
+        require(selection.is_empty, f"links are {selection.links.tolist()} although nobody is available")
+        state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
+        self._play(spec, state, range(5, 9))
+
+    def test_fewer_available_than_places(self) -> None:
+        """With one to m - 1 available clients, a policy that fills cohorts takes them all."""
+        spec = self.spec()
+        state = self._init(spec)
+        for number in range(1, spec.cohort_size + 1):
+            context, outcome = self._draw(spec, number)
+            rows = Streams(2).at("contract", number).permutation(context.num_links)[:number]
+            available = np.zeros(context.num_links, np.bool_)
+            available[rows] = True
+            context = dataclasses.replace(context, available=available)
+            selection = self._select(state, context, outcome)
+            state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
+
+    def test_a_federation_of_one(self) -> None:
+        """One client, one place."""
+        spec = dataclasses.replace(self.spec(), num_clients=1, cohort_size=1)
+        self._play(spec, self._init(spec), range(1, 11), share=0.8)
+
+    def test_select_changes_nothing(self) -> None:
+        """``select`` leaves the state and the context as they were, and answers the same question alike."""
+        spec, policy = self.spec(), self.policy()
+
+        def see(context: RoundContext, outcome: Outcome, selection: Selection, state: Any) -> None:
+            before, features, available = frozen_pack(state), context.features.copy(), context.available.copy()
+            again = policy.select(state, self._known(context, outcome), rng=Streams(0).at("policy", context.round))
+            require(same_arrays(before, pack(state)), "select changed the state")
+            require(
+                np.array_equal(features, context.features) and np.array_equal(available, context.available),
+                "select changed the context",
+            )
+            require(
+                np.array_equal(again.links, selection.links),
+                "the same state, context and generator gave two decisions; draw with rng only, and keep what is "
+                "remembered in the state only",
+            )
+
+        self._play(spec, self._init(spec), range(1, 21), see=see)
+
+    def test_what_is_owed_and_expected(self) -> None:
+        """``backlog`` and ``expected_times_s``, where a policy has them, change nothing and have a number a client."""
+        spec, policy = self.spec(), self.policy()
+        state = self._play(spec, self._init(spec), range(1, 21))
+        before = frozen_pack(state)
+        if isinstance(policy, Owes):
+            owed = policy.backlog(state)
+            require(owed.shape == (spec.num_clients,), f"backlog has shape {owed.shape}; expected one number a client")
+            require(bool((owed >= 0.0).all()), f"backlog is {shown(owed)}; expected numbers >= 0")
+        if isinstance(policy, ExpectsTimes):
+            clients = np.arange(spec.num_clients)[::-2].copy()
+            features = Streams(3).at("contract").random((clients.shape[0], spec.num_features))
+            times_s = policy.expected_times_s(state, clients, features)
+            require(times_s.shape == clients.shape, f"times have shape {times_s.shape}; expected {clients.shape}")
+            require(not bool((times_s < 0.0).any()), f"times are {shown(times_s)}; expected none < 0")
+        require(same_arrays(before, pack(state)), "what is owed or expected was asked for, and the state changed")
+
+    def test_the_seed_decides(self) -> None:
+        """The same seed gives the same run; another one breaks ties differently, unless declared deterministic."""
+        spec = self.spec()
+
+        def run(seed: int) -> tuple[list[list[int]], dict[str, NDArray[Any]]]:
+            links: list[list[int]] = []
+            state = self._play(
+                spec, self._init(spec), range(1, 31), seed=seed, see=lambda c, o, s, _: links.append(s.links.tolist())
+            )
+            return links, frozen_pack(state)
+
+        (first, state), (again, same_state) = run(0), run(0)
+        require(
+            first == again and same_arrays(state, same_state),
+            "two runs with one seed differ; draw with rng only, and keep what is remembered in the state only",
+        )
+        others = [run(seed)[0] for seed in range(1, 5)]
+        if self.deterministic:
+            require(all(other == first for other in others), "declared deterministic, but the generator matters")
+        else:
+            require(
+                any(other != first for other in others),
+                "five seeds broke every tie alike; break ties with rng, or declare deterministic = True",
+            )
+
+    def test_the_state_is_kept(self) -> None:
+        """Who declares a state uses it: it is drawn by ``init``, or changed by ``commit`` or ``update``."""
+        spec = self.spec()
+        first, other = frozen_pack(self._init(spec)), frozen_pack(self._init(spec, seed=1))
+        state = self._play(spec, self._init(spec), range(1, 41))
+        require(
+            not first or not same_arrays(first, other) or not same_arrays(first, frozen_pack(state)),
+            f"{', '.join(first)} did not change in 40 rounds; book in commit, learn in update, and return the state, "
+            "or inherit Stateless",
+        )
+
+    def test_the_truth_stays_hidden(self) -> None:
+        """Only a policy that declares ``omniscient`` may look at the outcome; it fails clearly where there is none."""
+        spec, policy = self.spec(), self.policy()
+
+        def see(context: RoundContext, outcome: Outcome, selection: Selection, state: Any) -> None:
+            rng = Streams(0).at("policy", context.round)
+            if not policy.omniscient:
+                poisoned = dataclasses.replace(context, truth=Poison())  # type: ignore[arg-type]
+                other = policy.select(state, poisoned, rng=rng)
+                require(
+                    np.array_equal(other.links, selection.links),
+                    "the decision depends on context.truth, or on chance that does not come from rng",
+                )
+                return
+            try:
+                policy.select(state, context, rng=rng)
+            except ConfigurationError:
+                return
+            raise AssertionError("an omniscient policy decided without the truth; call context.require_truth(name)")
+
+        self._play(spec, self._init(spec), range(1, 11), see=see)
+
+    def test_the_state_saves_without_pickles(self, tmp_path: Path) -> None:
+        """A state is arrays and numbers; what is loaded equals what was saved, bit for bit."""
+        spec = self.spec()
+        state = self._play(spec, self._init(spec), range(1, 13))
+        arrays = pack(state)
+        objects = [name for name, array in arrays.items() if array.dtype.hasobject]
+        require(not objects, f"{objects} hold Python objects; expected numbers only")
+        file = tmp_path / "state.npz"
+        save_arrays(file, arrays, {}, kind=_KIND)
+        loaded = unpack(self._init(spec), load_arrays(file, kind=_KIND)[0])
+        require(same_arrays(arrays, pack(loaded)), "the loaded state differs from the saved one")
+        require(type(loaded) is type(state), f"a {type(loaded).__name__} was loaded; expected {type(state).__name__}")
+
+    def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
+        """Stop, save, load, go on: nobody can tell."""
+        check_resume(self.policy(), self.environment(), tmp_path, fresh_process=False)
+
+    def test_resumed_in_a_fresh_process_equals_uninterrupted(self, tmp_path: Path) -> None:
+        """The same, in another interpreter."""
+        check_resume(self.policy(), self.environment(), tmp_path, fresh_process=True)
+
+    def test_the_federation_grows(self) -> None:
+        """More clients: what is known of the old ones stays, and the new ones take part."""
+        spec, policy = self.spec(), self.policy()
+        larger = dataclasses.replace(spec, num_clients=spec.num_clients + 5)
+        state = self._play(spec, self._init(spec), range(1, 21))
+        known = {name: np.array(value) for name, value, _ in fields(state)}
+        fresh = {name: np.array(value) for name, value, _ in fields(self._init(larger, seed=1))}
+        start = {name: np.array(value) for name, value, _ in fields(self._init(spec, seed=1))}
+        for name, _, axis in fields(state):
+            require(
+                axis is not None or fresh[name].shape == start[name].shape,
+                f"{name} has an entry for each client, but is not declared with per_client()",
+            )
+        grown = grow(state, self._init(larger, seed=1))
+        for name, value, axis in fields(grown):
+            if axis is None:
+                require(np.array_equal(known[name], value), f"{name} was forgotten when the federation grew")
+                continue
+            now, old, new = (np.moveaxis(np.asarray(array), axis, 0) for array in (value, known[name], fresh[name]))
+            require(now.shape[0] == larger.num_clients, f"{name} did not grow")
+            require(np.array_equal(now[: spec.num_clients], old), f"{name} of the old clients was forgotten")
+            require(np.array_equal(now[spec.num_clients :], new[spec.num_clients :]), f"{name} of a new client is odd")
+        self._play(larger, grown, range(21, 41))
+        if policy.fills_cohort:
+            context, outcome = self._draw(larger, 41)
+            available = np.arange(larger.num_clients) >= spec.num_clients
+            context = dataclasses.replace(context, available=available, cohort_size=5)
+            selection = policy.select(grown, self._known(context, outcome), rng=Streams(0).at("policy", 41))
+            require(selection.links.tolist() == np.flatnonzero(available).tolist(), "the new clients cannot be chosen")
+
+    def test_the_order_of_feedback_does_not_matter(self) -> None:
+        """Within a round, rows may come in any order and in any parts: what is learned agrees up to rounding."""
+        spec, policy = self.spec(), self.policy()
+
+        def see(context: RoundContext, outcome: Outcome, selection: Selection, state: Any) -> None:
+            feedback = self._reveal(context, outcome, selection)
+            size = feedback.client.shape[0]
+            shuffled = Streams(3).at("contract", context.round).permutation(size)
+            orders = ([np.arange(size)], [shuffled], [np.array([row]) for row in shuffled])
+            learned = []
+            for parts in orders:
+                booked = policy.commit(copy_state(state), context, selection)
+                for rows in parts:
+                    booked = policy.update(booked, feedback.rows(rows))
+                learned.append(pack(booked))
+            for other in learned[1:]:
+                for name, array in learned[0].items():
+                    np.testing.assert_allclose(other[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+
+        self._play(spec, self._init(spec), range(1, 16), see=see)
+
+    def test_survives_partial_late_and_missing_feedback(self) -> None:
+        """Stragglers, drop-outs, errors and silence are ordinary values."""
+        spec = self.spec()
+        state = self._init(spec)
+        waiting: list[Feedback] = []
+        for number in range(1, 41):
+            rng = Streams(4).at("contract", number)
+            context, outcome = self._draw(spec, number, share=0.7)
+            selection = self._select(state, context, outcome)
+            state = self._commit(state, context, selection)
+            complete = self._reveal(context, outcome, selection)
+            status = rng.choice(np.array(list(Status), np.uint8), complete.status.shape)
+            silent = (status == Status.DROPPED) | (status == Status.FAILED)
+            times_s = np.where(silent, np.nan, outcome.exchange_time_s[selection.links])
+            feedback = dataclasses.replace(complete, status=status, exchange_time_s=times_s)
+            fate = rng.integers(0, 4, status.shape)  # 0: now, 1: later, 2: much later, 3: never
+            state = self._update(state, feedback.rows(fate == 0))
+            waiting += [feedback.rows(np.array([row])) for row in np.flatnonzero((fate == 1) | (fate == 2))]
+            while waiting and rng.random() < 0.6:
+                state = self._update(state, waiting.pop(int(rng.integers(len(waiting)))))
+            for name, array in pack(state).items():
+                require(not np.isnan(array.astype(np.float64)).any(), f"{name} holds NaN after round {number}")
+
+    def test_renumbered_clients_get_the_same_decision(self) -> None:
+        """Where no tie is broken, only what a client is and knows counts, never its number or row."""
+        if not self.equivariant:
+            return
+        spec, policy = self.spec(), self.policy()
+        compared = [0]
+
+        def see(context: RoundContext, outcome: Outcome, selection: Selection, state: Any) -> None:
+            known = self._known(context, outcome)
+            for seed in range(10, 16):
+                other = policy.select(state, known, rng=Streams(seed).at("policy", context.round))
+                if not np.array_equal(other.links, selection.links):
+                    return  # a tie was broken
+            compared[0] += 1
+            if context.client is not None:  # rows are links: they stay where they are under their clients' new numbers
+                order = Streams(6).at("contract", context.round).permutation(spec.num_clients)
+                renamed = dataclasses.replace(known, client=np.argsort(order)[context.client])
+                links = policy.select(
+                    relabelled(state, order), renamed, rng=Streams(0).at("policy", context.round)
+                ).links
+                require(
+                    np.array_equal(links, selection.links),
+                    f"round {context.round}: rows {links.tolist()} were chosen after renumbering; "
+                    f"expected {selection.links.tolist()}",
+                )
+                return
+            order = Streams(6).at("contract", context.round).permutation(context.num_links)
+            moved = dataclasses.replace(context, features=context.features[order], available=context.available[order])
+            moved = self._known(moved, select_rows(outcome, order))
+            named = dataclasses.replace(moved, client=order)
+            rng = Streams(0).at("policy", context.round)
+            for question, what in ((relabelled(state, order), moved), (state, named)):
+                links = policy.select(question, what, rng=rng).links
+                require(
+                    np.array_equal(np.sort(order[links]), selection.links),
+                    f"round {context.round}: {np.sort(order[links]).tolist()} were chosen after renumbering; "
+                    f"expected {selection.links.tolist()}",
+                )
+
+        self._play(spec, self._init(spec), range(1, 81), see=see)
+        require(compared[0] > 0, "every one of 80 rounds was decided by a tie; set equivariant = False")
+
+
+class HierarchicalPolicyContract(PolicyContract):
+    """The contract for a policy that chooses links between clients and edge servers with budgets.
+
+    Every client reaches both of two servers, links have prices, servers have budgets, and there is a deadline.
+    Contexts and prices take few values, so that there are ties.  A decision that exceeds a budget (paper B, (10b)) or
+    chooses a client twice (10d) is refused.  Such a policy declares ``fills_cohort = False``, since budgets end most
+    decisions.
+    """
+
+    def spec(self) -> ProblemSpec:
+        """Return 12 clients and two servers; the budgets are the only limit on the cohort."""
+        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
+
+    def environment(self) -> AnyEnvironment:
+        """Return paper B's network with ten clients and two servers."""
+        return HierarchicalNetwork(num_clients=10, num_servers=2)
+
+    def world(self, spec: ProblemSpec, round: int, rng: Generator) -> tuple[RoundContext, Outcome]:
+        """Draw one round in which every client reaches every server.
+
+        Args:
+            spec: The problem.
+            round: Round number.
+            rng: Draws it.
+        """
+        size = spec.num_clients * spec.num_servers
+        cost = rng.integers(1, 5, size).astype(np.float64) * 0.5
+        context = RoundContext(
+            round=round,
+            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,
+            available=np.ones(size, np.bool_),
+            cohort_size=spec.cohort_size,
+            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
+            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
+            cost=cost,
+            budget=np.full(spec.num_servers, 2.5),
+        )
+        quick = rng.random(size)
+        outcome = Outcome(
+            exchange_time_s=rng.uniform(1.0, 2.0, size) + 2.0 * (rng.random(size) >= quick),
+            expected_time_s=np.full(size, np.inf),
+            expected_upload_s=np.zeros(size),
+            responds=rng.random(size) < 0.9,
+            deadline_s=3.0,
+            participation_probability=0.9 * quick,
+        )
+        return context, outcome
