@@ -29,7 +29,8 @@ from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.simulation import simulate
-from fedroster.study.experiment import Cell, gather
+from fedroster.study.run import gather
+from fedroster.study.trial import Trial
 
 KINDS = ("probabilities", "realised", "ratios of counts", "probabilities, a price for each link")
 
@@ -249,11 +250,11 @@ def thousand_rounds() -> Row:
     """1,000 rounds of cocs/mnist under all policies of the figure; wall time, compilation cached."""
     for policy in (COCS(), OracleP()):
         list(simulate(policy, HierarchicalNetwork(), num_rounds=2, seed=0))
-    cells = [Cell(MNIST, policy, 0, 1000) for policy in LABELS]
+    trials = [Trial(MNIST, policy, 0, 1000) for policy in LABELS]
     start = time.perf_counter()
-    gather(cells)
+    gather(trials)
     elapsed = time.perf_counter() - start
-    return Row(f"1,000 rounds of {MNIST}, all {len(cells)} policies of the figure", elapsed, "s", "thousand-rounds")
+    return Row(f"1,000 rounds of {MNIST}, all {len(trials)} policies of the figure", elapsed, "s", "thousand-rounds")
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """A sweep on Ray with two workers against one.
 
 Run as ``python -m benchmarks.sweeps``.  What two workers can gain is the machine's to say: two virtual cores may be one
-real core.  So the same cells run on one and on two plain processes too, and a second sweep has cells that mostly wait,
+real core.  So the same trials run on one and on two plain processes, too.  A second sweep has trials that mostly wait,
 as those do that train on an accelerator: there only Ray and the engine can be in the way.
 """
 
@@ -15,57 +15,50 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
-from fedroster.study.experiment import ALONE, Cell, Conditions, gather
-from fedroster.study.measures import Trajectory
+from fedroster.study.measures import Run
 from fedroster.study.ray_engine import RayEngine
+from fedroster.study.run import gather
+from fedroster.study.trial import ALONE, Conditions, Trial
 
-CELLS = 40
+TRIALS = 40
 ROUNDS = 5000
 WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A cell that waits for somebody else's work, and then does a little of its own."""
-
-    cell: Cell
-
-    @property
-    def num_rounds(self) -> int:
-        """Rounds of its own work."""
-        return self.cell.num_rounds
+class Waiting(Trial):
+    """A trial that waits for another program's work, and then does a little of its own."""
 
     @property
     def work(self) -> float:
         """Seconds."""
         return WAIT_S
 
-    def run(self, conditions: Conditions = ALONE) -> Trajectory:
+    def run(self, conditions: Conditions = ALONE) -> Run | None:
         """Wait, and play."""
         time.sleep(WAIT_S)
-        return self.cell.run(conditions)
+        return Trial.run(self, conditions)
 
 
-def sweep(num_rounds: int) -> list[Cell]:
-    """Two scenarios and policies, and so many seeds that there are 40 cells."""
+def sweep(num_rounds: int, kind: type[Trial] = Trial) -> list[Trial]:
+    """Two policies, and so many seeds that there are 40 trials."""
     policies = ("rbcs-f:V=20", "random")
-    return [Cell("rbcs-f/table-1", policy, seed, num_rounds) for policy in policies for seed in range(CELLS // 2)]
+    return [kind("rbcs-f/table-1", policy, seed, num_rounds) for policy in policies for seed in range(TRIALS // 2)]
 
 
-def _play(cell: Any) -> Any:
-    return cell.run()
+def _play(trial: Trial) -> Run | None:
+    return trial.run()
 
 
-def _on_ray(cells: Sequence[Any], workers: int) -> Callable[[], object]:
-    return lambda: gather(cells, engine=RayEngine(), workers=workers)
+def _on_ray(trials: Sequence[Trial], workers: int) -> Callable[[], object]:
+    return lambda: gather(trials, engine=RayEngine(), workers=workers)
 
 
-def _on_processes(cells: Sequence[Any], pool: ProcessPoolExecutor) -> Callable[[], object]:
-    return lambda: list(pool.map(_play, cells))
+def _on_processes(trials: Sequence[Trial], pool: ProcessPoolExecutor) -> Callable[[], object]:
+    return lambda: list(pool.map(_play, trials))
 
 
 def measure(repeats: int) -> tuple[dict[str, float], float]:
@@ -81,7 +74,7 @@ def measure(repeats: int) -> tuple[dict[str, float], float]:
     context = multiprocessing.get_context("spawn")
     pools = {workers: ProcessPoolExecutor(workers, mp_context=context) for workers in (1, 2)}
     busy, short = sweep(ROUNDS), sweep(10)
-    waiting = [Waiting(cell) for cell in short]
+    waiting = sweep(10, Waiting)
     works: dict[str, Callable[[], object]] = {}
     try:
         gather(waiting[:8], engine=RayEngine(), workers=2)  # both have imported what they need
@@ -99,20 +92,20 @@ def measure(repeats: int) -> tuple[dict[str, float], float]:
 
 def main() -> None:
     """Measure everything and publish it."""
-    session = Session("sweeps", __doc__, seed=f"0-{CELLS // 2 - 1}")
+    session = Session("sweeps", __doc__, seed=f"0-{TRIALS // 2 - 1}")
     took, started_s = measure(1 if session.parser.parse_args().quick else 3)
     rows = [
         Row(what=what, ours=took[f"{name} 2"], unit="s", target=target, peer=took[f"{name} 1"], peer_name=f"1 {one}")
         for name, what, one, target in (
-            ("waiting", f"{CELLS} cells that wait, Ray, 2 workers", "worker", "ray"),
-            ("ray", f"{CELLS} cells that compute, Ray, 2 workers", "worker", "ray"),
+            ("waiting", f"{TRIALS} trials that wait, Ray, 2 workers", "worker", "ray"),
+            ("ray", f"{TRIALS} trials that compute, Ray, 2 workers", "worker", "ray"),
             ("processes", "the same on 2 plain processes: what this machine gives", "process", ""),
         )
     ]
     # Two full cores would halve the time, so that the target asks for 2 / 1.7 of what is possible.
     rows.append(
         Row(
-            what="time with 2 over time with 1, cells that compute, Ray",
+            what="time with 2 over time with 1, trials that compute, Ray",
             ours=took["ray 2"] / took["ray 1"],
             unit="",
             peer=took["processes 2"] / took["processes 1"],

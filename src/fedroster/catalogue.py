@@ -253,6 +253,18 @@ def _warn(text: str) -> None:
     warnings.warn(text, PluginWarning, stacklevel=2)
 
 
+def find_policy(text: str) -> Entry:
+    """Return the entry of a policy.
+
+    Args:
+        text: ``name`` or ``name:parameter=value,...``.
+
+    Raises:
+        UnknownNameError: If there is no such policy; names the nearest.
+    """
+    return _find("policy", text.partition(":")[0].strip(), policies())
+
+
 def make_policy(text: str) -> AnyPolicy:
     """Make a policy from its text.
 
@@ -264,7 +276,7 @@ def make_policy(text: str) -> AnyPolicy:
         ConfigurationError: If a value is malformed or out of range.
     """
     name, _, tail = text.partition(":")
-    entry = _find("policy", name.strip(), policies())
+    entry = find_policy(text)
     settings = _distinct(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
     policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
     return policy

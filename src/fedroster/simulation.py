@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -30,6 +31,8 @@ class Round:
         time_s: Round time (:func:`round_time`), and before it the time of polling, seconds.
         policy_state: The policy's state after the round; its arrays are reused by the next one.
         environment_state: The network's state after the round.
+        decision_s: Time that the policy took to decide and to learn, without polls, seconds: on this machine and this
+            once, so the only value that differs when the round is played again.
     """
 
     context: RoundContext
@@ -39,6 +42,7 @@ class Round:
     time_s: float
     policy_state: Any
     environment_state: Any
+    decision_s: float
 
     @property
     def number(self) -> int:
@@ -80,8 +84,10 @@ class _Polling:
         self._ask = ask
         self.asked = np.zeros(context.num_links, np.bool_)
         self.wait_s = 0.0
+        self.asking_s = 0.0
 
     def __call__(self, links: IntArray) -> FloatArray:
+        started = time.perf_counter()
         if not self._context.available[links].all():
             row = int(links[~self._context.available[links]][0])
             raise SelectionError(f"row {row} was polled and is not available in round {self._context.round}")
@@ -93,6 +99,7 @@ class _Polling:
         loss = np.full(links.shape[0], np.nan)
         if answers.any():
             loss[answers] = self._ask(self._context, links[answers])
+        self.asking_s += time.perf_counter() - started
         return loss
 
 
@@ -160,7 +167,10 @@ def simulate(
         polling = _Polling(environment, network, context, outcome, ask) if ask is not None and polls(policy) else None
         if polling is not None:
             known = known.with_poll(polling)
-        selection = policy.select(state, known, rng=streams.at("policy", number))
+        rng = streams.at("policy", number)
+        started = time.perf_counter()
+        selection = policy.select(state, known, rng=rng)
+        decision_s = time.perf_counter() - started - (0.0 if polling is None else polling.asking_s)
         if polling is not None and polling.asked.any():
             selection = replace(selection, polled=np.flatnonzero(polling.asked))
             outcome = outcome.after(polling.wait_s)
@@ -168,10 +178,12 @@ def simulate(
         # 3. The chosen clients train and exchange their models.
         feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
         # 4. The server aggregates what came, and learns.
+        started = time.perf_counter()
         state = policy.update(policy.commit(state, context, selection), feedback)
+        decision_s += time.perf_counter() - started
         network = environment.advance(network, context, selection)
         time_s = round_time(outcome, context, selection) + (0.0 if polling is None else polling.wait_s)
-        yield Round(context, outcome, selection, feedback, time_s, state, network)
+        yield Round(context, outcome, selection, feedback, time_s, state, network, decision_s)
 
 
 def save_checkpoint(

@@ -16,8 +16,9 @@ from typer.testing import CliRunner
 from fedroster import Uniform, __version__, cli
 from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
-from fedroster.study import experiment
+from fedroster.study import processes
 from fedroster.study.store import read_json
+from fedroster.study.trial import Trial
 
 FEDROSTER = str(Path(sys.executable).with_name("fedroster"))
 RBCS_F, RANDOM, FEDCS = "rbcs-f:V=20", "random", "fedcs:deadline_s=3"
@@ -212,7 +213,7 @@ def test_nothing_runs_before_all_policies_are_checked(monkeypatch):
     def run(self):
         raise AssertionError("ran")
 
-    monkeypatch.setattr(experiment.Cell, "run", run)
+    monkeypatch.setattr(Trial, "run", run)
     fails(2, "unknown policy", "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--policy", "nobody")
 
 
@@ -255,7 +256,7 @@ def test_errors_become_exit_codes(monkeypatch, error, code, message):
     def run(self, conditions):
         raise error
 
-    monkeypatch.setattr(experiment.Cell, "run", run)
+    monkeypatch.setattr(Trial, "run", run)
     fails(code, message, "simulate", "rbcs-f/table-1", "--rounds", "2")
 
 
@@ -263,7 +264,7 @@ def test_an_error_that_is_a_bug_is_not_hidden(monkeypatch):
     def run(self, conditions):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(experiment.Cell, "run", run)
+    monkeypatch.setattr(Trial, "run", run)
     result = call("simulate", "rbcs-f/table-1", "--rounds", "2")
     assert result.exit_code == 1
     assert isinstance(result.exception, ZeroDivisionError)
@@ -443,12 +444,12 @@ def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(experiment.Processes, "results", interrupt)
+    monkeypatch.setattr(processes.Processes, "results", interrupt)
     arguments = (*command, "--seeds", "0-1", "--rounds", "10", "--out", tmp_path)
     fails(1, "interrupted: no run was finished, and nothing is kept", *arguments)
-    (tmp_path / "cells").mkdir(exist_ok=True)
+    (tmp_path / "trials").mkdir(exist_ok=True)
     for name in ("a.npz", "b.npz", "c.checkpoint.npz"):
-        (tmp_path / "cells" / name).touch()
+        (tmp_path / "trials" / name).touch()
     message = f"2 finished and 1 unfinished runs are kept in {tmp_path}; run the same command to go on"
     fails(1, f"interrupted: {message}", *arguments)
 

@@ -23,7 +23,7 @@ from fedroster.papers.floor.figures import (
 from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.policies import Floor
 from fedroster.simulation import simulate
-from fedroster.study.experiment import gather
+from fedroster.study.run import gather
 
 QUIET = FlatNetwork(num_clients=12, cohort_size=3, noise=0.0)
 
@@ -89,7 +89,7 @@ def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
     recipe = PAPER.figures["table-1"]
     labels = ["FLOOR", "FLOOR, c = 1", "FLOOR, c = 0", *(label for label in recipe.needs if label[0] in "Rr")]
     assert set(labels) == set(recipe.needs)
-    runs = {label: gather(recipe.needs[label].cells(seeds=(0, 1), num_rounds=60), workers=1) for label in labels}
+    runs = {label: gather(recipe.needs[label].trials(seeds=(0, 1), num_rounds=60), workers=1) for label in labels}
     rivals = [label for label in labels if label.startswith("RBCS-F")]
     rival, reached = _rival(runs, "FLOOR", rivals, _least)
     least = {label: np.mean([run.chosen.min() for run in runs[label]]) for label in labels}
@@ -166,7 +166,7 @@ def test_the_tuned_figure_is_made_from_its_runs():
         if key not in played:
             needed = recipe.needs[" / ".join(key)]
             assert needed.stretch == float(part)
-            played[key] = gather(needed.cells(seeds=(0, 1), num_rounds=100), workers=1)
+            played[key] = gather(needed.trials(seeds=(0, 1), num_rounds=100), workers=1)
         assert need.stretch == float(part)
     runs = {
         label: played[label.partition(" / ")[0] if label.partition(" / ")[0] in kept else kept[1], label[-3:]]

@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from fedroster.papers.partial_pooling import figures as study
-from fedroster.study.measures import Trajectory
 from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.statistics import judge
-from fedroster.study.training import TrainingRun
+from runs import planted_run
 
 ROUNDS, SEEDS, CLIENTS = 300, 6, 50
 
@@ -19,20 +18,16 @@ def planted(share, *, early=None, least=0, gap=0.0, seed=0):
     """A run with a share of Oracle-p's ten updates a round, another one within the first 200 rounds."""
     rng = np.random.default_rng([seed, round(1000 * share)])
     rate = np.where(np.arange(ROUNDS) < 200, share if early is None else early, share)
-    zeros = np.zeros(ROUNDS)
     chosen = np.full(CLIENTS, 60)
     chosen[0] = least
-    return Trajectory(
-        round_time_s=zeros,
+    return planted_run(
+        CLIENTS,
+        ROUNDS,
+        round_time_s=np.zeros(ROUNDS),
         cohort_size=np.full(ROUNDS, 10),
-        mean_backlog=zeros,
-        bound_margin=zeros,
         chosen=chosen,
         available=np.full(CLIENTS, ROUNDS),
         participants=rng.binomial(1000, rate / 2.0),
-        missed=np.zeros(ROUNDS, np.int64),
-        spent=zeros,
-        exploring=np.zeros(ROUNDS, np.int64),
         gap=np.full(ROUNDS, gap),
     )
 
@@ -121,7 +116,7 @@ def test_the_large_networks_are_large_and_only_the_oracle_reads_probabilities():
         settings = dict(need.settings)
         assert (settings["num_clients"], settings["num_servers"]) == ("10000", "50")
         assert settings.get("probabilities", "true") == ("true" if label.startswith("Oracle-p") else "false")
-        assert need.cells(seeds=[0], num_rounds=1000)[0].num_rounds == 1000
+        assert need.trials(seeds=[0], num_rounds=1000)[0].num_rounds == 1000
 
 
 @pytest.mark.parametrize("figure", ["ablation", "ablation-hidden", "sensitivity"])
@@ -144,13 +139,9 @@ def test_a_small_run_of_each_kind(tmp_path):
 
 def test_claims_on_training():
     def run(final, seed):
-        zeros, ones = np.zeros(60), np.ones(60, np.int64)
+        ones = np.ones(60, np.int64)
         accuracy = np.full(60, final) + 1e-3 * np.random.default_rng([seed, int(1e4 * final)]).standard_normal(60)
-        return TrainingRun(
-            round_time_s=ones.astype(float), cohort_size=ones, mean_backlog=zeros, bound_margin=zeros, chosen=ones,
-            available=ones, participants=ones, missed=0 * ones, spent=zeros, exploring=ones, accuracy=accuracy,
-            test_loss=zeros, refused=0 * ones,
-        )  # fmt: skip
+        return planted_run(60, 60, round_time_s=ones.astype(float), chosen=ones, accuracy=accuracy)
 
     recipe = study.SCALES["cpu"].figures["training-mnist"]
     for fair, held in ((0.9, (True, True)), (0.84, (True, False)), (0.7, (False, False))):

@@ -15,7 +15,7 @@ from fedroster.catalogue import find_scenario
 from fedroster.study.paper import find_paper, papers
 
 FOLDER = Path(__file__).parents[2] / "docs" / "reproduction"
-LEFT_OUT = {"cells", "report.html"}  # and what .gitignore names besides
+LEFT_OUT = {"trials", "report.html"}  # and what .gitignore names besides
 
 
 def published():

@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameError
-from fedroster.study.experiment import Conditions
 from fedroster.study.paper import find_paper, papers
 from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.statistics import judge
-from fedroster.study.training import TrainingRun
+from fedroster.study.trial import Conditions
+from runs import planted_run
 
 ROUNDS, SEEDS = 60, 6
 
@@ -24,21 +24,17 @@ def course(final, *, settling=8.0, jitter=0.0, round_time_s=5.0, participants=5,
     rng = np.random.default_rng([seed, int(1000 * final), int(10 * settling)])
     rounds = np.arange(1, ROUNDS + 1)
     accuracy = final * (1.0 - np.exp(-rounds / settling)) + jitter * rng.standard_normal(ROUNDS)
-    zeros, ones = np.zeros(ROUNDS), np.ones(ROUNDS, np.int64)
-    return TrainingRun(
+    ones = np.ones(ROUNDS, np.int64)
+    return planted_run(
+        ROUNDS,
+        ROUNDS,
         round_time_s=np.full(ROUNDS, round_time_s) + 0.01 * rng.standard_normal(ROUNDS),
         cohort_size=ones,
-        mean_backlog=zeros,
-        bound_margin=zeros,
         chosen=ones,
         available=ones,
         participants=np.full(ROUNDS, participants),
-        missed=0 * ones,
-        spent=zeros,
-        exploring=ones,
         accuracy=np.clip(accuracy + 1e-4 * rng.standard_normal(ROUNDS), 0.0, 1.0),
         test_loss=1.0 - accuracy,
-        refused=0 * ones,
     )
 
 
@@ -159,7 +155,7 @@ def test_claims_on_the_number_of_clients():
 def test_fig_2_has_so_many_clients_and_all_in_time():
     recipe = find_paper("cocs").scales["smoke"].figures["2-mnist"]
     for clients, need in zip((1, 2), recipe.needs.values(), strict=True):
-        run = need.cells(seeds=[0], num_rounds=None)[0].run()
+        run = need.trials(seeds=[0], num_rounds=need.rounds)[0].run()
         assert run.cohort_size.tolist() == [3 * clients] * 5
         assert run.missed.sum() == 0
 
@@ -170,7 +166,7 @@ def test_fig_2_has_so_many_clients_and_all_in_time():
 class Idle:
     """An engine for when nothing is left to run."""
 
-    def results(self, cells, jobs, **options):
+    def results(self, trials, jobs, **options):
         assert not jobs
         return iter(())
 

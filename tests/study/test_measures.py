@@ -39,13 +39,13 @@ def test_jain_index_does_not_depend_on_scale_or_order():
 
 
 def recorded(policy, *, rate, rounds=150, seed=3, **network):
-    recorder = Recorder(network.get("num_clients", 40), rate=rate)
+    recorder = Recorder(network.get("num_clients", 40), rounds, rate=rate)
     played = []
     for one in simulate(policy, FlatNetwork(**network), num_rounds=rounds, seed=seed):
         recorder.add(one)
         own = one.policy_state.backlog.copy() if hasattr(one.policy_state, "backlog") else None
         played.append((one.time_s, one.selection.links, one.context.available, own))
-    return recorder.trajectory(), played
+    return recorder.run, played
 
 
 @pytest.mark.parametrize("policy", [RBCSF(V=20.0), RBCSF(V=1.0, beta=0.1), OmniscientP3(V=5.0)], ids=str)
@@ -117,7 +117,7 @@ def test_the_summary_by_hand():
 
 
 def test_the_summary_of_no_round_at_all():
-    summary = Recorder(3, rate=0.15).trajectory().summary()
+    summary = Recorder(3, 0, rate=0.15).run.summary()
     assert summary["rounds"] == summary["empty_rounds"] == 0
     assert summary["total_time_s"] == summary["mean_round_time_s"] == 0.0
     assert summary["mean_cohort_size"] == summary["final_mean_backlog"] == 0.0
@@ -157,16 +157,16 @@ def test_a_rate_that_is_met_exactly_is_met():
         assert found.share_with_rate == found.share_served == 0.5
 
 
-def test_participation_of_few_rounds_and_of_nobody():
+def test_participation_of_few_rounds_and_of_none():
     found = participation(np.array([1, 0, 0]), np.array([2, 2, 0]), num_rounds=2, rate=0.5)
     assert (found.least_served, found.share_served, found.never) == (0.0, 0.5, 0.5)
-    nobody = participation(np.zeros(3, int), np.zeros(3, int), num_rounds=2, rate=0.5)
-    assert (nobody.least_served, nobody.share_served, nobody.never, nobody.jain_available) == (0.0, 1.0, 0.0, 1.0)
+    none = participation(np.zeros(3, int), np.zeros(3, int), num_rounds=2, rate=0.5)
+    assert (none.least_served, none.share_served, none.never, none.jain_available) == (0.0, 1.0, 0.0, 1.0)
 
 
 def test_the_gap_of_every_decision_is_kept():
     policy, network = make_policy("oracle-p:gap=0.2"), make_scenario("cocs/mnist")
-    recorder, gaps = Recorder(50, rate=0.1), []
+    recorder, gaps = Recorder(50, 4, rate=0.1), []
     for played in simulate(policy, network, num_rounds=4, seed=0):
         choices = choices_of(played.context)
         value = played.outcome.participation_probability[choices.rows]
@@ -177,14 +177,7 @@ def test_the_gap_of_every_decision_is_kept():
         gaps.append(played.selection.gap)
         recorder.add(played)
     assert 0.0 < max(gaps) <= 0.2
-    np.testing.assert_array_equal(recorder.trajectory().gap, gaps)
-    # Older checkpoints know no gaps; a run goes on from them.
-    records = recorder.records()
-    del records["gap"]
-    again = Recorder(50, rate=0.1)
-    again.restore(records)
-    again.add(played)
-    np.testing.assert_array_equal(again.trajectory().gap, [*[np.nan] * 4, gaps[-1]])
+    np.testing.assert_array_equal(recorder.run.gap, gaps)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +193,8 @@ def test_the_gap_of_every_decision_is_kept():
     ],
 )
 def test_policies_that_solve_p2_prove_how_well(policy, proves):
-    recorder = Recorder(50, rate=0.1)
+    recorder = Recorder(50, 3, rate=0.1)
     for played in simulate(make_policy(policy), make_scenario("cocs/mnist"), num_rounds=3, seed=0):
         recorder.add(played)
-    gap = recorder.trajectory().gap
+    gap = recorder.run.gap
     assert (gap == 0.0).all() if proves else np.isnan(gap).all()

@@ -1,4 +1,4 @@
-"""Cells on Ray: a real cluster of two nodes, workers that are killed, and what comes back."""
+"""Trials on Ray: a real cluster of two nodes, workers that are killed, and what comes back."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.cli.rerun import _without
 from fedroster.core.errors import ConfigurationError, InfeasibleError, MissingDependencyError, WorkerLostError
-from fedroster.study.experiment import ALONE, Cell, digest, gather, run_cells
-from fedroster.study.training import TrainingCell, TrainingRun
+from fedroster.study.measures import Run
+from fedroster.study.run import gather, key, run_trials
+from fedroster.study.trial import ALONE, Trial
+from fedroster.task import Task
+from runs import assert_same_run
 
 pytest.importorskip("ray")
 from fedroster.study import ray_engine
@@ -27,13 +30,7 @@ from fedroster.study.ray_engine import RETRIES, Board, RayEngine
 
 # Some versions of Ray leave files open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-SMALL = [Cell("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
-
-
-def assert_same(one, other):
-    assert type(one) is type(other)
-    for field in dataclasses.fields(one):
-        np.testing.assert_array_equal(getattr(one, field.name), getattr(other, field.name), err_msg=field.name)
+SMALL = [Trial("rbcs-f/table-1", policy, seed, 20) for policy in ("rbcs-f:V=5", "random") for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -68,28 +65,22 @@ def engine(connected):
 
 
 @dataclass(frozen=True)
-class Deadly:
-    """A cell that kills its worker, with the signal that the kernel uses when memory is short.
+class Deadly(Trial):
+    """A trial that kills its worker, with the signal that the kernel uses when memory is short.
+
+    Its run says which attempt it was, and what its checkpoint held.
 
     Attributes:
-        scenario: Any; cells have one.
-        folder: Where it leaves a mark each time it starts.
-        seed: Its number.
         deaths: How often it dies.
-        num_rounds: As cells have it.
     """
 
-    scenario: str
-    folder: str
-    seed: int
-    deaths: int
-    num_rounds: int = 4
-
+    deaths: int = 0
     work = 1.0
 
     def run(self, conditions=ALONE):
-        attempt = len(list(Path(self.folder).glob(f"{self.seed}-*")))
-        Path(self.folder, f"{self.seed}-{attempt}").touch()
+        folder = Path(self.settings["folder"])  # it leaves a mark there each time it starts
+        attempt = len(list(folder.glob(f"{self.seed}-*")))
+        Path(folder, f"{self.seed}-{attempt}").touch()
         found = np.zeros(1)
         if conditions.checkpoint is not None and conditions.checkpoint.exists():
             found = np.load(conditions.checkpoint)
@@ -98,58 +89,57 @@ class Deadly:
                 conditions.checkpoint.write_bytes(b"")
                 np.save(conditions.checkpoint.with_suffix(".npy"), np.full(1, attempt + 1.0))
                 conditions.checkpoint.with_suffix(".npy").replace(conditions.checkpoint)
-                kept = Path(self.folder).parent / "cells"  # of the process that asked
+                kept = folder.parent / "trials"  # of the process that asked
                 patience = time.monotonic() + 600.0
                 while time.monotonic() < patience and not list(kept.glob("*.checkpoint.npz")):
                     time.sleep(0.2)
-                    conditions.played(0)  # leaves word of the checkpoint
+                    conditions.played(0)  # reports the checkpoint
             os.kill(os.getpid(), signal.SIGKILL)
         conditions.played(self.num_rounds)
-        return Found(np.array([self.seed, attempt]), found)
+        return dataclasses.replace(Run.unplayed(2, 1), chosen=np.array([self.seed, attempt]), accuracy=found)
 
 
-@dataclass(frozen=True)
-class Found:
-    marks: np.ndarray
-    checkpoint: np.ndarray
+def deadly(marks, seed, deaths):
+    marks.mkdir(exist_ok=True)
+    return Deadly("rbcs-f/table-1", "random", seed, 4, {"folder": str(marks)}, deaths=deaths)
 
 
 # -------------------------------------------------------------------- the same results
 
 
-def test_cells_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_path):
-    cells = [*SMALL, Cell("traces/devices", "oort", 0, 10, {"num_clients": "200"})]
+def test_trials_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_path):
+    trials = [*SMALL, Trial("traces/devices", "oort", 0, 10, {"num_clients": "200"})]
     seen = []
-    done = list(run_cells(cells, engine=engine, folder=tmp_path / "ray", progress=seen.append))
+    done = list(run_trials(trials, engine=engine, folder=tmp_path / "ray", progress=seen.append))
     assert sorted(each.index for each in done) == list(range(5))
-    here = gather(cells, workers=1, folder=tmp_path / "local")
+    here = gather(trials, workers=1, folder=tmp_path / "local")
     for each in done:
-        assert_same(each.result, here[each.index])
-    for cell in cells:
-        ours, theirs = (np.load(tmp_path / name / f"{digest(cell)}.npz") for name in ("ray", "local"))
+        assert_same_run(each.run, here[each.index])
+    for trial in trials:
+        ours, theirs = (np.load(tmp_path / name / f"{key(trial)}.npz") for name in ("ray", "local"))
         assert ours.files == theirs.files
-        for name in ours.files:
+        for name in set(ours.files) - {"decision_s"}:
             np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     assert seen[-1] == 90
     assert seen == sorted(seen)
 
 
 def test_training_is_the_same_bit_by_bit_and_goes_on(engine, tmp_path):
-    cells = [TrainingCell("rbcs-f/table-1", policy, 0, 4) for policy in ("rbcs-f:V=5", "random")]
+    trials = [Trial("rbcs-f/table-1", policy, 0, 4, task=Task()) for policy in ("rbcs-f:V=5", "random")]
     # The time is up from the beginning: each stops after a round, and its checkpoint lies here, not on the node.
     stopped = dataclasses.replace(ALONE, stop_at=0.0)
-    options = {"folder": tmp_path, "engine": engine, "result_type": TrainingRun}
-    assert list(run_cells(cells, conditions=stopped, **options)) == []
-    assert {path.name for path in tmp_path.iterdir()} == {f"{digest(cell)}.checkpoint.npz" for cell in cells}
-    on_ray = gather(cells, **options)
-    assert {path.name for path in tmp_path.iterdir()} == {f"{digest(cell)}.npz" for cell in cells}
-    for one, other in zip(on_ray, gather(cells, workers=1), strict=True):
-        assert_same(one, other)
+    options = {"folder": tmp_path, "engine": engine}
+    assert list(run_trials(trials, conditions=stopped, **options)) == []
+    assert {path.name for path in tmp_path.iterdir()} == {f"{key(trial)}.checkpoint.npz" for trial in trials}
+    on_ray = gather(trials, **options)
+    assert {path.name for path in tmp_path.iterdir()} == {f"{key(trial)}.npz" for trial in trials}
+    for one, other in zip(on_ray, gather(trials, workers=1), strict=True):
+        assert_same_run(one, other)
 
 
 def test_large_results_are_ours(engine):
     """Beyond 100 KB Ray gives views of its own memory, which are read-only and go with it."""
-    (found,) = gather([Cell("rbcs-f/table-1", "random", 0, 5, {"num_clients": "30000"})], engine=engine)
+    (found,) = gather([Trial("rbcs-f/table-1", "random", 0, 5, {"num_clients": "30000"})], engine=engine)
     assert found.chosen.nbytes > 2e5
     for field in dataclasses.fields(found):
         array = getattr(found, field.name)
@@ -166,40 +156,37 @@ def test_what_is_there_already_needs_no_ray(tmp_path):
     first = gather(SMALL, folder=tmp_path)
     again = gather(SMALL, folder=tmp_path, engine=RayEngine("nowhere"))
     for one, other in zip(first, again, strict=True):
-        assert_same(one, other)
+        assert_same_run(one, other)
 
 
 # -------------------------------------------------------------------- workers that are killed
 
 
 def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path):
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    cells = [Deadly("rbcs-f/table-1", str(marks), seed, deaths=1 if seed == 1 else 0) for seed in range(4)]
-    found = gather(cells, engine=engine, workers=2, folder=tmp_path / "cells", result_type=Found)
-    assert [each.marks.tolist() for each in found] == [[0, 0], [1, 1], [2, 0], [3, 0]]
-    assert found[1].checkpoint.tolist() == [1.0], "the second attempt goes on from the first one's checkpoint"
-    assert [each.checkpoint.tolist() for each in found[2:]] == [[0.0], [0.0]]
-    assert {path.name for path in (tmp_path / "cells").iterdir()} == {f"{digest(cell)}.npz" for cell in cells}
+    trials = [deadly(tmp_path / "marks", seed, deaths=1 if seed == 1 else 0) for seed in range(4)]
+    found = gather(trials, engine=engine, workers=2, folder=tmp_path / "trials")
+    assert [each.chosen.tolist() for each in found] == [[0, 0], [1, 1], [2, 0], [3, 0]]
+    assert found[1].accuracy.tolist() == [1.0], "the second attempt goes on from the first one's checkpoint"
+    assert [each.accuracy.tolist() for each in found[2:]] == [[0.0], [0.0]]
+    assert {path.name for path in (tmp_path / "trials").iterdir()} == {f"{key(trial)}.npz" for trial in trials}
 
 
-def test_a_cell_that_always_kills_its_worker_is_given_up_after_the_others(engine, tmp_path):
+def test_a_trial_that_always_kills_its_worker_is_given_up_after_the_others(engine, tmp_path):
     marks = tmp_path / "marks"
-    marks.mkdir()
-    cells = [Deadly("rbcs-f/table-1", str(marks), seed, deaths=99 if seed == 0 else 0) for seed in range(3)]
+    trials = [deadly(marks, seed, deaths=99 if seed == 0 else 0) for seed in range(3)]
     with pytest.raises(
         WorkerLostError, match=r"1 of 3 runs lost their worker 4 times, the first of them .*Deadly.*seed=0"
     ):
-        gather(cells, engine=engine, workers=2)
+        gather(trials, engine=engine, workers=2)
     assert len(list(marks.glob("0-*"))) == RETRIES + 1
     assert {path.name for path in marks.iterdir() if path.name[0] != "0"} == {"1-0", "2-0"}
 
 
-def test_a_node_that_goes_away_takes_no_cell_with_it(connected, engine):
+def test_a_node_that_goes_away_takes_no_trial_with_it(connected, engine):
     node = connected.add_node(num_cpus=2)
-    cells = [Slow("rbcs-f/table-1", seed) for seed in range(8)]
+    trials = [Slow("rbcs-f/table-1", "random", seed, 1) for seed in range(8)]
     found, gone = [], False
-    for done in run_cells(cells, engine=engine, result_type=Found):
+    for done in run_trials(trials, engine=engine):
         found.append(done.index)
         if not gone:  # others are at work there
             connected.remove_node(node)
@@ -208,18 +195,14 @@ def test_a_node_that_goes_away_takes_no_cell_with_it(connected, engine):
 
 
 @dataclass(frozen=True)
-class Slow:
-    """A cell that takes a while."""
-
-    scenario: str
-    seed: int
-    num_rounds: int = 1
+class Slow(Trial):
+    """A trial that takes a while."""
 
     work = 1.0
 
     def run(self, conditions=ALONE):
         time.sleep(1.0)
-        return Found(np.array([self.seed]), np.zeros(1))
+        return Run.unplayed(1, 1)
 
 
 # -------------------------------------------------------------------- errors
@@ -227,9 +210,9 @@ class Slow:
 
 def test_an_error_on_a_node_is_the_error_here(engine):
     with pytest.raises(InfeasibleError) as here:
-        Cell("rbcs-f/table-1", "rbcs-f:beta=0.9", 0, 5).run()
+        Trial("rbcs-f/table-1", "rbcs-f:beta=0.9", 0, 5).run()
     with pytest.raises(InfeasibleError) as there:
-        gather([Cell("rbcs-f/table-1", "rbcs-f:beta=0.9", 0, 5)], engine=engine)
+        gather([Trial("rbcs-f/table-1", "rbcs-f:beta=0.9", 0, 5)], engine=engine)
     assert str(there.value) == str(here.value)
 
 
@@ -284,16 +267,16 @@ def command(*arguments):
 
 
 def test_a_comparison_on_a_cluster_by_its_address_and_again_here(cluster, tmp_path):
-    """Cell by cell the same, but for the times that decisions took."""
+    """Trial by trial the same, but for the times that decisions took."""
     asked = ["compare", "--scenario", "traces/devices", "--clients", "200", "--task", "none", "--rounds", "20"]
     asked += ["--seeds", "0-1", "--policy", "oort", "--policy", "random"]
     command(*asked, "--engine", "ray", "--ray-address", cluster.address, "--out", str(tmp_path / "ray"))
     command("rerun", str(tmp_path / "ray" / "settings.json"), "--engine", "local", "--out", str(tmp_path / "here"))
-    names = {path.name for path in (tmp_path / "ray" / "cells").iterdir()}
-    assert names == {path.name for path in (tmp_path / "here" / "cells").iterdir()}
+    names = {path.name for path in (tmp_path / "ray" / "trials").iterdir()}
+    assert names == {path.name for path in (tmp_path / "here" / "trials").iterdir()}
     assert len(names) == 4
     for name in names:
-        ours, theirs = (np.load(tmp_path / place / "cells" / name) for place in ("ray", "here"))
+        ours, theirs = (np.load(tmp_path / place / "trials" / name) for place in ("ray", "here"))
         assert set(ours.files) == set(theirs.files)
         for array in set(ours.files) - {"decision_s"}:
             np.testing.assert_array_equal(ours[array], theirs[array], err_msg=array)

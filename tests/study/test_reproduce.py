@@ -10,11 +10,12 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.papers.rbcs_f import figures as rbcs_f
-from fedroster.study.experiment import Cell
 from fedroster.study.paper import find_paper
 from fedroster.study.reproduce import Order, Output, reproduce
+from fedroster.study.sources import code
 from fedroster.study.statistics import judge
-from fedroster.study.store import code, read_json, read_table
+from fedroster.study.store import read_json, read_table
+from fedroster.study.trial import Trial
 
 ROUNDS, SEEDS = 200, 6
 
@@ -48,7 +49,7 @@ def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
     run(tmp_path, figures=["3"], seeds=[0, 1, 2], output=TABLES)
     data = read_table(tmp_path / "figure-3.csv")
     assert set(data["policy"]) == set(rbcs_f.FIGURE_POLICIES)
-    runs = [Cell("rbcs-f/table-1", "random", seed, 20).run().round_time_s.cumsum() for seed in (0, 1, 2)]
+    runs = [Trial("rbcs-f/table-1", "random", seed, 20).run().round_time_s.cumsum() for seed in (0, 1, 2)]
     found = data.filter(data["policy"] == "random").sort("round")
     np.testing.assert_allclose(found["elapsed_s"].to_numpy(), np.mean(runs, axis=0), rtol=1e-5)
     assert found["round"].to_list() == list(range(1, 21))
@@ -105,7 +106,7 @@ def planted(*, plateau, settling, growth=0.0, round_time_s=5.0, cohort=8, chosen
 @functools.cache
 def _real_run():
     """Gives what the claims on paper A do not look at."""
-    return Cell(rbcs_f.SCENARIO, "random", 0, ROUNDS).run()
+    return Trial(rbcs_f.SCENARIO, "random", 0, ROUNDS).run()
 
 
 def verdicts(figure, runs):

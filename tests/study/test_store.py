@@ -12,7 +12,8 @@ import pytest
 
 import fedroster
 from fedroster.core.errors import InvalidInputError
-from fedroster.study.store import code, machine, read_json, read_table, significant, write_json, write_table
+from fedroster.study.sources import code
+from fedroster.study.store import machine, read_json, read_table, significant, write_json, write_table
 
 TABLE = pl.DataFrame(
     {

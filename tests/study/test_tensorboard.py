@@ -8,20 +8,20 @@ import pytest
 
 from fedroster.core.errors import MissingDependencyError
 from fedroster.study.tensorboard import write_scalars
-from fedroster.study.training import TrainingCell
+from fedroster.study.trial import Trial
 from fedroster.task import Task
 
-CELL = TrainingCell(
-    "rbcs-f/table-1", "rbcs-f:V=5", 2, 5, Task("digits", "labels:2", samples_per_client=20), {}, evaluate_every=2
+TRIAL = Trial(
+    "rbcs-f/table-1", "rbcs-f:V=5", 2, 5, {}, Task("digits", "labels:2", samples_per_client=20), evaluate_every=2
 )
 
 
 @pytest.mark.filterwarnings("ignore")  # TensorBoard's own
 def test_scalars_can_be_read(tmp_path):
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run = CELL.run()
-    write_scalars([(CELL, run)], tmp_path)
-    write_scalars([(CELL, run)], tmp_path)  # a second time changes nothing
+    run = TRIAL.run()
+    write_scalars([(TRIAL, run)], tmp_path)
+    write_scalars([(TRIAL, run)], tmp_path)  # a second time changes nothing
     (file,) = tmp_path.rglob("events.out*")
     events = accumulators.EventAccumulator(str(file.parent)).Reload()
     accuracy = [(event.step, event.value) for event in events.Scalars("test/accuracy")]
@@ -33,7 +33,7 @@ def test_scalars_can_be_read(tmp_path):
 def test_a_run_that_was_written_in_part_is_written_again(tmp_path, monkeypatch):
     writers = pytest.importorskip("torch.utils.tensorboard.writer", reason="needs the extra 'tensorboard'")
     accumulators = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    run = CELL.run()
+    run = TRIAL.run()
     written = []
 
     def fail(self, *args):
@@ -44,8 +44,8 @@ def test_a_run_that_was_written_in_part_is_written_again(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(writers.SummaryWriter, "add_scalar", fail)
         with pytest.raises(KeyboardInterrupt):
-            write_scalars([(CELL, run)], tmp_path)
-    write_scalars([(CELL, run)], tmp_path)
+            write_scalars([(TRIAL, run)], tmp_path)
+    write_scalars([(TRIAL, run)], tmp_path)
     (file,) = tmp_path.rglob("events.out*")
     events = accumulators.EventAccumulator(str(file.parent)).Reload()
     assert [event.step for event in events.Scalars("round/time_s")] == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""A study whose cells take for ever, and what its processes do; as a program, it plays two of them."""
+"""A study whose trials take for ever, and what its processes do; as a program, it plays two of them."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.study.experiment import ALONE, gather
+from fedroster.study.run import gather
+from fedroster.study.trial import ALONE, Trial
 
 PATIENCE_S = 180.0
 """When a test gives up: nothing here ends by itself, so it says nothing else."""
 
 
 @dataclass(frozen=True)
-class Waits:
-    """A cell that says who runs it, and then takes for ever, or fails once another runs.
+class Waits(Trial):
+    """A trial that says which process runs it, and then takes for ever, or fails once another runs.
 
     Attributes:
-        folder: Where processes leave their numbers.
         fails: Whether it fails.
     """
 
-    folder: str
     fails: bool = False
-    scenario: str = "rbcs-f/table-1"
-    num_rounds: int = 4
-    work: float = 100.0
+    work = 100.0
 
     def run(self, conditions=ALONE):
-        Path(self.folder, str(os.getpid())).touch()
+        folder = self.settings["folder"]
+        Path(folder, str(os.getpid())).touch()
         if not self.fails:
             time.sleep(3600.0)
-        workers_in(self.folder, 2)
+        workers_in(folder, 2)
         raise ConfigurationError("a fault")
+
+
+def waits(folder, **options):
+    """Describe one whose process leaves its number in a folder."""
+    return Waits("rbcs-f/table-1", "random", 0, 4, {"folder": str(folder)}, **options)
 
 
 def workers_in(folder, count):
@@ -65,11 +68,11 @@ def _is_running(process):
         state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
         return False
-    return state != "Z"  # dead, and nobody has asked yet
+    return state != "Z"  # dead, and its parent has not asked yet
 
 
 if __name__ == "__main__":
     try:
-        gather([Waits(sys.argv[1]), Waits(sys.argv[1])], workers=2)
+        gather([waits(sys.argv[1]), waits(sys.argv[1])], workers=2)
     except KeyboardInterrupt:
         sys.exit(7)

@@ -16,7 +16,8 @@ from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fedroster.study.experiment import Conditions, Engine
+    from fedroster.study.run import Engine
+    from fedroster.study.trial import Conditions
 
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds, such as 0-4 or 1,3,5.")]
 SetOption = Annotated[
@@ -53,7 +54,7 @@ class Workplace:
         Raises:
             ConfigurationError: If they contradict each other.
         """
-        from fedroster.study.experiment import PROCESSES
+        from fedroster.study.run import PROCESSES
 
         check_choice("engine", self.engine, ("local", "ray"))
         if self.engine == "ray":
@@ -80,7 +81,7 @@ class Training:
 
     def conditions(self) -> Conditions:
         """The conditions that these options name; the time runs from now on."""
-        from fedroster.study.experiment import Conditions
+        from fedroster.study.trial import Conditions
 
         check_choice("device", self.device, ("cpu", "cuda", "auto"))
         stop_at = math.inf if self.minutes is None else time.time() + 60.0 * self.minutes

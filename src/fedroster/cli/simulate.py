@@ -12,7 +12,7 @@ from fedroster.cli.terminal import interrupted, print_json, print_table, progres
 
 if TYPE_CHECKING:
     from fedroster.catalogue import Entry
-    from fedroster.study.experiment import Cell
+    from fedroster.study.trial import Trial
 
 _MEASURES = {
     "mean_round_time_s": "round, s",
@@ -51,52 +51,52 @@ def simulate(
 ) -> None:
     """Play rounds without training; print what each policy costs and which clients take part."""
     from fedroster.catalogue import find_scenario, parse_settings
-    from fedroster.study.experiment import Cell
+    from fedroster.study.trial import Trial
 
     settings, entry, numbers = parse_settings(set_ or []), find_scenario(scenario), read_seeds(seeds)
     chosen = list(dict.fromkeys(policy or entry.policies))
     for text in chosen:
-        Cell(scenario, text, 0, rounds, settings).check()
+        Trial(scenario, text, 0, rounds, settings).check()
     # The regret is measured against the optimal policy, which is played too, once for each seed.
     extra = [entry.optimal] if entry.optimal and entry.optimal not in chosen else []
-    cells = [Cell(scenario, text, seed, rounds, settings) for text in (*chosen, *extra) for seed in numbers]
-    results = [row for row in _play(cells, entry, workplace) if row["policy"] in chosen]
+    trials = [Trial(scenario, text, seed, rounds, settings) for text in (*chosen, *extra) for seed in numbers]
+    results = [row for row in _play(trials, entry, workplace) if row["policy"] in chosen]
     if as_json:
         print_json(results)
     else:
         _print(results, f"{scenario}, {rounds} rounds, seeds {seeds}")
 
 
-def _play(cells: list[Cell], entry: Entry, workplace: Workplace) -> list[dict[str, Any]]:
-    """Run the cells; what is printed of each."""
-    from fedroster.study.experiment import run_cells
+def _play(trials: list[Trial], entry: Entry, workplace: Workplace) -> list[dict[str, Any]]:
+    """Run the trials; what is printed of each."""
+    from fedroster.study.run import run_trials
 
     engine = workplace.open()
-    summaries: list[dict[str, Any]] = [{} for _ in cells]
+    summaries: list[dict[str, Any]] = [{} for _ in trials]
     with (
         interrupted(lambda: "simulate keeps no runs; run the same command to start again"),
-        progress("simulating", len(cells)) as advance,
+        progress("simulating", len(trials)) as advance,
     ):
         advance(0)
-        for finished, done in enumerate(run_cells(cells, workers=workplace.workers, engine=engine), start=1):
-            summaries[done.index] = done.result.summary()
+        for finished, done in enumerate(run_trials(trials, workers=workplace.workers, engine=engine), start=1):
+            summaries[done.index] = done.run.summary()
             advance(finished)
     best = {
-        cell.seed: summary["cumulative_utility"]
-        for cell, summary in zip(cells, summaries, strict=True)
-        if cell.policy == entry.optimal
+        trial.seed: summary["cumulative_utility"]
+        for trial, summary in zip(trials, summaries, strict=True)
+        if trial.policy == entry.optimal
     }
     return [
         {
-            "scenario": cell.scenario,
+            "scenario": trial.scenario,
             "scenario_version": entry.version,
-            "policy": cell.policy,
-            "seed": cell.seed,
-            "settings": dict(cell.settings),
+            "policy": trial.policy,
+            "seed": trial.seed,
+            "settings": dict(trial.settings),
             **summary,
-            **({"regret": best[cell.seed] - summary["cumulative_utility"]} if best else {}),
+            **({"regret": best[trial.seed] - summary["cumulative_utility"]} if best else {}),
         }
-        for cell, summary in zip(cells, summaries, strict=True)
+        for trial, summary in zip(trials, summaries, strict=True)
     ]
 
 

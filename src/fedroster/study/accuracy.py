@@ -9,11 +9,11 @@ import polars as pl
 
 from fedroster.core.arrays import FloatArray
 from fedroster.study.figures import Curve, panels_figure
+from fedroster.study.measures import Run
 from fedroster.study.paper import Product
 from fedroster.study.statistics import band, mean_interval
-from fedroster.study.training import TrainingRun
 
-Panels = Mapping[str, Mapping[str, Sequence[TrainingRun]]]
+Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 """Runs by panel and label, one for each seed."""
 
 
@@ -30,7 +30,7 @@ def step_function(times: FloatArray, values: FloatArray, grid: FloatArray) -> Fl
     return found
 
 
-def curve_per_round(runs: Sequence[TrainingRun]) -> Curve:
+def curve_per_round(runs: Sequence[Run]) -> Curve:
     """Mean accuracy with its band after each tested round.
 
     Args:
@@ -40,7 +40,7 @@ def curve_per_round(runs: Sequence[TrainingRun]) -> Curve:
     return Curve(rounds.astype(np.float64), *band(np.stack([run.smooth_accuracy() for run in runs])))
 
 
-def curve_per_second(runs: Sequence[TrainingRun], points: int = 200) -> Curve:
+def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
     """Mean accuracy with its band against simulated time, from when all seeds have begun until the first ends.
 
     Args:
@@ -59,7 +59,7 @@ def accuracy_product(
     title: str,
     places: Mapping[str, int],
     x_label: str = "round",
-    curve: Callable[[Sequence[TrainingRun]], Curve] = curve_per_round,
+    curve: Callable[[Sequence[Run]], Curve] = curve_per_round,
 ) -> Product:
     """A figure with one panel for each group of runs, and the table of what it shows.
 
@@ -91,12 +91,12 @@ def accuracy_product(
     return Product(figure, table)
 
 
-def final_accuracies(runs: Sequence[TrainingRun]) -> FloatArray:
+def final_accuracies(runs: Sequence[Run]) -> FloatArray:
     """Final accuracy of each seed's run, shape (seeds,)."""
     return np.array([run.final_accuracy() for run in runs])
 
 
-def rounds_to(runs: Sequence[TrainingRun], target: float) -> FloatArray:
+def rounds_to(runs: Sequence[Run], target: float) -> FloatArray:
     """Rounds to an accuracy, shape (seeds,); one more than there were where it was not reached.
 
     Args:
@@ -106,7 +106,7 @@ def rounds_to(runs: Sequence[TrainingRun], target: float) -> FloatArray:
     return np.array([min(run.rounds_to(target), run.num_rounds + 1.0) for run in runs])
 
 
-def times_to(runs: Sequence[TrainingRun], target: float) -> FloatArray:
+def times_to(runs: Sequence[Run], target: float) -> FloatArray:
     """Simulated seconds to an accuracy, shape (seeds,); the run's whole time where it was not reached.
 
     Args:
@@ -116,7 +116,7 @@ def times_to(runs: Sequence[TrainingRun], target: float) -> FloatArray:
     return np.array([min(run.time_to(target), float(run.round_time_s.sum())) for run in runs])
 
 
-def area_under(runs: Sequence[Sequence[TrainingRun]]) -> FloatArray:
+def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
     """Mean accuracy over simulated time, up to when the shortest run of each seed ends, shape (labels, seeds).
 
     Args:

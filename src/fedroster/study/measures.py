@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedroster.bounds import drift_plus_cost_bound, lyapunov_drift
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.problem import Status
 from fedroster.core.state import pack
 from fedroster.queues import queue_step, snap_rate
@@ -21,7 +21,7 @@ from fedroster.simulation import Round
 def jain_index(values: FloatArray | IntArray) -> float:
     r"""Jain's fairness index, :math:`(\sum_n x_n)^2 / (N \sum_n x_n^2)`, in [1/N, 1]; 1 when all are equal.
 
-    Nobody having anything is perfectly equal too.
+    All zeros are perfectly equal, too.
 
     Args:
         values: One value for each client, shape (clients,), >= 0.
@@ -37,7 +37,7 @@ LEAST_CHANCES = 10
 
 @dataclass(frozen=True, slots=True)
 class Participation:
-    """Who took part, against who could.
+    """How often clients took part, against how often they could.
 
     A client that is seldom there cannot take part often, whatever the policy does; so rates are also taken over the
     rounds in which the client was available.
@@ -66,7 +66,7 @@ class Participation:
 
 
 def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rate: float) -> Participation:
-    """Measure who took part.
+    """Measure which clients took part.
 
     Args:
         chosen: How often each client was chosen, shape (clients,).
@@ -76,7 +76,7 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
     """
     owed = rate * num_rounds * (1.0 - 1e-12)  # a rate that is met exactly is met
     present = available > 0
-    # In a run too short for that many chances, whoever was there at all counts.
+    # In a run too short for that many chances, every client that was there at all counts.
     counted = available >= LEAST_CHANCES
     counted = counted if counted.any() else present
     share = np.sort(chosen[counted] / available[counted])
@@ -94,36 +94,80 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
 
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
-    """The course of one run without training.
+class Run:
+    """The course of one trial.
 
     Attributes:
         round_time_s: Time of each round, shape (rounds,), seconds.
+        decision_s: Time that the policy took to decide and to learn in each round, shape (rounds,), seconds: on this
+            machine and this once, so the only numbers that differ when the trial is run again.
         cohort_size: Clients chosen in each round, shape (rounds,).
-        mean_backlog: Mean length of the queues (6) at the measured rate after each round, shape (rounds,).
-        bound_margin: How far each round's drift plus cost stays below the bound (11), shape (rounds,).
-        chosen: How often each client was chosen, shape (clients,).
-        available: How often each client was available, shape (clients,).
-        participants: Updates in time in each round, the utility of paper B (7) summed over servers (Choice B8), shape
+        participants: Updates in time in each round, the utility of Qu et al. 2021, Eq. 7, summed over servers (Choice
+            B8), shape (rounds,).
+        mean_backlog: Mean length of the queues (Huang et al. 2021, Eq. 6) at the measured rate after each round, shape
             (rounds,).
-        missed: Chosen clients whose update was late or never came, in each round, shape (rounds,).
+        bound_margin: How far each round's drift plus cost stays below their bound (Eq. 11), shape (rounds,).
         spent: Price of each round's cohort, shape (rounds,).
+        budget: All servers' budgets together in each round, shape (rounds,); NaN where nothing has a price.
         exploring: 1 for rounds in which the policy explored, for policies that tell, shape (rounds,).
         gap: Proven gap of each round's decision (:attr:`~fedroster.core.problem.Selection.gap`), shape (rounds,); NaN
-            where none is proven.  Empty for runs that were kept before it was measured.
+            where none is proven.
+        accuracy: Test accuracy after each round, shape (rounds,), in [0, 1]; NaN where no model was tested.
+        test_loss: Test loss after each round, shape (rounds,); NaN where no model was tested.
+        refused: Updates that were refused in each round, shape (rounds,).
+        chosen: How often each client was chosen, shape (clients,).
+        available: How often each client was available and, where it has a price, some server in its reach could pay it,
+            shape (clients,).
     """
 
     round_time_s: FloatArray
+    decision_s: FloatArray
     cohort_size: IntArray
+    participants: IntArray
     mean_backlog: FloatArray
     bound_margin: FloatArray
+    spent: FloatArray
+    budget: FloatArray
+    exploring: IntArray
+    gap: FloatArray
+    accuracy: FloatArray
+    test_loss: FloatArray
+    refused: IntArray
     chosen: IntArray
     available: IntArray
-    participants: IntArray
-    missed: IntArray
-    spent: FloatArray
-    exploring: IntArray
-    gap: FloatArray = field(default_factory=lambda: np.empty(0), kw_only=True)
+
+    @classmethod
+    def unplayed(cls, num_clients: int, num_rounds: int) -> Self:
+        """Arrays for a run of which nothing is measured yet.
+
+        Args:
+            num_clients: N.
+            num_rounds: T.
+        """
+
+        def measured() -> FloatArray:
+            return np.full(num_rounds, np.nan)
+
+        def counted(size: int = num_rounds) -> IntArray:
+            return np.zeros(size, np.int64)
+
+        return cls(
+            round_time_s=measured(),
+            decision_s=measured(),
+            cohort_size=counted(),
+            participants=counted(),
+            mean_backlog=measured(),
+            bound_margin=measured(),
+            spent=measured(),
+            budget=measured(),
+            exploring=counted(),
+            gap=measured(),
+            accuracy=measured(),
+            test_loss=measured(),
+            refused=counted(),
+            chosen=counted(num_clients),
+            available=counted(num_clients),
+        )
 
     @property
     def num_rounds(self) -> int:
@@ -131,12 +175,67 @@ class Trajectory:
         return int(self.round_time_s.shape[0])
 
     @property
+    def missed(self) -> IntArray:
+        """Chosen clients whose update was late or never came, in each round, shape (rounds,)."""
+        return self.cohort_size - self.participants
+
+    @property
     def participation_rate(self) -> FloatArray:
         """Share of the rounds in which each client was chosen, shape (clients,)."""
         return self.chosen / max(self.num_rounds, 1)
 
+    @property
+    def budget_used(self) -> FloatArray:
+        """Share of all budgets that each round's cohort cost, shape (rounds,); NaN where nothing has a price."""
+        return np.divide(self.spent, self.budget, out=np.zeros(self.num_rounds), where=self.budget != 0.0)
+
+    @property
+    def tested(self) -> IntArray:
+        """Rounds after which the model was tested, ascending, shape (tests,)."""
+        rounds: IntArray = np.flatnonzero(np.isfinite(self.accuracy)) + 1
+        return rounds
+
+    def final_accuracy(self, last: int = 5) -> float:
+        """Mean accuracy over the last tests: single rounds are noisy.
+
+        Args:
+            last: Number of tests.
+        """
+        return float(self.accuracy[self.tested - 1][-last:].mean())
+
+    def smooth_accuracy(self, window: int = 5) -> FloatArray:
+        """Mean of the tests so far, of the last few only, after each tested round, shape (tests,).
+
+        Args:
+            window: Number of tests.
+        """
+        values = self.accuracy[self.tested - 1]
+        total = np.concatenate(([0.0], values.cumsum()))
+        stop = np.arange(1, total.shape[0])
+        start = np.maximum(stop - window, 0)
+        mean: FloatArray = (total[stop] - total[start]) / (stop - start)
+        return mean
+
+    def rounds_to(self, target: float) -> float:
+        """First tested round with at least this accuracy; infinite where there is none.
+
+        Args:
+            target: In (0, 1).
+        """
+        reached: BoolArray = self.accuracy[self.tested - 1] >= target
+        return float(self.tested[reached.argmax()]) if reached.any() else float("inf")
+
+    def time_to(self, target: float) -> float:
+        """Simulated seconds until then; infinite where it never comes.
+
+        Args:
+            target: In (0, 1).
+        """
+        rounds = self.rounds_to(target)
+        return float(self.round_time_s[: int(rounds)].sum()) if np.isfinite(rounds) else float("inf")
+
     def summary(self) -> dict[str, float | int]:
-        """The measures that a comparison prints."""
+        """The measures that ``fedroster simulate`` prints."""
         rate = self.participation_rate
         total_time_s = float(self.round_time_s.sum())
         return {
@@ -160,34 +259,29 @@ class Trajectory:
 class Recorder:
     """Measures rounds as they pass.
 
-    The queues (6) are kept here, at the rate that is asked for, for policies that keep none as well: so every policy
-    can be asked what it would owe.
+    The queues (Huang et al. 2021, Eq. 6) are kept here, at the rate that is asked for: so it is known of every policy
+    what it would owe.
+
+    Attributes:
+        run: What is measured so far; the rest is as :meth:`Run.unplayed` leaves it.
     """
 
-    def __init__(self, num_clients: int, *, rate: float) -> None:
+    def __init__(self, num_clients: int, num_rounds: int, *, rate: float) -> None:
         """Start before round 1.
 
         Args:
             num_clients: N.
+            num_rounds: T.
             rate: beta.
         """
+        self.run = Run.unplayed(num_clients, num_rounds)
         self._rate = snap_rate(rate)
         self._backlog = np.zeros(num_clients)
-        self._chosen = np.zeros(num_clients, np.int64)
-        self._available = np.zeros(num_clients, np.int64)
-        self._time_s: list[float] = []
-        self._cohort_size: list[int] = []
-        self._mean_backlog: list[float] = []
-        self._bound_margin: list[float] = []
-        self._participants: list[int] = []
-        self._missed: list[int] = []
-        self._spent: list[float] = []
-        self._explored = [0]
-        self._gap: list[float] = []
+        self._explored = 0
 
     def records(self) -> dict[str, NDArray[Any]]:
         """Everything that was measured so far, to save it."""
-        return pack(self.trajectory()) | {"backlog": self._backlog}
+        return pack(self.run) | {"backlog": self._backlog}
 
     def restore(self, records: Mapping[str, NDArray[Any]]) -> None:
         """Go on after what :meth:`records` returned.
@@ -195,56 +289,42 @@ class Recorder:
         Args:
             records: Arrays by name.
         """
-        self._backlog = records["backlog"].copy()
-        self._chosen, self._available = records["chosen"].copy(), records["available"].copy()
-        self._time_s = records["round_time_s"].tolist()
-        self._cohort_size = records["cohort_size"].tolist()
-        self._mean_backlog = records["mean_backlog"].tolist()
-        self._bound_margin = records["bound_margin"].tolist()
-        self._participants = records["participants"].tolist()
-        self._missed = records["missed"].tolist()
-        self._spent = records["spent"].tolist()
-        self._explored = [0, *records["exploring"].cumsum().tolist()]
-        unknown = np.full(len(self._time_s), np.nan)  # a checkpoint from before it was measured
-        self._gap = records.get("gap", unknown).tolist()
+        for name, values in self.records().items():
+            values[:] = records[name]
+        self._explored = int(self.run.exploring.sum())
 
-    def add(self, played: Round) -> None:
-        """Measure one round."""
-        clients = played.context.clients_of(played.selection.links)
+    def add(self, played: Round, *, accuracy: float = math.nan, test_loss: float = math.nan, refused: int = 0) -> None:
+        """Measure one round.
+
+        Args:
+            played: The round.
+            accuracy: Test accuracy after it; NaN where no model was tested.
+            test_loss: Test loss after it; NaN where no model was tested.
+            refused: Updates that were refused.
+        """
+        run, row, context = self.run, played.number - 1, played.context
+        clients = context.clients_of(played.selection.links)
         before = self._backlog.copy()
-        queue_step(self._backlog, beta=self._rate, served=clients, members=played.context.members)
-        self._chosen[clients] += 1
-        reachable = played.context.available
-        if played.context.client is None:
-            self._available += reachable
-        else:
-            self._available[played.context.client[reachable]] = self._available[played.context.client[reachable]] + 1
-        self._time_s.append(played.time_s)
-        self._cohort_size.append(clients.shape[0])
-        self._mean_backlog.append(float(self._backlog.mean()))
-        # V f stands on both sides of (11) and drops out.
+        queue_step(self._backlog, beta=self._rate, served=clients, members=context.members)
+        # V f stands on both sides of Eq. 11 and drops out.
         bound = drift_plus_cost_bound(before, clients, beta=self._rate, V=0.0, round_time_s=0.0)
-        in_time = int(np.count_nonzero(played.feedback.status == Status.COMPLETED))
-        self._participants.append(in_time)
-        self._missed.append(clients.shape[0] - in_time)
-        prices = played.context.cost
-        self._spent.append(0.0 if prices is None else float(prices[played.selection.links].sum()))
-        self._gap.append(math.nan if played.selection.gap is None else played.selection.gap)
-        self._explored.append(int(getattr(played.policy_state, "exploring_rounds", 0)))
-        self._bound_margin.append(bound - lyapunov_drift(before, self._backlog))
-
-    def trajectory(self) -> Trajectory:
-        """All rounds so far."""
-        return Trajectory(
-            round_time_s=np.array(self._time_s),
-            cohort_size=np.array(self._cohort_size, np.int64),
-            mean_backlog=np.array(self._mean_backlog),
-            bound_margin=np.array(self._bound_margin),
-            chosen=self._chosen,
-            available=self._available,
-            participants=np.array(self._participants, np.int64),
-            missed=np.array(self._missed, np.int64),
-            spent=np.array(self._spent),
-            exploring=np.diff(self._explored),
-            gap=np.array(self._gap),
-        )
+        run.bound_margin[row] = bound - lyapunov_drift(before, self._backlog)
+        run.mean_backlog[row] = self._backlog.mean()
+        run.round_time_s[row] = played.time_s
+        run.decision_s[row] = played.decision_s
+        run.cohort_size[row] = clients.shape[0]
+        run.participants[row] = np.count_nonzero(played.feedback.status == Status.COMPLETED)
+        run.gap[row] = math.nan if played.selection.gap is None else played.selection.gap
+        explored = int(getattr(played.policy_state, "exploring_rounds", 0))
+        run.exploring[row], self._explored = explored - self._explored, explored
+        run.accuracy[row], run.test_loss[row], run.refused[row] = accuracy, test_loss, refused
+        run.chosen[clients] += 1
+        usable = context.available
+        run.spent[row] = 0.0
+        if context.cost is not None:
+            run.spent[row] = context.cost[played.selection.links].sum()
+            if context.budget is not None:
+                run.budget[row] = context.budget.sum()
+                usable = usable & (context.cost <= context.budget[0 if context.server is None else context.server])
+        there = usable if context.client is None else context.client[usable]
+        run.available[there] = run.available[there] + 1  # once for a client with several links

@@ -14,10 +14,9 @@ import polars as pl
 from matplotlib.figure import Figure
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study.experiment import Cell
-from fedroster.study.measures import Trajectory
+from fedroster.study.measures import Run
 from fedroster.study.statistics import Claim
-from fedroster.study.training import TrainingCell, TrainingRun
+from fedroster.study.trial import Trial
 from fedroster.task import Task
 
 
@@ -30,53 +29,35 @@ class Need:
         scenario: Name of the scenario.
         settings: Parameters of the scenario that are overridden, as (name, text).
         stretch: The runs are this many times as long as asked for.
+        task: What is trained; None for no training.
+        rounds: T unless asked for otherwise; None for the paper's.
+        evaluate_every: The model is tested after every so many rounds.
     """
 
     policy: str
     scenario: str
     settings: tuple[tuple[str, str], ...] = ()
     stretch: float = 1.0
-
-    def cells(self, *, seeds: Sequence[int], num_rounds: int) -> list[Cell]:
-        """The runs."""
-        rounds = round(num_rounds * self.stretch)
-        return [Cell(self.scenario, self.policy, seed, rounds, dict(self.settings)) for seed in seeds]
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingNeed:
-    """Runs of one policy with training, one for each seed.
-
-    Attributes:
-        policy: Policy as text.
-        scenario: Name of the scenario.
-        task: What is trained.
-        rounds: T.
-        evaluate_every: The model is tested after every so many rounds.
-        settings: Parameters of the scenario that are overridden, as (name, text).
-    """
-
-    policy: str
-    scenario: str
-    task: Task
-    rounds: int
+    task: Task | None = None
+    rounds: int | None = None
     evaluate_every: int = 1
-    settings: tuple[tuple[str, str], ...] = ()
 
-    def cells(self, *, seeds: Sequence[int], num_rounds: int | None) -> list[TrainingCell]:
-        """The runs; ``num_rounds`` takes the place of ``rounds`` if given."""
-        rounds = self.rounds if num_rounds is None else num_rounds
+    def trials(self, *, seeds: Sequence[int], num_rounds: int) -> list[Trial]:
+        """The runs, described.
+
+        Args:
+            seeds: One for each.
+            num_rounds: T where it is not stretched.
+        """
+        rounds = round(num_rounds * self.stretch)
+        settings = dict(self.settings)
         return [
-            TrainingCell(self.scenario, self.policy, seed, rounds, self.task, dict(self.settings), self.evaluate_every)
-            for seed in seeds
+            Trial(self.scenario, self.policy, seed, rounds, settings, self.task, self.evaluate_every) for seed in seeds
         ]
 
 
-Runs = Mapping[str, Sequence[Trajectory]]
-"""Trajectories by the recipe's own labels, one for each seed, in the same order of seeds."""
-
-TrainingRuns = Mapping[str, Sequence[TrainingRun]]
-"""The same for runs with training."""
+Runs = Mapping[str, Sequence[Run]]
+"""Runs by the recipe's own labels, one for each seed, in the same order of seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +87,7 @@ class FigureRecipe:
     """
 
     title: str
-    needs: Mapping[str, Need] | Mapping[str, TrainingNeed]
+    needs: Mapping[str, Need]
     draw: Callable[[Any], Product]
     claims: Callable[[Any], list[Claim]] = lambda _: []
     findings: Callable[[Any], list[str]] = lambda _: []

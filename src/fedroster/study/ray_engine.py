@@ -1,6 +1,6 @@
-"""Cells on Ray: the cores of this machine, or those of a cluster.
+"""Trials on Ray: the cores of this machine, or those of a cluster.
 
-A node needs the same version of fedroster, and the data sets and traces that a cell reads.  It needs no shared folder:
+A node needs the same version of fedroster, and the data sets and traces that a trial reads.  It needs no shared folder:
 results and checkpoints come back to the process that asked, which writes the files.
 """
 
@@ -26,11 +26,12 @@ from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, MissingDependencyError, WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.core.state import write_bytes_atomically
-from fedroster.study.experiment import ALONE, Conditions, Runnable
+from fedroster.study.measures import Run
+from fedroster.study.trial import ALONE, Conditions, Trial
 
 RETRIES = 3
-"""How often a cell starts again whose worker was killed."""
-_MOST = 1000  # cells that Ray knows of at the same time, where the cluster has no more cores
+"""How often a trial starts again whose worker was killed."""
+_MOST = 1000  # trials that Ray knows of at the same time, where the cluster has no more cores
 _WATCH_S = 0.5
 _REPORT_S = 1.0
 _PATIENCE_S = 5.0
@@ -40,16 +41,16 @@ class Answer(NamedTuple):
     """What comes back from a node.
 
     Attributes:
-        result: What the cell returned.
+        run: Its course; None if it stopped in the middle.
         checkpoint: Content of its checkpoint, if it stopped in the middle.
     """
 
-    result: Any
+    run: Run | None
     checkpoint: bytes | None
 
 
 class Board:
-    """Where cells at work leave word; an actor."""
+    """Where trials at work report; an actor."""
 
     def __init__(self) -> None:
         """Nothing is known yet."""
@@ -58,7 +59,7 @@ class Board:
         self._written = time.time_ns()  # so that a board that starts again counts on from above
 
     def report(self, index: int, rounds: int, checkpoint: bytes | None) -> None:
-        """Leave word of a cell.
+        """Report on a trial.
 
         Args:
             index: Its place.
@@ -86,7 +87,7 @@ class Board:
 
 @dataclass(slots=True)
 class _Reporter:
-    """Counts a cell's rounds on its node, and leaves word now and then."""
+    """Counts a trial's rounds on its node, and reports now and then."""
 
     board: Any
     index: int
@@ -107,17 +108,15 @@ class _Reporter:
         self.board.report.remote(self.index, self.rounds, content)
 
 
-def work(
-    cell: Runnable[Any], index: int, conditions: Conditions, start: bytes | None, board: Any, version: str
-) -> Answer:
-    """Run a cell on a node.
+def work(trial: Trial, index: int, conditions: Conditions, start: bytes | None, board: Any, version: str) -> Answer:
+    """Run a trial on a node.
 
     Args:
-        cell: The cell.
+        trial: The trial.
         index: Its place.
         conditions: Its conditions; the checkpoint only says whether to keep one.
         start: Checkpoint to go on from; None to begin.
-        board: Where to leave word.
+        board: Where to report.
         version: Version of fedroster that asks.
 
     Raises:
@@ -127,7 +126,7 @@ def work(
         raise ConfigurationError(
             f"node {socket.gethostname()} has fedroster {__version__}; expected {version}, the version that asks"
         )
-    # A cell has one core; set before the first kernel asks.
+    # A trial has one core; set before the first kernel asks.
     os.environ.setdefault("FEDROSTER_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="fedroster-") as folder:
         file = Path(folder) / "checkpoint.npz" if conditions.checkpoint is not None else None
@@ -136,13 +135,13 @@ def work(
         reporter = _Reporter(board, index, file)
         if file is not None and start is not None:
             reporter.written_ns = file.stat().st_mtime_ns
-        result = cell.run(dataclasses.replace(conditions, checkpoint=file, played=reporter))
-        stopped = result is None and file is not None and file.exists()
-        return Answer(result, file.read_bytes() if stopped and file is not None else None)
+        run = trial.run(dataclasses.replace(conditions, checkpoint=file, played=reporter))
+        stopped = run is None and file is not None and file.exists()
+        return Answer(run, file.read_bytes() if stopped and file is not None else None)
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address that nobody answers: Ray itself would try for two minutes and then end the process."""
+    """Refuse an address without an answer: Ray itself would try for two minutes and then end the process."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon or not port.isdecimal():
         raise ConfigurationError(f"the address of Ray is {address!r}; expected HOST:PORT, ray://HOST:PORT or auto")
@@ -156,9 +155,9 @@ def _check_reachable(address: str) -> None:
 class RayEngine:
     """Ray: a cluster, or one of its own on this machine that ends with the study.
 
-    Each cell asks for one core, and for a GPU where it trains on one.  A cell whose worker is killed (node gone, memory
-    short) starts again, from its last checkpoint if it keeps one, at most :data:`RETRIES` times; the others go on
-    meanwhile.  Inside a program that has connected to Ray already, that connection is used and left open.
+    Each trial asks for one core, and for a GPU where it trains on one.  A trial whose worker is killed (node gone,
+    memory short) starts again, from its last checkpoint if it keeps one, at most :data:`RETRIES` times; the others go
+    on meanwhile.  Inside a program that has connected to Ray already, that connection is used and left open.
 
     Attributes:
         address: Of a cluster: ``HOST:PORT``, ``ray://HOST:PORT``, or ``auto`` for one that runs on this machine.  None
@@ -169,25 +168,25 @@ class RayEngine:
 
     def results(
         self,
-        cells: Sequence[Runnable[Any]],
+        trials: Sequence[Trial],
         jobs: Mapping[int, Conditions],
         *,
         workers: int | None,
         progress: Callable[[int], None],
-    ) -> Iterator[tuple[int, Any]]:
-        """As :meth:`fedroster.study.experiment.Engine.results`.
+    ) -> Iterator[tuple[int, Run | None]]:
+        """As :meth:`fedroster.study.run.Engine.results`.
 
         Raises:
             MissingDependencyError: If Ray is not installed.
-            ConfigurationError: If nobody answers at the address, or a node has another version of fedroster.
-            WorkerLostError: If a cell lost its worker too often; all others are done first.
+            ConfigurationError: If there is no Ray at the address, or a node has another version of fedroster.
+            WorkerLostError: If a trial lost its worker too often; all others are done first.
         """
         if workers is not None:
             check_integer("workers", workers, least=1)
         ray, ours = self._connect(workers)
         try:
             most = workers or max(_MOST, 2 * int(ray.cluster_resources().get("CPU", 0)))
-            yield from _results(ray, cells, jobs, most, progress)
+            yield from _results(ray, trials, jobs, most, progress)
         finally:
             if ours:
                 ray.shutdown()
@@ -195,7 +194,7 @@ class RayEngine:
     def _connect(self, workers: int | None) -> tuple[Any, bool]:
         """Ray, and whether the connection is ours to close."""
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Older versions of Ray warn that cells that ask for no GPU will be let see one.
+        # Older versions of Ray warn that tasks that ask for no GPU will be let see one.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
             import ray
@@ -222,15 +221,15 @@ class RayEngine:
 
 def _results(
     ray: Any,
-    cells: Sequence[Runnable[Any]],
+    trials: Sequence[Trial],
     jobs: Mapping[int, Conditions],
     most: int,
     progress: Callable[[int], None],
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[tuple[int, Run | None]]:
     has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
     if not has_gpu and any(job.device == "cuda" for job in jobs.values()):
         raise ConfigurationError("the device is 'cuda', and no node of Ray has a GPU; expected one, or cpu or auto")
-    # Without retries of Ray's own: a cell that starts again gets the newest checkpoint.
+    # Without retries of Ray's own: a trial that starts again gets the newest checkpoint.
     task = ray.remote(max_retries=0)(work)
     board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
     waiting = deque(jobs)
@@ -252,7 +251,7 @@ def _results(
         bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder)  # the board hears of what is played
         asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)
         starts[index] += 1
-        running[asked.remote(cells[index], index, bare, content, board, __version__)] = index
+        running[asked.remote(trials[index], index, bare, content, board, __version__)] = index
 
     def look() -> None:
         nonlocal seen
@@ -292,10 +291,10 @@ def _results(
                 path = jobs[index].checkpoint
                 if answer.checkpoint is not None and path is not None:
                     write_bytes_atomically(path, answer.checkpoint)
-                if answer.result is not None:
-                    rounds[index] = cells[index].num_rounds
+                if answer.run is not None:
+                    rounds[index] = trials[index].num_rounds
                 # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
-                yield index, copy.deepcopy(answer.result)
+                yield index, copy.deepcopy(answer.run)
     finally:
         for reference in running:
             with suppress(Exception):  # Ray may be gone already
@@ -305,8 +304,8 @@ def _results(
     if lost:
         index, fault = next(iter(lost.items()))
         raise WorkerLostError(
-            f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them {cells[index]}; "
-            f"the others are kept, and the same command goes on ({str(fault).splitlines()[0]})"
+            f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them "
+            f"{trials[index]}; the others are kept, and the same command goes on ({str(fault).splitlines()[0]})"
         ) from fault
 
 

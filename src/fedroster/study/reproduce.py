@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Done, Engine, finish, provenance
 from fedroster.study.figures import save_png
-from fedroster.study.measures import Trajectory
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Scale, TrainingNeed, find_paper
+from fedroster.study.measures import Run
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Scale, find_paper
 from fedroster.study.partitions import partitions_figure
 from fedroster.study.report import (
     BAND_NOTE,
@@ -27,10 +27,11 @@ from fedroster.study.report import (
     write_markdown,
     write_report,
 )
+from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
 from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
-from fedroster.study.training import TrainingCell, TrainingRun, rounds_table
+from fedroster.study.trial import ALONE, Conditions, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def reproduce(
 ) -> Reproduction:
     """Make figures of a paper.
 
-    Finished runs, and checkpoints of others with training, are kept in ``folder/cells``.
+    Finished runs, and checkpoints of others with training, are kept in ``folder/trials``.
 
     Args:
         order: What is wanted.
@@ -121,7 +122,7 @@ def reproduce(
     """
     plan = _planned(order)
     _claim_folder(folder, order)
-    finished = _run(plan.cells, folder, workers, engine, conditions, progress)
+    finished = _run(plan.trials, folder, workers, engine, conditions, progress)
     made = _Made(plan, finished)
     settings = {
         "command": command,
@@ -139,11 +140,11 @@ def reproduce(
         for name, product in products.items():
             write_table(significant(product.data), folder / f"figure-{name}.csv")
         if trained:
-            write_table(rounds_table(trained), folder / "runs.parquet")
+            write_table(_rounds_table(trained), folder / "runs.parquet")
     if output.pages:
         sections = [_section(made, name, product, folder) for name, product in products.items()]
         if trained:
-            sections.append(_partitions([cell for cell, _ in trained], conditions, folder))
+            sections.append(_partitions([trial for trial, _ in trained], conditions, folder))
         lead = [_headline(made.verdicts), TEST_NOTE, BAND_NOTE]
         if trained and plan.scale is not None:
             lead.insert(1, plan.scale.remark)
@@ -163,14 +164,14 @@ class _Plan:
         paper: The paper.
         scale: Its training experiments, or None.
         recipes: Those of the wanted figures, by name.
-        cells: The runs of each need.
+        trials: The runs of each need.
     """
 
     order: Order
     paper: Paper
     scale: Scale | None
     recipes: Mapping[str, FigureRecipe]
-    cells: Mapping[Need | TrainingNeed, Sequence[Any]]
+    trials: Mapping[Need, Sequence[Trial]]
 
 
 def _planned(order: Order) -> _Plan:
@@ -197,23 +198,22 @@ def _planned(order: Order) -> _Plan:
         for name, recipe in known.items()
         if (name in order.figures if order.figures else not recipe.on_request)
     }
-    cells: dict[Need | TrainingNeed, Sequence[Any]] = {}
+    trials = {}
     for recipe in wanted.values():
         for need in recipe.needs.values():
-            if isinstance(need, Need):
-                rounds = paper.num_rounds if order.num_rounds is None else order.num_rounds
-                cells[need] = need.cells(seeds=order.seeds, num_rounds=rounds)
-            else:
-                cells[need] = need.cells(seeds=order.training_seeds or (), num_rounds=order.num_rounds)
-    return _Plan(order, paper, scale, wanted, cells)
+            trials[need] = need.trials(
+                seeds=order.seeds if need.task is None else order.training_seeds or (),
+                num_rounds=order.num_rounds or need.rounds or paper.num_rounds,
+            )
+    return _Plan(order, paper, scale, wanted, trials)
 
 
 class _Made:
     """What the runs of a plan say."""
 
-    def __init__(self, plan: _Plan, finished: Mapping[Need | TrainingNeed, Sequence[Done[Any]]]) -> None:
+    def __init__(self, plan: _Plan, finished: Mapping[Need, Sequence[Done]]) -> None:
         self.plan = plan
-        self.played = {need: [done.result for done in runs] for need, runs in finished.items()}
+        self.played = {need: [done.run for done in runs] for need, runs in finished.items()}
         runs_of = {
             name: {label: self.played[need] for label, need in recipe.needs.items()}
             for name, recipe in plan.recipes.items()
@@ -227,30 +227,30 @@ class _Made:
         """The figures."""
         return {name: recipe.draw(self._runs_of[name]) for name, recipe in self.plan.recipes.items()}
 
-    def trained(self) -> list[tuple[TrainingCell, TrainingRun]]:
+    def trained(self) -> list[tuple[Trial, Run]]:
         """The runs with training."""
         return [
             pair
-            for need, cells in self.plan.cells.items()
-            if isinstance(need, TrainingNeed)
-            for pair in zip(cells, self.played[need], strict=True)
+            for need, trials in self.plan.trials.items()
+            if need.task is not None
+            for pair in zip(trials, self.played[need], strict=True)
         ]
 
 
 def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
     """What the numbers depend on, but for the machine."""
-    order, cells = made.plan.order, made.plan.cells
+    order, trials = made.plan.order, made.plan.trials
     settings: dict[str, Any] = {
         "paper": order.paper,
-        "scenarios": ", ".join(dict.fromkeys(need.scenario for need in cells)),
-        "policies": ", ".join(dict.fromkeys(need.policy for need in cells)),
+        "scenarios": ", ".join(dict.fromkeys(need.scenario for need in trials)),
+        "policies": ", ".join(dict.fromkeys(need.policy for need in trials)),
         "seeds": ", ".join(map(str, order.seeds)),
     }
-    if lengths := {cell.num_rounds for need, own in cells.items() if isinstance(need, Need) for cell in own}:
+    if lengths := {trial.num_rounds for own in trials.values() for trial in own if trial.task is None}:
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
     if trained := made.trained():  # with a scale, figures without training may be asked for alone
         settings |= {"scale": order.scale, "training seeds": ", ".join(map(str, order.training_seeds or ()))}
-        settings |= {"device": conditions.device} | _tasks([cell for cell, _ in trained])
+        settings |= {"device": conditions.device} | _tasks([trial for trial, _ in trained])
     return settings
 
 
@@ -268,14 +268,14 @@ def _section(made: _Made, name: str, product: Product, folder: Path) -> Section:
     )
 
 
-def _tasks(cells: Sequence[TrainingCell]) -> dict[str, str]:
+def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
     """What was trained, in words, by the task's name."""
     found = {}
-    for task in dict.fromkeys(replace(cell.task, partition="iid") for cell in cells):
+    tasks = [(trial.task, trial.num_rounds) for trial in trials if trial.task is not None]
+    for task in dict.fromkeys(replace(task, partition="iid") for task, _ in tasks):
         local = task.local()
-        own = [cell for cell in cells if cell.task.name == task.name]
-        partitions = " or ".join(dict.fromkeys(cell.task.partition for cell in own))
-        rounds = " or ".join(dict.fromkeys(str(cell.num_rounds) for cell in own))
+        own = [(each.partition, str(rounds)) for each, rounds in tasks if each.name == task.name]
+        partitions, rounds = (" or ".join(dict.fromkeys(values)) for values in zip(*own, strict=True))
         found[f"task {task.name}"] = (
             f"{local.dataset}, model {local.model}, {task.samples_per_client or local.samples_per_client} samples a "
             f"client, {task.epochs or local.epochs} epochs, batch {local.batch_size}, rate {local.learning_rate:g}, "
@@ -284,14 +284,14 @@ def _tasks(cells: Sequence[TrainingCell]) -> dict[str, str]:
     return found
 
 
-def _partitions(cells: Sequence[TrainingCell], conditions: Conditions, folder: Path) -> Section:
+def _partitions(trials: Sequence[Trial], conditions: Conditions, folder: Path) -> Section:
     """How each task's samples are divided among the clients, for the first seed."""
-    first = {(cell.task, cell.scenario): cell for cell in reversed(cells)}
+    first = {(trial.task, trial.scenario): trial for trial in reversed(trials) if trial.task is not None}
     counts = {}
-    for (task, scenario), cell in sorted(first.items(), key=lambda item: repr(item[0])):
-        num_clients = make_scenario(scenario, cell.settings).spec.num_clients
+    for (task, scenario), trial in sorted(first.items(), key=lambda item: repr(item[0])):
+        num_clients = make_scenario(scenario, trial.settings).spec.num_clients
         counts[f"{task.name}, {task.partition}"] = task.class_counts(
-            num_clients=num_clients, seed=cell.seed, folder=conditions.data_dir
+            num_clients=num_clients, seed=trial.seed, folder=conditions.data_dir
         )
     figure = partitions_figure(counts)
     save_png(figure, folder / "partitions.png")
@@ -329,39 +329,38 @@ def _claim_folder(folder: Path, order: Order) -> None:
 
 
 def _run(
-    needed: Mapping[Need | TrainingNeed, Sequence[Any]],
+    needed: Mapping[Need, Sequence[Trial]],
     folder: Path,
     workers: int | None,
     engine: Engine,
     conditions: Conditions,
     progress: Callable[[float], None] | None,
-) -> dict[Need | TrainingNeed, list[Done[Any]]]:
-    total = sum(cell.work for cells in needed.values() for cell in cells)
+) -> dict[Need, list[Done]]:
+    total = sum(trial.work for trials in needed.values() for trial in trials)
     before = 0.0
-    finished: dict[Need | TrainingNeed, list[Done[Any]]] = {}
-    for kind, result_type in ((Need, Trajectory), (TrainingNeed, TrainingRun)):  # short runs first
-        keys = [need for need in needed if isinstance(need, kind)]
-        cells = [cell for need in keys for cell in needed[need]]
-        if not cells:
+    finished: dict[Need, list[Done]] = {}
+    for trains in (False, True):  # short runs first
+        keys = [need for need in needed if (need.task is not None) is trains]
+        trials = [trial for need in keys for trial in needed[need]]
+        if not trials:
             continue
-        work, rounds = sum(cell.work for cell in cells), sum(cell.num_rounds for cell in cells)
+        work, rounds = sum(trial.work for trial in trials), sum(trial.num_rounds for trial in trials)
 
         def advance(done: int, before: float = before, work: float = work, rounds: int = rounds) -> None:
             if progress is not None:
                 progress((before + work * done / rounds) / total)
 
-        results = iter(
+        runs = iter(
             finish(
-                cells,
+                trials,
                 workers=workers,
                 engine=engine,
-                folder=folder / "cells",
-                result_type=result_type,
+                folder=folder / "trials",
                 conditions=conditions,
                 progress=advance,
             )
         )
-        finished |= {key: [next(results) for _ in needed[key]] for key in keys}
+        finished |= {key: [next(runs) for _ in needed[key]] for key in keys}
         before += work
     return finished
 
@@ -385,3 +384,30 @@ def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
     ]
     names = ("claim", "source", "statement", "measure", "margin", "margin_low", "margin_high", "p_value", "p_holm")
     return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "asked_by", "verdict")})
+
+
+def _rounds_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
+    """Every round of every run with training, a row each."""
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "scenario": trial.scenario,
+                "settings": ",".join(f"{name}={value}" for name, value in trial.settings.items()),
+                "task": trial.task.name,
+                "partition": trial.task.partition,
+                "policy": trial.policy,
+                "seed": trial.seed,
+                "round": np.arange(1, run.num_rounds + 1),
+                "elapsed_s": run.round_time_s.cumsum(),
+                "round_time_s": run.round_time_s,
+                "cohort_size": run.cohort_size,
+                "participants": run.participants,
+                "mean_backlog": run.mean_backlog,
+                "accuracy": run.accuracy,
+                "test_loss": run.test_loss,
+                "refused": run.refused,
+            }
+        )
+        for trial, run in runs
+        if trial.task is not None
+    )

@@ -7,15 +7,12 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from functools import cache
-from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-import fedroster
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.parallel import num_threads
 from fedroster.core.state import write_bytes_atomically, write_text_atomically
@@ -36,17 +33,6 @@ def machine() -> dict[str, str | int]:
         "python": platform.python_version(),
         **packages,
     }
-
-
-@cache
-def code() -> str:
-    """Digest of fedroster's source files: what was run, where the version is the same."""
-    folder = Path(fedroster.__file__).parent
-    whole = blake2b(digest_size=5)
-    for file in sorted(folder.rglob("*.py")):
-        whole.update(f"{file.relative_to(folder).as_posix()}\0".encode())
-        whole.update(blake2b(file.read_bytes()).digest())
-    return whole.hexdigest()
 
 
 def _processor() -> str:

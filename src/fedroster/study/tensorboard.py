@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from fedroster.core.errors import MissingDependencyError
-from fedroster.study.experiment import digest
-from fedroster.study.training import TrainingCell, TrainingRun
+from fedroster.study.measures import Run
+from fedroster.study.run import key
+from fedroster.study.trial import Trial
 
 
-def write_scalars(runs: Iterable[tuple[TrainingCell, TrainingRun]], folder: Path) -> None:
+def write_scalars(runs: Iterable[tuple[Trial, Run]], folder: Path) -> None:
     """Write a folder of event files for each run: accuracy, test loss, round time, cohort and queues per round.
 
     A run's folder is named after its scenario, task, policy and seed; what is there already is left alone.
@@ -29,8 +30,9 @@ def write_scalars(runs: Iterable[tuple[TrainingCell, TrainingRun]], folder: Path
         from torch.utils.tensorboard.writer import SummaryWriter
     except ImportError as error:
         raise MissingDependencyError.of("tensorboard", "tensorboard") from error
-    for cell, run in runs:
-        name = f"{cell.task.name}/{cell.scenario}/{cell.policy}/seed-{cell.seed}-{digest(cell)[:6]}"
+    for trial, run in runs:
+        task = "untrained" if trial.task is None else trial.task.name
+        name = f"{task}/{trial.scenario}/{trial.policy}/seed-{trial.seed}-{key(trial)[:6]}"
         target = folder / name.replace(":", "_").replace("=", "-").replace(",", "_")
         if target.exists():
             continue
@@ -39,7 +41,7 @@ def write_scalars(runs: Iterable[tuple[TrainingCell, TrainingRun]], folder: Path
         unfinished = target.with_name(f".{target.name}.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
         with SummaryWriter(str(unfinished)) as writer:
-            writer.add_text("configuration", repr(cell))
+            writer.add_text("configuration", repr(trial))
             for row in range(run.num_rounds):
                 scalars = {
                     "test/accuracy": run.accuracy[row],

@@ -18,11 +18,11 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedE
 from fedroster.study.compare import overview, page
 from fedroster.study.compare.line_up import line_up, scenarios_of
 from fedroster.study.compare.overview import compare_all, folder_of, is_of_several, render_all
-from fedroster.study.comparison import ComparisonCell
-from fedroster.study.experiment import Conditions
 from fedroster.study.report import Picture
+from fedroster.study.sources import code
 from fedroster.study.statistics import holm
-from fedroster.study.store import code, read_json, read_table, write_json
+from fedroster.study.store import read_json, read_table, write_json
+from fedroster.study.trial import Conditions, Trial
 
 SCENARIOS = ("rbcs-f/table-1", "cocs/mnist")
 WANTED = ("random", "floor", "rbcs-f:V=5", "partial-pooling", "oracle-p")
@@ -152,7 +152,7 @@ def test_everything_is_made_again_from_the_tables(made, tmp_path):
 @pytest.mark.usefixtures("no_pictures")
 def test_a_published_folder_has_its_page_made_again_without_the_large_tables(made, tmp_path):
     folder = tmp_path / "published"
-    large = shutil.ignore_patterns("rounds.csv", "participation.parquet", "cells", "report.html")
+    large = shutil.ignore_patterns("rounds.csv", "participation.parquet", "trials", "report.html")
     shutil.copytree(made[0], folder, ignore=large)
     before = contents(folder)
     render_all(folder)
@@ -167,7 +167,7 @@ def test_a_published_folder_has_its_page_made_again_without_the_large_tables(mad
 @pytest.mark.usefixtures("no_pictures")
 def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
     ran = []
-    run = ComparisonCell.run
+    run = Trial.run
 
     def counted(self, conditions):
         found = run(self, conditions)
@@ -175,7 +175,7 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
             ran.append((self.scenario, self.policy, self.seed))
         return found
 
-    monkeypatch.setattr(ComparisonCell, "run", counted)
+    monkeypatch.setattr(Trial, "run", counted)
     with pytest.raises(PausedError, match="0 of 21 runs are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     assert ran == []

@@ -20,11 +20,13 @@ from fedroster.study.compare import page as module
 from fedroster.study.compare.page import render, summary_table
 from fedroster.study.compare.run import compare
 from fedroster.study.compare.tables import LAST, read_values
-from fedroster.study.comparison import ComparisonCell, ComparisonRun
 from fedroster.study.report import Picture
+from fedroster.study.sources import code
 from fedroster.study.statistics import holm
-from fedroster.study.store import code, read_json, read_table, write_json, write_table
+from fedroster.study.store import read_json, read_table, write_json, write_table
+from fedroster.study.trial import Trial
 from fedroster.task import Task
+from runs import planted_run
 
 T_975 = 12.706204736432095  # Student's t, 0.975, one degree of freedom
 PLANTED = {
@@ -558,13 +560,15 @@ def test_measures_are_read_as_they_were_written(tmp_path):
 
 @pytest.fixture
 def ran(monkeypatch, no_pictures):
-    """Instead of training: runs that are made up from the cell; returns the cells that were run."""
+    """Instead of training: runs that are made up from the trial; returns the trials that were run."""
     seen = []
 
     def run(self, conditions=None):
         seen.append((self.policy, self.seed))
         rng = np.random.default_rng([self.seed, len(self.policy)])
-        return ComparisonRun(
+        return planted_run(
+            4,
+            self.num_rounds,
             round_time_s=rng.uniform(1.0, 5.0, self.num_rounds),
             decision_s=rng.random(self.num_rounds),
             cohort_size=np.full(self.num_rounds, 2),
@@ -574,10 +578,9 @@ def ran(monkeypatch, no_pictures):
             available=np.full(4, self.num_rounds),
             accuracy=np.sort(rng.random(self.num_rounds)),
             test_loss=np.ones(self.num_rounds),
-            refused=np.zeros(self.num_rounds, np.int64),
         )
 
-    monkeypatch.setattr(ComparisonCell, "run", run)
+    monkeypatch.setattr(Trial, "run", run)
     return seen
 
 
@@ -609,7 +612,7 @@ def test_tables_hold_the_runs(tmp_path, ran):
     assert rounds.height == 4 * 6
     assert participation.height == 4 * 4
     assert rounds["policy"].unique(maintain_order=True).to_list() == ["random", "rbcs-f:V=5"]
-    run = ComparisonCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 6, 0.15).run()
+    run = Trial("rbcs-f/table-1", "rbcs-f:V=5", 1, 6, rate=0.15).run()
     own = rounds.filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
     assert own["decision_s"].to_list() == run.decision_s.tolist()
     assert own["round"].to_list() == [1, 2, 3, 4, 5, 6]
@@ -632,7 +635,7 @@ def test_a_killed_comparison_goes_on(tmp_path, ran):
     with pytest.raises(KeyboardInterrupt):
         study(tmp_path, progress=killed)
     assert not (tmp_path / "report.html").exists()
-    assert len(list((tmp_path / "cells").iterdir())) == 3
+    assert len(list((tmp_path / "trials").iterdir())) == 3
     summary = study(tmp_path)
     assert sorted(ran) == sorted(EVERY)
     assert summary.equals(study(tmp_path / "another"))
@@ -745,7 +748,7 @@ def test_wrong_usage_of_the_command(tmp_path):
     assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path).exit_code == 0
     assert call("--rounds", "7", "--seeds", "0", "--out", tmp_path).exit_code == 2
     (tmp_path / "file").write_text("kept")
-    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path / "file" / "new").exit_code == 1
+    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path / "file" / "new").exit_code == 2
 
 
 # -------------------------------------------------------------------- with training
@@ -792,7 +795,7 @@ def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
     def run(self, conditions=None):
         raise AssertionError("trained")
 
-    monkeypatch.setattr(ComparisonCell, "run", run)
+    monkeypatch.setattr(Trial, "run", run)
     before = contents(folder)
     again = call(*arguments, "--out", folder)
     assert again.stdout == first.stdout
@@ -803,9 +806,9 @@ def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
 
 
 def test_training_alone_gives_the_same_run(trained):
-    """A cell's result does not depend on what ran before it in the process."""
+    """A trial's run does not depend on what ran before it in the process."""
     folder, _, _ = trained
-    run = ComparisonCell("rbcs-f/table-1", "rbcs-f:V=5", 1, 3, 0.15, Task()).run()
+    run = Trial("rbcs-f/table-1", "rbcs-f:V=5", 1, 3, task=Task(), rate=0.15).run()
     own = read_table(folder / "rounds.csv").filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
     assert own["accuracy"].to_list() == run.accuracy.tolist()
     assert own["test_loss"].to_list() == run.test_loss.tolist()

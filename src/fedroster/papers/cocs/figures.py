@@ -14,7 +14,7 @@ from fedroster.core.units import MEGA
 from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.papers.cocs import training
 from fedroster.study.figures import Curve, curves_figure, places
-from fedroster.study.measures import Trajectory
+from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
 from fedroster.study.statistics import Claim, band, mean_interval
 
@@ -53,15 +53,15 @@ def _sweep_needs(name: str, values: Sequence[float], stretch: float) -> dict[str
     }
 
 
-def _each(runs: Runs, label: str, measure: Callable[[Trajectory], float]) -> FloatArray:
+def _each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
     return np.array([measure(run) for run in runs[label]])
 
 
-def _utility(run: Trajectory) -> float:
+def _utility(run: Run) -> float:
     return float(run.participants.sum())
 
 
-def _root_utility(run: Trajectory) -> float:
+def _root_utility(run: Run) -> float:
     """Utility of non-convex HFL (8): the square root of each round's participants, summed."""
     return float(np.sqrt(run.participants).sum())
 
@@ -70,7 +70,7 @@ def _rounds(runs: Runs) -> FloatArray:
     return np.arange(1, runs["cocs"][0].num_rounds + 1, dtype=np.float64)
 
 
-def _series(runs: Runs, course: Callable[[Trajectory], FloatArray]) -> dict[str, FloatArray]:
+def _series(runs: Runs, course: Callable[[Run], FloatArray]) -> dict[str, FloatArray]:
     return {policy: np.stack([course(run) for run in runs[policy]]) for policy in LABELS}
 
 
@@ -91,7 +91,7 @@ def _curves_product(
 
 def _cumulative(root: bool) -> Callable[[Runs], Product]:
     def draw(runs: Runs) -> Product:
-        def course(run: Trajectory) -> FloatArray:
+        def course(run: Run) -> FloatArray:
             utility: FloatArray = np.sqrt(run.participants) if root else run.participants.astype(np.float64)
             return utility.cumsum()
 
@@ -105,7 +105,7 @@ def _cumulative(root: bool) -> Callable[[Runs], Product]:
 
 def _regret(root: bool) -> Callable[[Runs], Product]:
     def draw(runs: Runs) -> Product:
-        def utility(run: Trajectory) -> FloatArray:
+        def utility(run: Run) -> FloatArray:
             return np.sqrt(run.participants) if root else run.participants.astype(np.float64)
 
         best = np.stack([utility(run) for run in runs["oracle"]])
@@ -119,7 +119,7 @@ _WINDOW = 25
 
 
 def _participants(runs: Runs) -> Product:
-    def course(run: Trajectory) -> FloatArray:
+    def course(run: Run) -> FloatArray:
         # A moving average: single rounds differ by more than policies do.
         total = np.concatenate(([0.0], run.participants.cumsum()))
         start = np.maximum(np.arange(1, total.shape[0]) - _WINDOW, 0)
@@ -149,7 +149,7 @@ def _sweep(name: str, values: Sequence[float], x_label: str, title: str) -> Call
 
 
 def _gaps(
-    runs: Runs, better: str, worse: Sequence[str], measure: Callable[[Trajectory], float]
+    runs: Runs, better: str, worse: Sequence[str], measure: Callable[[Run], float]
 ) -> tuple[tuple[float, ...], ...]:
     return tuple(tuple(_each(runs, better, measure) - _each(runs, other, measure)) for other in worse)
 
@@ -280,7 +280,7 @@ def _findings_on_regret(scenario: str) -> Callable[[Runs], list[str]]:
 
 
 def _claims_on_participants(runs: Runs) -> list[Claim]:
-    def late(run: Trajectory) -> float:
+    def late(run: Run) -> float:
         return float(run.participants[-run.num_rounds // 5 :].mean())
 
     return [

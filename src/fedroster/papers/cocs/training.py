@@ -12,10 +12,9 @@ import polars as pl
 from fedroster.core.arrays import FloatArray
 from fedroster.study.accuracy import accuracy_product, final_accuracies, rounds_to, shown_percent
 from fedroster.study.figures import intervals_figure, places
-from fedroster.study.measures import jain_index
-from fedroster.study.paper import FigureRecipe, Product, Scale, TrainingNeed, TrainingRuns
+from fedroster.study.measures import Run, jain_index
+from fedroster.study.paper import FigureRecipe, Need, Product, Runs, Scale
 from fedroster.study.statistics import Claim, mean_interval
-from fedroster.study.training import TrainingRun
 from fedroster.task import Task
 
 POLICIES = {"Oracle": "oracle", "COCS": "cocs", "CUCB": "cucb", "LinUCB": "linucb", "Random": "random"}
@@ -75,12 +74,19 @@ class Network:
         """Table I's network."""
         return f"cocs/{self.key}"
 
-    def need(self, policy: str, settings: Mapping[str, str] | None = None, rounds: int | None = None) -> TrainingNeed:
+    def need(self, policy: str, settings: Mapping[str, str] | None = None, rounds: int | None = None) -> Need:
         """Runs of one policy."""
         overridden = tuple((settings or {}).items())
-        return TrainingNeed(policy, self.scenario, self.task, rounds or self.rounds, self.evaluate_every, overridden)
+        return Need(
+            policy,
+            self.scenario,
+            overridden,
+            task=self.task,
+            rounds=rounds or self.rounds,
+            evaluate_every=self.evaluate_every,
+        )
 
-    def without_limits(self, clients: int) -> TrainingNeed:
+    def without_limits(self, clients: int) -> Need:
         """Fig. 2: so many clients for each server, at random, and all of them in time.
 
         Every client costs 2, so that a budget buys a number of clients.
@@ -94,7 +100,7 @@ def _gap(better: FloatArray, worse: FloatArray) -> tuple[float, ...]:
     return tuple((better - worse).tolist())
 
 
-def _reached(runs: Sequence[TrainingRun], target: float) -> str:
+def _reached(runs: Sequence[Run], target: float) -> str:
     values = [run.rounds_to(target) for run in runs]
     missed = sum(not np.isfinite(value) for value in values)
     if missed:
@@ -109,12 +115,12 @@ def _reached(runs: Sequence[TrainingRun], target: float) -> str:
 def _figure_2(network: Network) -> FigureRecipe:
     labels = {f"{clients} for each server": clients for clients in network.clients_each}
 
-    def draw(runs: TrainingRuns) -> Product:
+    def draw(runs: Runs) -> Product:
         return accuracy_product(
             {network.name: runs}, title="Clients in each edge round", places=places(list(labels)), x_label="edge round"
         )
 
-    def claims(runs: TrainingRuns) -> list[Claim]:
+    def claims(runs: Runs) -> list[Claim]:
         names = list(labels)
         mean = {name: np.array([np.nanmean(run.accuracy) for run in runs[name]]) for name in names}
         return [
@@ -136,16 +142,16 @@ def _figure_2(network: Network) -> FigureRecipe:
 # -------------------------------------------------------------------- Figs. 4a and 7: five policies
 
 
-def _policies(network: Network) -> dict[str, TrainingNeed]:
+def _policies(network: Network) -> dict[str, Need]:
     return {label: network.need(policy) for label, policy in (POLICIES | PAIRS).items()}
 
 
 def _figure_accuracy(network: Network, figure: str) -> FigureRecipe:
-    def draw(runs: TrainingRuns) -> Product:
+    def draw(runs: Runs) -> Product:
         title = "Training under five policies, and two of ours"
         return accuracy_product({network.name: runs}, title=title, places=_PLACES, x_label="edge round")
 
-    def claims(runs: TrainingRuns) -> list[Claim]:
+    def claims(runs: Runs) -> list[Claim]:
         final = {label: final_accuracies(group) for label, group in runs.items()}
         rounds = {label: rounds_to(group, network.target) for label, group in runs.items()}
         target = f"rounds to {network.target:.0%}"
@@ -204,7 +210,7 @@ def _figure_accuracy(network: Network, figure: str) -> FigureRecipe:
             ),
         ]
 
-    def findings(runs: TrainingRuns) -> list[str]:
+    def findings(runs: Runs) -> list[str]:
         used = {label: float(np.mean([run.participants.mean() for run in group])) for label, group in runs.items()}
         explored = float(np.mean([run.exploring.mean() for run in runs["COCS"]]))
         advantage = _share_of_advantage(runs)
@@ -219,7 +225,7 @@ def _figure_accuracy(network: Network, figure: str) -> FigureRecipe:
     return FigureRecipe(f"Fig. {figure}: training on {network.name}", _policies(network), draw, claims, findings)
 
 
-def _evenness(runs: TrainingRuns) -> str:
+def _evenness(runs: Runs) -> str:
     """Who is never heard: with two labels a client, more updates from the same few teach less than others would."""
 
     def shown(label: str) -> str:
@@ -234,7 +240,7 @@ def _evenness(runs: TrainingRuns) -> str:
     )
 
 
-def _share_of_advantage(runs: TrainingRuns) -> str:
+def _share_of_advantage(runs: Runs) -> str:
     """How COCS's lead in updates over the published baselines compares with that of the same ideas per pair."""
 
     def mean(label: str) -> float:
@@ -259,7 +265,7 @@ def _share_of_advantage(runs: TrainingRuns) -> str:
 def _table_2(network: Network) -> FigureRecipe:
     printed = PRINTED[network.key]
 
-    def draw(runs: TrainingRuns) -> Product:
+    def draw(runs: Runs) -> Product:
         final = {label: mean_interval(100 * final_accuracies(group)) for label, group in runs.items()}
         rounds = {label: mean_interval(rounds_to(group, network.target)) for label, group in runs.items()}
         figure = intervals_figure(
@@ -289,7 +295,7 @@ def _table_2(network: Network) -> FigureRecipe:
         )
         return Product(figure, table)
 
-    def findings(runs: TrainingRuns) -> list[str]:
+    def findings(runs: Runs) -> list[str]:
         return [
             f"{label}: final accuracy {shown_percent(final_accuracies(group))}"
             + (f" (the paper: {printed[label][0]})" if label in printed else "")
@@ -310,11 +316,11 @@ def _table_2(network: Network) -> FigureRecipe:
 def _sweep(network: Network, figure: str, setting: str, values: Sequence[float], what: str, unit: str) -> FigureRecipe:
     labels = {f"{what} {value:g}{unit}": {setting: f"{value:g}"} for value in values}
 
-    def draw(runs: TrainingRuns) -> Product:
+    def draw(runs: Runs) -> Product:
         title = f"COCS with three {what}s"
         return accuracy_product({network.name: runs}, title=title, places=places(list(labels)), x_label="edge round")
 
-    def claims(runs: TrainingRuns) -> list[Claim]:
+    def claims(runs: Runs) -> list[Claim]:
         first, second, third = (rounds_to(runs[label], network.target) for label in labels)
         target = f"COCS's rounds to {network.target:.0%}"
         return [
@@ -334,7 +340,7 @@ def _sweep(network: Network, figure: str, setting: str, values: Sequence[float],
             ),
         ]
 
-    def findings(runs: TrainingRuns) -> list[str]:
+    def findings(runs: Runs) -> list[str]:
         return [
             f"Rounds to {network.target:.0%}: "
             + ", ".join(f"{label} {_reached(runs[label], network.target)}" for label in labels)

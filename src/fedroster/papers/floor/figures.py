@@ -15,8 +15,8 @@ from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, shown_percent, times_to
 from fedroster.study.figures import Curve, curves_figure, intervals_figure, places
-from fedroster.study.measures import Trajectory
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, TrainingNeed, TrainingRuns
+from fedroster.study.measures import Run
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale
 from fedroster.study.pareto import Panel, Point, pareto_figure
 from fedroster.study.statistics import Claim, band, mean_interval
 from fedroster.task import Task
@@ -52,25 +52,25 @@ WORLDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 """Title and changed settings of each variant of paper A's network."""
 
 
-def _time(run: Trajectory) -> float:
+def _time(run: Run) -> float:
     return float(run.round_time_s.mean())
 
 
-def _least(run: Trajectory) -> float:
+def _least(run: Run) -> float:
     return float(run.chosen.min())
 
 
-def _least_available(run: Trajectory) -> float:
+def _least_available(run: Run) -> float:
     """Least share of its available rounds in which a client took part."""
     there = run.available > 0
     return float((run.chosen[there] / run.available[there]).min())
 
 
-def _each(runs: Runs, label: str, measure: Callable[[Trajectory], float]) -> FloatArray:
+def _each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
     return np.array([measure(run) for run in runs[label]])
 
 
-def _rival(runs: Runs, ours: str, rivals: Sequence[str], measure: Callable[[Trajectory], float]) -> tuple[str, bool]:
+def _rival(runs: Runs, ours: str, rivals: Sequence[str], measure: Callable[[Run], float]) -> tuple[str, bool]:
     """RBCS-F at the least V whose lowest participation is, in the mean, no higher than ours, and whether it reaches it.
 
     So the rival is as fast as it gets without being fairer than we are.
@@ -82,7 +82,7 @@ def _rival(runs: Runs, ours: str, rivals: Sequence[str], measure: Callable[[Traj
     return rivals[-1], True
 
 
-def _points(runs: Runs, measure: Callable[[Trajectory], float]) -> dict[str, Point]:
+def _points(runs: Runs, measure: Callable[[Run], float]) -> dict[str, Point]:
     pairs = {label: (_each(runs, label, _time), _each(runs, label, measure)) for label in runs}
     points = {}
     for label, (time_s, least) in pairs.items():
@@ -114,7 +114,7 @@ def _time_and_lowest(time_s: FloatArray, least: FloatArray) -> dict[str, float]:
     }
 
 
-def _product(runs: Runs, measure: Callable[[Trajectory], float], y_label: str, title: str) -> Product:
+def _product(runs: Runs, measure: Callable[[Run], float], y_label: str, title: str) -> Product:
     figure = pareto_figure(Panel(_points(runs, measure), "mean round time, s", y_label, title))
     rows = []
     for label in runs:
@@ -342,7 +342,7 @@ def _tuned() -> FigureRecipe:
 _TRACE_PENALTIES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
 
 
-def _served(run: Trajectory) -> float:
+def _served(run: Run) -> float:
     """Mean share of their available rounds that the tenth of the clients take part in that has least of it."""
     seen = run.available >= 25
     share = np.sort(run.chosen[seen] / run.available[seen])
@@ -494,10 +494,10 @@ _PANELS = {"gamma_1 = 0.2": "dirichlet:0.2", "IID": "iid"}
 
 
 def _trained(key: str, name: str, task: str, rounds: int, every: int, samples: int | None = None) -> FigureRecipe:
-    def panels(runs: TrainingRuns) -> dict[str, TrainingRuns]:
+    def panels(runs: Runs) -> dict[str, Runs]:
         return {panel: {label: runs[f"{panel}|{label}"] for label in TRAINED} for panel in _PANELS}
 
-    def draw(runs: TrainingRuns) -> Product:
+    def draw(runs: Runs) -> Product:
         return accuracy_product(
             panels(runs),
             title=f"{name}: accuracy per simulated time",
@@ -506,7 +506,7 @@ def _trained(key: str, name: str, task: str, rounds: int, every: int, samples: i
             curve=curve_per_second,
         )
 
-    def claims(runs: TrainingRuns) -> list[Claim]:
+    def claims(runs: Runs) -> list[Claim]:
         found = []
         for panel, group in panels(runs).items():
             target = 0.9 * float(final_accuracies(group["random"]).mean())
@@ -533,7 +533,7 @@ def _trained(key: str, name: str, task: str, rounds: int, every: int, samples: i
             ]
         return found
 
-    def findings(runs: TrainingRuns) -> list[str]:
+    def findings(runs: Runs) -> list[str]:
         sentences = []
         for panel, group in panels(runs).items():
             target = 0.9 * float(final_accuracies(group["random"]).mean())
@@ -551,8 +551,12 @@ def _trained(key: str, name: str, task: str, rounds: int, every: int, samples: i
         return sentences
 
     needs = {
-        f"{panel}|{label}": TrainingNeed(
-            policy, _TABLE_1, Task(task, partition, samples_per_client=samples), rounds, every
+        f"{panel}|{label}": Need(
+            policy,
+            _TABLE_1,
+            task=Task(task, partition, samples_per_client=samples),
+            rounds=rounds,
+            evaluate_every=every,
         )
         for panel, partition in _PANELS.items()
         for label, policy in TRAINED.items()

@@ -12,8 +12,8 @@ from fedroster.environment.hidden_causes import CAUSES
 from fedroster.papers.cocs.training import NETWORKS, Network
 from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, rounds_to, times_to
 from fedroster.study.figures import Curve, curves_figure, intervals_figure, places
-from fedroster.study.measures import Trajectory, jain_index
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, TrainingNeed, TrainingRuns
+from fedroster.study.measures import Run, jain_index
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale
 from fedroster.study.statistics import Claim, Interval, band, mean_interval
 
 OURS = "partial-pooling"
@@ -45,11 +45,11 @@ def _need(policy: str, scenario: str, settings: tuple[tuple[str, str], ...] = ()
     return Need(policy, scenario, (*settings, *unread), stretch)
 
 
-def _utility(run: Trajectory, rounds: int | None = None) -> float:
+def _utility(run: Run, rounds: int | None = None) -> float:
     return float(run.participants[:rounds].sum())
 
 
-def _each(runs: Runs, label: str, measure: Callable[[Trajectory], float] = _utility) -> FloatArray:
+def _each(runs: Runs, label: str, measure: Callable[[Run], float] = _utility) -> FloatArray:
     return np.array([measure(run) for run in runs[label]])
 
 
@@ -290,7 +290,7 @@ def _large() -> FigureRecipe:
         return _each(runs, f"{label} / {world}", lambda run: _utility(run, rounds))
 
     def best(runs: Runs, world: str, rounds: int | None = None) -> FloatArray:
-        def bounded(run: Trajectory) -> float:
+        def bounded(run: Run) -> float:
             return float((run.participants / (1.0 - run.gap))[:rounds].sum())
 
         return _each(runs, f"Oracle-p / {world}", bounded)
@@ -397,7 +397,7 @@ _KEPT = tuple(RATES)[:3]
 def _rates(name: str, title: str) -> FigureRecipe:
     scenario = f"cocs/{name}"
 
-    def rate_of(run: Trajectory) -> float:
+    def rate_of(run: Run) -> float:
         return float(run.participation_rate.min())
 
     def price(runs: Runs, label: str) -> FloatArray:
@@ -477,7 +477,7 @@ _TRAINED_PLACES = places(list(TRAINED))
 
 
 def _training(network: Network, *, by_time: bool) -> FigureRecipe:
-    def draw(runs: TrainingRuns) -> Product:
+    def draw(runs: Runs) -> Product:
         panel = {network.name: runs}
         if by_time:
             return accuracy_product(
@@ -489,7 +489,7 @@ def _training(network: Network, *, by_time: bool) -> FigureRecipe:
             )
         return accuracy_product(panel, title="Accuracy by round", places=_TRAINED_PLACES, x_label="edge round")
 
-    def findings(runs: TrainingRuns) -> list[str]:
+    def findings(runs: Runs) -> list[str]:
         def listed(value: Callable[[str], str]) -> str:
             return "; ".join(f"{label} {value(label)}" for label in runs)
 
@@ -511,7 +511,7 @@ def _training(network: Network, *, by_time: bool) -> FigureRecipe:
             + ".",
         ]
 
-    def claims(runs: TrainingRuns) -> list[Claim]:
+    def claims(runs: Runs) -> list[Claim]:
         final = {label: final_accuracies(group) for label, group in runs.items()}
 
         def above(label: str, others: Sequence[str]) -> tuple[tuple[float, ...], ...]:
@@ -537,8 +537,7 @@ def _training(network: Network, *, by_time: bool) -> FigureRecipe:
             ),
         ]
 
-    needs = {label: TrainingNeed(policy, network.scenario, network.task, network.rounds, network.evaluate_every)
-             for label, policy in TRAINED.items()}  # fmt: skip
+    needs = {label: network.need(policy) for label, policy in TRAINED.items()}
     title = f"Training on {network.name}, {'over simulated time' if by_time else 'by round'}"
     if by_time:
         return FigureRecipe(title, needs, draw)

@@ -14,7 +14,7 @@ from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.rbcs_f import training
 from fedroster.study.figures import Curve, curves_figure, places, pull_record_figure
-from fedroster.study.measures import Trajectory, jain_index
+from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
 from fedroster.study.statistics import Claim, band
 
@@ -208,41 +208,41 @@ def _figure_alpha(runs: Runs) -> Product:
     return Product(figure, data)
 
 
-def _plateau(run: Trajectory) -> float:
+def _plateau(run: Run) -> float:
     """Mean queue length over the last fifth of the rounds."""
     return float(run.mean_backlog[-max(run.num_rounds // 5, 1) :].mean())
 
 
-def _late_slope(run: Trajectory) -> float:
+def _late_slope(run: Run) -> float:
     """Growth of the mean queue length over the last fifth of the rounds, rounds owed per round."""
     tail = run.mean_backlog[-max(run.num_rounds // 5, 2) :]
     return float(np.polyfit(np.arange(tail.shape[0]), tail, 1)[0])
 
 
-def _settling_round(run: Trajectory) -> float:
+def _settling_round(run: Run) -> float:
     """First round at which the mean queue length reaches nine tenths of its plateau."""
     return float(np.argmax(run.mean_backlog >= 0.9 * _plateau(run)) + 1)
 
 
-def _each(runs: Runs, policy: str, measure: Callable[[Trajectory], float]) -> FloatArray:
+def _each(runs: Runs, policy: str, measure: Callable[[Run], float]) -> FloatArray:
     return np.array([measure(run) for run in runs[policy]])
 
 
-def _mean_time(run: Trajectory) -> float:
+def _mean_time(run: Run) -> float:
     return float(run.round_time_s.mean())
 
 
-def _jain(run: Trajectory) -> float:
+def _jain(run: Run) -> float:
     return jain_index(run.chosen)
 
 
-def _rising(runs: Runs, measure: Callable[[Trajectory], float]) -> tuple[tuple[float, ...], ...]:
+def _rising(runs: Runs, measure: Callable[[Run], float]) -> tuple[tuple[float, ...], ...]:
     """One part for each step of V: how much the measure rises."""
     steps = [_each(runs, policy, measure) for policy in RBCS_F]
     return tuple(tuple(after - before) for before, after in itertools.pairwise(steps))
 
 
-def _falling(runs: Runs, measure: Callable[[Trajectory], float]) -> tuple[tuple[float, ...], ...]:
+def _falling(runs: Runs, measure: Callable[[Run], float]) -> tuple[tuple[float, ...], ...]:
     return _rising(runs, lambda run: -measure(run))
 
 

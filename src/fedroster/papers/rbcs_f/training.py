@@ -18,9 +18,9 @@ from fedroster.study.accuracy import (
     times_to,
 )
 from fedroster.study.figures import places
-from fedroster.study.paper import FigureRecipe, Product, Scale, TrainingNeed, TrainingRuns
+from fedroster.study.measures import Run
+from fedroster.study.paper import FigureRecipe, Need, Product, Runs, Scale
 from fedroster.study.statistics import Claim, mean_interval
-from fedroster.study.training import TrainingRun
 from fedroster.task import Task
 
 SCENARIO = "rbcs-f/table-1"
@@ -57,10 +57,10 @@ class Grid:
     samples_per_client: int | None = None
     evaluate_every: int = 1
 
-    def need(self, policy: str, panel: str) -> TrainingNeed:
+    def need(self, policy: str, panel: str) -> Need:
         """Runs of one policy in one panel."""
         task = Task(self.task, self.partitions[panel], samples_per_client=self.samples_per_client)
-        return TrainingNeed(policy, SCENARIO, task, self.rounds, self.evaluate_every)
+        return Need(policy, SCENARIO, task=task, rounds=self.rounds, evaluate_every=self.evaluate_every)
 
     @property
     def rbcs_f(self) -> dict[str, str]:
@@ -79,19 +79,19 @@ class Grid:
         return {**uneven, "uniform": RANDOM}
 
 
-def _needs(grid: Grid, policies: Mapping[str, str], panels: Sequence[str]) -> dict[str, TrainingNeed]:
+def _needs(grid: Grid, policies: Mapping[str, str], panels: Sequence[str]) -> dict[str, Need]:
     return {f"{panel}|{label}": grid.need(policy, panel) for panel in panels for label, policy in policies.items()}
 
 
-def _panels(runs: TrainingRuns) -> dict[str, dict[str, Sequence[TrainingRun]]]:
-    panels: dict[str, dict[str, Sequence[TrainingRun]]] = {}
+def _panels(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
+    panels: dict[str, dict[str, Sequence[Run]]] = {}
     for key, group in runs.items():
         panel, _, label = key.partition("|")
         panels.setdefault(panel, {})[label] = group
     return panels
 
 
-def _target(group: Mapping[str, Sequence[TrainingRun]], share: float) -> float:
+def _target(group: Mapping[str, Sequence[Run]], share: float) -> float:
     reference = group.get("random", group.get("uniform", ()))
     return share * float(final_accuracies(reference).mean())
 
@@ -103,8 +103,8 @@ def _gap(better: FloatArray, worse: FloatArray) -> tuple[float, ...]:
 # -------------------------------------------------------------------- Fig. 5: fairness and accuracy
 
 
-def _draw_5(grid: Grid) -> Callable[[TrainingRuns], Product]:
-    def draw(runs: TrainingRuns) -> Product:
+def _draw_5(grid: Grid) -> Callable[[Runs], Product]:
+    def draw(runs: Runs) -> Product:
         return accuracy_product(
             _panels(runs), title=f"{grid.name}: how even the selection is", places=places(list(grid.selections))
         )
@@ -112,14 +112,14 @@ def _draw_5(grid: Grid) -> Callable[[TrainingRuns], Product]:
     return draw
 
 
-def _jitter(run: TrainingRun) -> float:
+def _jitter(run: Run) -> float:
     """How much accuracy jumps from test to test, over the last half of the run."""
     values = run.accuracy[run.tested - 1]
     return float(np.abs(np.diff(values[values.shape[0] // 2 :])).mean())
 
 
-def _claims_5(grid: Grid) -> Callable[[TrainingRuns], list[Claim]]:
-    def claims(runs: TrainingRuns) -> list[Claim]:
+def _claims_5(grid: Grid) -> Callable[[Runs], list[Claim]]:
+    def claims(runs: Runs) -> list[Claim]:
         panels = _panels(runs)
         least, *_, most = grid.selections
         found = [
@@ -150,8 +150,8 @@ def _claims_5(grid: Grid) -> Callable[[TrainingRuns], list[Claim]]:
     return claims
 
 
-def _findings_5(grid: Grid) -> Callable[[TrainingRuns], list[str]]:
-    def findings(runs: TrainingRuns) -> list[str]:
+def _findings_5(grid: Grid) -> Callable[[Runs], list[str]]:
+    def findings(runs: Runs) -> list[str]:
         return [
             f"{grid.name}, {panel}, final accuracy: "
             + ", ".join(f"{label} {shown_percent(final_accuracies(group[label]))}" for label in group)
@@ -165,8 +165,8 @@ def _findings_5(grid: Grid) -> Callable[[TrainingRuns], list[str]]:
 # -------------------------------------------------------------------- Fig. 6: accuracy per round
 
 
-def _draw_6(grid: Grid) -> Callable[[TrainingRuns], Product]:
-    def draw(runs: TrainingRuns) -> Product:
+def _draw_6(grid: Grid) -> Callable[[Runs], Product]:
+    def draw(runs: Runs) -> Product:
         return accuracy_product(
             _panels(runs), title=f"{grid.name}: accuracy per round", places=places(list(grid.policies))
         )
@@ -174,8 +174,8 @@ def _draw_6(grid: Grid) -> Callable[[TrainingRuns], Product]:
     return draw
 
 
-def _claims_6(grid: Grid) -> Callable[[TrainingRuns], list[Claim]]:
-    def claims(runs: TrainingRuns) -> list[Claim]:
+def _claims_6(grid: Grid) -> Callable[[Runs], list[Claim]]:
+    def claims(runs: Runs) -> list[Claim]:
         panels = _panels(runs).values()
         others = [label for label in grid.policies if label != "random"]
         variants = list(grid.rbcs_f)
@@ -227,8 +227,8 @@ def _claims_6(grid: Grid) -> Callable[[TrainingRuns], list[Claim]]:
 # -------------------------------------------------------------------- Fig. 7: accuracy per simulated time
 
 
-def _draw_7(grid: Grid) -> Callable[[TrainingRuns], Product]:
-    def draw(runs: TrainingRuns) -> Product:
+def _draw_7(grid: Grid) -> Callable[[Runs], Product]:
+    def draw(runs: Runs) -> Product:
         return accuracy_product(
             _panels(runs),
             title=f"{grid.name}: accuracy per simulated time",
@@ -240,8 +240,8 @@ def _draw_7(grid: Grid) -> Callable[[TrainingRuns], Product]:
     return draw
 
 
-def _claims_7(grid: Grid) -> Callable[[TrainingRuns], list[Claim]]:
-    def claims(runs: TrainingRuns) -> list[Claim]:
+def _claims_7(grid: Grid) -> Callable[[Runs], list[Claim]]:
+    def claims(runs: Runs) -> list[Claim]:
         panels = _panels(runs).values()
         variants = list(grid.rbcs_f)
         early = [{label: times_to(group[label], _target(group, LOW)) for label in group} for group in panels]
@@ -286,8 +286,8 @@ def _claims_7(grid: Grid) -> Callable[[TrainingRuns], list[Claim]]:
     return claims
 
 
-def _findings_7(grid: Grid) -> Callable[[TrainingRuns], list[str]]:
-    def findings(runs: TrainingRuns) -> list[str]:
+def _findings_7(grid: Grid) -> Callable[[Runs], list[str]]:
+    def findings(runs: Runs) -> list[str]:
         sentences = []
         for panel, group in _panels(runs).items():
             target = _target(group, HIGH)

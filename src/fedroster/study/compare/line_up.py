@@ -13,7 +13,7 @@ from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.streams import Streams
 from fedroster.simulation import simulate
-from fedroster.study.experiment import DEFAULT_RATE
+from fedroster.study.trial import DEFAULT_RATE
 
 ALL = "all"
 """Stands for every scenario of the catalogue, or for every policy of it that can run in the scenario."""

@@ -15,7 +15,7 @@ from fedroster.study.compare.contrasts import Contrast, against_of, corrected, o
 from fedroster.study.compare.figures import panel_of
 from fedroster.study.compare.line_up import LineUp
 from fedroster.study.compare.page import joined, measured, notes_of, render
-from fedroster.study.compare.run import cells_of, compare
+from fedroster.study.compare.run import compare, trials_of
 from fedroster.study.compare.tables import (
     BUDGET,
     DECISION,
@@ -30,13 +30,13 @@ from fedroster.study.compare.tables import (
     read_values,
     summary_of,
 )
-from fedroster.study.comparison import ComparisonCell
-from fedroster.study.experiment import ALONE, PROCESSES, Conditions, Engine, digest
 from fedroster.study.figures import save_png
 from fedroster.study.pareto import pareto_panels_figure
 from fedroster.study.report import Picture, Report, Section, Table, picture, write_markdown, write_report
+from fedroster.study.run import PROCESSES, Engine, key
 from fedroster.study.statistics import LEVEL, mean_interval
 from fedroster.study.store import machine, read_json, write_json, write_table
+from fedroster.study.trial import ALONE, Conditions, Trial
 from fedroster.task import Task
 
 
@@ -112,8 +112,8 @@ def compare_all(
     for name in against:
         if not any(text == name or text.partition(":")[0] == name for text in found):
             raise ConfigurationError(f"--against is {name!r}, which takes part in no scenario; expected one that does")
-    cells = {
-        scenario: cells_of(
+    trials = {
+        scenario: trials_of(
             scenario,
             line.policies,
             seeds,
@@ -151,9 +151,9 @@ def compare_all(
                 progress=advance,
             )
         except PausedError as error:
-            done = sum(_finished(some, folder / folders[name] / "cells") for name, some in cells.items())
-            raise PausedError.of(done, sum(map(len, cells.values()))) from error
-        before += len(cells[scenario])
+            done = sum(_finished(some, folder / folders[name] / "trials") for name, some in trials.items())
+            raise PausedError.of(done, sum(map(len, trials.values()))) from error
+        before += len(trials[scenario])
     codes = [read_json(folder / name / "settings.json")["machine"]["code"] for name in folders.values()]
     description = {
         "command": command,
@@ -168,8 +168,8 @@ def compare_all(
     return _overview(folder)
 
 
-def _finished(cells: Sequence[ComparisonCell], folder: Path) -> int:
-    return sum((folder / f"{digest(cell)}.npz").exists() for cell in cells)
+def _finished(trials: Sequence[Trial], folder: Path) -> int:
+    return sum((folder / f"{key(trial)}.npz").exists() for trial in trials)
 
 
 def is_of_several(folder: Path) -> bool:

@@ -15,9 +15,10 @@ from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.study.compare.contrasts import against_of
 from fedroster.study.compare.page import render
-from fedroster.study.comparison import ComparisonCell, ComparisonRun
-from fedroster.study.experiment import ALONE, DEFAULT_RATE, PROCESSES, Conditions, Engine, finish, provenance
+from fedroster.study.measures import Run
+from fedroster.study.run import PROCESSES, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, write_json, write_table
+from fedroster.study.trial import ALONE, DEFAULT_RATE, Conditions, Trial
 from fedroster.task import Task
 
 
@@ -42,7 +43,7 @@ def compare(
 ) -> pl.DataFrame:
     """Play every policy with every seed, and write tables, figures and one page.
 
-    Finished runs are kept in ``folder/cells``: a killed comparison goes on where it stopped.  All policies of a seed
+    Finished runs are kept in ``folder/trials``: a killed comparison goes on where it stopped.  All policies of a seed
     come before the next seed: they share its division of the data.
 
     Args:
@@ -72,7 +73,7 @@ def compare(
         PausedError: If the time was up first; the same call goes on.
     """
     check_number("target accuracy", target_accuracy, above=0.0, below=1.0)
-    cells = cells_of(scenario, policies, seeds, num_rounds=num_rounds, rate=rate, task=task, settings=settings)
+    trials = trials_of(scenario, policies, seeds, num_rounds=num_rounds, rate=rate, task=task, settings=settings)
     description: dict[str, Any] = {
         "scenario": scenario,
         "settings": dict(settings),
@@ -89,26 +90,24 @@ def compare(
     }
     _claim_folder(folder, description)
     finished = finish(
-        cells,
+        trials,
         workers=workers,
         engine=engine,
-        folder=folder / "cells",
-        result_type=ComparisonRun,
+        folder=folder / "trials",
         conditions=conditions,
         progress=lambda rounds: progress(rounds / num_rounds) if progress is not None else None,
     )
-    order = sorted(range(len(cells)), key=lambda index: policies.index(cells[index].policy))
-    runs = [(cells[index], finished[index].result) for index in order]
+    runs = [(done.trial, done.run) for done in sorted(finished, key=lambda done: policies.index(done.trial.policy))]
     write_table(_rounds_table(runs), folder / "rounds.csv")
     write_table(_participation_table(runs), folder / "participation.parquet")
     # What has prices is known by its runs: an environment need not say it before.
-    description["has_prices"] = any(run.budget_used.size > 0 for _, run in runs)
+    description["has_prices"] = any(np.isfinite(run.budget).any() for _, run in runs)
     description["machine"] = machine() | {"code": provenance(finished)}
     write_json(folder / "settings.json", {"command": command, **description})
     return render(folder)
 
 
-def cells_of(
+def trials_of(
     scenario: str,
     policies: Sequence[str],
     seeds: Sequence[int],
@@ -117,7 +116,7 @@ def cells_of(
     rate: float,
     task: Task | None,
     settings: Mapping[str, str],
-) -> list[ComparisonCell]:
+) -> list[Trial]:
     """The runs of a comparison, in the order in which they are played; see :func:`compare`.
 
     Raises:
@@ -126,14 +125,12 @@ def cells_of(
     for name, values in (("policies", policies), ("seeds", seeds)):
         if not values or len(set(values)) != len(values):
             raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
-    cells = [
-        ComparisonCell(scenario, policy, seed, num_rounds, rate, task, settings)
-        for seed in seeds
-        for policy in policies
+    trials = [
+        Trial(scenario, policy, seed, num_rounds, settings, task, rate=rate) for seed in seeds for policy in policies
     ]
-    for cell in cells[: len(policies)]:
-        cell.check()
-    return cells
+    for trial in trials[: len(policies)]:
+        trial.check()
+    return trials
 
 
 def _claim_folder(folder: Path, description: Mapping[str, Any]) -> None:
@@ -150,13 +147,13 @@ def _claim_folder(folder: Path, description: Mapping[str, Any]) -> None:
             )
 
 
-def _rounds_table(runs: Sequence[tuple[ComparisonCell, ComparisonRun]]) -> pl.DataFrame:
+def _rounds_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
     """Every round of every run, a row each."""
     return pl.concat(
         pl.DataFrame(
             {
-                "policy": cell.policy,
-                "seed": cell.seed,
+                "policy": trial.policy,
+                "seed": trial.seed,
                 "round": np.arange(1, run.num_rounds + 1),
                 "elapsed_s": run.round_time_s.cumsum(),
                 "round_time_s": run.round_time_s,
@@ -167,24 +164,24 @@ def _rounds_table(runs: Sequence[tuple[ComparisonCell, ComparisonRun]]) -> pl.Da
                 "accuracy": run.accuracy,
                 "test_loss": run.test_loss,
                 "refused": run.refused,
-                "budget_used": run.budget_used if run.budget_used.size else np.full(run.num_rounds, np.nan),
+                "budget_used": run.budget_used,
             }
         )
-        for cell, run in runs
+        for trial, run in runs
     )
 
 
-def _participation_table(runs: Sequence[tuple[ComparisonCell, ComparisonRun]]) -> pl.DataFrame:
+def _participation_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
     """Every client of every run, a row each."""
     return pl.concat(
         pl.DataFrame(
             {
-                "policy": cell.policy,
-                "seed": cell.seed,
+                "policy": trial.policy,
+                "seed": trial.seed,
                 "client": np.arange(run.chosen.shape[0], dtype=np.int32),
                 "chosen": run.chosen.astype(np.int32),
                 "available": run.available.astype(np.int32),
             }
         )
-        for cell, run in runs
+        for trial, run in runs
     )

@@ -1,0 +1,119 @@
+"""Which code made a result: of the whole library, and of one class wherever it lives."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import Any
+
+import fedroster
+
+
+@cache
+def code() -> str:
+    """Digest of fedroster's source files: what was run, where the version is the same."""
+    folder = Path(fedroster.__file__).parent
+    whole = blake2b(digest_size=5)
+    for file in sorted(folder.rglob("*.py")):
+        whole.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+        whole.update(blake2b(file.read_bytes()).digest())
+    return whole.hexdigest()
+
+
+def code_of(made: Callable[..., Any]) -> dict[str, str]:
+    """What a class does, by the modules that say it: a digest of each, and the version of each foreign package.
+
+    These are the modules of the class and of its bases, and those that they import from the same package; for a class
+    of fedroster, from the same folder of it.  Comments and docstrings do not count.
+
+    Args:
+        made: A policy's class or an environment's.
+    """
+    home = _package(made.__module__)
+    found: dict[str, str] = {}
+    for base in getattr(made, "__mro__", (made,)):
+        package = _package(base.__module__)
+        top = package.partition(".")[0]
+        if top in sys.stdlib_module_names:
+            continue
+        if top != "fedroster":
+            found[f"{top} (distribution)"] = _version(top)
+        if package == home or top == "fedroster":
+            _add(base.__module__, package, found)
+    return found
+
+
+def _package(module: str) -> str:
+    """How far the modules around a class reach: its top-level package; in fedroster, its folder."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "fedroster" else parts[0]
+
+
+@cache
+def _version(package: str) -> str:
+    """Versions of the distributions that a top-level package comes from; empty where it is not installed."""
+    found = []
+    for name in packages_distributions().get(package, ()):
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return ", ".join(found)
+
+
+def _add(module: str, package: str, found: dict[str, str]) -> None:
+    file = _file(module)
+    if file is None or module in found:
+        return
+    stat = file.stat()
+    found[module], imported = _read(module, file, stat.st_mtime_ns, stat.st_size)
+    for name in imported:
+        if name == package or name.startswith(f"{package}."):
+            _add(name, package, found)
+
+
+def _file(module: str) -> Path | None:
+    """The file of a module; None where there is none, as for an imported name that is no module."""
+    loaded = sys.modules.get(module)
+    try:
+        origin = loaded.__file__ if loaded is not None else getattr(importlib.util.find_spec(module), "origin", None)
+    except (AttributeError, ImportError, ValueError):
+        return None
+    file = Path(origin) if origin else None
+    return file if file is not None and file.is_file() else None
+
+
+@cache
+def _read(module: str, file: Path, changed_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
+    """Digest of a module, and the names of modules that it may import."""
+    content = file.read_bytes()
+    try:
+        tree = ast.parse(content)
+    except (SyntaxError, ValueError):  # compiled, or half written
+        return blake2b(content, digest_size=10).hexdigest(), ()
+    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    imported = tuple(dict.fromkeys(_imports(tree, package)))
+    return blake2b(ast.dump(_WithoutDocstrings().visit(tree)).encode(), digest_size=10).hexdigest(), imported
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            named = node.module or ""
+            parent = ".".join(package.split(".")[: 1 - node.level or None]) if node.level else ""
+            whole = ".".join(part for part in (parent, named) if part)
+            yield whole
+            yield from (f"{whole}.{alias.name}" for alias in node.names)
+
+
+class _WithoutDocstrings(ast.NodeTransformer):
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return ast.Pass() if is_text else node

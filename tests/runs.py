@@ -1,0 +1,27 @@
+"""Runs for tests: planted ones, and whether two are the same."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fedroster.study.measures import Run
+
+
+def planted_run(num_clients, num_rounds, **measured):
+    """A run of which only some measures are given; the others are as in a run that was not played.
+
+    Args:
+        num_clients: N.
+        num_rounds: T.
+        **measured: Arrays by the field's name.
+    """
+    return dataclasses.replace(Run.unplayed(num_clients, num_rounds), **measured)
+
+
+def assert_same_run(one, other):
+    """Bit by bit, but for the times that decisions took: they are measured."""
+    for name in (field.name for field in dataclasses.fields(Run)):
+        if name != "decision_s":
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
