@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import importlib
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import fedroster
 import fedroster.core.errors
 import fedroster.policies
+import fedroster.testing
 import fedroster.types
 
 
-@pytest.mark.parametrize("module", ["fedroster", "fedroster.types", "fedroster.policies"])
+@pytest.mark.parametrize("module", ["fedroster", "fedroster.types", "fedroster.testing", "fedroster.policies"])
 def test_every_name_is_there(module):
     module = importlib.import_module(module)
     assert sorted(set(module.__all__)) == sorted(module.__all__)
@@ -64,3 +67,28 @@ def test_importing_loads_nothing():
     )
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert printed == "[]\n"
+
+
+REFERENCE = Path(__file__, "../../docs/reference").resolve()
+
+
+@pytest.mark.parametrize("module", ["fedroster", "fedroster.types", "fedroster.testing"])
+def test_the_reference_names_what_is_public(module):
+    text = "\n".join(page.read_text() for page in REFERENCE.glob("*.md"))
+    named = re.findall(
+        rf"^\.\. (?:py:|auto)(?:class|exception|function|data):: {re.escape(module)}\.(\w+)$", text, re.M
+    )
+    assert sorted(named) == sorted(set(importlib.import_module(module).__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.stem)
+def test_the_reference_names_what_exists(page):
+    for kind, name in re.findall(
+        r"^\.\. auto(module|class|exception|function|data):: ([\w.]+)$", page.read_text(), re.M
+    ):
+        path = Path("src", *name.split("."))
+        if kind == "module":  # looked up, not imported: an extra may be missing
+            assert (REFERENCE.parents[1] / path).with_suffix(".py").exists() or (REFERENCE.parents[1] / path).is_dir()
+        else:
+            home, _, last = name.rpartition(".")
+            assert hasattr(importlib.import_module(home), last), name

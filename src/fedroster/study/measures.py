@@ -110,7 +110,7 @@ class Run:
         spent: Price of each round's cohort, shape (rounds,).
         budget: All servers' budgets together in each round, shape (rounds,); NaN where nothing has a price.
         exploring: 1 for rounds in which the policy explored, for policies that tell, shape (rounds,).
-        gap: Proven gap of each round's decision (:attr:`~fedroster.core.problem.Selection.gap`), shape (rounds,); NaN
+        gap: Proven gap of each round's decision (:attr:`~fedroster.types.Selection.gap`), shape (rounds,); NaN
             where none is proven.
         accuracy: Test accuracy after each round, shape (rounds,), in [0, 1]; NaN where no model was tested.
         test_loss: Test loss after each round, shape (rounds,); NaN where no model was tested.
