@@ -55,7 +55,8 @@ class FakeNode:
     """A node.
 
     ``fate`` gives, for its first, second, ... training, what happens: "ok", "error", "garbage", "nan", "shape",
-    "stray", "twice", "silent", "expired", "gone" or a delay in seconds; the last one repeats.
+    "stray", "twice", "silent", "expired", "gone", a delay in seconds, or a function that spoils its reply's
+    content; the last one repeats.
     """
 
     name: str
@@ -182,6 +183,8 @@ class FakeGrid(Grid):
         source = node_id + 1 if fate == "stray" else node_id
         if fate == "unreported":
             content.pop("fedroster.context", None)
+        if callable(fate):
+            fate(content)
         self._later(delay_s, reply_to(message, source, content))
         self.true_times_s.append((node_id, delay_s))
         if fate == "twice":

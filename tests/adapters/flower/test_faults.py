@@ -1,0 +1,393 @@
+"""Restarts, silence, monitors and locks: nothing ends a run, starves a node, or goes unsaid."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
+
+from fake_grid import ClockThat, FakeNode, fleet, model, train_messages
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg
+from test_grid import Killed, counts, play, selecting
+
+from fedroster import RBCSF
+from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesError, RoundRules
+from fedroster.core.errors import InUseError, StateFileError
+from fedroster.core.problem import Status
+from fedroster.federation.locks import FolderLock
+
+# ---------------------------------------------------------------- restarts
+
+
+def interrupted(nodes, folder, **options):
+    """A server that is killed while the cohort of round 2 trains; returns that cohort."""
+    grid, fake, _ = selecting(nodes, m=2, state_dir=folder, **options)
+    play(grid, fake)
+    list(grid.send_and_receive([]))
+
+    def kill(*_):
+        raise Killed
+
+    grid._exchange.clock = ClockThat(fake.clock, kill)
+    with pytest.raises(Killed):
+        play(grid, fake)
+    return set(grid._round.clients)
+
+
+@pytest.mark.parametrize("query_delay_s", [0.05, 12.0, 45.0, 1e9])
+def test_the_interrupted_cohort_goes_on_however_long_contexts_take(tmp_path, query_delay_s):
+    nodes = fleet(6)
+    cohort = interrupted(nodes, tmp_path)
+    for node in nodes.values():
+        node.query_delay_s = query_delay_s
+    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
+    before = fake.clock.now()
+    play(again, fake)
+    assert reports[0].resumed
+    assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
+    assert reports[0].num_in_time == 2
+    assert fake.clock.now() - before < 10.0  # nothing has to be asked of nodes whose ids are known
+    assert sum(counts(again).values()) == 4
+
+
+@pytest.mark.parametrize("query_delay_s", [0.05, 12.0, 45.0])
+def test_under_new_ids_the_interrupted_cohort_is_waited_for(tmp_path, query_delay_s):
+    nodes = fleet(6)
+    cohort = interrupted(nodes, tmp_path)
+    for node_id in list(nodes):
+        nodes[node_id + 1000] = nodes.pop(node_id)
+        nodes[node_id + 1000].query_delay_s = query_delay_s
+    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
+    play(again, fake)
+    assert (reports[0].round, set(reports[0].clients), reports[0].num_in_time) == (2, cohort, 2)
+
+
+def test_a_registered_name_is_enough_to_go_on(tmp_path):
+    nodes = fleet(3)
+    for node in nodes.values():
+        node.registered = node.name
+    cohort = interrupted(nodes, tmp_path)
+    for node_id in list(nodes):
+        nodes[node_id + 1000] = nodes.pop(node_id)
+        nodes[node_id + 1000].answers_queries = False
+    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
+    play(again, fake)
+    assert (reports[0].round, set(reports[0].clients), reports[0].num_in_time) == (2, cohort, 2)
+
+
+def test_nodes_that_reconnect_after_the_server_are_waited_for(tmp_path):
+    nodes = fleet(4)
+    cohort = interrupted(nodes, tmp_path)
+    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
+    for node in nodes.values():
+        node.is_online = False
+
+    def sleep(seconds):
+        fake.clock.sleep(seconds)
+        for node in nodes.values():
+            node.is_online = fake.clock.now() > 1030.0
+
+    again._exchange.clock = ClockThat(fake.clock, sleep)
+    list(again.send_and_receive(train_messages(nodes)))
+    assert (set(reports[0].clients), reports[0].num_in_time) == (cohort, 2)
+
+
+def test_a_node_that_is_gone_is_named(tmp_path, caplog):
+    nodes = fleet(4)
+    gone = sorted(interrupted(nodes, tmp_path))[0]
+    for node in nodes.values():
+        node.is_online = node.name != gone
+    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path, rules=RoundRules(wait_s=20.0))
+    before = fake.clock.now()
+    play(again, fake)
+    assert 20.0 <= fake.clock.now() - before < 25.0
+    assert reports[0].num_in_time == 1
+    assert f"gone since round 2 was interrupted: {gone}" in caplog.text
+    assert again.selector.open_rounds() == {}
+
+
+def test_the_first_round_waits_for_a_cohort_of_slow_answers():
+    nodes = fleet(6, query_delay_s=40.0)
+    nodes[103].query_delay_s = 0.1
+    grid, fake, reports = selecting(nodes, m=3)
+    play(grid, fake)
+    assert len(reports[0].clients) == 3
+    assert reports[0].num_available == 6
+
+
+def test_the_first_round_waits_for_as_many_as_it_is_told():
+    nodes = fleet(5)
+    for node in list(nodes.values())[2:]:
+        node.is_online = False
+    grid, fake, reports = selecting(nodes, m=2, rules=RoundRules(min_nodes=4, wait_s=100.0))
+
+    def sleep(seconds):
+        fake.clock.sleep(seconds)
+        for node in nodes.values():
+            node.is_online |= fake.clock.now() > 1030.0
+
+    grid._exchange.clock = ClockThat(fake.clock, sleep)
+    play(grid, fake)
+    assert reports[0].num_available >= 4
+    nodes[200] = FakeNode("late")
+    play(grid, fake)  # later rounds wait for one only
+    assert reports[1].select_s < 1.0
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"round": float("inf")},
+        {"round": -1},
+        {"round": 1.5},
+        {"round": True},
+        {"round": "2"},
+        {"is_done": "no"},
+        {"clients": ["n00", "n00"]},
+        {"clients": {"ghost": 5}},
+        {"clients": {"n00": "x"}},
+        {"edges": []},
+        {"format_version": 1},
+        {"bandwidth_bps": {"n00": "fast"}},
+    ],
+)
+def test_a_damaged_round_file_is_refused(tmp_path, damage):
+    nodes = fleet(4)
+    interrupted(nodes, tmp_path)
+    path = tmp_path / "round.json"
+    saved = json.loads(path.read_text())
+    path.write_text(json.dumps(saved | damage).replace("Infinity", "1e400"))
+    with pytest.raises(StateFileError, match=r"round\.json"):
+        selecting(nodes, m=2, state_dir=tmp_path)
+
+
+def test_a_round_file_of_another_round_does_not_count(tmp_path):
+    nodes = fleet(4)
+    cohort = interrupted(nodes, tmp_path)
+    path = tmp_path / "round.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"round": 77, "is_done": True}))
+    again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
+    play(again, fake)
+    assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
+
+
+# ---------------------------------------------------------------- one holder
+
+
+def test_a_second_run_on_the_same_folder_is_refused_and_told_who_holds_it(tmp_path):
+    script = (
+        "import sys, time; from fedroster.federation.locks import FolderLock; "
+        "lock = FolderLock(sys.argv[1]); print('held', flush=True); time.sleep(600)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(InUseError, match=f"is held by process {holder.pid} on .* since"):
+            selecting(fleet(2), state_dir=tmp_path)
+    finally:
+        holder.kill()
+        holder.communicate()
+    grid, fake, _ = selecting(fleet(2), m=2, state_dir=tmp_path)  # a killed holder holds nothing
+    play(grid, fake)
+
+
+def test_a_folder_can_be_let_go(tmp_path):
+    first, *_ = selecting(fleet(2), state_dir=str(tmp_path))
+    first.release()
+    selecting(fleet(2), state_dir=tmp_path)
+    with pytest.raises(InUseError):
+        FolderLock(tmp_path)
+
+
+# ---------------------------------------------------------------- what is said
+
+
+def test_every_round_has_one_line_in_flowers_log(caplog):
+    nodes = fleet(5)
+    nodes[101].fate = (7.0,)
+    nodes[102].fate = ("error",)
+    nodes[103].fate = ("nan",)
+    nodes[104].fate = ("gone",)
+    grid, fake, _ = selecting(nodes, m=5, policy=RBCSF(beta=0.5), rules=RoundRules(deadline_s=3.0))
+    play(grid, fake)
+    lines = [record for record in caplog.records if record.getMessage().startswith("round 1: ")]
+    (line,) = lines
+    assert line.name == "flwr.fedroster"
+    assert line.levelname == "INFO"
+    text = line.getMessage()
+    assert "1 of 5 updates used in 3.0 s (expected 0.0 s): n00; not answered yet n01; lost" in text
+    for part in ("n02 (raised)", "n03 (array 'w' holds numbers that are not finite)", "n04 (node unavailable)"):
+        assert part in text
+    fake.clock.sleep(5.0)
+    play(grid, fake)
+    assert "n01 in round 1, which is over: its update came after" in caplog.text
+
+
+def test_rounds_without_an_update_are_warned_of(caplog):
+    strategy = FedAvg(fraction_evaluate=0.0)
+    grid, *_ = selecting(fleet(3, delay_s=6.0), m=3, strategy=strategy, rules=RoundRules(deadline_s=1.0, give_up_s=2.0))
+    strategy.start(grid=grid, initial_arrays=model(), num_rounds=3)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in warned if "has no update" in line] == [
+        f"round {number} has no update: the model stays as it is" for number in (1, 2, 3)
+    ]
+    assert any("has not answered in round 1 and is given up" in line for line in warned)
+
+
+def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
+    nodes = fleet(6)
+    nodes[101].name = "x" * 5000
+    nodes[102].config = {"willing": "yes"}
+    nodes[103].answers_queries = False
+    nodes[104].name = "n00"
+    refuse = nodes[105]
+    grid, fake, _ = selecting(nodes, m=6, contexts=ContextRules(fresh_s=1.0, timeout_s=2.0))
+    react = fake._react
+
+    def raising(node_id, message):
+        react(node_id, message)
+        if fake.nodes[node_id] is refuse and message.metadata.message_type.startswith("query"):
+            from fake_grid import reply_to
+            from flwr.app import Error
+
+            fake.mail[-1] = (fake.mail[-1][0], reply_to(message, node_id, None, Error(2, "No query function")))
+
+    fake._react = raising
+    play(grid, fake, 3)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in warned if "is shut out" in line and "101" in line] == [
+        "node 101 is shut out: its name is 'xxxxxxxxxxxxxxxxxxxx' and more; expected 1 to 128 printable characters"
+    ]
+    assert warned.count("node 102 is shut out: 'willing' is 'yes'; expected true or false") == 1
+    assert warned.count("node 103 is shut out: it gave no context within 2 s") == 1
+    assert warned.count("node 104 is shut out: it claims the name 'n00', which is not its own") == 1
+    assert warned.count("node 105 is shut out: the query for its context failed: No query function") == 1
+
+
+def test_the_error_that_nobody_can_be_chosen_names_the_reasons():
+    nodes = fleet(1)
+    nodes[100].name = ""
+    grid, fake, _ = selecting(nodes, rules=RoundRules(wait_s=2.0))
+    with pytest.raises(NoNodesError, match=r"report_context\.register\(app\).*node 100: its name is ''"):
+        play(grid, fake)
+
+
+# ---------------------------------------------------------------- evaluation
+
+
+@pytest.mark.parametrize(("rules", "limit_s"), [({}, 5.0), ({"evaluate_deadline_s": 2.0}, 2.0)])
+def test_evaluation_keeps_the_deadline(rules, limit_s, caplog):
+    nodes = fleet(4)
+    grid, fake, _ = selecting(nodes, m=4, rules=RoundRules(deadline_s=5.0, **rules))
+    react = fake._react
+
+    def silent(node_id, message):
+        if message.metadata.message_type != "evaluate" or node_id != 103:
+            react(node_id, message)
+
+    fake._react = silent
+    play(grid, fake)
+    before = fake.clock.now()
+    replies = list(grid.send_and_receive(train_messages(nodes, "evaluate"), timeout=3600.0))
+    assert len(replies) == 3
+    assert fake.clock.now() - before == pytest.approx(limit_s, abs=0.1)
+    assert f"1 of 4 nodes have not answered in {limit_s:.0f} s" in caplog.text
+
+
+def test_with_a_deadline_stragglers_do_not_evaluate_unless_told():
+    for evaluate, expected in (("", 3), ("all", 4)):
+        nodes = fleet(4)
+        nodes[100].fate = (50.0,)
+        grid, fake, _ = selecting(nodes, m=4, rules=RoundRules(deadline_s=3.0, evaluate=evaluate))
+        play(grid, fake)
+        assert len(list(grid.send_and_receive(train_messages(nodes, "evaluate"), timeout=10))) == expected
+    assert RoundRules().who_evaluates == "all"
+
+
+# ---------------------------------------------------------------- monitors
+
+
+def test_a_monitor_that_polls_who_is_connected_ends_no_run():
+    nodes = fleet(3, delay_s=200.0)
+    grid, fake, reports = selecting(nodes, rules=RoundRules(wait_s=60.0))
+    failed = []
+
+    def poll():
+        try:
+            list(grid.get_node_ids())
+        except NoNodesError as error:
+            failed.append(error)
+
+    def sleep(seconds):
+        fake.clock.sleep(seconds)
+        monitor = threading.Thread(target=poll)  # in another thread, as monitors are, and in ours, as sinks are
+        monitor.start()
+        monitor.join()
+        poll()
+
+    grid._exchange.clock = ClockThat(fake.clock, sleep)
+    play(grid, fake)
+    for _ in range(40):  # between rounds
+        fake.clock.sleep(5.0)
+        monitor = threading.Thread(target=poll)
+        monitor.start()
+        monitor.join()
+    play(grid, fake)
+    assert [report.num_in_time for report in reports] == [3, 3]
+    assert failed == []
+
+
+def test_a_strategy_that_has_its_nodes_does_not_wait_for_them():
+    strategy = FedAvg(min_available_nodes=2)
+    grid, fake, _ = selecting(fleet(3), strategy=strategy, rules=RoundRules(wait_s=20.0))
+    for _ in range(40):
+        fake.clock.sleep(5.0)
+        assert len(list(grid.get_node_ids())) == 3
+
+
+# ---------------------------------------------------------------- nodes' own reports
+
+
+def context_of(**node_config):
+    return Context(run_id=1, node_id=7, node_config=node_config, state=RecordDict(), run_config={})
+
+
+@pytest.mark.parametrize("wrong", ["raises", "of no type", "no mapping"])
+def test_a_reporter_that_fails_loses_no_training(wrong, caplog):
+    def measure(context):
+        if wrong == "raises":
+            raise OSError("no battery")
+        return {"cpu-share": object()} if wrong == "of no type" else 7
+
+    message = train_messages([7])[0]
+    message.metadata.__dict__["_message_id"] = "m"
+    trained = RecordDict({"arrays": ArrayRecord({"w": Array(np.ones(2))})})
+    reply = ContextReporter(measure)(message, context_of(), lambda m, c: Message(trained, reply_to=m))
+    assert set(reply.content) == {"arrays"}
+    assert "goes without a context" in caplog.text
+
+
+def test_what_a_measure_leaves_open_counts_as_not_told():
+    reporter = ContextReporter(lambda context: {"num-examples": None, "price": 2.0})
+    told = reporter.report(context_of(**{"num-examples": 5, "cpu-share": 1.0}))
+    assert (told["num-examples"], told["price"]) == (5, 2.0)
+
+
+def test_inside_nvflare_a_site_is_called_by_its_own_name():
+    config = {"partition-id": 1, "client-name": "site-2"}
+    assert ContextReporter().report(context_of(**config))["name"] == "site-2"
+    assert ContextReporter().report(context_of(**config, name="mine"))["name"] == "mine"
+
+
+def test_a_training_without_a_context_counts_all_the_same():
+    nodes = fleet(2, fate=("unreported",))
+    grid, fake, reports = selecting(nodes, m=2)
+    play(grid, fake, 3)
+    assert [set(report.status.values()) for report in reports] == [{Status.COMPLETED}] * 3

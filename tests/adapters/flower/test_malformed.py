@@ -1,0 +1,229 @@
+"""Malformed replies: each is refused with its reason, and never ends a run or shuts an honest node out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
+
+from fake_grid import fleet, model, train_messages
+from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+from test_grid import counts, play, selecting
+
+from fedroster.adapters.flower import RoundRules
+from fedroster.core.problem import Status
+
+
+def arrays(change):
+    """Spoil every array."""
+
+    def spoil(content):
+        record = content["arrays"]
+        for key in list(record):
+            record[key] = change(record[key])
+
+    return spoil
+
+
+def values(change):
+    return arrays(lambda array: Array(change(array.numpy())))
+
+
+def claims(**changes):
+    def change(array):
+        parts = {"dtype": array.dtype, "shape": array.shape, "stype": array.stype, "data": array.data}
+        return Array(**(parts | changes))
+
+    return arrays(change)
+
+
+def metrics(**changes):
+    def spoil(content):
+        for key, value in changes.items():
+            content["metrics"][key.replace("_", "-")] = value
+
+    return spoil
+
+
+def without(*names):
+    def spoil(content):
+        for name in names:
+            del content[name]
+
+    return spoil
+
+
+def drop_weight(content):
+    del content["metrics"]["num-examples"]
+
+
+def put(name, record):
+    def spoil(content):
+        content[name] = record
+
+    return spoil
+
+
+def cut(content):
+    record = content["arrays"]
+    del record["b"]
+
+
+MALFORMED = {
+    "no weight": drop_weight,
+    "weight is a list": metrics(num_examples=[1, 2]),
+    "weight is negative": metrics(num_examples=-10),
+    "weight is nearly minus that of the others": metrics(num_examples=-9),
+    "weight is NaN": metrics(num_examples=float("nan")),
+    "weight is infinite": metrics(num_examples=float("inf")),
+    "weight is huge": metrics(num_examples=1e300),
+    "complex array": values(lambda array: array.astype(complex)),
+    "complex NaN": values(lambda array: array * complex(np.nan, np.nan)),
+    "integer array": values(lambda array: array.astype(np.int64)),
+    "boolean array": values(lambda array: array > 0.0),
+    "text array": values(lambda array: np.full(array.shape, "x")),
+    "NaN": values(lambda array: array * np.nan),
+    "infinite": values(lambda array: array * np.inf),
+    "other shape": values(lambda array: np.zeros((7, 7))),
+    "transposed": values(lambda array: array.T.copy() if array.ndim == 2 else np.zeros(3)),
+    "integers of another shape": values(lambda array: np.zeros((7, 7), np.int32)),
+    "object array": claims(dtype="object", data=b"cos\nsystem\n(S'true'\ntR."),
+    "unreadable bytes": claims(data=b"\x00garbage"),
+    "no bytes": claims(data=b""),
+    "says another type than it is": claims(dtype="float32"),
+    "says another shape than it has": claims(data=b"".join([b"\x93NUMPY\x01\x00v\x00{", b"}"])),
+    "type of no name": claims(dtype=""),
+    "type of nonsense": claims(dtype="({[", data=b"x"),
+    "unknown serialisation": claims(stype="pickle"),
+    "no arrays": without("arrays"),
+    "no metrics": without("metrics"),
+    "no records": without("arrays", "metrics"),
+    "an array is missing": cut,
+    "an array is added": lambda content: content["arrays"].update({"c": Array(np.zeros(2))}),
+    "two records of arrays": put("more", model()),
+    "two records of metrics": put("more", MetricRecord({"num-examples": 10})),
+    "a metric is NaN": metrics(loss=float("nan")),
+    "a metric holds NaN": metrics(loss=[0.5, float("nan")]),
+    "10,000 records": lambda content: [put(f"r{n}", MetricRecord({"a": 1}))(content) for n in range(10_000)],
+}
+STRATEGIES = {"FedAvg": FedAvg, "FedAdam": FedAdam, "FedMedian": FedMedian}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("m", [1, 2, 3], ids=["alone", "with one", "with two"])
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_a_malformed_reply_is_refused_and_the_run_goes_on(kind, m, strategy, caplog):
+    nodes = fleet(m)
+    nodes[100].fate = (MALFORMED[kind],)
+    nodes[100].delay_s = 0.5  # it answers first
+    started = STRATEGIES[strategy](min_train_nodes=1, min_available_nodes=1, fraction_evaluate=0.0)
+    grid, _, reports = selecting(nodes, m=m, strategy=started)
+    result = started.start(grid=grid, initial_arrays=model(), num_rounds=3)
+    assert [report.status["n00"] for report in reports] == [Status.FAILED] * 3
+    assert all(report.num_in_time == m - 1 for report in reports)
+    assert all(report.reasons["n00"] for report in reports)
+    assert caplog.text.count("the reply of n00 in round 1 is refused: ") == 1
+    if m == 1:
+        assert "round 1 has no update" in caplog.text
+    elif strategy == "FedAvg":
+        assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 3.0))
+        assert result.arrays["w"].dtype == "float64"
+
+
+@pytest.mark.parametrize("m", [1, 2])
+def test_weights_that_add_up_to_nothing_are_refused(m, caplog):
+    nodes = fleet(m, fate=(metrics(num_examples=0),))
+    strategy = FedAvg(min_train_nodes=1, min_available_nodes=1, fraction_evaluate=0.0)
+    grid, _, reports = selecting(nodes, m=m, strategy=strategy)
+    strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
+    assert {status for report in reports for status in report.status.values()} == {Status.FAILED}
+    assert "the weights 'num-examples' of all replies are 0" in caplog.text
+
+
+def test_a_node_without_examples_does_not_hinder_others():
+    nodes = fleet(2)
+    nodes[100].fate = (metrics(num_examples=0),)
+    strategy = FedAvg(min_available_nodes=1, fraction_evaluate=0.0)
+    grid, _, reports = selecting(nodes, m=2, strategy=strategy)
+    strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
+    assert all(report.num_in_time == 2 for report in reports)
+
+
+@pytest.mark.parametrize("extra", ["one more", "one less", "a list"])
+def test_a_fast_node_of_another_form_never_shuts_an_honest_partner_out(extra):
+    nodes = fleet(6, metrics={"accuracy": 0.5})
+    nodes[105].delay_s = 0.1
+    nodes[105].metrics = {
+        "one more": {"accuracy": 0.5, "more": 1.0},
+        "one less": {},
+        "a list": {"accuracy": [0.5, 0.5]},
+    }[extra]
+    strategy = FedAvg(fraction_evaluate=0.0)
+    grid, _, reports = selecting(nodes, m=2, strategy=strategy)
+    strategy.start(grid=grid, initial_arrays=model(), num_rounds=40)
+    honest = [status for report in reports[4:] for name, status in report.status.items() if name != "n05"]
+    assert set(honest) == {Status.COMPLETED}
+    assert any("n05" in report.clients for report in reports[4:])
+    assert sum(counts(grid).values()) == 80
+
+
+def test_in_the_first_tie_of_all_the_common_metrics_are_kept():
+    for first in (100, 101):
+        nodes = fleet(2)
+        nodes[first].delay_s = 0.2
+        nodes[101].metrics = {"more": 1.0}
+        strategy = FedAvg(fraction_evaluate=0.0)
+        grid, _, reports = selecting(nodes, m=2, strategy=strategy)
+        result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=3)
+        assert [report.num_in_time for report in reports] == [2, 2, 2]
+        assert set(result.train_metrics_clientapp[1]) == {"loss"}
+
+
+def test_rows_of_bytes_may_have_any_length():
+    def trees(content):
+        content["arrays"] = ArrayRecord({"0": Array(np.frombuffer(b"{grown}", np.uint8))})
+
+    grid, fake, reports = selecting(fleet(2, fate=(trees,)), m=2)
+    messages = train_messages(fake.get_node_ids())
+    for message in messages:
+        message.content["arrays"] = ArrayRecord({"0": Array(np.frombuffer(b"{}", np.uint8))})
+    fake._train = lambda node, content, fate: RecordDict({"metrics": MetricRecord({"num-examples": 1})})
+    assert len(list(grid.send_and_receive(messages))) == 2
+    assert reports[0].num_in_time == 2
+
+
+def test_what_a_reply_is_alone_it_is_in_evaluation_too(caplog):
+    nodes = fleet(3)
+    strategy = FedAvg()
+    grid, fake, _ = selecting(nodes, m=3, strategy=strategy)
+    evaluate = fake._react
+
+    def react(node_id, message):
+        evaluate(node_id, message)
+        if message.metadata.message_type == "evaluate" and node_id == 101:
+            fake.mail[-1][1].content["metrics"]["num-examples"] = [1, 2]
+
+    fake._react = react
+    result = strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2]
+    assert "the reply of node 101 is refused: its weight 'num-examples' is [1, 2]" in caplog.text
+
+
+def test_a_check_of_ones_own_that_raises_refuses_the_reply(caplog):
+    def check(sent, reply):
+        raise ZeroDivisionError("mine")
+
+    grid, fake, reports = selecting(fleet(2), m=2, check=check, rules=RoundRules(deadline_s=5.0))
+    assert play(grid, fake) == [[]]
+    assert reports[0].num_lost == 2
+    assert "it cannot be looked at (ZeroDivisionError: mine)" in caplog.text
+
+
+def test_without_a_check_everything_passes():
+    nodes = fleet(2)
+    nodes[100].fate = (MALFORMED["NaN"],)
+    grid, fake, reports = selecting(nodes, m=2, check=None)
+    assert len(play(grid, fake)[0]) == 2
+    assert reports[0].num_in_time == 2
