@@ -1,0 +1,105 @@
+"""What no aggregation can use is told, whatever the engine; the usual form does not depend on the order of replies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedroster.engine.replies import ArrayForm, UsualForm, check_array, check_number, check_weight
+
+SENT = ArrayForm((2, 3), "float64")
+
+
+def wrong(values, *, sent=SENT, **claims):
+    claimed = ArrayForm(claims.get("shape", values.shape), claims.get("dtype", str(values.dtype)))
+    return check_array(claimed, sent, lambda: values)
+
+
+def test_what_was_sent_may_come_back_trained():
+    assert wrong(np.ones((2, 3))) is None
+    assert wrong(np.ones((2, 3), np.float32)) is None
+    assert wrong(np.zeros(7), sent=None) is None
+    integers = ArrayForm((), "int64")
+    assert wrong(np.array(3), sent=integers) is None
+    assert "expected int64" in wrong(np.array(3.0), sent=integers)
+
+
+@pytest.mark.parametrize("dtype", ["object", "str", "", "V8", "datetime64[s]", "no type", "({[", "f8,i4"])
+def test_what_is_no_number_is_not_even_read(dtype):
+    def read():
+        raise AssertionError("it was read")
+
+    assert "expected" in check_array(ArrayForm((2, 3), dtype), SENT, read)
+    assert "expected" in check_array(ArrayForm((2, 3), dtype), None, read)
+
+
+def test_whatever_reading_raises_is_told():
+    for error in (ValueError("pickled"), MemoryError(), RecursionError(), KeyError("x")):
+
+        def read(error=error):
+            raise error
+
+        assert f"cannot be read ({type(error).__name__}" in check_array(SENT, SENT, read)
+
+
+def test_claims_are_held_against_what_is_there():
+    assert "claims float64 of (2, 3)" in wrong(np.ones((3, 2)), shape=(2, 3))
+    assert "claims float64" in wrong(np.ones((2, 3), np.float32), dtype="float64")
+    assert "not finite" in wrong(np.full((2, 3), np.nan))
+    assert "not finite" in wrong(np.full(2, complex(0, math.inf)), sent=ArrayForm((2,), "complex128"))
+
+
+def test_only_rows_of_bytes_may_grow():
+    row = ArrayForm((4,), "uint8")
+    assert wrong(np.zeros(9, np.uint8), sent=row) is None
+    assert "has shape" in wrong(np.zeros((3, 3), np.uint8), sent=row)
+    assert "has shape" in wrong(np.zeros(9, np.int8), sent=ArrayForm((4,), "int8"))
+
+
+@pytest.mark.parametrize(("value", "right"), [(1, True), (0.0, True), ([1, 2.0], True), ([], True), (True, False)])
+def test_metrics(value, right):
+    assert check_number(value) is right
+    assert not any(check_number(value) for value in (math.nan, [math.inf], "1", None, [None]))
+
+
+def test_weights():
+    assert all(check_weight(value) is None for value in (0, 3, 0.5, 1e18))
+    assert all(check_weight(value) for value in (-1, -0.5, math.nan, math.inf, 1e19, [1], "1", None, True))
+
+
+def forms(**held):
+    return {name: frozenset((part,) for part in parts) for name, parts in held.items()}
+
+
+def test_more_than_half_is_usual():
+    assert UsualForm().settle(forms(a="x", b="x", c="xy")) == ({"c"}, None)
+    assert UsualForm().settle(forms(a="x", b="x")) == (set(), None)
+    assert UsualForm().settle({}) == (set(), None)
+
+
+def test_a_tie_goes_to_what_most_nodes_had():
+    usual = UsualForm()
+    usual.settle(forms(a="x", b="x", c="x"))
+    for _ in range(9):  # one node counts once, however often it comes
+        assert usual.settle(forms(bad="xy", a="x")) == ({"bad"}, None)
+
+
+def test_a_tie_of_all_is_cut_down_to_what_all_hold_or_refused():
+    assert UsualForm().settle(forms(a="x", b="xy")) == (set(), frozenset({("x",)}))
+    assert UsualForm().settle(forms(a="x", b="y")) == ({"a", "b"}, None)
+
+
+@given(st.lists(st.sampled_from(["x", "xy", "xz", "y"]), min_size=1, max_size=5))
+def test_the_order_of_replies_never_matters(held):
+    named = forms(**{f"n{number}": parts for number, parts in enumerate(held)})
+    answers = {
+        (frozenset(odd), common)
+        for order in itertools.islice(itertools.permutations(named), 24)
+        for odd, common in [UsualForm().settle({name: named[name] for name in order})]
+    }
+    assert len(answers) == 1

@@ -1,0 +1,46 @@
+"""When rounds end, in every engine."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.engine.rules import RoundRules
+
+
+def test_a_round_ends_with_all_replies_or_the_first_k():
+    assert RoundRules().ending(3, 10.0, None).is_over(3, 10.0)
+    assert not RoundRules().ending(3, 10.0, None).is_over(2, 1e9)
+    assert RoundRules(first=2).ending(3, 10.0, None).is_over(2, 10.0)
+
+
+def test_a_round_ends_at_its_deadline_unless_replies_are_wanted():
+    ending = RoundRules(deadline_s=5.0).ending(3, 10.0, 60.0)
+    assert (ending.until_s, ending.given_up_s) == (15.0, 60.0)
+    ending = RoundRules(deadline_s=5.0, min_replies=2).ending(3, 10.0, 60.0)
+    assert ending.until_s == 70.0
+    assert not ending.is_over(1, 20.0)
+    assert ending.is_over(2, 20.0)
+    assert not ending.is_over(2, 14.0)
+    assert RoundRules().ending(3, 10.0, 8.0).until_s == 18.0
+    assert RoundRules(give_up_s=7.0).ending(3, 10.0, None).given_up_s == 17.0
+
+
+def test_replies_count_in_time_or_while_they_are_wanted():
+    times_s = [1.0, 4.0, 6.0, 7.0]
+    assert RoundRules(deadline_s=5.0).ending(4, 0.0, None).counts(times_s) == [True, True, False, False]
+    assert RoundRules(deadline_s=5.0, min_replies=3).ending(4, 0.0, None).counts(times_s) == [True, True, True, False]
+    assert RoundRules(first=1).ending(4, 0.0, None).counts(times_s) == [True, False, False, False]
+
+
+def test_evaluation_keeps_the_trainings_deadline_unless_told_otherwise():
+    assert RoundRules(deadline_s=5.0).evaluation_limit_s(3600.0) == 5.0
+    assert RoundRules(deadline_s=5.0).evaluation_limit_s(2.0) == 2.0
+    assert RoundRules(deadline_s=5.0, evaluate_deadline_s=9.0).evaluation_limit_s(None) == 9.0
+    assert RoundRules(deadline_s=5.0, evaluate_deadline_s=math.inf).evaluation_limit_s(None) == math.inf
+    assert RoundRules().evaluation_limit_s(None) == math.inf
+    assert (RoundRules(deadline_s=5.0).who_evaluates, RoundRules(evaluate="cohort").who_evaluates) == ("idle", "cohort")
+    with pytest.raises(ConfigurationError):
+        RoundRules(min_nodes=-1)

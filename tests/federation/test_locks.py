@@ -1,0 +1,38 @@
+"""A folder has one writer at a time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from fedroster.core.errors import FedrosterError, InUseError
+from fedroster.federation.locks import FolderLock
+
+
+def test_a_held_folder_is_refused_and_its_holder_named(tmp_path):
+    lock = FolderLock(tmp_path)
+    with pytest.raises(InUseError, match=rf"is held by process {os.getpid()} on .*; expected|is held by process"):
+        FolderLock(tmp_path)
+    lock.release()
+    lock.release()  # once more does no harm
+    FolderLock(tmp_path).release()
+    assert issubclass(InUseError, FedrosterError)
+
+
+def test_a_holder_that_cannot_be_read_is_another_process(tmp_path):
+    lock = FolderLock(tmp_path)
+    (tmp_path / ".lock.json").write_text("[]")
+    with pytest.raises(InUseError, match="is held by another process"):
+        FolderLock(tmp_path)
+    lock.release()
+
+
+def test_the_death_of_a_holder_gives_the_folder_back(tmp_path):
+    code = (
+        "import sys, os; from fedroster.federation.locks import FolderLock; lock = FolderLock(sys.argv[1]); os._exit(3)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 3
+    FolderLock(tmp_path).release()
