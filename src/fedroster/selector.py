@@ -23,10 +23,10 @@ from fedroster.core.errors import ConfigurationError, FairnessWarning, Infeasibl
 from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.candidates import Candidates, read_candidates
-from fedroster.federation.files import Books, opened
+from fedroster.federation.files import opened, save_books
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids
-from fedroster.federation.rounds import OpenRounds, Told
+from fedroster.federation.rounds import OpenRounds, outcomes
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
 
@@ -90,6 +90,7 @@ class Selector:
     """
 
     _KIND: ClassVar[str] = "selector"
+    _SETTINGS: ClassVar[tuple[str, ...]] = ("cohort_size", "num_features", "seed", "patience_rounds", "longest_s")
     _num_servers: int | None = None
 
     def __init__(
@@ -187,8 +188,8 @@ class Selector:
 
     def _asked(self, contexts: Contexts, clients: Iterable[ClientId] | None, available: ArrayLike | None) -> Candidates:
         asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
-        if asked.num_features is not None:
-            self._learner.expect_contexts(asked.num_features)
+        if asked.slot.shape[0]:
+            self._learner.expect_contexts(int(asked.rows.shape[1]))
         return asked
 
     def _decide(self, context: RoundContext, seen: IntArray | BoolArray) -> tuple[tuple[Any, ...], Selection]:
@@ -254,15 +255,14 @@ class Selector:
                 sample count is of a client without a time.  Nothing is learned then.
             InvalidInputError: If a time is not a positive, finite number, or a loss or sample count not in its range.
         """
-        told = Told(
-            times_s={} if times_s is None else times_s,
-            status={} if status is None else status,
-            late=late,
-            dropped=dropped,
-            failed=failed,
-            measured={"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples},
+        feedback = self._rounds.read(
+            round,
+            self._members.ids,
+            {} if times_s is None else times_s,
+            outcomes({} if status is None else status, late, dropped, failed),
+            {"losses": losses, "squared_losses": squared_losses, "num_samples": num_samples},
+            again=again,
         )
-        feedback = self._rounds.read(round, told, self._members.ids, again=again)
         if feedback is None:
             return
         longest_s = math.inf if self._longest_s is None else self._longest_s
@@ -441,12 +441,17 @@ class Selector:
         Args:
             path: File to create or replace.
         """
-        settings = {"longest_s": self._longest_s} | self._settings()
-        Books(self._members, self._rounds, self._learner).save(path, settings, kind=self._KIND)
+        save_books(path, self._settings(), (self._learner, self._members, self._rounds), kind=self._KIND)
 
     def _settings(self) -> dict[str, Any]:
-        """What else the constructor is given, for a file's header."""
-        return {}
+        """What the constructor is given, for a file's header."""
+        return {
+            "cohort_size": self.cohort_size,
+            "num_features": self.num_features,
+            "seed": int(self._learner.streams.seed),
+            "patience_rounds": self._rounds.patience,
+            "longest_s": self.longest_s,
+        }
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], policy: AnyPolicy) -> Self:
@@ -461,15 +466,10 @@ class Selector:
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
         with opened(path, policy, kind=cls._KIND) as (header, arrays):
-            names = ("cohort_size", "num_features", "seed", "patience_rounds", "longest_s")
-            selector = cls(policy, **{name: header[name] for name in names}, **cls._arguments(header))
-            Books(selector._members, selector._rounds, selector._learner).restore(header, arrays)
+            selector = cls(policy, **{name: header[name] for name in cls._SETTINGS})
+            for book in (selector._learner, selector._members, selector._rounds):
+                book.unpack(header, arrays)
         return selector
-
-    @classmethod
-    def _arguments(cls, header: Mapping[str, Any]) -> dict[str, Any]:
-        """The reverse of :meth:`_settings`."""
-        return {}
 
 
 class EdgeSelector(Selector):
@@ -488,6 +488,7 @@ class EdgeSelector(Selector):
     """
 
     _KIND: ClassVar[str] = "edge-selector"
+    _SETTINGS: ClassVar[tuple[str, ...]] = (*Selector._SETTINGS, "budgets")
 
     def __init__(
         self,
@@ -519,9 +520,10 @@ class EdgeSelector(Selector):
         """
         if not budgets:
             raise ConfigurationError("budgets is empty; expected the budget of each edge server by its label")
-        for label, budget in budgets.items():
+        self.budgets = {str(label): budget for label, budget in dict(budgets).items()}
+        for label, budget in self.budgets.items():
             check_number(f"budget of server {label!r}", budget, least=0.0)
-        self.budgets = {str(label): float(budget) for label, budget in budgets.items()}
+            self.budgets[label] = float(budget)
         self._num_servers = len(budgets)
         super().__init__(
             policy,
@@ -605,8 +607,4 @@ class EdgeSelector(Selector):
         return values
 
     def _settings(self) -> dict[str, Any]:
-        return {"budgets": list(self.budgets.items())}  # a list keeps the order, which numbers the servers
-
-    @classmethod
-    def _arguments(cls, header: Mapping[str, Any]) -> dict[str, Any]:
-        return {"budgets": dict(header["budgets"])}
+        return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers

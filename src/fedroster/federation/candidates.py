@@ -22,13 +22,11 @@ class Candidates:
         slot: Slot of each client, shape (k,).
         rows: Their contexts, shape (k, D).
         available: Whether they can be chosen, shape (k,).
-        num_features: Length D; None if there is no context that tells it.
     """
 
     slot: IntArray
     rows: FloatArray
     available: BoolArray
-    num_features: int | None
 
 
 def read_candidates(
@@ -71,11 +69,10 @@ def read_candidates(
             raise InvalidInputError(
                 f"no contexts are given; expected {num_features} numbers for each client (num_features={num_features})"
             )
-        rows = np.ones((slot.shape[0], num_features or 1))
-        return Candidates(slot, rows, usable, 1 if slot.shape[0] else None)
+        return Candidates(slot, np.ones((slot.shape[0], num_features or 1)), usable)
     rows = _rows(given, slot.shape[0], num_features)
     _check_values(rows, usable, slot, members)
-    return Candidates(slot, rows, usable, int(rows.shape[1]) if rows.shape[0] else None)
+    return Candidates(slot, rows, usable)
 
 
 def _are_ids(contexts: object, clients: object) -> bool:

@@ -44,14 +44,7 @@ class Learner:
     def __init__(
         self, policy: AnyPolicy, *, cohort_size: int, num_features: int | None, num_servers: int | None, seed: int
     ) -> None:
-        """Begin with one slot.
-
-        Args:
-            policy: Decides; must not be omniscient.
-            cohort_size: Largest number of clients in a round, m.
-            num_features: Length D of a client's context; None to take it from the first contexts.
-            num_servers: Number of servers with budgets; None for a flat federation.
-            seed: Seed of the random streams.
+        """Begin with one slot; ``num_servers`` is the number of servers with budgets, None for a flat federation.
 
         Raises:
             ConfigurationError: If a size is out of its range, or the policy makes no sense here.
@@ -86,12 +79,7 @@ class Learner:
         self.policy.check(replace(self.spec, num_clients=max(1, num_members)))
 
     def grow(self, capacity: int, *, is_new: bool) -> None:
-        """Make room for more clients; with less than there is, nothing changes.
-
-        Args:
-            capacity: Number of slots.
-            is_new: Whether there was no client before.
-        """
+        """Make room for more clients, if they need it; ``is_new`` if there was no client before."""
         if capacity <= self.spec.num_clients:
             return
         self.spec = replace(self.spec, num_clients=capacity)
@@ -113,12 +101,7 @@ class Learner:
             self.state = _with_contexts(self.state, self._fresh())
 
     def decide(self, context: RoundContext) -> Selection:
-        """Choose, check the decision and book it.
-
-        Raises:
-            InvalidInputError: If the context is malformed.
-            SelectionError: If the policy breaks a constraint.
-        """
+        """Choose, check the decision and book it."""
         check_context(context, self.spec)
         selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
         check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
@@ -139,23 +122,17 @@ class Learner:
             return np.full(slots.shape[0], np.nan)
         return self.policy.expected_times_s(self.state, slots, rows)
 
-    def header(self) -> dict[str, Any]:
-        """What a file says of it, besides ``arrays``."""
-        return {
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of it: an entry of the header, and arrays."""
+        header = {
             "policy": repr(self.policy),
-            "cohort_size": self.spec.cohort_size,
-            "num_features": self.num_features,
             "capacity": self.spec.num_clients,
-            "seed": int(self.streams.seed),
             "strangers": self._num_forgotten,
         }
+        return header, pack(self.state, "policy.")
 
-    def arrays(self) -> dict[str, Any]:
-        """What the policy has learned."""
-        return pack(self.state, "policy.")
-
-    def restore(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`header` and :meth:`arrays` gave."""
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave."""
         self.spec = replace(self.spec, num_clients=header["capacity"])
         self._num_forgotten = header["strangers"]
         self.state = unpack(self._fresh(), arrays, "policy.")

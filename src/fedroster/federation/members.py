@@ -102,12 +102,7 @@ class Members:
         return slot
 
     def distinct_slots(self, clients: Iterable[ClientId]) -> IntArray:
-        """Slots of distinct members, in the order in which they are named.
-
-        Raises:
-            InvalidInputError: If one is no id, or is named twice.
-            UnknownNameError: If one is not a member.
-        """
+        """Slots of distinct members, in the order in which they are named; raises as :meth:`slot` does."""
         slots = np.array([self.slot(client) for client in clients], np.int64)
         distinct, count = np.unique(slots, return_counts=True)
         if distinct.shape[0] != slots.shape[0]:
@@ -163,12 +158,7 @@ class Members:
             self.here[slot] = self.cold[slot] = True
 
     def leave(self, clients: Iterable[ClientId], *, forget: bool) -> IntArray:
-        """Let members go, and return their slots.  Those of forgotten clients are free.
-
-        Raises:
-            InvalidInputError: If an id occurs twice.
-            UnknownNameError: If one is not a member.
-        """
+        """Let members go, and return their slots.  Those of forgotten clients are free."""
         names = checked_ids(clients)
         slots = np.array([self.slot(client) for client in names], np.int64)
         self.here[slots] = False
@@ -183,12 +173,7 @@ class Members:
         return slots
 
     def count_round(self, chosen: IntArray, available: IntArray | BoolArray) -> None:
-        """Count a round.
-
-        Args:
-            chosen: Slots of the cohort.
-            available: Slots, or a mask of them, of the clients that could be chosen.
-        """
+        """Count a round, given the slots of its cohort and those, or a mask of those, that could be chosen."""
         self.cold[:] = True
         self.cold[chosen] = False
         self.chosen[chosen] += 1
@@ -199,24 +184,19 @@ class Members:
             self.seen[available] += 1
 
     def seen_too_rarely(self, rate: float, *, num_rounds: int) -> list[ClientId | None]:
-        """Members that are available so rarely that they cannot be chosen at a rate (Choice A6).
-
-        Args:
-            rate: The rate, in [0, 1].
-            num_rounds: Only those count that were members in so many rounds, >= 1.
-        """
+        """Members of ``num_rounds`` rounds or more that are available too rarely to be chosen at a rate (Choice A6)."""
         # Three standard deviations below the rate, so that chance alone hardly ever names one.
         margin = 3.0 * np.sqrt(rate * (1.0 - rate) * np.maximum(self.present, 1))
         rare = self.here & (self.present >= num_rounds) & (self.seen < rate * self.present - margin)
         return [self.ids[slot] for slot in np.flatnonzero(rare)]
 
-    def arrays(self) -> dict[str, Any]:
-        """What a file keeps, besides ``ids``."""
-        return {"members": self.here, "cold": self.cold} | {name: getattr(self, name) for name in _COUNTERS}
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of them: an entry of the header, and arrays."""
+        return {"ids": self.ids}, {"members": self.here, "cold": self.cold} | {n: getattr(self, n) for n in _COUNTERS}
 
-    def restore(self, ids: list[ClientId | None], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`arrays` gave, with the ids."""
-        self.ids = list(ids)
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave."""
+        self.ids = list(header["ids"])
         self._slot_of = {client: slot for slot, client in enumerate(self.ids) if client is not None}
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
         self.here, self.cold = arrays["members"], arrays["cold"]

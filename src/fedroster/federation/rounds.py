@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -22,60 +22,6 @@ _MEASURED: dict[str, tuple[str, Callable[[float], bool]]] = {
     "squared_losses": (" >= 0", lambda value: value >= 0.0),
     "num_samples": (" > 0", lambda value: value > 0.0),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What a caller says of a round, as it says it.
-
-    Attributes:
-        times_s: Exchange times, seconds, by client.
-        status: How the exchange ended, by client; None where that is not known yet.  Who has a time and no status has
-            completed.
-        late: More clients that were late.
-        dropped: More clients that dropped out.
-        failed: More clients that failed.
-        measured: ``losses``, ``squared_losses`` and ``num_samples``, each by client, or None.
-    """
-
-    times_s: Mapping[ClientId, float]
-    status: Mapping[ClientId, Status | None] = field(default_factory=dict)
-    late: Collection[ClientId] = ()
-    dropped: Collection[ClientId] = ()
-    failed: Collection[ClientId] = ()
-    measured: Mapping[str, Mapping[ClientId, float] | None] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Check the containers.
-
-        Raises:
-            InvalidInputError: If something is no mapping, or an id stands where a collection of ids is expected.
-        """
-        for name, values, of in (
-            ("times_s is", self.times_s, "seconds"),
-            ("status is", self.status, "Status"),
-            *((f"{name} are", values, "number") for name, values in self.measured.items() if values is not None),
-        ):
-            if not isinstance(values, Mapping):
-                raise InvalidInputError(f"{name} a {type(values).__name__}; expected a mapping from client to {of}")
-        for name in ("late", "dropped", "failed"):
-            if isinstance(getattr(self, name), str):
-                raise InvalidInputError(f"{name} is the string {getattr(self, name)!r}; expected a collection of ids")
-
-    def outcomes(self) -> Iterator[tuple[ClientId, Status]]:
-        """Clients whose exchange is said to be over, and how it ended; without those of whom only a time is told.
-
-        Raises:
-            InvalidInputError: If a status is none.
-        """
-        for client, status in self.status.items():
-            if status is not None:
-                if not isinstance(status, Status):
-                    raise InvalidInputError(f"status of client {client!r} is {status!r}; expected a fedroster Status")
-                yield client, status
-        for clients, status in ((self.late, Status.LATE), (self.dropped, Status.DROPPED), (self.failed, Status.FAILED)):
-            for client in clients:
-                yield client, status
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +54,28 @@ def _number(value: object) -> float:
         return float("nan")
 
 
+def outcomes(
+    status: Mapping[ClientId, Status | None],
+    late: Collection[ClientId],
+    dropped: Collection[ClientId],
+    failed: Collection[ClientId],
+) -> Iterator[tuple[ClientId, Status]]:
+    """How exchanges ended, of whichever clients a caller says it."""
+    if not isinstance(status, Mapping):
+        raise InvalidInputError(f"status is a {type(status).__name__}; expected a mapping from client to Status")
+    for client, how in status.items():
+        if how is not None and not isinstance(how, Status):
+            raise InvalidInputError(f"status of client {client!r} is {how!r}; expected a fedroster.types.Status")
+        if how is not None:
+            yield client, how
+    lists = {"late": (late, Status.LATE), "dropped": (dropped, Status.DROPPED), "failed": (failed, Status.FAILED)}
+    for name, (clients, how) in lists.items():
+        if isinstance(clients, str):
+            raise InvalidInputError(f"{name} is the string {clients!r}; expected a collection of ids")
+        for client in clients:
+            yield client, how
+
+
 class _Answer:
     """What one call tells of one round, row by row; everything is checked before anything is learned."""
 
@@ -134,37 +102,35 @@ class _Answer:
             f"client {client!r} has given feedback for round {self._number} before; expected it once, or again='ignore'"
         )
 
-    def take(self, told: Told) -> None:
-        """Take what is told of times and outcomes."""
-        for client, status in told.outcomes():
-            row = self._row(client)
-            if row is None:
+    def take(self, times_s: Mapping[ClientId, float], outcomes: Iterable[tuple[ClientId, Status]]) -> None:
+        """Take times and outcomes; a client with a time and no outcome has completed."""
+        two = f"has two outcomes in one feedback for round {self._number}"
+        for client, status in outcomes:
+            if (row := self._row(client)) is None:
                 continue
-            if status <= Status.LATE and client not in told.times_s:
+            if status <= Status.LATE and client not in times_s:
                 how = "late" if status is Status.LATE else "completed"
                 raise FeedbackError(f"client {client!r} is {how} in round {self._number}, but has no time in times_s")
             if row in self.outcomes:
-                raise self._two_outcomes(client)
+                raise FeedbackError(f"client {client!r} {two}")
             self.outcomes[row] = status
-        for client, value in told.times_s.items():
-            row = self._row(client)
-            if row is None:
+        for client, value in times_s.items():
+            if (row := self._row(client)) is None:
                 continue
             if self.outcomes.setdefault(row, Status.COMPLETED) > Status.LATE:
-                raise self._two_outcomes(client)
+                raise FeedbackError(f"client {client!r} {two}")
             self.times_s[row] = time_s = _number(value)
             if not 0.0 < time_s < float("inf"):
                 raise InvalidInputError(
                     f"time of client {client!r} is {value!r}; expected a finite number of seconds > 0"
                 )
 
-    def _two_outcomes(self, client: ClientId) -> FeedbackError:
-        return FeedbackError(f"client {client!r} has two outcomes in one feedback for round {self._number}")
-
     def measured(self, name: str, values: Mapping[ClientId, float] | None) -> FloatArray | None:
         """What clients measured, in the order of their rows; NaN where they did not, None if no client did."""
         if values is None:
             return None
+        if not isinstance(values, Mapping):
+            raise InvalidInputError(f"{name} are a {type(values).__name__}; expected a mapping from client to number")
         wanted, in_range = _MEASURED[name]
         found = {}
         for client, value in values.items():
@@ -202,14 +168,7 @@ class OpenRounds:
         self._pending: dict[int, _Pending] = {}
 
     def begin(self, number: int, slot: IntArray, features: FloatArray, server: IntArray | None) -> None:
-        """Begin a round, and give one up that began ``patience`` rounds before.
-
-        Args:
-            number: Its number.
-            slot: Slots of the chosen clients, shape (k,).
-            features: Their contexts, shape (k, D).
-            server: Servers that they serve, shape (k,); None when there is one server.
-        """
+        """Begin a round with the slots of its cohort, and give one up that began ``patience`` rounds before."""
         self.last = number
         self._keep(number, _Pending(slot, features, np.full(slot.shape[0], _OPEN, np.uint8), server))
         self._pending.pop(number - self.patience, None)
@@ -229,25 +188,33 @@ class OpenRounds:
         for number, pending in list(self._pending.items()):
             self._keep(number, pending.rows(~np.isin(pending.slot, slots)))
 
-    def read(self, number: int, told: Told, ids: Sequence[ClientId | None], *, again: Again) -> Feedback | None:
+    def read(
+        self,
+        number: int,
+        ids: Sequence[ClientId | None],
+        times_s: Mapping[ClientId, float],
+        outcomes: Iterable[tuple[ClientId, Status]],
+        measured: Mapping[str, Mapping[ClientId, float] | None],
+        *,
+        again: Again,
+    ) -> Feedback | None:
         """Check what is told of a round; nothing is booked until :meth:`close`.
 
         Args:
             number: The round.
-            told: What the caller says.
             ids: Id of each slot.
+            times_s: Exchange times, seconds, by client.
+            outcomes: How exchanges ended.
+            measured: ``losses``, ``squared_losses`` and ``num_samples``, each by client, or None.
             again: Whether what was told before, or is given up, is an error or ignored.
 
         Returns:
             The feedback, by ascending row of the cohort; None if there is nothing new.
-
-        Raises:
-            FeedbackError: If the round is not open, or a client was not chosen in it, was told before, or has two
-                outcomes, or none where one is needed.
-            InvalidInputError: If a value is out of its range.
         """
         if again not in ("error", "ignore"):
             raise InvalidInputError(f"again is {again!r}; expected 'error' or 'ignore'")
+        if not isinstance(times_s, Mapping):
+            raise InvalidInputError(f"times_s is a {type(times_s).__name__}; expected a mapping from client to seconds")
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
         pending = self._pending.get(int(number)) if is_number else None
         if pending is None:
@@ -255,8 +222,8 @@ class OpenRounds:
                 return None
             raise FeedbackError(self._not_open(number, is_number=is_number))
         answer = _Answer(int(number), pending, ids, again)
-        answer.take(told)
-        loss, squared_loss, num_samples = (answer.measured(name, told.measured.get(name)) for name in _MEASURED)
+        answer.take(times_s, outcomes)
+        loss, squared_loss, num_samples = (answer.measured(name, measured[name]) for name in _MEASURED)
         if not answer.outcomes:
             return None
         rows = np.array(sorted(answer.outcomes), np.int64)
@@ -289,27 +256,21 @@ class OpenRounds:
         pending.status[np.isin(pending.slot, feedback.client)] = feedback.status
         self._keep(feedback.round, pending)
 
-    def header(self) -> dict[str, Any]:
-        """What a file says of it, besides ``arrays``."""
-        return {
-            "round": self.last,
-            "patience_rounds": self.patience,
-            "pending": [[number, int(self._pending[number].slot.shape[0])] for number in sorted(self._pending)],
-        }
-
-    def arrays(self, num_features: int) -> dict[str, Any]:
-        """The open rounds, one after the other; ``num_features`` is the length of contexts where there is none."""
-        parts = [self._pending[number] for number in sorted(self._pending)]
-        parts.append(_Pending(np.empty(0, np.int64), np.empty((0, num_features)), np.empty(0, np.uint8)))
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of them: an entry of the header, and arrays of all rounds, one after the other."""
+        numbers = sorted(self._pending)
+        parts = [self._pending[number] for number in numbers]
+        header = {"round": self.last, "pending": [[n, len(part.slot)] for n, part in zip(numbers, parts, strict=True)]}
+        empty = _Pending(np.empty(0, np.int64), np.empty((0, 0)), np.empty(0, np.uint8))
         arrays = {
-            f"pending.{name}": np.concatenate([getattr(part, name) for part in parts])
+            f"pending.{name}": np.concatenate([getattr(part, name) for part in parts or [empty]])
             for name in ("slot", "features", "status")
         }
         servers = [part.server for part in parts if part.server is not None]
-        return arrays | ({"pending.server": np.concatenate(servers)} if servers else {})
+        return header, arrays | ({"pending.server": np.concatenate(servers)} if servers else {})
 
-    def restore(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`header` and :meth:`arrays` gave."""
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave."""
         self.last = header["round"]
         slot, features, status = (arrays[f"pending.{name}"] for name in ("slot", "features", "status"))
         kept = _Pending(slot, features, status, arrays.get("pending.server"))
