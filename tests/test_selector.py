@@ -656,7 +656,10 @@ def test_contexts_of_another_length_are_refused_and_the_parameter_is_named():
         selector.select([[1.0, 2.0]])
     with pytest.raises(InvalidInputError, match="finite numbers >= 0"):
         selector.select([[1.0, -2.0], [1.0, 1.0]])
-    assert selector.num_features is None  # what is refused says nothing
+    assert np.isnan(
+        [*selector.expected_times_s().values(), *selector.expected_times_s({"a": [1.0] * 5}).values()]
+    ).all()
+    assert selector.num_features is None  # what is refused or asked for says nothing
     selector.select([[1.0, 2.0], [1.0, 1.0]])
     with pytest.raises(InvalidInputError, match=r"expected 2 numbers for each client \(num_features=2\)"):
         selector.select()

@@ -422,7 +422,7 @@ class Selector:
             InvalidInputError: If the contexts are malformed.
             UnknownNameError: If a client is not a member.
         """
-        asked = self._asked(contexts, clients, None)
+        asked = read_candidates(self._members, self.num_features, contexts, clients=clients)
         times_s = self._learner.expected_times_s(asked.slot, asked.rows)
         if as_array:
             return times_s

@@ -45,8 +45,8 @@ def opened(
     arrays, header = load_arrays(path, kind=kind)
     if not is_label_of(header.get("policy"), policy):
         raise StateFileError(
-            f"{os.fspath(path)!r} belongs to {header.get('policy')}; expected {policy!r}, the same policy with the same "
-            "parameters (a release with other parameters cannot read it)"
+            f"{os.fspath(path)!r} belongs to {header.get('policy')}; expected {policy!r}, the same policy "
+            "with the same parameters (a release with other parameters cannot read it)"
         )
     try:
         yield header, arrays

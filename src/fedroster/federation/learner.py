@@ -117,8 +117,8 @@ class Learner:
         return self.policy.backlog(self.state) if isinstance(self.policy, Owes) else None
 
     def expected_times_s(self, slots: IntArray, rows: FloatArray) -> FloatArray:
-        """Exchange times that the policy expects, seconds; NaN from one that believes nothing about times."""
-        if not isinstance(self.policy, ExpectsTimes) or not slots.shape[0]:
+        """Exchange times that the policy expects, seconds; NaN where it believes nothing."""
+        if not isinstance(self.policy, ExpectsTimes) or self.num_features is None or not slots.shape[0]:
             return np.full(slots.shape[0], np.nan)
         return self.policy.expected_times_s(self.state, slots, rows)
 
