@@ -85,7 +85,7 @@ def _listen() -> None:
     _is_listening = True
     from numba.core import event
 
-    class Listener(event.Listener):  # type: ignore[misc]
+    class Listener(event.Listener):
         def on_start(self, event: Any) -> None:
             while _listeners:
                 _listeners.pop()()
