@@ -8,7 +8,6 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
 
@@ -64,19 +63,6 @@ def empty_queues(spec: ProblemSpec) -> FloatArray:
     return np.zeros(spec.num_clients)
 
 
-@njit(cache=True, nogil=True)
-def _arrive(backlog, arrival, members):  # type: ignore[no-untyped-def]
-    if members.shape[0] == 0:
-        for n in range(backlog.shape[0]):
-            backlog[n] += arrival
-    else:
-        for n in range(backlog.shape[0]):
-            backlog[n] += arrival if members[n] else 0.0
-
-
-_EVERYONE = np.empty(0, np.bool_)
-
-
 def queue_step(backlog: FloatArray, *, beta: float, served: IntArray, members: BoolArray | None = None) -> FloatArray:
     r"""One step of the virtual queues, :math:`Z_n \gets [Z_n + \beta - x_n]^+` (Huang et al. 2021, Eq. 6).
 
@@ -91,7 +77,7 @@ def queue_step(backlog: FloatArray, *, beta: float, served: IntArray, members: B
     Returns:
         ``backlog``.
     """
-    _arrive(backlog, beta, _EVERYONE if members is None else members)
+    np.add(backlog, beta, out=backlog, where=True if members is None else members)
     # Only a chosen client can fall below zero.
     backlog[served] = np.maximum(backlog[served] - 1.0, 0.0)
     return backlog

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from fedroster.core.compiled import Kernel, njit
+from fedroster.core.compiled import INTERPRETED_ROWS, Kernel, interpreted_at_first, njit
 
 MODULE = '''
 import numpy as np
@@ -58,3 +58,45 @@ def test_threads_may_share_a_first_call():
         assert [*pool.map(_doubled, [1, 2, 3, 4])] == [2, 4, 6, 8]
     assert not isinstance(_doubled, Kernel)  # the module calls Numba's own object from now on
     np.testing.assert_array_equal(_doubled(np.arange(3)), [0, 2, 4])
+
+
+@njit(error_model="numpy")
+def _halved(values, row):
+    return values[row] / values[row + 1]
+
+
+@njit(error_model="numpy")
+def _halves(values):
+    return _halved(values, 0)
+
+
+def test_few_rows_are_interpreted_and_floats_behave_alike():
+    kernel = Kernel(_halves.py_func, {"error_model": "numpy"})
+    few = interpreted_at_first(kernel, INTERPRETED_ROWS)
+    assert few == kernel.interpret
+    assert few(np.array([1.0, 0.0])) == np.inf  # no warning, no ZeroDivisionError
+    assert isinstance(_halved, Kernel)  # not compiled by it
+    assert interpreted_at_first(kernel, 1) is kernel
+    assert kernel(np.array([1.0, 0.0])) == np.inf
+    assert not isinstance(_halved, Kernel)
+    few(np.array([1.0, 2.0]))
+    assert interpreted_at_first(kernel, 0) is kernel
+    assert interpreted_at_first(np.sum, 1) is np.sum  # as when the module's name is bound to Numba's own object
+
+
+def test_a_first_run_is_the_same_interpreted_and_compiled(tmp_path):
+    code = (
+        "import sys; from fedroster.core import compiled; compiled.INTERPRETED_ROWS = int(sys.argv.pop(1))\n"
+        "from fedroster.__main__ import main\ntry: main()\nexcept SystemExit: pass\n"
+        "print('numba' in sys.modules, file=sys.stderr)"
+    )
+    command = ["simulate", "rbcs-f/table-1", "--rounds", "60", "--set", "num_clients=30", "--json"]
+    policies = [part for name in ("rbcs-f", "p3:beta=0.2") for part in ("--policy", name)]
+    interpreted, compiled = (
+        subprocess.run(
+            [sys.executable, "-c", code, rows, *command, *policies], capture_output=True, text=True, check=True
+        )
+        for rows in ("1000000", "0")
+    )
+    assert (interpreted.stderr.split()[-1], compiled.stderr.split()[-1]) == ("False", "True")
+    assert interpreted.stdout == compiled.stdout

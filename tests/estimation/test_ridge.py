@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from fedroster.core import parallel
+from fedroster.core import compiled, parallel
+from fedroster.estimation import ridge as ridge_module
 from fedroster.estimation.ridge import alpha_schedule, coefficients, lower_bounds, observe, ridge_init
 from reference import Ridge, closed_form
 
@@ -293,3 +294,28 @@ def test_an_unknown_client_is_as_fast_as_can_be_whatever_its_context():
     state = ridge_init(1, 2, ridge=1e-300)
     for feature in (1e-300, 1.0, 1e160, 1.79e308):
         assert lower_bounds(state, np.full((1, 2), feature), alpha=0.1).tolist() == [0.0]
+
+
+@pytest.mark.parametrize("num_features", DIMENSIONS)
+def test_interpreted_and_compiled_are_the_same_bit_for_bit(monkeypatch, num_features):
+    odd = np.array([np.nan, np.inf, -np.inf, 0.0, 1e300, -1e300, 1e-300])
+
+    def states(rows):
+        monkeypatch.setattr(compiled, "INTERPRETED_ROWS", rows)
+        for name in ("_bounds_kernel", "_observe_kernel"):
+            fresh = compiled.Kernel(getattr(ridge_module, name).py_func, {"error_model": "numpy"})
+            monkeypatch.setattr(ridge_module, name, fresh)
+        rng = np.random.default_rng([46, num_features])
+        state = ridge_init(12, num_features, ridge=0.25)
+        for _ in range(100):
+            client = rng.integers(0, 12, 6)
+            features = rng.standard_normal((6, num_features)) * 10.0 ** rng.uniform(-3, 3)
+            features[0, 0] = rng.choice([1.0, *odd])
+            target = rng.exponential(5.0, 6) + rng.choice([0.0, *odd])
+            observe(state, client, features, target)
+            contexts = rng.standard_normal((12, num_features))
+            contexts[0, 0] = rng.choice([1.0, *odd])
+            bounds = lower_bounds(state, contexts, alpha=0.1, available=rng.random(12) < 0.8)
+            yield state.factor.tobytes(), state.moment.tobytes(), bounds.tobytes()
+
+    assert [*states(10**9)] == [*states(-1)]

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from fedroster.core import compiled
+from fedroster.optimization import drift_plus_penalty
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
 from reference import algorithm_1, brute_force_p4, heap_p4, inclusion_p_value, milp_p4, p4_objective
 
@@ -337,3 +339,18 @@ def test_a_larger_penalty_is_never_slower():
         assert served == sorted(served, reverse=True)
         assert slowest[-1] == np.sort(times)[11]  # in the end the fastest
         assert np.isclose(served[0], np.sort(backlog)[-12:].sum())  # without a penalty those who waited longest
+
+
+def test_interpreted_and_compiled_choose_alike(monkeypatch):
+    rng = np.random.default_rng(9)
+    instances = [(rng.exponential(5.0, 50), np.round(rng.exponential(3.0, 50) * 8) / 8) for _ in range(100)]
+    instances += [(np.round(times), backlog) for times, backlog in instances]
+
+    def chosen(rows):
+        monkeypatch.setattr(compiled, "INTERPRETED_ROWS", rows)
+        monkeypatch.setattr(drift_plus_penalty, "_sweep", compiled.Kernel(drift_plus_penalty._sweep.py_func, {}))
+        return [
+            solve(times, backlog, 20.0, size, seed=size).tolist() for times, backlog in instances for size in (1, 7, 49)
+        ]
+
+    assert chosen(10**9) == chosen(-1)

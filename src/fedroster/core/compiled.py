@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from threading import RLock
+from threading import RLock, local
 from typing import Any, TypeVar
 
+import numpy as np
+
 F = TypeVar("F", bound=Callable[..., Any])
+
+INTERPRETED_ROWS = 50_000
+"""So many rows are interpreted in less time than it takes to load the compiler and compile a kernel."""
+
+
+class _Interpreting(local):
+    now = False
+
+
+_interpreting = _Interpreting()
 
 _LOCK = RLock()
 _listeners: list[Callable[[], None]] = []
@@ -31,11 +43,26 @@ class Kernel:
         self.py_func = function
         self._options = options
         self._dispatcher: Any = None
+        self._rows = 0
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call the compiled function."""
-        return self.dispatcher()(*arguments)
+        """Call the compiled function; or the source, for a kernel whose source runs."""
+        return (self.py_func if _interpreting.now else self.dispatcher())(*arguments)
+
+    def interpret(self, *arguments: Any) -> Any:
+        """Run the source, and that of the kernels that it calls; floats behave as in compiled code."""
+        _interpreting.now = True
+        try:
+            with np.errstate(all="ignore"):
+                return self.py_func(*arguments)
+        finally:
+            _interpreting.now = False
+
+    def is_worth_it(self, rows: int) -> bool:
+        """Whether so many more rows make it worth while to compile the kernel."""
+        self._rows += rows
+        return self._dispatcher is not None or self._rows > INTERPRETED_ROWS
 
     def dispatcher(self) -> Any:
         """Numba's own object; from now on the module uses it directly, for this kernel and those that it calls."""
@@ -67,6 +94,21 @@ def njit(**options: Any) -> Callable[[F], F]:
         **options: Numba's.
     """
     return lambda function: Kernel(function, options)  # type: ignore[return-value]
+
+
+def interpreted_at_first(kernel: F, rows: int) -> F:
+    """What to call: the source as long as few rows were met, for a small federation's first run; then the kernel.
+
+    Both give the same, bit for bit, if the kernel adds, subtracts, multiplies, compares, takes square roots and divides
+    by elements of arrays, and does nothing else.
+
+    Args:
+        kernel: The kernel.
+        rows: Rows of this call.
+    """
+    if isinstance(kernel, Kernel) and not kernel.is_worth_it(rows):
+        return kernel.interpret  # type: ignore[return-value]
+    return kernel
 
 
 def when_compiling(call: Callable[[], None]) -> None:

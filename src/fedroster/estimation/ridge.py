@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.compiled import njit
+from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.state import per_client
 
@@ -126,7 +126,8 @@ def lower_bounds(
     usable = np.ones(num_links, np.bool_) if available is None else available
     bound = np.empty(num_links)
     columns = np.ascontiguousarray(features.T)
-    for_ranges(_bounds_kernel, num_links, columns, factor, moment, usable, float(alpha), bound)
+    kernel = interpreted_at_first(_bounds_kernel, num_links)
+    for_ranges(kernel, num_links, columns, factor, moment, usable, float(alpha), bound)
     return bound
 
 
@@ -143,7 +144,7 @@ def _observe_kernel(factor, moment, client, features, target):  # type: ignore[n
             c[i] = max(min(features[row, i], _LARGEST_FEATURE), -_LARGEST_FEATURE)
         for i in range(num_features):  # rotate c into row i of L^T, so that c[i] becomes zero
             diagonal = 1.0 / factor[i, n]
-            radius = math.hypot(diagonal, c[i])
+            radius = np.hypot(diagonal, c[i])  # the same compiled and interpreted, as math.hypot is not
             cosine = diagonal / radius
             sine = c[i] / radius
             factor[i, n] = 1.0 / radius
@@ -166,7 +167,8 @@ def observe(state: RidgeState, client: IntArray, features: FloatArray, target: F
         features: Context vectors c, shape (k, D); a feature beyond 1e50 counts as 1e50.
         target: Observed exchange times tau, shape (k,), seconds; NaN rows are skipped, times beyond 1e100 count as it.
     """
-    _observe_kernel(state.factor, state.moment, client, np.ascontiguousarray(features), target)
+    kernel = interpreted_at_first(_observe_kernel, client.shape[0])
+    kernel(state.factor, state.moment, client, np.ascontiguousarray(features), target)
     return state
 
 

@@ -24,13 +24,12 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.compiled import njit
+from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 _TIME_BINS = 128
 _QUEUE_BINS = 256
 _SWEEP_AT_ONCE = 4096  # fewer rows than this are swept without pruning
-_SORT_OUTSIDE = 16_384  # more rows than this are sorted by NumPy, whose sort is vectorised
 
 
 @njit(cache=True, nogil=True)
@@ -209,37 +208,6 @@ def _prune(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
             return time, backlog
 
 
-@njit(cache=True, nogil=True)
-def _prune_and_sweep(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
-    time, backlog = _prune(time, backlog, size, penalty)
-    if time.shape[0] > _SORT_OUTSIDE:
-        return time, backlog, np.empty(0), np.empty(0)
-    thresholds, cuts = _sweep(time, backlog, np.argsort(time), size, penalty)
-    return time[:0], backlog[:0], thresholds, cuts
-
-
-@njit(cache=True, nogil=True)
-def _collect(time, backlog, threshold, cut, size):  # type: ignore[no-untyped-def]
-    """Rows in time with a longer queue than ``cut``, and rows in time with exactly that queue."""
-    num_chosen, num_tied = 0, 0
-    for n in range(time.shape[0]):
-        in_time = time[n] <= threshold
-        num_chosen += in_time & (backlog[n] > cut)
-        num_tied += in_time & (backlog[n] == cut)
-    chosen = np.empty(num_chosen, np.int64)
-    tied = np.empty(num_tied, np.int64)
-    i, j = 0, 0
-    for n in range(time.shape[0]):
-        if backlog[n] >= cut and time[n] <= threshold:
-            if backlog[n] > cut:
-                chosen[i] = n
-                i += 1
-            else:
-                tied[j] = n
-                j += 1
-    return chosen, tied
-
-
 def least_drift_plus_penalty(
     time_s: FloatArray, backlog: FloatArray, *, penalty: float, cohort_size: int, rng: Generator
 ) -> IntArray:
@@ -269,12 +237,17 @@ def least_drift_plus_penalty(
         cut = float(np.partition(queues, queues.shape[0] - cohort_size)[queues.shape[0] - cohort_size])
         threshold = float(time_s[finite].max())
     else:
-        rest_time, rest_queue, thresholds, cuts = _prune_and_sweep(time_s, backlog, cohort_size, penalty)
-        if rest_time.shape[0]:
-            thresholds, cuts = _sweep(rest_time, rest_queue, np.argsort(rest_time), cohort_size, penalty)
+        times, queues = time_s, backlog
+        if times.shape[0] > _SWEEP_AT_ONCE:
+            times, queues = _prune(times, queues, cohort_size, penalty)
+        sweep = interpreted_at_first(_sweep, times.shape[0])
+        thresholds, cuts = sweep(times, queues, np.argsort(times), cohort_size, penalty)
         which = int(rng.integers(thresholds.shape[0])) if thresholds.shape[0] > 1 else 0
         threshold, cut = float(thresholds[which]), float(cuts[which])
-    chosen, tied = _collect(time_s, backlog, threshold, cut, cohort_size)
+    long = np.flatnonzero(backlog >= cut)
+    long = long[time_s[long] <= threshold]
+    is_longer = backlog[long] > cut
+    chosen, tied = long[is_longer], long[~is_longer]
     missing = cohort_size - chosen.shape[0]
     if missing < tied.shape[0]:
         tied = tied[rng.choice(tied.shape[0], size=missing, replace=False, shuffle=False)]
