@@ -1,4 +1,4 @@
-r"""Exact search of the assignment problem P2 (paper B, Eq. 10) by client prices, where a budget pays for few clients.
+r"""Exact search of P2 by client prices, where a budget pays for few clients (Qu et al. 2021, Eq. 10).
 
 With a price :math:`u_n \ge 0` on each client (10d) every server is left with a whole knapsack of its own,
 
@@ -24,11 +24,15 @@ and the largest profit, so that the bound holds.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
 from fedroster.core.compiled import njit
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.optimization.assignment.core import Core
+from fedroster.optimization.assignment.links import Links, ascending
 
 # Points of a step function, at most; beyond, they are joined within cells of a budget.
 MOST_POINTS = 512
@@ -37,8 +41,30 @@ JOINED_CELLS = 256
 ROOM_SLACK = 1e-9
 
 
+class Functions(NamedTuple):
+    """Step functions of each server's knapsack over the core's clients from each one on.
+
+    Attributes:
+        used: Share used at each point of all functions.
+        profit: Profit there.
+        first: Where each function starts.
+        stop: Where it stops.
+        below: Function of each option's server without its client, shape (options,).
+        at: The same with its client, shape (options,).
+        top: Each server's function of the whole core, shape (servers,).
+    """
+
+    used: FloatArray
+    profit: FloatArray
+    first: IntArray
+    stop: IntArray
+    below: IntArray
+    at: IntArray
+    top: IntArray
+
+
 @njit(cache=True)
-def profit_at(used: Any, profit: Any, start: int, stop: int, room: float) -> float:
+def profit_at(used: FloatArray, profit: FloatArray, start: int, stop: int, room: float) -> float:
     """Largest profit within the room: the last of the points ``start`` to ``stop`` that fits; the first has share 0."""
     low = start
     high = stop
@@ -53,7 +79,7 @@ def profit_at(used: Any, profit: Any, start: int, stop: int, room: float) -> flo
 
 
 @njit(cache=True)
-def add_item(used: Any, profit: Any, start: int, stop: int, share: float, gain: float, end: int) -> int:
+def add_item(used: FloatArray, profit: FloatArray, start: int, stop: int, share: float, gain: float, end: int) -> int:
     """Write the points of a step function with one more item from ``end`` on; returns where they stop.
 
     Args:
@@ -108,17 +134,18 @@ def add_item(used: Any, profit: Any, start: int, stop: int, share: float, gain: 
 
 
 @njit(cache=True)
-def grown(array: Any, size: int) -> Any:
+def grown(array: FloatArray, size: int) -> FloatArray:
     """The array, or a copy with room for ``size`` entries."""
     if array.size >= size:
         return array
-    larger = np.empty(2 * size)
-    larger[: array.size] = array
+    larger = np.zeros(2 * size)
+    for i in range(array.size):
+        larger[i] = array[i]
     return larger
 
 
 @njit(cache=True)
-def best_joined(used: Any, profit: Any, first: int, last: int, other: int, end: int, room: float) -> float:
+def best_joined(used: FloatArray, profit: FloatArray, first: int, last: int, other: int, end: int, room: float) -> float:
     """Largest profit of two step functions, ``first`` to ``last`` and ``other`` to ``end``, in one room; -1 if none."""
     best = -1.0
     j = end - 1
@@ -133,8 +160,9 @@ def best_joined(used: Any, profit: Any, first: int, last: int, other: int, end: 
 
 
 @njit(cache=True)
-def lists_twice(first: Any, server: Any, num_servers: int) -> bool:
+def lists_twice(links: Links) -> bool:
     """Whether some client lists a server twice."""
+    first, server, num_servers = links.first, links.server, links.server_first.size - 1
     last = np.full(num_servers, -1, np.int64)
     for n in range(first.size - 1):
         for j in range(first[n], first[n + 1]):
@@ -145,27 +173,11 @@ def lists_twice(first: Any, server: Any, num_servers: int) -> bool:
 
 
 @njit(cache=True)
-def fix_links(
-    first: Any,
-    value: Any,
-    share: Any,
-    server: Any,
-    owner: Any,
-    server_first: Any,
-    server_links: Any,
-    client_price: Any,
-    floor: float,
-) -> tuple[float, Any, Any]:
+def fix_links(links: Links, client_price: FloatArray, floor: float) -> tuple[float, BoolArray, BoolArray]:
     """Bound by the client prices, and what it rules out; see the module.
 
     Args:
-        first: Where each client's links start, shape (clients + 1,); no client lists a server twice.
-        value: Value of each link, shape (links,), > 0.
-        share: Cost over budget of each link, shape (links,), in [0, 1].
-        server: Server of each link, shape (links,).
-        owner: Client of each link, shape (links,).
-        server_first: Where each server's links start in ``server_links``, shape (servers + 1,).
-        server_links: Links by server, shape (links,).
+        links: The links; no client lists a server twice.
         client_price: Prices u, shape (clients,), >= 0.
         floor: Only decisions worth more are of interest.
 
@@ -173,6 +185,8 @@ def fix_links(
         ``(D, keep, skip)``: the bound; whether a decision above the floor may use each link; and whether it may leave
         each client out.
     """
+    first, value, share, owner = links.first, links.value, links.share, links.owner
+    server_first, server_links = links.server_first, links.server_links
     num_servers = server_first.size - 1
     num_clients = first.size - 1
     # What the servers lose without the client, each and all of them, and how server m changes beside a forced link.
@@ -234,168 +248,161 @@ def fix_links(
 
 
 @njit(cache=True)
-def core_of(first: Any, value: Any, keep: Any, skip: Any, client_price: Any) -> tuple[Any, Any, Any, bool]:
+def core_of(links: Links, keep: BoolArray, skip: BoolArray, client_price: FloatArray) -> tuple[bool, Core]:
     """The clients that a better decision may use, by falling price, and their links.
 
     Returns:
-        ``(client, core_first, core_link, possible)``; ``possible`` is false where a client can neither be used nor be
-        left out, so that there is no better decision.
+        ``(possible, core)``; ``possible`` is false where a client can neither be used nor be left out, so that there
+        is no better decision.
     """
+    first = links.first
     num_clients = first.size - 1
-    client = np.empty(num_clients, np.int64)
+    candidate = np.empty(num_clients, np.int64)
     key = np.empty(num_clients)
     count = 0
-    links = 0
+    size = 0
+    possible = True
     for n in range(num_clients):
-        size = 0
+        before = size
         for j in range(first[n], first[n + 1]):
             size += keep[j]
-        if size > 0:
-            client[count] = n
+        if size > before:
+            candidate[count] = n
             key[count] = -client_price[n]
             count += 1
-            links += size
         elif not skip[n]:
-            return client[:0], np.zeros(1, np.int64), client[:0], False
-    client = client[:count][np.argsort(key[:count], kind="mergesort")]
+            possible = False
+    client = np.empty(count, np.int64)
     core_first = np.zeros(count + 1, np.int64)
-    core_link = np.empty(links, np.int64)
+    price = np.empty(count)
+    can_skip = np.empty(count, np.bool_)
+    link = np.empty(size, np.int64)
+    server = np.empty(size, np.int64)
+    value = np.empty(size)
+    share = np.empty(size)
     end = 0
+    order = ascending(key, count)
     for k in range(count):
-        for j in range(first[client[k]], first[client[k] + 1]):
+        n = candidate[order[k]]
+        client[k] = n
+        price[k] = client_price[n]
+        can_skip[k] = skip[n]
+        for j in range(first[n], first[n + 1]):
             if keep[j]:
-                core_link[end] = j
+                link[end] = j
+                server[end] = links.server[j]
+                value[end] = links.value[j]
+                share[end] = links.share[j]
                 end += 1
         core_first[k + 1] = end
-    return client, core_first, core_link, True
+    room = np.ones(links.server_first.size - 1)
+    return possible, Core(client, core_first, price, can_skip, link, server, value, share, room)
 
 
 @njit(cache=True)
-def core_functions(
-    client: Any, core_first: Any, core_link: Any, value: Any, share: Any, server: Any, client_price: Any, servers: int
-) -> tuple[Any, Any, Any, Any, Any, Any, Any]:
-    """Step functions of each server's knapsack over the core's clients from each one on.
-
-    Returns:
-        ``(used, profit, function_first, function_stop, below, at, top)``: the points of all functions; where each
-        starts and stops; for each option of the core the function of its server without and with its client; and each
-        server's function of the whole core.
-    """
-    num_options = core_link.size
+def core_functions(core: Core) -> Functions:
+    """The step functions of a core."""
+    num_options = core.link.size
     # Function 0 is that of no client.
     used = np.zeros(4 * MOST_POINTS)
     profit = np.zeros(4 * MOST_POINTS)
-    function_first = np.zeros(num_options + 1, np.int64)
-    function_stop = np.ones(num_options + 1, np.int64)
+    first = np.zeros(num_options + 1, np.int64)
+    stop = np.ones(num_options + 1, np.int64)
     below = np.empty(num_options, np.int64)
     at = np.empty(num_options, np.int64)
-    top = np.zeros(servers, np.int64)
+    top = np.zeros(core.room.size, np.int64)
     count = 1
     end = 1
-    for k in range(client.size - 1, -1, -1):
-        for i in range(core_first[k], core_first[k + 1]):
-            j = core_link[i]
-            m = server[j]
+    for k in range(core.client.size - 1, -1, -1):
+        for i in range(core.first[k], core.first[k + 1]):
+            m = core.server[i]
             below[i] = top[m]
-            gain = value[j] - client_price[client[k]]
+            gain = core.value[i] - core.price[k]
             if gain > 0.0:
-                start, stop = function_first[top[m]], function_stop[top[m]]
-                need = end + 2 * (stop - start)
+                start, until = first[top[m]], stop[top[m]]
+                need = end + 2 * (until - start)
                 used, profit = grown(used, need), grown(profit, need)
-                function_first[count] = end
-                end = add_item(used, profit, start, stop, share[j], gain, end)
-                function_stop[count] = end
+                first[count] = end
+                end = add_item(used, profit, start, until, core.share[i], gain, end)
+                stop[count] = end
                 top[m] = count
                 count += 1
             at[i] = top[m]
-    return used, profit, function_first, function_stop, below, at, top
+    return Functions(used, profit, first, stop, below, at, top)
+
+
+@njit(cache=True)
+def _worth(functions: Functions, which: int, room: float) -> float:
+    """Largest profit of a function within the room."""
+    return profit_at(functions.used, functions.profit, functions.first[which], functions.stop[which], room)
 
 
 @njit(cache=True)
 def search_by_prices(
-    client: Any,
-    core_first: Any,
-    core_link: Any,
-    value: Any,
-    share: Any,
-    server: Any,
-    client_price: Any,
-    skip: Any,
-    functions: Any,
-    floor: float,
-    tolerance: float,
-    max_nodes: int,
-    room: Any,
-    state: Any,
-    best_pick: Any,
-) -> tuple[float, int, bool]:
-    """Depth-first branch and bound over the core, most promising option first; resumable.
+    core: Core, functions: Functions, floor: float, tolerance: float, max_nodes: int
+) -> tuple[float, int, bool, IntArray]:
+    """Depth-first branch and bound over the core, most promising option first.
 
     Args:
-        client: The core's clients, by falling price, shape (core,).
-        core_first: Where each one's options start, shape (core + 1,).
-        core_link: Link of each option.
-        value: Value of each link.
-        share: Cost over budget of each link.
-        server: Server of each link.
-        client_price: Prices u of all clients.
-        skip: Whether each of all clients may be left out.
+        core: From :func:`core_of`, at least one client.
         functions: From :func:`core_functions`.
         floor: Value to beat.
         tolerance: A branch must promise more than ``floor + tolerance``.
-        max_nodes: Nodes before the search pauses.
-        room: What each server has left, kept between calls; all 1 at first.
-        state: From :func:`price_search_state`, kept between calls.
-        best_pick: Best link of each core client or -1, untouched when nothing beats the floor.
+        max_nodes: Nodes before it gives up.
 
     Returns:
-        ``(floor, nodes, done)``, the floor being the best value found.
+        ``(value, nodes, done, pick)``: the best value found, or the floor; whether nothing better is left; and the
+        option of each core client or -1, meaningful where the floor was beaten.
     """
-    used, profit, function_first, function_stop, below, at, top = functions
-    depth, child, child_bound, child_sum, num_children, pointer, picked, before, reached, sums = state
-    num_core = client.size
+    share, below, at = core.share, functions.below, functions.at
+    num_core = core.client.size
+    # By depth: promising options in order of falling bound (-1 leaves the client out), their bounds, what the
+    # knapsacks of the clients below are worth then, their number, the next one to try, the option on the path, the
+    # room before it, value collected above, and what the knapsacks from here on are worth.
+    children = np.empty(core.link.size + num_core, np.int64)
+    child_bound = np.empty(core.link.size + num_core)
+    child_sum = np.empty(core.link.size + num_core)
+    num_children = np.zeros(num_core, np.int64)
+    pointer = np.zeros(num_core, np.int64)
+    picked = np.empty(num_core, np.int64)
+    best_pick = np.empty(num_core, np.int64)
+    before = np.zeros(num_core)
+    reached = np.zeros(num_core + 1)
+    sums = np.zeros(num_core + 1)
     rest = np.zeros(num_core + 1)
+    room = core.room.copy()
     for k in range(num_core - 1, -1, -1):
-        rest[k] = rest[k + 1] + client_price[client[k]]
-    k = depth[0]
+        rest[k] = rest[k + 1] + core.price[k]
+        best_pick[k] = picked[k] = -1
+    for m in range(room.size):
+        sums[0] += functions.profit[functions.stop[functions.top[m]] - 1]
+    k = 0
     nodes = 0
-    entering = k < 0
-    if entering:
-        k = 0
-        sums[0] = 0.0
-        for m in range(room.size):
-            sums[0] += profit[function_stop[top[m]] - 1]
-        if num_core == 0:
-            depth[0] = -2
-            return floor, 0, True
+    entering = True
     while k >= 0:
         if entering:
             entering = False
             after = sums[k]
-            for i in range(core_first[k], core_first[k + 1]):
+            for i in range(core.first[k], core.first[k + 1]):
                 if at[i] != below[i]:
-                    left = room[server[core_link[i]]]
-                    after += profit_at(used, profit, function_first[below[i]], function_stop[below[i]], left)
-                    after -= profit_at(used, profit, function_first[at[i]], function_stop[at[i]], left)
-            start = core_first[k] + k
+                    left = room[core.server[i]]
+                    after += _worth(functions, below[i], left) - _worth(functions, at[i], left)
+            start = core.first[k] + k
             count = 0
             promise = reached[k] + rest[k + 1]
-            for i in range(core_first[k], core_first[k + 1] + 1):
+            for i in range(core.first[k], core.first[k + 1] + 1):
                 nodes += 1
                 total = after
-                if i < core_first[k + 1]:
-                    j = core_link[i]
-                    left = room[server[j]]
-                    if share[j] > left:
+                option = -1
+                bound = promise + total
+                if i < core.first[k + 1]:
+                    left = room[core.server[i]]
+                    if share[i] > left:
                         continue
-                    lower, upper = function_first[below[i]], function_stop[below[i]]
-                    total += profit_at(used, profit, lower, upper, left - share[j])
-                    total -= profit_at(used, profit, lower, upper, left)
-                    bound = promise + value[j] + total
-                elif skip[client[k]]:
-                    j = -1
-                    bound = promise + total
-                else:
+                    total += _worth(functions, below[i], left - share[i]) - _worth(functions, below[i], left)
+                    bound = promise + core.value[i] + total
+                    option = i
+                elif not core.can_skip[k]:
                     continue
                 if bound <= floor + tolerance:
                     continue
@@ -403,68 +410,40 @@ def search_by_prices(
                 while place > start and child_bound[place - 1] < bound:
                     child_bound[place] = child_bound[place - 1]
                     child_sum[place] = child_sum[place - 1]
-                    child[place] = child[place - 1]
+                    children[place] = children[place - 1]
                     place -= 1
                 child_bound[place] = bound
                 child_sum[place] = total
-                child[place] = j
+                children[place] = option
                 count += 1
             num_children[k] = count
             pointer[k] = 0
             picked[k] = -1
         elif picked[k] >= 0:
-            room[server[picked[k]]] = before[k]
+            room[core.server[picked[k]]] = before[k]
             picked[k] = -1
         if nodes >= max_nodes:
-            depth[0] = k
-            return floor, nodes, False
-        place = core_first[k] + k + pointer[k]
+            return floor, nodes, False, best_pick
+        place = core.first[k] + k + pointer[k]
         if pointer[k] >= num_children[k] or child_bound[place] <= floor + tolerance:
             k -= 1
             continue
         pointer[k] += 1
-        j = child[place]
+        i = children[place]
         total = reached[k]
-        if j >= 0:
-            before[k] = room[server[j]]
-            room[server[j]] -= share[j]
-            picked[k] = j
-            total += value[j]
+        if i >= 0:
+            before[k] = room[core.server[i]]
+            room[core.server[i]] -= share[i]
+            picked[k] = i
+            total += core.value[i]
         if k == num_core - 1:
             if total > floor + tolerance:
                 floor = total
-                best_pick[:] = picked
+                for q in range(num_core):
+                    best_pick[q] = picked[q]
             continue
         sums[k + 1] = child_sum[place]
         k += 1
         reached[k] = total
         entering = True
-    depth[0] = -2
-    return floor, nodes, True
-
-
-@njit(cache=True)
-def price_search_state(core_first: Any) -> tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any, Any]:
-    """Where :func:`search_by_prices` starts: at the root, nothing picked.
-
-    Returns:
-        ``(depth, child, child_bound, child_sum, num_children, pointer, picked, before, reached, sums)``: the current
-        depth (one entry, -1 before the root is expanded); each core client's promising links in order of falling bound,
-        -1 for leaving it out; their bounds, what the knapsacks of the clients below are worth then, and their number;
-        the next one to try; the link on the path; the room before it; value collected above a depth; and what the
-        knapsacks from a depth on are worth.
-    """
-    num_core = core_first.size - 1
-    size = core_first[num_core] + num_core
-    return (
-        np.full(1, -1, np.int64),
-        np.empty(size, np.int64),
-        np.empty(size),
-        np.empty(size),
-        np.zeros(num_core, np.int64),
-        np.zeros(num_core, np.int64),
-        np.full(num_core, -1, np.int64),
-        np.zeros(num_core),
-        np.zeros(num_core + 1),
-        np.zeros(num_core + 1),
-    )
+    return floor, nodes, True, best_pick

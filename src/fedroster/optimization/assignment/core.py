@@ -1,0 +1,333 @@
+r"""Greedy start and exact search of P2 by prices of the budgets (Qu et al. 2021, Eq. 10).
+
+The exact search keeps, by reduced costs, only the *core*: the clients whose choice can still matter. With prices
+:math:`\lambda` of the budgets and :math:`u_n = \max(0, \max_m (v_{nm} - \lambda_m a_{nm}))` of the clients, it goes
+depth first through the clients in order of falling :math:`u_n` and prunes by the Lagrangian decomposition bound
+
+.. math::
+    \sum_{\text{decided}} v + \sum_{n \ge k} u_n + \sum_m F_{km}(r_m),
+
+where :math:`F_{km}(r)` is the best profit :math:`\sum (v_{nm} - u_n)` of the undecided clients :math:`n \ge k` in a
+single knapsack of the room r that server m has left. F is tabulated once, on a grid of the room, costs rounded down,
+so the bound holds and a node costs one table look-up a server. It is far tighter than the linear relaxation where a
+budget holds a handful of clients, which is the size of the paper's networks.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.optimization.assignment.links import Links, ascending
+
+# Grid costs are rounded down and rooms up by this share of a cell, so rounding never cuts off a decision.
+_CELL_SLACK = 1e-6
+
+
+class Core(NamedTuple):
+    """A problem for :func:`search_core`: clients by falling price, and their options, the best one first.
+
+    Attributes:
+        client: The clients, shape (core,).
+        first: Where each one's options start, shape (core + 1,).
+        price: Price u of each, shape (core,).
+        can_skip: Whether each may be left out, shape (core,).
+        link: Link of each option, shape (options,).
+        server: Its server, shape (options,).
+        value: Its value, shape (options,).
+        share: Share of the budget that it uses, shape (options,).
+        room: Room of each server, shape (servers,).
+    """
+
+    client: IntArray
+    first: IntArray
+    price: FloatArray
+    can_skip: BoolArray
+    link: IntArray
+    server: IntArray
+    value: FloatArray
+    share: FloatArray
+    room: FloatArray
+
+
+@njit(cache=True)
+def greedy_fill(links: Links, price: FloatArray) -> IntArray:
+    """A feasible start, the link of each client or -1: by value over priced cost, clients' best links before others."""
+    first, value, share, server, owner = links.first, links.value, links.share, links.server, links.owner
+    num_clients = first.size - 1
+    chosen = np.empty(num_clients, np.int64)
+    used = np.zeros(price.size)
+    candidate = np.empty(value.size, np.int64)
+    key = np.empty(value.size)
+    for best_only in (True, False):
+        count = 0
+        for n in range(num_clients):
+            best = 0.0
+            link = -1
+            if best_only:
+                chosen[n] = -1
+            for j in range(first[n], first[n + 1]):
+                if best_only:
+                    reduced = value[j] - price[server[j]] * share[j]
+                    if reduced > best:
+                        best = reduced
+                        link = j
+                elif chosen[n] < 0 and used[server[j]] + share[j] <= 1.0:
+                    candidate[count] = j
+                    # A budget whose price is 0 has room; there the value alone decides.
+                    key[count] = -value[j] / (price[server[j]] * share[j] + 1e-3 * value[j] + 1e-300)
+                    count += 1
+            if link >= 0:
+                candidate[count] = link
+                key[count] = -value[link] / (price[server[link]] * share[link] + 1e-300)
+                count += 1
+        for position in ascending(key, count):
+            j = candidate[position]
+            if chosen[owner[j]] < 0 and used[server[j]] + share[j] <= 1.0:
+                used[server[j]] += share[j]
+                chosen[owner[j]] = j
+    return chosen
+
+
+@njit(cache=True)
+def build_core(links: Links, price: FloatArray, floor: float) -> tuple[bool, float, IntArray, Core]:
+    """Reduced-cost fixing: the clients whose choice can still lead above ``floor``, and what is fixed for the others.
+
+    Returns:
+        ``(possible, base, fixed, core)``: whether anything above the floor may exist; value and links of the clients
+        that every better decision gives the same link; the others that a better decision may use.
+    """
+    first, value, share, server = links.first, links.value, links.share, links.server
+    num_clients = first.size - 1
+    best = np.zeros(num_clients)
+    bound = 0.0
+    for m in range(price.size):
+        bound += price[m]
+    for n in range(num_clients):
+        for j in range(first[n], first[n + 1]):
+            best[n] = max(best[n], value[j] - price[server[j]] * share[j])
+    for n in range(num_clients):
+        bound += best[n]
+    slack = bound - floor
+    room = np.ones(price.size)
+    key = np.empty(num_clients)
+    client = np.empty(num_clients, np.int64)
+    fixed = np.empty(num_clients, np.int64)
+    num_core = 0
+    num_fixed = 0
+    num_options = 0
+    base = 0.0
+    for n in range(num_clients):
+        size = 0
+        top = -1
+        for j in range(first[n], first[n + 1]):
+            loss = best[n] - (value[j] - price[server[j]] * share[j])
+            if loss < slack:
+                size += 1
+                if top < 0 and loss <= 0.0:
+                    top = j
+        if size > 1 or (size == 1 and best[n] < slack):
+            client[num_core] = n
+            key[num_core] = -best[n]
+            num_core += 1
+            num_options += size
+        elif best[n] >= slack and top >= 0:
+            fixed[num_fixed] = top
+            num_fixed += 1
+            base += value[top]
+            room[server[top]] -= share[top]
+    possible = slack > 0.0
+    for m in range(price.size):
+        if room[m] < 0.0:
+            # The clients that every better decision must use do not fit: there is none.
+            possible = possible and room[m] >= -1e-13
+            room[m] = 0.0
+    order = ascending(key, num_core)
+    core_first = np.zeros(num_core + 1, np.int64)
+    core_client = np.empty(num_core, np.int64)
+    core_price = np.empty(num_core)
+    can_skip = np.empty(num_core, np.bool_)
+    option = np.empty(num_options, np.int64)
+    end = 0
+    for k in range(num_core):
+        n = client[order[k]]
+        core_client[k] = n
+        core_price[k] = best[n]
+        can_skip[k] = best[n] < slack
+        for j in range(first[n], first[n + 1]):
+            reduced = value[j] - price[server[j]] * share[j]
+            if best[n] - reduced >= slack:
+                continue
+            # Insertion sort: a client's best option is tried first.
+            place = end
+            while place > core_first[k]:
+                before = option[place - 1]
+                if value[before] - price[server[before]] * share[before] >= reduced:
+                    break
+                option[place] = before
+                place -= 1
+            option[place] = j
+            end += 1
+        core_first[k + 1] = end
+    option_server = np.empty(num_options, np.int64)
+    option_value = np.empty(num_options)
+    option_share = np.empty(num_options)
+    for i in range(num_options):
+        option_server[i] = server[option[i]]
+        option_value[i] = value[option[i]]
+        option_share[i] = share[option[i]]
+    options = (option, option_server, option_value, option_share)
+    return possible, base, fixed[:num_fixed], Core(core_client, core_first, core_price, can_skip, *options, room)
+
+
+@njit(cache=True)
+def tabulate_knapsacks(core: Core, cells: int, table: FloatArray) -> None:
+    """Best profit of the core's clients k, k+1, ... in r cells of server m's room, at ``(k * servers + m) * cells + r``.
+
+    Args:
+        core: The core.
+        cells: Cells of each room, counting the empty one.
+        table: Shape at least ((core + 1) * servers * cells,); filled.
+    """
+    num_core = core.client.size
+    num_servers = core.room.size
+    row = num_servers * cells
+    for r in range(num_core * row, (num_core + 1) * row):
+        table[r] = 0.0
+    for k in range(num_core - 1, -1, -1):
+        for r in range(k * row, (k + 1) * row):
+            table[r] = table[r + row]
+        for i in range(core.first[k], core.first[k + 1]):
+            profit = core.value[i] - core.price[k]
+            m = core.server[i]
+            if profit <= 0.0 or core.share[i] > core.room[m]:
+                continue
+            taken = 0
+            if core.room[m] > 0.0:
+                taken = max(0, int(core.share[i] * ((cells - 1) / core.room[m]) - _CELL_SLACK))
+            here = k * row + m * cells
+            after = here + row
+            for r in range(cells - taken):
+                table[here + r + taken] = max(table[here + r + taken], table[after + r] + profit)
+
+
+@njit(cache=True)
+def search_core(
+    core: Core, cells: int, table: FloatArray, floor: float, tolerance: float, enough: float, max_nodes: int
+) -> tuple[float, int, bool, IntArray]:
+    """Depth-first branch and bound over the core, most promising option first.
+
+    Args:
+        core: The core, at least one client.
+        cells: As in :func:`tabulate_knapsacks`.
+        table: Filled by it.
+        floor: Value to beat.
+        tolerance: A branch must promise more than ``floor + tolerance``.
+        enough: The search ends when it has found this much.
+        max_nodes: Nodes before it gives up.
+
+    Returns:
+        ``(value, nodes, done, pick)``: the best value found, or the floor; whether nothing better is left; and the
+        option of each core client or -1, meaningful where the floor was beaten.
+    """
+    num_core = core.client.size
+    num_servers = core.room.size
+    room, share, row = core.room, core.share, num_servers * cells
+    # By depth: promising options in order of falling bound (-1 leaves the client out), their bounds and number, the
+    # next one to try, the option on the path, what was used before it (to undo without rounding), and the value above.
+    children = np.empty(core.link.size + num_core, np.int64)
+    child_bound = np.empty(core.link.size + num_core)
+    num_children = np.zeros(num_core, np.int64)
+    pointer = np.zeros(num_core, np.int64)
+    picked = np.empty(num_core, np.int64)
+    best_pick = np.empty(num_core, np.int64)
+    used_before = np.zeros(num_core)
+    reached = np.zeros(num_core + 1)
+    used = np.zeros(num_servers)
+    scale = np.zeros(num_servers)
+    cell = np.zeros(num_servers, np.int64)
+    for m in range(num_servers):
+        if room[m] > 0.0:
+            scale[m] = (cells - 1) / room[m]
+            cell[m] = cells - 1
+    rest = np.zeros(num_core + 1)
+    for k in range(num_core - 1, -1, -1):
+        rest[k] = rest[k + 1] + core.price[k]
+        best_pick[k] = picked[k] = -1
+    k = 0
+    nodes = 0
+    entering = True
+    while k >= 0:
+        if entering:
+            entering = False
+            # Bounds of all options; the promising ones sorted by insertion.
+            start = core.first[k] + k
+            count = 0
+            below = (k + 1) * row
+            promise = reached[k] + rest[k + 1]
+            for m in range(num_servers):
+                promise += table[below + m * cells + cell[m]]
+            for j in range(core.first[k], core.first[k + 1] + 1):
+                nodes += 1
+                option = -1
+                bound = promise
+                if j < core.first[k + 1]:
+                    m = core.server[j]
+                    filled = used[m] + share[j]
+                    if filled > room[m]:
+                        continue
+                    after = min(cells - 1, int((room[m] - filled) * scale[m] + _CELL_SLACK))
+                    bound = promise + core.value[j] + table[below + m * cells + after]
+                    bound -= table[below + m * cells + cell[m]]
+                    option = j
+                elif not core.can_skip[k]:
+                    continue
+                if bound <= floor + tolerance:
+                    continue
+                at = start + count
+                while at > start and child_bound[at - 1] < bound:
+                    child_bound[at] = child_bound[at - 1]
+                    children[at] = children[at - 1]
+                    at -= 1
+                child_bound[at] = bound
+                children[at] = option
+                count += 1
+            num_children[k] = count
+            pointer[k] = 0
+            picked[k] = -1
+        elif picked[k] >= 0:
+            m = core.server[picked[k]]
+            used[m] = used_before[k]
+            cell[m] = min(cells - 1, int((room[m] - used[m]) * scale[m] + _CELL_SLACK))
+            picked[k] = -1
+        if nodes >= max_nodes:
+            return floor, nodes, False, best_pick
+        at = core.first[k] + k + pointer[k]
+        if pointer[k] >= num_children[k] or child_bound[at] <= floor + tolerance:
+            k -= 1
+            continue
+        pointer[k] += 1
+        j = children[at]
+        total = reached[k]
+        if j >= 0:
+            m = core.server[j]
+            used_before[k] = used[m]
+            used[m] += share[j]
+            cell[m] = min(cells - 1, int((room[m] - used[m]) * scale[m] + _CELL_SLACK))
+            picked[k] = j
+            total += core.value[j]
+        if k == num_core - 1:
+            if total > floor + tolerance:
+                floor = total
+                for i in range(num_core):
+                    best_pick[i] = picked[i]
+                if floor >= enough:
+                    break
+            continue
+        k += 1
+        reached[k] = total
+        entering = True
+    return floor, nodes, True, best_pick
