@@ -9,8 +9,8 @@ from numpy.testing import assert_array_equal
 from fedroster.catalogue import make_policy
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
-from fedroster.optimization.assignment import solve_exploration
-from fedroster.optimization.budgeted import AUTOMATIC_GAPS, Choices, best_links, choices_of, gap_for
+from fedroster.optimization.assignment import maximise_cardinality
+from fedroster.optimization.budgeted import AUTOMATIC_GAPS, Choices, ExactOptions, choices_of, gap_for
 from fedroster.policies.cocs import COCS
 from fedroster.policies.partial_pooling import PartialPooling
 
@@ -61,7 +61,7 @@ class TestBestLinks:
         choices = choices_of(a_round(100, 3))
         value = np.random.default_rng(1).random(choices.rows.shape[0])
         default, exact, rough = (
-            best_links(choices, value, rng=np.random.default_rng(0), **given)
+            ExactOptions(**given).best_links(choices, value, rng=np.random.default_rng(0))
             for given in ({}, {"gap": 0.0}, {"gap": 0.3})
         )
         assert default[1] == exact[1] == 0.0
@@ -72,7 +72,8 @@ class TestBestLinks:
         choices = choices_of(a_round(1000, 10))
         value = np.random.default_rng(1).random(choices.rows.shape[0])
         default, exact = (
-            best_links(choices, value, node_limit=300_000, rng=np.random.default_rng(0), gap=gap) for gap in (None, 0.0)
+            ExactOptions(node_limit=300_000, gap=gap).best_links(choices, value, rng=np.random.default_rng(0))
+            for gap in (None, 0.0)
         )
         assert 0.0 < default[1] <= gap_for(choices.rows.shape[0], None)
         assert exact[1] < default[1]
@@ -111,9 +112,9 @@ class TestPolicies:
 
         def spy(*args, gap, **options):
             seen.append(gap)
-            return solve_exploration(*args, gap=gap, **options)
+            return maximise_cardinality(*args, gap=gap, **options)
 
-        monkeypatch.setattr("fedroster.policies.cocs.solve_exploration", spy)
+        monkeypatch.setattr("fedroster.optimization.budgeted.maximise_cardinality", spy)
         policy = COCS(gap=given)
         spec = ProblemSpec(num_clients=num_clients, cohort_size=num_clients, num_features=2, num_servers=6)
         policy.decide(
@@ -142,8 +143,8 @@ def test_optimum_and_proven_gap(seed):
         client, server = np.repeat(np.arange(5), 2), np.tile(np.arange(2), 5)
         cost, budget = rng.choice([0.2, 0.3, 1.5, 2.0], 10), np.array([2.0, 3.0])
         value = rng.exponential(1.0, 10) * cost * (rng.random(10) < 0.9)  # the dear ones are worth more, some nothing
-        choices = Choices(np.arange(10), client, server, cost, server, budget, int(rng.integers(1, 4)))
-        links, gap = best_links(choices, value, rng=rng)
+        choices = Choices(np.arange(10), client, server, cost, server, budget, int(rng.integers(1, 4)), 5)
+        links, gap = ExactOptions().best_links(choices, value, rng=rng)
         assert links.shape[0] <= choices.cohort_size
         assert value[links].all()
         assert np.unique(client[links]).shape[0] == links.shape[0]
@@ -156,7 +157,31 @@ def test_optimum_and_proven_gap(seed):
 def test_a_place_that_is_left_stays_empty_rather_than_be_worth_nothing():
     """Two places: a dear client alone is worth more than two of three cheap ones; the last one is worth nothing."""
     cost, purse = np.array([2.0, 0.6, 0.6, 0.6, 0.5]), np.array([0, 0, 0, 0, 1])
-    choices = Choices(np.arange(5), np.arange(5), purse, cost, purse, np.array([2.0, 1.0]), 2)
-    links, gap = best_links(choices, np.array([10.0, 4.0, 4.0, 4.0, 0.0]), rng=np.random.default_rng(0))
+    choices = Choices(np.arange(5), np.arange(5), purse, cost, purse, np.array([2.0, 1.0]), 2, 5)
+    links, gap = ExactOptions().best_links(choices, np.array([10.0, 4.0, 4.0, 4.0, 0.0]), rng=np.random.default_rng(0))
     assert_array_equal(links, [0])
     assert gap < 0.2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_most_links_then_the_best_beside_them(seed):
+    """The two stages of COCS's exploration, each against trying everything."""
+    rng = np.random.default_rng(seed)
+    for _ in range(10):
+        client, server = np.repeat(np.arange(5), 2), np.tile(np.arange(2), 5)
+        cost, value, under = rng.uniform(0.3, 1.5, 10), rng.random(10), rng.random(10) < 0.4
+        choices = Choices(np.arange(10), client, server, cost, server, np.array([1.5, 2.0]), int(rng.integers(2, 6)), 5)
+        rows = np.flatnonzero(under)
+        part = choices.part(rows)
+        found, gap = ExactOptions().most_links(part, rng=rng)
+        assert gap == 0.0
+        assert found.shape[0] == round(best_by_hand(part, np.ones(rows.shape[0])))
+        first = rows[found]
+        rest, left = choices.beside(first, ~under)
+        second, gap = ExactOptions().best_links(left, value[rest], rng=rng)
+        links = np.concatenate((first, rest[second]))
+        assert np.unique(client[links]).shape[0] == links.shape[0] <= choices.cohort_size
+        assert not under[rest].any()
+        assert (np.bincount(server[links], cost[links], minlength=2) <= choices.budget + 1e-9).all()
+        best = best_by_hand(left, value[rest])
+        assert (1.0 - gap) * best - 1e-9 <= value[rest[second]].sum() <= best + 1e-9

@@ -6,23 +6,26 @@ flat federation, the cohort size takes the budgets' place: every link costs 1, a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_number
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.compiled import njit
-from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.problem import ProblemSpec, RoundContext
-from fedroster.optimization.assignment import VALUE_TOLERANCE, AssignmentResult, solve_assignment
+from fedroster.core.errors import InvalidInputError
+from fedroster.core.problem import RoundContext
+from fedroster.optimization.assignment import (
+    NODE_LIMIT,
+    VALUE_TOLERANCE,
+    AssignmentResult,
+    maximise_cardinality,
+    solve_assignment,
+)
 from fedroster.optimization.lazy_greedy import lazy_greedy
 
-SOLVERS = ("exact", "fast-lazy-greedy")
-UTILITIES = ("linear", "square-root")
-NODE_LIMIT = 2_000_000
-"""Search nodes of the exact solver in one round, about a second: a bound that is the same on every machine."""
 _PLACE_STEPS = 20  # halvings of the price of a place
 AUTOMATIC_GAPS = ((1_000, 0.0), (50_000, 0.0025), (250_000, 0.005))
 """Proven gap at which the exact solver may stop by default, up to so many choices; 0.01 beyond."""
@@ -40,6 +43,7 @@ class Choices:
         purse: Budget that each draws on, shape (choices,): its server's, or 0 where all draw on the cohort size.
         budget: What each purse holds, shape (purses,), >= 0, finite.
         cohort_size: Largest number of links.
+        num_clients: One more than the largest client index, or more.
     """
 
     rows: IntArray
@@ -49,11 +53,39 @@ class Choices:
     purse: IntArray
     budget: FloatArray
     cohort_size: int
+    num_clients: int
 
-    @property
-    def num_clients(self) -> int:
-        """One more than the largest client index."""
-        return int(self.client.max()) + 1 if self.client.shape[0] else 0
+    def part(self, positions: IntArray) -> Choices:
+        """Some of the links, under the same budgets.
+
+        Args:
+            positions: Which, ascending.
+        """
+        return replace(
+            self,
+            rows=self.rows[positions],
+            client=self.client[positions],
+            server=self.server[positions],
+            cost=self.cost[positions],
+            purse=self.purse[positions],
+        )
+
+    def beside(self, links: IntArray, usable: BoolArray) -> tuple[IntArray, Choices]:
+        """What is left beside chosen links: usable links of other clients, and the rest of the budgets and the cohort.
+
+        Args:
+            links: Chosen positions.
+            usable: Which links may be used, shape (choices,).
+
+        Returns:
+            Their positions, ascending, and the choices.
+        """
+        taken = np.zeros(self.num_clients, np.bool_)
+        taken[self.client[links]] = True
+        spent = np.bincount(self.purse[links], weights=self.cost[links], minlength=self.budget.shape[0])
+        rest = np.flatnonzero(usable & ~taken[self.client])
+        left = np.maximum(self.budget - spent, 0.0)
+        return rest, replace(self.part(rest), budget=left, cohort_size=self.cohort_size - links.shape[0])
 
 
 def choices_of(context: RoundContext) -> Choices:
@@ -92,7 +124,8 @@ def choices_of(context: RoundContext) -> Choices:
     if not usable.all():
         rows, client, server = rows[usable], client[usable], server[usable]
         cost, purse = cost[usable], purse[usable]
-    return Choices(rows, client, server, cost, purse, budget, context.cohort_size)
+    num_clients = int(client.max()) + 1 if client.shape[0] else 0
+    return Choices(rows, client, server, cost, purse, budget, context.cohort_size, num_clients)
 
 
 def gap_for(num_choices: int, gap: float | None) -> float:
@@ -110,75 +143,126 @@ def gap_for(num_choices: int, gap: float | None) -> float:
     return next((automatic for most, automatic in AUTOMATIC_GAPS if num_choices <= most), 0.01)
 
 
-def check_gap(gap: float | None) -> None:
-    """Refuse a gap outside [0, 1).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExactOptions:
+    """How a policy solves P2; a base class of its parameters.
 
-    Args:
-        gap: A policy's parameter; None for the default.
-
-    Raises:
-        ConfigurationError: If it is.
+    Attributes:
+        gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
+            up to 1,000 (:func:`gap_for`).
+        node_limit: The exact solver stops after so many search nodes, 0 for no limit, with the gap that it has proven.
     """
-    if gap is not None:
-        check_number("gap", gap, least=0.0, below=1.0)
+
+    gap: float | None = None
+    node_limit: int = NODE_LIMIT
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        if self.gap is not None:
+            check_number("gap", self.gap, least=0.0, below=1.0)
+        check_integer("node_limit", self.node_limit, least=0)
+
+    def best_links(self, choices: Choices, value: FloatArray, *, rng: Generator) -> tuple[IntArray, float]:
+        """The best set of links: P2 (10).
+
+        Args:
+            choices: The links.
+            value: Value of each, shape (choices,), finite, >= 0.  Links of value 0 are not chosen.
+            rng: Breaks ties.
+
+        Returns:
+            Positions in ``choices``, ascending, and the proven gap to the optimum: 0 for a proven optimum, NaN where
+            the solver proves none.
+        """
+        if not choices.rows.shape[0] or not choices.cohort_size:
+            return np.zeros(0, np.int64), 0.0
+        gap = gap_for(choices.rows.shape[0], self.gap)
+        found = solve_assignment(
+            value,
+            choices.cost,
+            choices.client,
+            choices.purse,
+            choices.budget,
+            num_clients=choices.num_clients,
+            gap=gap,
+            rng=rng,
+            node_limit=self.node_limit,
+        )
+        if found.links.shape[0] > choices.cohort_size:
+            return _within_places(choices, value, found, gap=gap, node_limit=self.node_limit, rng=rng)
+        return found.links, found.gap
+
+    def most_links(
+        self, choices: Choices, *, tie_value: FloatArray | None = None, rng: Generator
+    ) -> tuple[IntArray, float]:
+        """As many links as possible: (14) and (15).
+
+        Args:
+            choices: The links.
+            tie_value: Among sets of equal size prefer one of great total value, shape (choices,).
+            rng: Breaks ties.
+
+        Returns:
+            Positions in ``choices``, ascending, and the proven gap to the largest number.
+        """
+        found = maximise_cardinality(
+            choices.cost,
+            choices.client,
+            choices.purse,
+            choices.budget,
+            num_clients=choices.num_clients,
+            tie_value=tie_value,
+            gap=gap_for(choices.rows.shape[0], self.gap),
+            rng=rng,
+            node_limit=self.node_limit,
+        )
+        value = np.ones(choices.rows.shape[0]) if tie_value is None else tie_value
+        kept = within_cohort(choices, found.links, value)
+        return kept, 0.0 if kept.shape != found.links.shape else found.gap
 
 
-def best_links(
-    choices: Choices,
-    value: FloatArray,
-    *,
-    solver: str = "exact",
-    utility: str = "linear",
-    epsilon: float = 0.3,
-    gap: float | None = None,
-    node_limit: int = NODE_LIMIT,
-    rng: Generator,
-) -> tuple[IntArray, float]:
-    r"""The best set of links: P2 (10) for a sum of values, P3 (20) for its square root.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolverOptions(ExactOptions):
+    r"""The same for policies that leave the choice between the exact solver and the approximation of section V-A.
 
-    The square root is monotone, so the exact solver's answer is the same for both (Choice B10).
-
-    Args:
-        choices: The links.
-        value: Value of each, shape (choices,), finite, >= 0.  Links of value 0 are not chosen.
-        solver: "exact", or "fast-lazy-greedy" as paper B, section V-A.
-        utility: "linear" or "square-root".
-        epsilon: Error parameter of Fast Lazy Greedy.
-        gap: Stop the exact solver at a proven gap of this size; None for :func:`gap_for`'s.
-        node_limit: Stop it after so many search nodes; 0 for no limit.
-        rng: Breaks ties.
-
-    Returns:
-        Positions in ``choices``, ascending, and the proven gap to the optimum: 0 for a proven optimum, NaN where the
-        solver proves none.
+    Attributes:
+        solver: "exact", or "fast-lazy-greedy".
+        utility: What Fast Lazy Greedy maximises, "linear" for P2 or "square-root" for P3 (20); the exact solver decides
+            alike for both, as the root is monotone (Choice B10).
+        epsilon: Error parameter of Fast Lazy Greedy, in (0, 1]; 0.3 in section VI-D.
     """
-    if choices.rows.shape[0] == 0:
-        return np.zeros(0, np.int64), 0.0
-    problem = (value, choices.cost, choices.client, choices.purse, choices.budget)
-    if solver == "fast-lazy-greedy":
-        kind = "sqrt" if utility == "square-root" else "sum"
+
+    solver: Literal["exact", "fast-lazy-greedy"] = "exact"
+    utility: Literal["linear", "square-root"] = "linear"
+    epsilon: float = 0.3
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        ExactOptions.__post_init__(self)
+        check_choice("solver", self.solver, ("exact", "fast-lazy-greedy"))
+        check_choice("utility", self.utility, ("linear", "square-root"))
+        check_number("epsilon", self.epsilon, above=0.0, most=1.0)
+
+    def best_links(self, choices: Choices, value: FloatArray, *, rng: Generator) -> tuple[IntArray, float]:
+        """The best set of links by the solver that is asked for."""
+        if self.solver == "exact" or not choices.rows.shape[0]:
+            return ExactOptions.best_links(self, choices, value, rng=rng)
         greedy = lazy_greedy(
-            *problem,
+            value,
+            choices.cost,
+            choices.client,
+            choices.purse,
+            choices.budget,
             num_clients=choices.num_clients,
-            utility=kind,  # type: ignore[arg-type]
-            epsilon=epsilon,
+            utility="sqrt" if self.utility == "square-root" else "sum",
+            epsilon=self.epsilon,
             rng=rng,
         )
-        links, proven = greedy.links, float("nan")
-    else:
-        exact = solve_assignment(
-            *problem,
-            num_clients=choices.num_clients,
-            gap=gap_for(choices.rows.shape[0], gap),
-            rng=rng,
-            node_limit=node_limit or None,
-        )
-        links, proven = exact.links, exact.gap
-        if links.shape[0] > choices.cohort_size:
-            return _within_places(
-                choices, value, exact, gap=gap_for(choices.rows.shape[0], gap), node_limit=node_limit, rng=rng
-            )
-    return within_cohort(choices, links, value), proven
+        return within_cohort(choices, greedy.links, value), float("nan")
 
 
 def _within_places(
@@ -218,7 +302,7 @@ def _within_places(
             num_clients=choices.num_clients,
             gap=gap,
             rng=rng,
-            node_limit=node_limit or None,
+            node_limit=node_limit,
         )
         bound = min(bound, price * most + found.upper_bound)
         # What is left of the places and the budgets goes to the best that fit.
@@ -274,20 +358,3 @@ def fill_in_order(choices: Choices, order: IntArray) -> IntArray:
         order, choices.client, choices.cost, choices.purse, choices.budget, taken, choices.cohort_size
     )
     return picks
-
-
-def check_features(name: str, spec: ProblemSpec, num_features: int) -> None:
-    """Refuse a federation whose contexts have another length than a policy's parameters say.
-
-    Args:
-        name: Name of the policy.
-        spec: The problem.
-        num_features: Features that the parameters are for; 0 for any.
-
-    Raises:
-        ConfigurationError: If they differ.
-    """
-    if num_features not in (0, spec.num_features):
-        raise ConfigurationError(
-            f"{name} has bounds for {num_features} features; this federation's contexts have {spec.num_features}"
-        )

@@ -224,7 +224,7 @@ def lazy_greedy(
     :math:`O(n)` for each of the :math:`O(\varepsilon^{-1} \log n)` densities for the built-in utilities;
     :math:`O(n \varepsilon^{-2} \log^2 n)` evaluations for a callable.
 
-    For P3 itself :func:`~fedroster.optimization.assignment.solve_square_root` is exact (Choice B10); this is the
+    For P3 itself :func:`~fedroster.optimization.assignment.solve_assignment` is exact (Choice B10); this is the
     paper's algorithm, and works for any monotone submodular utility.
 
     Args:

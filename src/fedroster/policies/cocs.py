@@ -6,15 +6,14 @@ Learning", 2021, arXiv:2112.00925.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.estimation.hypercubes import (
@@ -30,19 +29,7 @@ from fedroster.estimation.hypercubes import (
     hypercubes_init,
     look_up,
 )
-from fedroster.optimization.assignment import solve_exploration
-from fedroster.optimization.budgeted import (
-    NODE_LIMIT,
-    SOLVERS,
-    UTILITIES,
-    Choices,
-    best_links,
-    check_features,
-    check_gap,
-    choices_of,
-    gap_for,
-    within_cohort,
-)
+from fedroster.optimization.budgeted import Choices, SolverOptions, choices_of
 
 CITATION = """@misc{qu2021cocs,
   author = {Qu, Zhe and Duan, Rui and Chen, Lixing and Xu, Jie and Lu, Zhuo and Liu, Yao},
@@ -95,7 +82,7 @@ class COCSDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class COCS:
+class COCS(SolverOptions):
     r"""As many updates in time as the budgets buy, learned from contexts.
 
     Each round (Algorithm 1): find the hypercube of every link's context; a link is under-explored while its cell was
@@ -122,21 +109,19 @@ class COCS:
         holder: Hoelder exponent alpha, > 0; 1 in Table I.
         z: Exponent of K(t), in [0, 1); 0 to derive it from ``holder``.
         scale: Scale factor on K(t), >= 0; 1 in the paper (Choice B11).  With 0 a cell is explored once chosen.
-        utility: "linear" for P2, "square-root" for P3; the exact solver decides alike for both (Choice B10).
-        solver: "exact", or "fast-lazy-greedy" for (17) and (18) as in section V.
-        epsilon: Error parameter of Fast Lazy Greedy, in (0, 1]; 0.3 in section VI-D.
         tie_by_value: Whether the estimates break ties between decisions of most under-explored links.  The paper says
             nothing; by default the solver takes any, mostly the cheap ones, and the generator decides between equals.
         low: Value of each feature that counts as 0; empty for contexts in [0, 1].
         high: Value of each feature that counts as 1; empty for contexts in [0, 1].
-        gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
-        node_limit: The exact solver stops after so many search nodes; 0 for no limit.
+        solver, utility, epsilon, gap, node_limit: How (17) and (18) are solved
+            (:class:`~fedroster.optimization.budgeted.SolverOptions`); (14) and (15) always exactly.
 
     Deviations: a link that costs more than its server's whole budget cannot be explored and is not under-explored;
     otherwise exploration would never end.  (13)'s condition that the update be in time is dropped (Choice B1).  (14)
-    counts under-explored links, as its text asks, not all links
-    (:func:`~fedroster.optimization.assignment.solve_exploration`).
+    as printed counts all links (10c) of the clients, explored ones too, so that a round could spend its budget without
+    exploring anything, against the text ("select as many clients that have under-explored ESs") and Lemma 1, which
+    counts on every such round raising a counter that is short; here it counts under-explored links, so it is (15)
+    without a second stage.  Clients without a link in a round have no say in which case holds.
     """
 
     citation: ClassVar[str] = CITATION
@@ -149,14 +134,9 @@ class COCS:
     holder: float = 1.0
     z: float = 0.0
     scale: float = 1.0
-    utility: Literal["linear", "square-root"] = "linear"
-    solver: Literal["exact", "fast-lazy-greedy"] = "exact"
-    epsilon: float = 0.3
     tie_by_value: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    gap: float | None = None
-    node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -169,12 +149,8 @@ class COCS:
         check_number("holder", self.holder, above=0.0)
         check_number("z", self.z, least=0.0, below=1.0)
         check_number("scale", self.scale, least=0.0)
-        check_choice("utility", self.utility, UTILITIES)
-        check_choice("solver", self.solver, SOLVERS)
         check_flag("tie_by_value", self.tie_by_value)
-        check_number("epsilon", self.epsilon, above=0.0, most=1.0)
-        check_gap(self.gap)
-        check_integer("node_limit", self.node_limit, least=0)
+        SolverOptions.__post_init__(self)
         if len(self.low) != len(self.high):
             raise ConfigurationError(
                 f"low and high have {len(self.low)} and {len(self.high)} entries; expected one each for every feature"
@@ -194,7 +170,10 @@ class COCS:
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse bounds for another number of features, and more cells than can be numbered."""
-        check_features("COCS", spec, len(self.low))
+        if len(self.low) not in (0, spec.num_features):
+            raise ConfigurationError(
+                f"COCS has bounds for {len(self.low)} features; this federation's contexts have {spec.num_features}"
+            )
         check_hypercubes(spec.num_clients, spec.num_servers, spec.num_features, self.intervals)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> COCSState:
@@ -226,66 +205,20 @@ class COCS:
         """
         choices = choices_of(context)
         _, value, under = self._known(state, context, choices)
-        rows = choices.rows
-        if not under.any():
-            links, gap = self._exploit(choices, value, rng)
-            return COCSDecision(rows[links], "none", rows[under], gap)
-        greedy = self.solver == "fast-lazy-greedy"
-        result = solve_exploration(
-            # With nothing to gain, the second stage stays empty.
-            np.zeros_like(value) if greedy else value,
-            choices.cost,
-            choices.client,
-            choices.purse,
-            choices.budget,
-            under,
-            num_clients=choices.num_clients,
-            tie_by_value=self.tie_by_value and not greedy,
-            gap=gap_for(rows.shape[0], self.gap),
-            rng=rng,
-            node_limit=self.node_limit or None,
-        )
-        links, gap = result.links, max(result.first_stage.gap, result.second_stage.gap)
-        if greedy and result.case == "part":
-            rest, gap = self._fill(choices, value, under, links, rng)
-            links = np.sort(np.concatenate((links, rest)))
-        kept = within_cohort(choices, links, value + under)
-        if kept.shape != links.shape:
-            gap = math.nan  # it was proven of more clients than may take part
-        return COCSDecision(rows[kept], result.case, rows[under], gap)
-
-    def _exploit(self, choices: Choices, value: FloatArray, rng: Generator) -> tuple[IntArray, float]:
-        return best_links(
-            choices,
-            value,
-            solver=self.solver,
-            utility=self.utility,
-            epsilon=self.epsilon,
-            gap=self.gap,
-            node_limit=self.node_limit,
-            rng=rng,
-        )
-
-    def _fill(
-        self, choices: Choices, value: FloatArray, under: BoolArray, links: IntArray, rng: Generator
-    ) -> tuple[IntArray, float]:
-        """(16) and (17): explored links of clients that are free, within what the budgets have left."""
-        taken = np.zeros(choices.num_clients, np.bool_)
-        taken[choices.client[links]] = True
-        spent = np.bincount(choices.purse[links], weights=choices.cost[links], minlength=choices.budget.shape[0])
-        left = np.maximum(choices.budget - spent, 0.0)
-        open_ = np.flatnonzero(~under & ~taken[choices.client] & (choices.cost <= left[choices.purse]))
-        rest = Choices(
-            rows=choices.rows[open_],
-            client=choices.client[open_],
-            server=choices.server[open_],
-            cost=choices.cost[open_],
-            purse=choices.purse[open_],
-            budget=left,
-            cohort_size=choices.cohort_size,
-        )
-        more, gap = self._exploit(rest, value[open_], rng)
-        return open_[more], gap
+        case, links, gap = "none", np.zeros(0, np.int64), 0.0
+        if under.any():  # (14) and (15)
+            rows = np.flatnonzero(under)
+            ties = value[rows] if self.tie_by_value and self.solver == "exact" else None
+            most, gap = self.most_links(choices.part(rows), tie_value=ties, rng=rng)
+            links = rows[most]
+            all_short = np.unique(choices.client[under]).shape == np.unique(choices.client).shape
+            case = "all" if all_short else "part"
+        if case != "all":  # (16); (17b), that only servers that can still afford a client choose, follows from it
+            rows, left = choices.beside(links, ~under)
+            best, proven = self.best_links(left, value[rows], rng=rng)  # (17) and (18)
+            links = np.sort(np.concatenate((links, rows[best])))
+            gap = float(np.maximum(gap, proven))
+        return COCSDecision(choices.rows[links], case, choices.rows[under], gap)
 
     def select(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Algorithm 1, lines 4 to 15."""

@@ -24,7 +24,7 @@ from fedroster.estimation.hypercubes import (
     hypercubes_init,
     look_up,
 )
-from fedroster.optimization.budgeted import NODE_LIMIT, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
 
@@ -174,7 +174,7 @@ def pair_bounds(counts: IntArray, successes: IntArray, *, rounds: int, width: fl
 
 
 @dataclass(frozen=True, slots=True)
-class CUCBPairs:
+class CUCBPairs(ExactOptions):
     r"""CUCB with semi-bandit feedback (Chen, Wang and Yuan, ICML 2013): an arm is a pair, the solver picks the set.
 
     .. math:: \max_s \sum_{(n,m) \in s} \min\Bigl\{\hat p_{n,m} + \sqrt{\tfrac{3 \ln t}{2 C_{n,m}}},\ 1\Bigr\}
@@ -185,9 +185,7 @@ class CUCBPairs:
 
     Attributes:
         width: Factor of the confidence width, >= 0; 1 as published.
-        gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
-        node_limit: The solver stops after so many search nodes; 0 for no limit.
+        gap, node_limit: How P2 is solved (:class:`~fedroster.optimization.budgeted.ExactOptions`).
     """
 
     citation: ClassVar[str] = CITATION
@@ -196,14 +194,11 @@ class CUCBPairs:
     needs_limits: ClassVar[bool] = True
 
     width: float = 1.0
-    gap: float | None = None
-    node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         check_number("width", self.width, least=0.0)
-        check_gap(self.gap)
-        check_integer("node_limit", self.node_limit, least=0)
+        ExactOptions.__post_init__(self)
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more pairs than can be numbered."""
@@ -219,7 +214,7 @@ class CUCBPairs:
         cell = np.zeros(choices.rows.shape[0], np.int64)
         counts, successes = look_up(state.pairs, choices.client, choices.server, cell)
         value = pair_bounds(counts, successes, rounds=state.rounds + 1, width=self.width)
-        links, proven = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        links, proven = self.best_links(choices, value, rng=rng)
         return Selection(context.round, choices.rows[links], gap=proven)
 
     def commit(self, state: CUCBPairsState, context: RoundContext, selection: Selection, /) -> CUCBPairsState:

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.optimization.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
 
@@ -181,7 +181,7 @@ class LinUCBPairsState:
 
 
 @dataclass(frozen=True, slots=True)
-class LinUCBPairs:
+class LinUCBPairs(ExactOptions):
     r"""LinUCB with semi-bandit feedback (Qin, Chen and Zhu, SDM 2014): an arm is a pair, the solver picks the set.
 
     .. math:: \max_s \sum_{(n,m) \in s} \min\Bigl\{\bigl[x_{n,m}^\top \hat\theta
@@ -196,9 +196,7 @@ class LinUCBPairs:
     Attributes:
         alpha: Exploration factor, >= 0.
         ridge: Regularisation, > 0.
-        gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
-        node_limit: The solver stops after so many search nodes; 0 for no limit.
+        gap, node_limit: How P2 is solved (:class:`~fedroster.optimization.budgeted.ExactOptions`).
     """
 
     citation: ClassVar[str] = CITATION
@@ -208,15 +206,12 @@ class LinUCBPairs:
 
     alpha: float = 1.0
     ridge: float = 1.0
-    gap: float | None = None
-    node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the ranges."""
         check_number("alpha", self.alpha, least=0.0)
         check_number("ridge", self.ridge, above=0.0)
-        check_gap(self.gap)
-        check_integer("node_limit", self.node_limit, least=0)
+        ExactOptions.__post_init__(self)
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Promise nothing."""
@@ -231,7 +226,7 @@ class LinUCBPairs:
         choices = choices_of(context)
         x = with_intercept(context.features[choices.rows])
         value = np.clip(upper_bounds(state.gram, state.moment, x, alpha=self.alpha), 0.0, 1.0)
-        links, proven = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        links, proven = self.best_links(choices, value, rng=rng)
         return Selection(context.round, choices.rows[links], gap=proven)
 
     def commit(self, state: LinUCBPairsState, context: RoundContext, selection: Selection, /) -> LinUCBPairsState:

@@ -19,7 +19,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.state import per_client
 from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
-from fedroster.optimization.budgeted import NODE_LIMIT, Choices, best_links, check_gap, choices_of
+from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
 _MOST_INTERVALS = 64  # the covariance grows with their square
@@ -51,7 +51,7 @@ def reachable_clients(choices: Choices, num_clients: int) -> BoolArray:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialPooling:
+class PartialPooling(ExactOptions):
     r"""As many updates in time as the budgets buy, learned from all links together; optionally a rate for every client.
 
     Each round:
@@ -88,9 +88,7 @@ class PartialPooling:
         intervals: Intervals on each axis of the curve, in [0, 64]; 1 for straight lines, 0 for no contexts.
         share: Share of the models' weights that is spread evenly each round, in [0, 1).
         optimism: Standard deviations of belief that are added, >= 0.
-        gap: The solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
-            up to 1,000 (:func:`~fedroster.optimization.budgeted.gap_for`).
-        node_limit: The solver stops after so many search nodes; 0 for no limit.
+        gap, node_limit: How P2 is solved (:class:`~fedroster.optimization.budgeted.ExactOptions`).
     """
 
     citation: ClassVar[str] = SOFTWARE
@@ -105,8 +103,6 @@ class PartialPooling:
     intervals: int = 8
     share: float = 1e-3
     optimism: float = 0.0
-    gap: float | None = None
-    node_limit: int = NODE_LIMIT
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -130,8 +126,7 @@ class PartialPooling:
             raise ConfigurationError(f"intervals is {self.intervals}; expected at most {_MOST_INTERVALS}")
         check_number("share", self.share, least=0.0, below=1.0)
         check_number("optimism", self.optimism, least=0.0)
-        check_gap(self.gap)
-        check_integer("node_limit", self.node_limit, least=0)
+        ExactOptions.__post_init__(self)
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse a rate that more clients are owed than a cohort may have."""
@@ -176,7 +171,7 @@ class PartialPooling:
         """
         choices = choices_of(context)
         value = self.values(state, choices, context)
-        links, proven = best_links(choices, value, gap=self.gap, node_limit=self.node_limit, rng=rng)
+        links, proven = self.best_links(choices, value, rng=rng)
         return choices.rows[links], proven
 
     def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:

@@ -28,9 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fedroster.core.compiled import njit
-
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.optimization.assignment.core import Core
 from fedroster.optimization.assignment.links import Links, ascending
 
@@ -145,7 +144,9 @@ def grown(array: FloatArray, size: int) -> FloatArray:
 
 
 @njit(cache=True)
-def best_joined(used: FloatArray, profit: FloatArray, first: int, last: int, other: int, end: int, room: float) -> float:
+def best_joined(
+    used: FloatArray, profit: FloatArray, first: int, last: int, other: int, end: int, room: float
+) -> float:
     """Largest profit of two step functions, ``first`` to ``last`` and ``other`` to ``end``, in one room; -1 if none."""
     best = -1.0
     j = end - 1

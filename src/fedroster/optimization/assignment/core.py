@@ -18,9 +18,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.optimization.assignment.links import Links, ascending
 
 # Grid costs are rounded down and rooms up by this share of a cell, so rounding never cuts off a decision.
@@ -185,7 +185,7 @@ def build_core(links: Links, price: FloatArray, floor: float) -> tuple[bool, flo
 
 @njit(cache=True)
 def tabulate_knapsacks(core: Core, cells: int, table: FloatArray) -> None:
-    """Best profit of the core's clients k, k+1, ... in r cells of server m's room, at ``(k * servers + m) * cells + r``.
+    """Best profit of clients k, k+1, ... in r cells of server m's room, at ``(k * servers + m) * cells + r``.
 
     Args:
         core: The core.

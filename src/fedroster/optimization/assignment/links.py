@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.core.errors import InvalidInputError
 
 
@@ -102,8 +102,10 @@ def compact(
 def value_step(value: FloatArray) -> float:
     """The least value if every value is a whole multiple of it (0/1 participation, counting), else 0."""
     step = float(value.min())
+    if float(value.max()) > 1e6 * step:
+        return 0.0
     multiple = value / step
-    if multiple.max() > 1e6 or (np.abs(multiple - np.rint(multiple)) > 1e-12 * multiple).any():
+    if (np.abs(multiple - np.rint(multiple)) > 1e-12 * multiple).any():
         return 0.0
     return step
 

@@ -12,22 +12,26 @@ a bound that is tighter than the linear relaxation, most of all where few client
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.compiled import njit
 from fedroster.optimization.assignment.core import Core, search_core, tabulate_knapsacks
 from fedroster.optimization.assignment.links import Links, ascending
 
-# Cells of the grid of one server's room, and its undecided clients at most.
+#: State of the generator: one entry.
+RandomState: TypeAlias = NDArray[np.uint64]
+# Cells of the grid of one server's room.
 CELLS = 513
-MOST_ITEMS = 384
 # So many links looked at cost as much as a search node, where each client is in reach of many servers.
 _LOOKS_PER_NODE = 64
 
 
 @njit(cache=True)
-def draw(random: FloatArray, size: int) -> int:
+def draw(random: RandomState, size: int) -> int:
     """A number below ``size`` from the xorshift state ``random`` (one uint64)."""
     x = random[0]
     x ^= x << np.uint64(13)
@@ -39,9 +43,9 @@ def draw(random: FloatArray, size: int) -> int:
 
 @njit(cache=True)
 def _window(
-    share: FloatArray, profit: FloatArray, count: int, price: float, half: float
+    share: FloatArray, profit: FloatArray, count: int, price: float, half: float, most: int
 ) -> tuple[float, float, int, float]:
-    """The half width at which the clear items fit, with at most MOST_ITEMS undecided ones where that can be.
+    """The half width at which the clear items fit, with at most ``most`` undecided ones where that can be.
 
     Returns:
         ``(half, room, undecided, bound)``: room that the clear items leave, and the bound by the server's price.
@@ -61,7 +65,7 @@ def _window(
                 room -= share[p]
             elif reduced >= -half:
                 num_core += 1
-        if room >= 0.0 and (whole or num_core <= MOST_ITEMS):
+        if room >= 0.0 and (whole or num_core <= most):
             break
         # Once room ran out, the window only grows, and a core cut to size ends the search for it.
         whole = whole or room < 0.0
@@ -97,13 +101,14 @@ def fill_server(
         bounding: Whether the bound matters: the next window is then as wide as the priced bound was off, which makes
             the search exact. Otherwise it keeps the search short.
         max_nodes: Search nodes.
-        table: Scratch of ``(MOST_ITEMS + 1) * CELLS`` entries.
+        table: Scratch: CELLS entries for each undecided item that is to be searched, and for one more.
         picks: Set to whether each item is chosen.
 
     Returns:
         ``(profit of the choice, bound on any choice, half to use next time, nodes)``.
     """
-    half, room, num_core, priced = _window(share, profit, count, price, half)
+    most = table.size // CELLS - 1
+    half, room, num_core, priced = _window(share, profit, count, price, half, most)
     for p in range(count):
         picks[p] = False
     if room < 0.0:
@@ -128,7 +133,7 @@ def fill_server(
         upper = max(total, priced - half)
     else:
         order = ascending(key, num_core)
-        skip = max(0, num_core - MOST_ITEMS)
+        skip = max(0, num_core - most)
         exact = skip == 0
         num_core -= skip
         item = np.empty(num_core, np.int64)
@@ -146,9 +151,7 @@ def fill_server(
         left[0] = room
         core = Core(item, first, np.zeros(num_core), np.ones(num_core, np.bool_), item, at_once, value, size, left)
         tabulate_knapsacks(core, CELLS, table)
-        found, nodes, done, pick = search_core(
-            core, CELLS, table, -1.0, 0.0, priced - total - spare, max_nodes
-        )
+        found, nodes, done, pick = search_core(core, CELLS, table, -1.0, 0.0, priced - total - spare, max_nodes)
         if exact:
             proved = done and found < priced - total - spare
             upper = min(upper, max(total + (max(found, 0.0) if proved else table[CELLS - 1]), priced - half))
@@ -162,7 +165,7 @@ def fill_server(
 
 
 @njit(cache=True)
-def _join_group(links: Links, group: IntArray, rank: IntArray, random: FloatArray) -> int:
+def _join_group(links: Links, group: IntArray, rank: IntArray, random: RandomState) -> int:
     """Fill ``group`` up from its first server by random servers that share clients with its members.
 
     ``rank`` numbers the members and is -1 elsewhere. Returns the size, less than asked for where servers stand alone.
@@ -245,7 +248,7 @@ def refill_servers(
     width: int,
     rounds: int,
     max_nodes: int,
-    random: FloatArray,
+    random: RandomState,
     window: FloatArray,
     table: FloatArray,
 ) -> tuple[float, int, int]:

@@ -21,9 +21,9 @@ every value falls by :math:`\theta / K`. Arrays of prices have that price in one
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from fedroster.core.arrays import BoolArray, FloatArray
+from fedroster.core.compiled import njit
 from fedroster.optimization.assignment.links import Links
 
 # Rounding must not cut off a decision.

@@ -27,7 +27,7 @@ from fedroster.optimization.assignment.client_prices import (
 )
 from fedroster.optimization.assignment.core import build_core, greedy_fill, search_core, tabulate_knapsacks
 from fedroster.optimization.assignment.links import check_links, compact, floats, value_step
-from fedroster.optimization.assignment.refill import CELLS, MOST_ITEMS, refill_servers, step_prices
+from fedroster.optimization.assignment.refill import CELLS, refill_servers, step_prices
 from fedroster.optimization.assignment.relaxation import (
     dual_value,
     lifted_share,
@@ -91,6 +91,7 @@ class Search:
         node_limit: int = 0,
         rng: np.random.Generator | None = None,
     ) -> None:
+        """Compact the links, bound by prices of the budgets, and fill greedily; for the arguments see above."""
         num_servers = budget.size
         if rng is None:
             order = np.arange(value.size), np.arange(num_clients), np.arange(num_servers)
@@ -254,7 +255,7 @@ class Search:
     def begin_knapsacks(self) -> None:
         """What refilling and the steps on client prices keep from one call to the next."""
         links = self.links
-        self.table = np.empty((MOST_ITEMS + 1) * CELLS)
+        self.table = np.empty((384 + 1) * CELLS)  # searches the 384 least clear clients of a server
         self.window = np.full(self.price.size, 0.03 * links.value.max())
         self.bound_window = self.window.copy()
         best = np.maximum.reduceat(links.value - self.price[links.server] * links.share, links.first[:-1])
@@ -329,7 +330,7 @@ class Search:
 
     def few_clients_fit(self) -> bool:
         """Whether prices of clients say more than prices of budgets: at most eight clients a budget."""
-        few = 1 < self.price.size and self.clients <= 8.0 * self.price.size and self.row.size <= 5_000
+        few = self.price.size > 1 and self.clients <= 8.0 * self.price.size and self.row.size <= 5_000
         return few and not lists_twice(self.links)
 
     def run(self) -> None:
@@ -466,10 +467,11 @@ def maximise_cardinality(
     size = found.links.size
     if tie_value is None or size == 0:
         return found
-    ties, *arrays = check_links(tie_value, costs, client, server, budget, num_clients)
+    ties, costs, clients, servers, budgets = check_links(tie_value, costs, client, server, budget, num_clients)
     # All tie values together weigh less than half a link.
     weight = 0.5 / max(float(ties.max()) * min(size + 1, num_clients), 1e-300)
-    finer = Search(1.0 + weight * ties, *arrays, num_clients=num_clients, node_limit=node_limit, rng=rng)
+    arrays = 1.0 + weight * ties, costs, clients, servers, budgets
+    finer = Search(*arrays, num_clients=num_clients, node_limit=node_limit, rng=rng)
     if finer.total < size:
         finer.adopt(found.links)
     if not finer.prove(40_000, _SMALL_CORE):

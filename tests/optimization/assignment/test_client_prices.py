@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-import fedroster.optimization.assignment as module
+import fedroster.optimization.assignment.solve as module
 from assignments import (
     KINDS,
     Instance,
@@ -18,8 +18,7 @@ from assignments import (
     random_instance,
     table_one,
 )
-from fedroster.optimization.assignment import _Effort, _Search
-from fedroster.optimization.assignment_knapsacks import (
+from fedroster.optimization.assignment.client_prices import (
     JOINED_CELLS,
     MOST_POINTS,
     add_item,
@@ -28,10 +27,11 @@ from fedroster.optimization.assignment_knapsacks import (
     core_of,
     fix_links,
     lists_twice,
-    price_search_state,
     profit_at,
     search_by_prices,
 )
+from fedroster.optimization.assignment.links import compact
+from fedroster.optimization.assignment.solve import Search
 
 
 def step_function(share, gain):
@@ -120,29 +120,27 @@ def test_what_is_ruled_out_is_in_no_better_decision(kind):
     out = out_clients = 0
     for turn in range(60):
         instance = random_instance(rng, kind)
-        search = _Search(*instance.rows, instance.num_clients, None)
-        if search.value.size == 0:
+        search = Search(*instance.rows, num_clients=instance.num_clients)
+        if search.row.size == 0:
             continue
-        search._fine()
+        search.begin_knapsacks()
         if turn % 2:
             search.total = 0.9 * search.bound
             search.price_clients(20)
             price = search.best_client_price
         else:
-            price = rng.exponential(0.5, search.first.size - 1)
+            price = rng.exponential(0.5, search.links.first.size - 1)
         optimum = brute_force(instance)
         scale = np.ldexp(1.0, search.exponent)
         floor = optimum * rng.uniform(0.8, 1.0)
-        grouped = search.server_first, search.server_links
-        links = search.first, search.value, search.share, search.server, search.owner, *grouped
-        bound, keep, skip = fix_links(*links, price, floor / scale)
+        bound, keep, skip = fix_links(search.links, price, floor / scale)
         assert bound * scale >= optimum * (1 - 1e-12)
         for j in np.flatnonzero(~keep):
             row = search.row[j]
             assert forced(instance, instance.client[row], row) <= floor * (1 + 1e-9) + 1e-12
             out += 1
         for n in np.flatnonzero(~skip):
-            client = instance.client[search.row[search.first[n]]]
+            client = instance.client[search.row[search.links.first[n]]]
             assert forced(instance, client, None) <= floor * (1 + 1e-9) + 1e-12
             out_clients += 1
     if kind in ("continuous", "free", "client-cost"):
@@ -151,35 +149,31 @@ def test_what_is_ruled_out_is_in_no_better_decision(kind):
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "duplicates"])
-@pytest.mark.parametrize("nodes", [3, 10**6], ids=["paused", "at once"])
-def test_any_prices_find_the_optimum(kind, nodes):
+def test_any_prices_find_the_optimum(kind):
     rng = np.random.default_rng(30 + KINDS.index(kind))
     improved = 0
     for _ in range(40):
         instance = random_instance(rng, kind, max_clients=7)
-        search = _Search(*instance.rows, instance.num_clients, None)
-        if search.value.size == 0:
+        search = Search(*instance.rows, num_clients=instance.num_clients)
+        if search.row.size == 0:
             continue
         optimum = brute_force(instance) / np.ldexp(1.0, search.exponent)
-        price = rng.exponential(0.5, search.first.size - 1)
-        grouped = search.server_first, search.server_links
+        price = rng.exponential(0.5, search.links.first.size - 1)
         start = 0.7 * optimum
-        columns = search.value, search.share, search.server
-        _, keep, skip = fix_links(search.first, *columns, search.owner, *grouped, price, start)
-        client, core_first, core_link, possible = core_of(search.first, search.value, keep, skip, price)
+        _, keep, skip = fix_links(search.links, price, start)
+        possible, core = core_of(search.links, keep, skip, price)
         assert possible or optimum == 0
-        functions = core_functions(client, core_first, core_link, *columns, price, instance.budget.size)
-        state, pick = price_search_state(core_first), np.full(client.size, -1)
-        room = np.ones(instance.budget.size)
-        floor, done = start, False
-        while not done:
-            floor, _, done = search_by_prices(
-                client, core_first, core_link, *columns, price, skip, functions, floor, 1e-12, nodes, room, state, pick
-            )
-        held = pick[pick >= 0]
+        if core.client.size == 0:
+            continue
+        functions = core_functions(core)
+        *_, done, _ = search_by_prices(core, functions, start, 1e-12, 1)
+        assert not done or core.client.size == 1
+        floor, _, done, pick = search_by_prices(core, functions, start, 1e-12, 10**6)
+        assert done
+        held = core.link[pick[pick >= 0]]
         if optimum > 0:
             assert floor == pytest.approx(optimum, rel=1e-10)
-            assert search.value[held].sum() == pytest.approx(optimum, rel=1e-10)
+            assert search.links.value[held].sum() == pytest.approx(optimum, rel=1e-10)
             check_decision(instance, np.sort(search.row[held]))
             improved += 1
     assert improved > 20
@@ -189,13 +183,13 @@ def test_the_whole_stage_on_small_instances(monkeypatch):
     # Without the exact search at the start, the search by prices must prove nearly all by itself.
     monkeypatch.setattr(module, "_SMALL_CORE", -1)
     proofs = []
-    real = _Search.prove_by_prices
+    real = Search.prove_by_prices
 
     def spy(self, *arguments):
         proofs.append(real(self, *arguments))
         return proofs[-1]
 
-    monkeypatch.setattr(_Search, "prove_by_prices", spy)
+    monkeypatch.setattr(Search, "prove_by_prices", spy)
     rng = np.random.default_rng(8)
     for kind in KINDS:
         for _ in range(40):
@@ -229,15 +223,20 @@ def test_the_search_is_reproducible_and_stops_at_its_limit():
     assert np.array_equal(first.links, second.links)
     assert first.upper_bound == second.upper_bound
     check_decision(instance, first.links)
-    search = _Search(*instance.rows, instance.num_clients, None)
+    search = Search(*instance.rows, num_clients=instance.num_clients)
+    search.begin_knapsacks()
     search.price_clients(40)
     before = search.nodes
-    assert not search.prove_by_prices(0.0, 10**9, _Effort(None, before + 2_000), 400)
+    search.limit = before + 2_000
+    assert not search.prove_by_prices(10**9, 400)
     assert search.nodes - before < 2_100
-    assert not search.prove_by_prices(0.0, 10**9, _Effort(None, None), 3)
+    search.limit = 10**9
+    assert not search.prove_by_prices(10**9, 3)
 
 
 def test_doubled_links_are_seen():
-    first = np.array([0, 2, 4])
-    assert not lists_twice(first, np.array([0, 1, 0, 1]), 2)
-    assert lists_twice(first, np.array([0, 1, 1, 1]), 2)
+    for server, doubled in (([0, 1, 0, 1], False), ([0, 1, 1, 1], True)):
+        ones = np.ones(4)
+        order = np.arange(4), np.arange(2), np.arange(2)
+        links, _ = compact(ones, ones, np.array([0, 0, 1, 1]), np.array(server), np.full(2, 9.0), *order)
+        assert lists_twice(links) == doubled
