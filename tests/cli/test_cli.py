@@ -17,6 +17,7 @@ from fedroster import Uniform, __version__, cli
 from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
 from fedroster.study import processes
+from fedroster.study.sources import code
 from fedroster.study.store import read_json
 from fedroster.study.trial import Trial
 
@@ -508,3 +509,19 @@ def test_only_our_own_commands_are_run_again(tmp_path, content):
     result = call("rerun", str(file))
     assert result.exit_code == 2
     assert "settings.json" in result.stderr
+
+
+@pytest.mark.parametrize("machine", [{"fedroster": "0.1.0", "code": "abc"}, {"machine": {"fedroster": "0.1.0"}}])
+def test_a_settings_file_of_another_version_that_cannot_be_run_says_what_to_do(tmp_path, machine):
+    file = tmp_path / "settings.json"
+    file.write_text(json.dumps({"command": "fedroster reproduce beyond-rbcs-f", **machine}))
+    result = subprocess.run([FEDROSTER, "rerun", file], capture_output=True, text=True, timeout=600, check=False)
+    assert result.returncode == 2
+    said = " ".join(result.stderr.split())
+    assert "unknown paper 'beyond-rbcs-f'" in said
+    assert f"{file} was written by fedroster 0.1.0" in said
+    assert "run it with that version: fedroster reproduce beyond-rbcs-f" in said
+    file.write_text(json.dumps({"command": "fedroster reproduce beyond", "fedroster": __version__, "code": code()}))
+    result = subprocess.run([FEDROSTER, "rerun", file], capture_output=True, text=True, timeout=600, check=False)
+    assert "unknown paper 'beyond'" in result.stderr
+    assert "was written by" not in result.stderr

@@ -42,7 +42,8 @@ def test_the_same_call_makes_the_same_files(tmp_path):
 def test_progress_counts_every_run(tmp_path):
     seen = []
     run(tmp_path, figures=["regret"], output=TABLES, progress=seen.append)
-    assert seen == [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert {0.0, 0.25, 0.5, 0.75, 1.0} <= set(seen)  # and now and then within a run
+    assert seen == sorted(seen)
 
 
 def test_a_figure_is_the_mean_over_its_seeds(tmp_path):

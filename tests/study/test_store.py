@@ -10,9 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-import fedroster
 from fedroster.core.errors import InvalidInputError
-from fedroster.study.sources import code
 from fedroster.study.store import machine, read_json, read_table, significant, write_json, write_table
 
 TABLE = pl.DataFrame(
@@ -130,27 +128,3 @@ def test_the_machine_is_described():
     assert about["cores"] >= 1
     assert all(value != "" for name, value in about.items() if name != "processor")
     assert not any(isinstance(value, float) and math.isnan(value) for value in about.values())
-
-
-def test_the_code_is_known_by_names_and_content_of_its_files(tmp_path, monkeypatch):
-    def found():
-        code.cache_clear()
-        return code()
-
-    (tmp_path / "part").mkdir()
-    (tmp_path / "__init__.py").write_text("a")
-    (tmp_path / "part" / "b.py").write_text("b")
-    try:
-        monkeypatch.setattr(fedroster, "__file__", str(tmp_path / "__init__.py"))
-        first = found()
-        (tmp_path / "part" / "b.txt").write_text("no code")
-        assert found() == first
-        (tmp_path / "part" / "b.py").write_text("c")
-        second = found()
-        (tmp_path / "part" / "b.py").rename(tmp_path / "part" / "c.py")
-        assert len({first, second, found()}) == 3
-        (tmp_path / "part" / "c.py").rename(tmp_path / "part" / "b.py")
-        (tmp_path / "part" / "b.py").write_text("b")
-        assert found() == first
-    finally:
-        code.cache_clear()

@@ -10,7 +10,9 @@ from typing import Annotated
 
 import typer
 
+from fedroster import __version__
 from fedroster.cli.command import app, command
+from fedroster.cli.terminal import remark
 from fedroster.core.errors import InvalidInputError
 
 
@@ -27,7 +29,8 @@ def rerun(
     ] = None,
 ) -> None:
     """Run the command of a study again; finished runs are taken from its folder."""
-    arguments = _kept_arguments(study / "settings.json" if study.is_dir() else study)
+    file = study / "settings.json" if study.is_dir() else study
+    arguments = _kept_arguments(file)
     if folder is not None:
         arguments = [*_without(arguments, "--out"), "--out", str(folder)]
     if engine is not None:
@@ -35,7 +38,12 @@ def rerun(
     if ray_address is not None:
         arguments = [*_without(arguments, "--ray-address"), "--ray-address", ray_address]
     sys.argv = ["fedroster", *arguments]
-    app()
+    try:
+        app()
+    except SystemExit as stop:
+        if stop.code == 2 and (words := _of_another_version(file)):
+            remark(words)
+        raise
 
 
 def _without(arguments: Sequence[str], option: str) -> list[str]:
@@ -59,3 +67,21 @@ def _kept_arguments(file: Path) -> list[str]:
     if words[:1] != ["fedroster"] or words[1:2] not in (["compare"], ["reproduce"]):
         raise InvalidInputError(f"{file} names no command of fedroster compare or reproduce, but {command!r}")
     return words[1:]
+
+
+def _of_another_version(file: Path) -> str:
+    """What to do with a file whose command cannot be run, where other code wrote it; empty where this one did."""
+    from fedroster.study.sources import code
+    from fedroster.study.store import read_json
+
+    settings = read_json(file)
+    made_by = settings | settings.get("machine", {})  # a comparison's, and a reproduction's
+    version, its_code = made_by.get("fedroster", "of unknown version"), made_by.get("code", "unknown")
+    if (version, its_code) == (__version__, code()):
+        return ""
+    command = shlex.join(["fedroster", *_kept_arguments(file)])
+    return (
+        f"{file} was written by fedroster {version} (code {its_code}); this is {__version__} (code {code()}), and "
+        "names have moved since (CHANGELOG.md). Give the command with the names of fedroster list and fedroster "
+        f"reproduce --help, or run it with that version: {command}"
+    )

@@ -162,7 +162,7 @@ def interrupted(words: Callable[[], str]) -> Iterator[None]:
 
 def kept_runs(folder: Path) -> str:
     """What a study keeps in its folder when it is interrupted."""
-    files = list(folder.rglob("cells/*.npz"))
+    files = list(folder.rglob("trials/*.npz"))
     finished = sum(not file.name.endswith(".checkpoint.npz") for file in files)
     if not files:
         return "no run was finished, and nothing is kept"

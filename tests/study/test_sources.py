@@ -1,0 +1,150 @@
+"""Which code made a run: edits of a plug-in's policy are seen, wherever its code lives."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import fedroster
+from fedroster.catalogue import policies, scenarios
+from fedroster.study.sources import code, code_of
+from fedroster.study.store import read_json, read_table
+
+POLICY = '''
+"""A policy of another package."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedroster.core.problem import Selection
+from fedroster.policies import Uniform
+from . import order
+
+
+@dataclass(frozen=True)
+class Greedy(Uniform):
+    """Always the same clients."""
+
+    def select(self, state, context, /, *, rng):
+        rows = np.flatnonzero(context.available)
+        return Selection(context.round, np.sort(order.ranked(rows)[: context.cohort_size]))
+'''
+ORDER = '''
+def ranked(rows):
+    """The clients that are taken first."""
+    return rows
+'''
+
+
+@pytest.fixture
+def plugin(tmp_path):
+    """An installed distribution with a policy, whose choice stands in a module of its own; gives the folder."""
+    info, package = tmp_path / "home" / "greedy-1.0.dist-info", tmp_path / "home" / "greedy"
+    info.mkdir(parents=True)
+    package.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: greedy\nVersion: 1.0\n")
+    (info / "RECORD").write_text("greedy/__init__.py,,\n")
+    (info / "entry_points.txt").write_text("[fedroster.policies]\ngreedy = greedy.policy:Greedy\n")
+    (package / "__init__.py").write_text("")
+    (package / "policy.py").write_text(POLICY)
+    (package / "order.py").write_text(ORDER)
+    (package / "other.py").write_text("")
+    return package
+
+
+def python(home, *arguments):
+    """What a fresh interpreter prints that finds the plug-in."""
+    path = os.pathsep.join([str(home), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugin, tmp_path):
+    def compared():
+        command = [
+            "-c",
+            "from fedroster.cli import main; main()",
+            "compare",
+            "--policy",
+            "random",
+            "--policy",
+            "greedy",
+        ]
+        command += ["--seeds", "0", "--rounds", "6", "--task", "none", "--out", str(tmp_path / "out")]
+        python(plugin.parent, *command)
+        table = read_table(tmp_path / "out" / "participation.parquet")
+        return table.filter(table["policy"] == "greedy")["chosen"].to_list(), {
+            path.name: path.stat().st_mtime_ns for path in (tmp_path / "out" / "trials").iterdir()
+        }
+
+    first, kept = compared()
+    assert len(kept) == 2
+    assert compared() == (first, kept)
+    (plugin / "order.py").write_text(ORDER.replace("return rows", "return rows[::-1]"))
+    second, more = compared()
+    assert second != first
+    assert len(more) == 3  # the run of random is taken
+    assert kept.items() <= more.items()
+    assert read_json(tmp_path / "out" / "settings.json")["policies"] == ["random", "greedy"]
+
+
+def test_what_counts_is_what_the_code_does(plugin):
+    def found():
+        question = "from fedroster.catalogue import find_policy; from fedroster.study.sources import code_of"
+        return python(plugin.parent, "-c", f"{question}; print(code_of(find_policy('greedy').make))")
+
+    first = found()
+    assert "'greedy (distribution)': 'greedy 1.0'" in first
+    assert "greedy.order" in first
+    assert "fedroster.policies.uniform" in first  # the base
+    assert "greedy.other" not in first  # is not imported
+    (plugin / "other.py").write_text("x = 1")
+    (plugin / "order.py").write_text("# new\n" + ORDER.replace("The clients that are taken first", "Another word"))
+    assert found() == first
+    (plugin / "order.py").write_text(ORDER.replace("return rows", "return rows[::-1]"))
+    second = found()
+    metadata = plugin.parent / "greedy-1.0.dist-info" / "METADATA"
+    metadata.write_text(metadata.read_text().replace("1.0", "1.1"))
+    third = found()
+    (plugin / "order.py").write_text("def ranked(rows")
+    assert len({first, second, third}) == 3
+
+
+def test_every_policy_and_scenario_of_ours_is_known_by_its_own_modules():
+    for entry in (*policies().values(), *scenarios().values()):
+        found = code_of(entry.make)
+        assert entry.make.__module__ in found
+        assert len(found) <= 6
+        assert all(len(digest) == 20 for digest in found.values())
+
+
+def test_the_code_is_known_by_names_and_content_of_its_files(tmp_path, monkeypatch):
+    def found():
+        code.cache_clear()
+        return code()
+
+    (tmp_path / "part").mkdir()
+    (tmp_path / "__init__.py").write_text("a")
+    (tmp_path / "part" / "b.py").write_text("b")
+    try:
+        monkeypatch.setattr(fedroster, "__file__", str(tmp_path / "__init__.py"))
+        first = found()
+        (tmp_path / "part" / "b.txt").write_text("no code")
+        assert found() == first
+        (tmp_path / "part" / "b.py").write_text("c")
+        second = found()
+        (tmp_path / "part" / "b.py").rename(tmp_path / "part" / "c.py")
+        assert len({first, second, found()}) == 3
+        (tmp_path / "part" / "c.py").rename(tmp_path / "part" / "b.py")
+        (tmp_path / "part" / "b.py").write_text("b")
+        assert found() == first
+    finally:
+        code.cache_clear()
