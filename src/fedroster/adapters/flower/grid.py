@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ from fedroster.engine.report import RoundReport, Sink
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import EdgeSelector, Selector
 
+_TESTED = (1, 42)
+"""Newest version of Flower with which this adapter's tests were run."""
 _WAITING_CALLS_S = 10.0
 """Calls of ``get_node_ids`` that are closer than this belong to one loop that waits for nodes."""
 
@@ -96,6 +99,7 @@ class SelectingGrid(Grid):
         """
         if edges is not None and not isinstance(selector, EdgeSelector):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
+        _warn_of_untested(metadata.version("flwr"))
         self._grid = grid
         self._needs = needs_of(strategy)
         self._edges = edges
@@ -418,6 +422,14 @@ def addressed(messages: Sequence[Message], node_ids: Sequence[int]) -> list[Mess
             group_id=sample.metadata.group_id,
         )
     return [made[node_id] for node_id in node_ids]
+
+
+def _warn_of_untested(version: str) -> None:
+    """Say that Flower is newer than what was tested; it has a release each month."""
+    found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if found > _TESTED:
+        tested = ".".join(map(str, _TESTED))
+        log.warning("Flower is %s, and fedroster's adapter was tested up to %s", version, tested)
 
 
 def _category(message: Message) -> str:
