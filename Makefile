@@ -1,9 +1,12 @@
-# make install | demo | test | flower | check | docs | bench: everything is set up on first use, in .venv
+# make install | demo | quick | test | flower | check | size | docs | bench: everything is set up on first use, in .venv
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
 
-.PHONY: install demo test flower check docs bench clean
+.PHONY: install demo quick test flower check size docs bench clean
+
+# Rooms whose tests take seconds: what one runs after each edit.
+QUICK := core estimation optimization/test_drift_plus_penalty.py federation policies/test_contracts.py
 
 install: .venv/.installed
 
@@ -19,6 +22,11 @@ demo: install
 test: install
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
 
+quick: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(addprefix tests/,$(QUICK))
+
 flower:
 	PYTHON=$(PYTHON) .ci/flower
 
@@ -27,6 +35,9 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+size:
+	@.ci/size
 
 docs: install
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html

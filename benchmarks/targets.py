@@ -104,8 +104,24 @@ TARGETS: Mapping[str, Target] = {
     ),
     "floor-cost": Target(7, "decision of floor", "at most twice RBCS-F's", 2.0, "growth", relative=True),
     "pooling-cost": Target(7, "decision of partial-pooling", "at most twice COCS's", 2.0, "growth", relative=True),
+    "import": Target(13, "`import fedroster`", "at most 0.1 s", 0.1, "startup"),
+    "help": Target(13, "`fedroster --help`", "at most 0.5 s", 0.5, "startup"),
+    "list": Target(13, "`fedroster list`", "at most 0.5 s", 0.5, "startup"),
+    "first-cocs": Target(13, "first `simulate cocs/mnist`, nothing compiled", "at most 10 s", 10.0, "startup"),
+    "first-rbcs-f": Target(13, "first `simulate rbcs-f/table-1`, nothing compiled", "at most 5 s", 5.0, "startup"),
 }
 """By a name of ours."""
 
-BENCHMARKS = ("selection", "hierarchy", "growth", "scale", "sweeps", "training", "flower", "example", "accelerator")
+BENCHMARKS = (
+    "startup",
+    "selection",
+    "hierarchy",
+    "growth",
+    "scale",
+    "sweeps",
+    "training",
+    "flower",
+    "example",
+    "accelerator",
+)
 """Modules of this package that measure, in the order in which they run."""
