@@ -18,7 +18,7 @@ from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.environment import FlatNetwork
 from fedroster.simulation import simulate
-from fedroster.study.compare.line_up import line_up
+from fedroster.study.compare.line_up import Wanted, line_up
 from fedroster.study.store import read_json
 
 # Paper A's; scripts and studies name them.
@@ -298,7 +298,7 @@ def test_a_plug_ins_entry_says_what_commands_do_with_it(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(scenarios(), "mine/small", entry)
     for is_trained, rounds in ((True, 7), (False, 9)):
-        found = line_up("mine/small@3", ["random"], is_trained=is_trained)
+        found = line_up("mine/small@3", Wanted(["random"], is_trained=is_trained))
         assert (found.num_rounds, found.settings) == (rounds, {"num_clients": "12"})
     played = CliRunner().invoke(cli.app, ["simulate", "mine/small", "--rounds", "2", "--json"])
     assert [row["policy"] for row in json.loads(played.stdout)] == ["p3"]

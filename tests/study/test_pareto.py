@@ -30,7 +30,7 @@ STAIRS = {"a": point(1.0, 1.0, "front", True), "b": point(2.0, 3.0, "front", Tru
 # The same mirrored: more of x is better.
 MIRRORED = {
     "a": point(3.0, 1.0, "front", True),
-    "b": point(2.0, 3.0, "ours", True),
+    "b": point(2.0, 3.0, "focus", True),
     "c": point(1.0, 2.0),
     "random": point(1.5, 0.5, "reference"),
 }
@@ -123,7 +123,7 @@ def test_in_panels_right_is_better_and_few_have_labels():
     assert {text.get_text() for text in updates.texts} == {"a", "b", "random"}
     assert times.get_ylabel() == "least, %"
     save = svg_text(figure)
-    assert "ours" in save
+    assert "focus" in save
     # Nothing is cut off at the sides when the picture is saved.
     for axes in figure.axes[:2]:
         assert axes.get_tightbbox().x0 >= 0.0

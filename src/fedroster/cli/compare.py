@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import polars as pl
 
     from fedroster.study.compare.line_up import LineUp
+    from fedroster.study.compare.page import Compared
+    from fedroster.study.compare.run import Design
 
 
 @dataclass(frozen=True)
@@ -71,41 +73,31 @@ class Competitors:
     ] = None
     set_: SetOption = None
 
-    def line_ups(self, *, is_trained: bool) -> tuple[dict[str, LineUp], bool]:
-        """Who is compared in each scenario, and whether one single scenario was asked for.
+    def line_ups(self, *, is_trained: bool) -> tuple[list[LineUp], bool]:
+        """What is compared in each scenario, and whether one single scenario was asked for.
 
         Raises:
             ConfigurationError: If the options contradict each other.
         """
-        from fedroster.catalogue import DEFAULT_SCENARIO, find_scenario, parse_settings
-        from fedroster.study.compare.line_up import ALL, line_up, scenarios_of, split_policies
+        from fedroster.catalogue import DEFAULT_SCENARIO, parse_settings
+        from fedroster.study.compare.line_up import ALL, Wanted, line_up, scenarios_of, split_policies
 
         for text in self.policies or ():
             if not split_policies(text):
                 raise ConfigurationError(f"--policies is {text!r}; expected all, or names separated by commas")
         asked = self.scenario or [DEFAULT_SCENARIO]
         is_one = len(asked) == 1 and asked[0] != ALL
-        wanted = [*(name for text in self.policies or () for name in split_policies(text)), *(self.policy or ())]
-        wanted = wanted or (list(find_scenario(asked[0]).compared) if is_one else []) or [ALL]
-        if self.without and ALL not in wanted:
-            raise ConfigurationError(
-                f"--without is {', '.join(self.without)}, and all is not asked for; expected --policies all with it"
-            )
-        found = {
-            name: line_up(
-                name,
-                wanted,
-                without=self.without or [],
-                clients=self.clients,
-                rate=self.beta,
-                num_rounds=self.rounds,
-                settings=parse_settings(self.set_ or []),
-                is_trained=is_trained,
-                must_run=is_one,
-            )
-            for name in scenarios_of(asked)
-        }
-        return found, is_one
+        wanted = Wanted(
+            policies=[*(name for text in self.policies or () for name in split_policies(text)), *(self.policy or ())],
+            without=self.without or [],
+            clients=self.clients,
+            rate=self.beta,
+            num_rounds=self.rounds,
+            settings=parse_settings(self.set_ or []),
+            is_trained=is_trained,
+            must_run=is_one,
+        )
+        return [line_up(name, wanted) for name in scenarios_of(asked)], is_one
 
 
 @dataclass(frozen=True)
@@ -116,8 +108,15 @@ class Measured:
         list[str] | None,
         typer.Option(
             metavar="POLICY",
-            help="Policy that the others are tested against; may be repeated. If not given, random and floor or, where "
-            "floor does not take part, partial-pooling.",
+            help="Policy that the others are tested against; may be repeated. If not given, uniform random selection "
+            "and the policy in focus.",
+        ),
+    ] = None
+    focus: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POLICY",
+            help="Policy from whose side the pages are told. If not given, one of fedroster's own, or the first.",
         ),
     ] = None
     seeds: SeedsOption = "0-4"
@@ -141,62 +140,50 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies over seeds, with training on real data or without, and write a report."""
-    from fedroster.study.compare.overview import folder_of
+    from fedroster.study.compare.run import Design
     from fedroster.task import Task
 
     check_folder(folder)
     task = None if measured.task == "none" else Task(measured.task, measured.partition)
-    options: dict[str, Any] = {
-        "seeds": read_seeds(measured.seeds),
-        "task": task,
-        "target_accuracy": measured.target,
-        "against": measured.against or [],
-        "folder": folder,
-        "command": this_command(),
-        "workers": workplace.workers,
-        "engine": workplace.open(),
-        "conditions": training.conditions(),
-    }
-    chosen, is_one = competitors.line_ups(is_trained=task is not None)
-    summary = _run(chosen, is_one, options)
+    design = Design(
+        seeds=read_seeds(measured.seeds),
+        task=task,
+        target_accuracy=measured.target,
+        against=measured.against or (),
+        focus=measured.focus or "",
+        command=this_command(),
+    )
+    options = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
+    lines, is_one = competitors.line_ups(is_trained=task is not None)
+    summary, found = _run(lines, is_one, design, folder, options)
     if as_json:
         print_json(summary.to_dicts())
     else:
-        for name, line in chosen.items():
-            title = f"{name}, {line.num_rounds} rounds, seeds {measured.seeds}"
-            place = folder if is_one else folder / folder_of(name)
-            _print(place, title if task is None else f"{title}, target {measured.target:.0%}")
-        for words in {f"{left}: {reason}": None for line in chosen.values() for left, reason in line.left_out.items()}:
+        for one in found:
+            title = f"{one.settings.scenario}, {one.settings.rounds} rounds, seeds {measured.seeds}"
+            _print(one, title if task is None else f"{title}, target {measured.target:.0%}")
+        for words in {f"{left}: {reason}": None for line in lines for left, reason in line.left_out.items()}:
             remark(f"not compared: {words}")
     remark(f"report: {folder / 'report.html'}")
 
 
-def _run(chosen: Mapping[str, LineUp], is_one: bool, options: Mapping[str, Any]) -> pl.DataFrame:
+def _run(
+    lines: Sequence[LineUp], is_one: bool, design: Design, folder: Path, options: Mapping[str, Any]
+) -> tuple[pl.DataFrame, list[Compared]]:
     from fedroster.study.compare.overview import compare_all
     from fedroster.study.compare.run import compare as compare_one
 
-    total = sum(len(line.policies) for line in chosen.values()) * len(options["seeds"])
-    what = "simulating" if options["task"] is None else "training"
-    with interrupted(lambda: kept_runs(options["folder"])), progress(what, total) as advance:
+    total = sum(len(line.policies) for line in lines) * len(design.seeds)
+    what = "simulating" if design.task is None else "training"
+    with interrupted(lambda: kept_runs(folder)), progress(what, total) as advance:
         if not is_one:
-            return compare_all(line_ups=chosen, progress=advance, **options)
-        ((name, line),) = chosen.items()
-        return compare_one(
-            scenario=name,
-            policies=line.policies,
-            num_rounds=line.num_rounds,
-            settings=line.settings,
-            rate=line.rate,
-            left_out=line.left_out,
-            progress=advance,
-            **options,
-        )
+            return compare_all(lines, design, folder, progress=advance, **options)
+        found = compare_one(lines[0], design, folder, progress=advance, **options)
+        return found.summary, [found]
 
 
-def _print(folder: Path, title: str) -> None:
+def _print(found: Compared, title: str) -> None:
     from fedroster.study.compare.page import summary_table
-    from fedroster.study.compare.tables import read_settings
-    from fedroster.study.store import read_table
 
-    columns, rows = summary_table(read_table(folder / "summary.csv"), read_settings(folder), is_brief=True)
-    print_table(columns, rows, title=title, right=columns[1:], whole=columns[1:], name_width=18)
+    table = summary_table(found.summary, [one for one in found.settings.main_measures if not one.is_long])
+    print_table(table.columns, table.rows, title=title, right=table.columns[1:], whole=table.columns[1:], name_width=18)

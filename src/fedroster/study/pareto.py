@@ -22,14 +22,14 @@ class Point:
     Attributes:
         x: A cost, or a yield.
         y: More is better.
-        kind: "front" for one that no other beats in both, "ours" for one that this library adds, "reference" for the
+        kind: "front" for one that no other beats in both, "focus" for one that is marked, "reference" for the
             one that the others are compared with, "aided" for one that knows what no server can know, else "other".
         on_front: Whether it is a corner of the Pareto front, of whatever kind it is.
     """
 
     x: Interval
     y: Interval
-    kind: Literal["front", "ours", "reference", "aided", "other"]
+    kind: Literal["front", "focus", "reference", "aided", "other"]
     on_front: bool = False
 
 
@@ -54,15 +54,15 @@ class Panel:
 
 _MARKS: Mapping[str, dict[str, Any]] = {
     "front": {"color": "#0072B2", "marker": "o", "markersize": 6.5},
-    "ours": {"color": "#009E73", "marker": "*", "markersize": 12.0},
+    "focus": {"color": "#009E73", "marker": "*", "markersize": 12.0},
     "reference": {"color": "#000000", "marker": "D", "markersize": 6.0},
     "aided": {"color": "#D55E00", "marker": "o", "markersize": 6.0, "markerfacecolor": "white"},
     "other": {"color": "#777777", "marker": "o", "markersize": 5.0},
 }
 _KINDS = {
-    "ours": "ours",
+    "focus": "in focus",
     "front": "on the Pareto front",
-    "reference": "random",
+    "reference": "the reference",
     "aided": "knows the truth",
     "other": "beaten",
 }
@@ -111,7 +111,7 @@ _COLUMNS = 2
 def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
     """A panel for each of many pictures; up and to the right is better in all of them.
 
-    Labels are given to our own policies, to the reference and to the corners of the fronts; the pages of the single
+    Labels are given to the policy in focus, to the reference and to the corners of the fronts; the pages of the single
     pictures have the others.
 
     Args:
@@ -138,7 +138,7 @@ def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
         _legend(figure, shown)
         figure.draw_without_rendering()
         for axes, panel, corners in drawn:
-            named = {label for label, point in panel.points.items() if point.kind in ("ours", "reference", "front")}
+            named = {label for label, point in panel.points.items() if point.kind in ("focus", "reference", "front")}
             _place_labels(axes, panel.points, corners, named=named, size=7.0)
         figure.set_layout_engine("none")
     return figure
@@ -155,7 +155,7 @@ def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, f
             yerr=[[point.y.mean - point.y.low], [point.y.high - point.y.mean]],
             elinewidth=1.1,
             linestyle="none",
-            zorder=4 if point.kind == "ours" else 3,
+            zorder=4 if point.kind == "focus" else 3,
             **_MARKS[point.kind],
         )
     # From the best x, where little of y can be had, to the worst.

@@ -2,44 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
 from fedroster.catalogue import policies
-from fedroster.core.errors import ConfigurationError
 from fedroster.study.compare.contrasts import (
-    OURS,
     against_of,
     contrasts_against,
     corrected,
     file_of,
-    own_policy,
+    focus_of,
     paired,
 )
-from fedroster.study.compare.tables import LEAST_SERVED, ROUND_TIME, UPDATES
+from fedroster.study.compare.tables import LEAST_SERVED, ROUND_TIME, UPDATES, Settings
 from fedroster.study.statistics import holm
 
 FLAT = ["rbcs-f", "floor:beta=0.01", "random", "partial-pooling"]
 SERVERS = ["random", "cocs", "partial-pooling"]
 
 
-def test_by_default_against_random_and_our_own_policy():
-    assert against_of(FLAT, []) == ("random", "floor:beta=0.01")
-    assert against_of(SERVERS, []) == ("random", "partial-pooling")
-    assert against_of(["rbcs-f", "random"], []) == ("random",)
-    assert against_of(["rbcs-f", "p3"], []) == ()
-    assert own_policy(["rbcs-f", "p3"]) == ""
+def test_by_default_against_random_and_the_policy_in_focus():
+    assert against_of(FLAT, [], "rbcs-f") == ("random", "rbcs-f")
+    assert against_of(["rbcs-f", "p3"], [], "p3") == ("p3",)
+
+
+def test_the_policy_in_focus_is_asked_for_or_ours_or_the_first():
+    assert focus_of(FLAT) == "floor:beta=0.01"
+    assert focus_of(SERVERS) == "partial-pooling"
+    assert focus_of(SERVERS, "cocs") == "cocs"
+    assert focus_of(FLAT, "cocs") == "floor:beta=0.01"  # it does not take part
+    assert focus_of(["random", "tifl:num_tiers=3", "oort"]) == "tifl:num_tiers=3"
+    assert focus_of(["random", "tifl:num_tiers=3", "oort"], "oort") == "oort"
+    assert focus_of(["random"]) == "random"
 
 
 def test_against_is_a_text_or_a_name():
     policies = ["rbcs-f:V=5", "rbcs-f:V=20", "random"]
-    assert against_of(policies, ["rbcs-f:V=20", "random", "rbcs-f:V=20"]) == ("rbcs-f:V=20", "random")
-    assert against_of(policies, ["rbcs-f"]) == ("rbcs-f:V=5",)
-    assert against_of(policies, ["oort", "random"], required=False) == ("random",)
-    with pytest.raises(ConfigurationError, match="--against is 'oort', which does not take part; expected one of rbcs"):
-        against_of(policies, ["oort"])
+    assert against_of(policies, ["rbcs-f:V=20", "random", "rbcs-f:V=20"], "") == ("rbcs-f:V=20", "random")
+    assert against_of(policies, ["rbcs-f"], "") == ("rbcs-f:V=5",)
+    assert against_of(policies, ["oort", "random"], "") == ("random",)
 
 
 def test_files_have_names_that_differ():
@@ -90,7 +94,8 @@ def test_all_tests_of_a_table_are_corrected_together():
     rng = np.random.default_rng(4)
     names = ("mean_round_time_s", "least_served", "share_served")
     values = {text: {name: rng.uniform(1.0, 2.0, 6) for name in names} for text in ("random", "a", "b", "c")}
-    settings = {"task": None, "has_prices": False, "policies": list(values), "optimal": ""}
+    settings = Settings(**dict.fromkeys(field.name for field in dataclasses.fields(Settings)))
+    settings = dataclasses.replace(settings, has_prices=False, policies=list(values), optimal="", yardstick="")
     found = contrasts_against("a", values, settings)
     assert {test.policy for test in found} == {"random", "b", "c"}
     assert len(found) == 9
@@ -98,5 +103,6 @@ def test_all_tests_of_a_table_are_corrected_together():
     assert any(test.adjusted_p > test.p_value for test in found)
 
 
-def test_our_own_policies_are_those_of_the_catalogue():
-    assert set(OURS) == {name for name, entry in policies().items() if entry.source == "fedroster"}
+def test_our_own_policies_are_marked_in_the_catalogue():
+    ours = {name for name, entry in policies().items() if entry.is_ours}
+    assert ours == {"floor", "partial-pooling"}

@@ -13,7 +13,11 @@ from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
 from fedroster.study.compare import line_up as module
-from fedroster.study.compare.line_up import line_up, split_policies
+from fedroster.study.compare.line_up import Wanted, split_policies
+
+
+def line_up(scenario, policies, **options):
+    return module.line_up(scenario, Wanted(policies, **options))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +37,7 @@ def test_policies_separated_by_commas(text, expected):
 
 @pytest.mark.parametrize("scenario", ["rbcs-f/table-1", "traces/devices", "cocs/mnist"])
 def test_everybody_is_in_or_left_out_with_a_reason(scenario):
-    found = line_up(scenario, ["all"], settings={"num_clients": "60"} if scenario == "traces/devices" else None)
+    found = line_up(scenario, ["all"], settings={"num_clients": "60"} if scenario == "traces/devices" else {})
     names = {text.partition(":")[0] for text in found.policies}
     assert names | found.left_out.keys() == policies().keys()
     assert not names & found.left_out.keys()
@@ -132,7 +136,8 @@ def test_rounds_are_the_scenarios_own(scenario, trained, untrained):
 
 def test_named_policies_that_cannot_run_may_be_left_out():
     wanted = ["random", "rbcs-f:V=5", "cocs"]
-    assert line_up("cocs/mnist", wanted).policies == tuple(wanted)
+    with pytest.raises(ConfigurationError, match="RBCS-F selects for one server"):
+        line_up("cocs/mnist", wanted)
     found = line_up("cocs/mnist", wanted, must_run=False)
     assert found.policies == ("random", "cocs")
     assert found.left_out == {"rbcs-f:V=5": "RBCS-F selects for one server; this federation has 3"}

@@ -16,8 +16,9 @@ from fedroster import cli
 from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
 from fedroster.study.compare import overview, page
-from fedroster.study.compare.line_up import line_up, scenarios_of
+from fedroster.study.compare.line_up import Wanted, line_up, scenarios_of
 from fedroster.study.compare.overview import compare_all, folder_of, is_of_several, render_all
+from fedroster.study.compare.run import Design
 from fedroster.study.report import Picture
 from fedroster.study.sources import code
 from fedroster.study.statistics import holm
@@ -29,7 +30,11 @@ WANTED = ("random", "floor", "rbcs-f:V=5", "partial-pooling", "oracle-p")
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".lock")
+    }
 
 
 @pytest.fixture
@@ -42,21 +47,13 @@ def no_pictures(monkeypatch):
 
 
 def study(folder, **changes):
-    chosen = {
-        name: line_up(name, WANTED, num_rounds=6, is_trained=False, must_run=False)
-        for name in changes.pop("scenarios", SCENARIOS)
-    }
-    plain = {
-        "line_ups": chosen,
-        "seeds": [0, 1, 2],
-        "task": None,
-        "target_accuracy": 0.9,
-        "against": [],
-        "folder": folder,
-        "command": "fedroster compare --scenario all",
-        "workers": 1,
-    }
-    return compare_all(**plain | changes)
+    wanted = Wanted(changes.pop("policies", WANTED), num_rounds=6, is_trained=False, must_run=False)
+    lines = [line_up(name, wanted) for name in changes.pop("scenarios", SCENARIOS)]
+    options = {name: changes.pop(name) for name in ("conditions", "progress") if name in changes}
+    design = Design(**{"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes)
+    table, found = compare_all(lines, design, folder, workers=1, **options)
+    assert [one.settings.scenario for one in found] == [line.scenario for line in lines]
+    return table
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +81,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
     assert result.exit_code == 0, result.output
     assert {path.name for path in folder.iterdir()} == {
         *map(folder_of, SCENARIOS),
-        *("index.md", "report.html", "overview.csv", "overview.png", "settings.json"),
+        *("index.md", "report.html", "overview.csv", "overview.png", "settings.json", ".lock", ".lock.json"),
     }
     for name in SCENARIOS:
         one = folder / folder_of(name)
@@ -119,7 +116,7 @@ def test_our_own_policy_stands_against_every_other(made):
         *(("rbcs-f/table-1", text) for text in ("random", "rbcs-f:V=5", "partial-pooling")),
         *(("cocs/mnist", text) for text in ("random", "oracle-p")),
     }
-    assert {row["ours"] for row in tested.to_dicts()} == {"floor", "partial-pooling"}
+    assert {row["focus"] for row in tested.to_dicts()} == {"floor", "partial-pooling"}
     # Corrected over all scenarios together.
     assert tested["p_holm"].to_list() == pytest.approx(holm(tested["p"].to_list()))
     # Ours is the numerator.
@@ -211,17 +208,21 @@ def test_against_may_take_part_in_one_of_them(tmp_path):
     study(tmp_path, against=["floor", "oracle-p"])
     flat, servers = (read_json(tmp_path / folder_of(name) / "settings.json")["against"] for name in SCENARIOS)
     assert (flat, servers) == (["floor"], ["oracle-p"])
-    with pytest.raises(ConfigurationError, match="--against is 'oort', which takes part in no scenario"):
+    with pytest.raises(ConfigurationError, match="--against is 'oort', which does not take part"):
         study(tmp_path / "other", against=["floor", "oort"])
     assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_without_a_policy_of_ours_there_is_a_page(tmp_path):
-    chosen = {"rbcs-f/table-1": line_up("rbcs-f/table-1", ["random", "oort"], num_rounds=4, is_trained=False)}
-    table = study(tmp_path, line_ups=chosen)
-    assert table["ours"].is_null().all()
-    assert (tmp_path / "index.md").exists()
+def test_without_a_policy_of_ours_the_page_is_that_of_the_first(tmp_path):
+    table = study(tmp_path / "first", scenarios=SCENARIOS[:1], policies=["random", "oort"])
+    assert set(table["focus"].drop_nulls()) == {"oort"}
+    table = study(tmp_path / "asked", focus="random", scenarios=SCENARIOS[:1], policies=["random", "floor", "oort"])
+    assert set(table["focus"].drop_nulls()) == {"random"}
+    assert "random has significantly shorter rounds than" in (tmp_path / "asked" / "index.md").read_text()
+    with pytest.raises(ConfigurationError, match="--focus is 'cocs', which does not take part"):
+        study(tmp_path / "new", focus="cocs", scenarios=SCENARIOS[:1])
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.usefixtures("no_pictures")

@@ -92,9 +92,9 @@ def _points(runs: Runs, measure: Callable[[Run], float]) -> dict[str, Point]:
             and (t.mean(), -y.mean()) != (time_s.mean(), -least.mean())
             for t, y in pairs.values()
         )
-        kind: Literal["ours", "reference", "front", "other"] = "other" if beaten else "front"
+        kind: Literal["focus", "reference", "front", "other"] = "other" if beaten else "front"
         if label.startswith("FLOOR"):
-            kind = "ours"
+            kind = "focus"
         elif label == "random":
             kind = "reference"
         points[label] = Point(mean_interval(time_s), mean_interval(least), kind, not beaten)

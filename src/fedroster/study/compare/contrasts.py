@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from fedroster import catalogue
+from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
-from fedroster.core.errors import ConfigurationError
-from fedroster.study.compare.tables import Measure, Settings, Values, tested_measures
+from fedroster.study.compare.tables import Measure, Settings, Values
 from fedroster.study.statistics import LEVEL, Interval, holm, mean_interval, two_sided_p
 
-RANDOM = "random"
-"""What everybody knows, and the others are compared with."""
+TEST_NOTE = (
+    "'Better' and 'worse' are statistically significant: two-sided paired t tests over seeds with Holm's correction, "
+    f"{LEVEL:.0%} for the whole table. An entry without a word is undecided: more seeds may decide it. Differences are "
+    "ratios of times and updates, and percentage points of shares. Intervals are 95 % and are not corrected."
+)
 
-OURS = ("floor", "partial-pooling")
-"""This library's own policies; of those that take part, the first is the one whose problem the scenario is."""
 _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 
 
@@ -122,50 +124,55 @@ def contrasts_against(base: str, values: Values, settings: Settings) -> list[Con
     found = (
         paired(text, base, measure, own[measure.name], values[base][measure.name])
         for text, own in values.items()
-        for measure in tested_measures(settings)
+        for measure in settings.tested_measures
         if text != base
     )
     return corrected([test for test in found if test is not None])
 
 
-def against_of(policies: Sequence[str], wanted: Sequence[str], *, required: bool = True) -> tuple[str, ...]:
-    """What the others are tested against.
+def focus_of(policies: Sequence[str], wanted: str = "") -> str:
+    """The policy from whose side a page is told.
 
     Args:
-        policies: Who takes part.
-        wanted: As text, or by name only; empty for random and the first of :data:`OURS`, as far as they take part.
-        required: Whether each of them must take part.
-
-    Raises:
-        ConfigurationError: If one does not take part that has to.
+        policies: Those that take part.
+        wanted: One of them, as text or by name only; where it is not among them, or empty, it is the first that the
+            catalogue marks as ours, and where none is, the first that is not the reference.
     """
-    found = []
-    for name in wanted or (RANDOM, own_policy(policies)):
-        text = _named(policies, name)
-        if text:
-            found.append(text)
-        elif wanted and required:
-            raise ConfigurationError(
-                f"--against is {name!r}, which does not take part; expected one of {', '.join(policies)}"
-            )
-    return tuple(dict.fromkeys(found))
+    ours = [name for name, entry in catalogue.policies().items() if entry.is_ours]
+    found = (named(policies, name) for name in (wanted, *ours) if name)
+    others = (text for text in policies if _name(text) != REFERENCE)
+    return next((text for text in (*found, *others) if text), policies[0])
 
 
-def own_policy(policies: Sequence[str]) -> str:
-    """The first of :data:`OURS` that takes part; empty if none does."""
-    return next((text for name in OURS if (text := _named(policies, name))), "")
+def against_of(policies: Sequence[str], wanted: Sequence[str], focus: str) -> tuple[str, ...]:
+    """The policies that the others are tested against, as far as they take part.
+
+    Args:
+        policies: Those that take part.
+        wanted: As text, or by name only; empty for the reference and the policy in focus.
+        focus: The policy in focus.
+    """
+    found = (named(policies, name) for name in wanted or (REFERENCE, focus))
+    return tuple(dict.fromkeys(text for text in found if text))
 
 
-def _named(policies: Sequence[str], name: str) -> str:
-    """A policy by its text or, with whatever parameters, by its name; empty if there is none."""
-    if name in policies:
-        return name
-    return next((text for text in policies if text.partition(":")[0] == name), "")
+def named(policies: Sequence[str], name: str) -> str:
+    """A policy by its text or, with whatever parameters, by its name; empty if there is none.
+
+    Args:
+        policies: Policies as text.
+        name: Text or name.
+    """
+    return next((text for text in policies if text == name), next((t for t in policies if _name(t) == name), ""))
+
+
+def _name(text: str) -> str:
+    return text.partition(":")[0]
 
 
 def file_of(base: str, against: Sequence[str]) -> str:
     """Name of the file with the tests against a policy: its name, and its parameters where that is not enough."""
-    name = base.partition(":")[0]
-    if sum(other.partition(":")[0] == name for other in against) > 1:
+    name = _name(base)
+    if sum(_name(other) == name for other in against) > 1:
         name = re.sub(r"[^A-Za-z0-9._=-]+", "-", base)
     return f"against-{name}.csv"

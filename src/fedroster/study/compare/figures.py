@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from matplotlib.figure import Figure
 
+from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
-from fedroster.study.compare.contrasts import RANDOM
 from fedroster.study.compare.tables import (
     LEAST_SERVED,
     ROUND_TIME,
@@ -19,8 +19,6 @@ from fedroster.study.compare.tables import (
     Runs,
     Settings,
     Values,
-    front_measure,
-    promises_rates,
 )
 from fedroster.study.figures import (
     MANY,
@@ -58,29 +56,29 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
         values: Of every policy and seed.
         settings: Of the comparison.
     """
-    figures = dict([_pareto(values, settings, front_measure(settings))])
-    if settings["task"] is not None:
+    figures = dict([_pareto(values, settings, settings.front_measure)])
+    if settings.task is not None:
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
         figures["accuracy-per-round"] = _per_round(runs)
         figures["accuracy-per-second"] = _per_second(runs)
-    if settings["has_prices"]:
+    if settings.has_prices:
         figures["updates"] = _updates(runs)
-    if promises_rates(settings):
+    if settings.promises_rates:
         figures["queues"] = _queues(runs, settings)
     figures["participation"] = _participation(runs, settings)
     figures["decisions"] = _decisions(runs)
     return figures
 
 
-def panel_of(values: Values, settings: Settings, measure: Measure, *, ours: str = "", title: str = "") -> Panel:
+def panel_of(values: Values, settings: Settings, measure: Measure, *, focus: str = "", title: str = "") -> Panel:
     """Every policy that has the measure, between it and how the least served fare.
 
     Args:
         values: Of every policy and seed.
         settings: Of the comparison.
         measure: A cost, or a yield.
-        ours: A policy that is marked.
+        focus: A policy that is marked.
         title: What the panel says.
     """
     found = {
@@ -88,27 +86,27 @@ def panel_of(values: Values, settings: Settings, measure: Measure, *, ours: str 
         for text, own in values.items()
         if np.isfinite(own[measure.name]).all()
     }
-    rivals = [text for text in found if text not in settings["omniscient"]]
+    rivals = [text for text in found if text not in settings.omniscient]
     x, y = ([found[text][axis].mean for text in rivals] for axis in (0, 1))
     front = {rivals[i] for i in pareto_front(x, y, more_x=not measure.less)}
 
-    def kind(text: str) -> Literal["front", "ours", "reference", "aided", "other"]:
-        if text == RANDOM:
+    def kind(text: str) -> Literal["front", "focus", "reference", "aided", "other"]:
+        if text == REFERENCE:
             return "reference"
-        if text == ours:
-            return "ours"
-        if text in settings["omniscient"]:
+        if text == focus:
+            return "focus"
+        if text in settings.omniscient:
             return "aided"
         return "front" if text in front else "other"
 
     points = {text: Point(x, y, kind(text), text in front) for text, (x, y) in found.items()}
-    y_label = "least served tenth: chosen in so much of the rounds\nin which they were available, %"
+    y_label = "least served tenth: share of their available rounds\nin which they were chosen, %"
     return Panel(points, _LABELS[measure][0], y_label, title, more_x=not measure.less)
 
 
 def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Drawn]:
     _, words, file = _LABELS[measure]
-    title = words.format(target=settings["target_accuracy"])
+    title = words.format(target=settings.target_accuracy)
     panel = panel_of(values, settings, measure, title=title)
     figure = pareto_figure(panel)
     return file, (figure, title)
@@ -121,15 +119,16 @@ def _curve(x: FloatArray, values: FloatArray) -> Curve:
 def _lines(curves: Mapping[str, Curve], *, level: tuple[float, str] | None = None, **axes: Any) -> Figure:
     """One picture, or a panel each where curves are many."""
     if len(curves) > MANY:
-        return small_multiples_figure(curves, reference=RANDOM, level=level, **axes)
+        return small_multiples_figure(curves, reference=REFERENCE, level=level, **axes)
     return curves_figure(curves, reference=level, places=places(list(curves)), **axes)
 
 
+def _rounds(values: FloatArray) -> Curve:
+    return _curve(np.arange(1.0, values.shape[1] + 1), values)
+
+
 def _per_round(policies: Mapping[str, Runs]) -> Drawn:
-    curves = {
-        text: _curve(np.arange(1, runs.num_rounds + 1, dtype=np.float64), runs.accuracy)
-        for text, runs in policies.items()
-    }
+    curves = {text: _rounds(runs.accuracy) for text, runs in policies.items()}
     label = "Accuracy per round"
     return _lines(curves, x_label="round", y_label="test accuracy, %", title=label, percent_y=True), label
 
@@ -150,13 +149,8 @@ def _per_second(policies: Mapping[str, Runs]) -> Drawn:
         known = ~np.isnan(values).any(axis=0)
         curves[text] = _curve(grid[known], values[:, known])
     label = "Accuracy per simulated second"
-    axes: dict[str, Any] = {
-        "x_label": "simulated time, s",
-        "y_label": "test accuracy, %",
-        "log_x": True,
-        "percent_y": True,
-    }
-    return _lines(curves, title=label, **axes), label
+    axes = {"x_label": "simulated time, s", "y_label": "test accuracy, %"}
+    return _lines(curves, title=label, log_x=True, percent_y=True, **axes), label
 
 
 def _updates(policies: Mapping[str, Runs]) -> Drawn:
@@ -173,11 +167,8 @@ def _updates(policies: Mapping[str, Runs]) -> Drawn:
 
 
 def _queues(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
-    curves = {
-        text: _curve(np.arange(1, runs.num_rounds + 1, dtype=np.float64), runs.mean_backlog)
-        for text, runs in policies.items()
-    }
-    label = f"Rounds owed: mean virtual queue at beta = {settings['rate']:g}"
+    curves = {text: _rounds(runs.mean_backlog) for text, runs in policies.items()}
+    label = f"Rounds owed: mean virtual queue at beta = {settings.rate:g}"
     return _lines(curves, x_label="round", y_label="mean queue length, rounds", title=label), label
 
 
@@ -190,7 +181,7 @@ def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
     label = "Participation per client"
     figure = _lines(
         curves,
-        level=(100.0 * settings["rate"], f"beta = {settings['rate']:g}") if promises_rates(settings) else None,
+        level=(100.0 * settings.rate, f"beta = {settings.rate:g}") if settings.promises_rates else None,
         x_label="clients, sorted, %",
         y_label="rounds taken part in, %",
         title=label,

@@ -1,18 +1,19 @@
-"""Who takes part in a comparison, and where: what ``--scenario all``, ``--policies all`` and ``--clients`` mean."""
+"""Which policies are compared, and where: what ``--scenario all``, ``--policies all`` and ``--clients`` mean."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
-from fedroster.catalogue import find_scenario, make_policy, make_scenario, policies, scenarios
+from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, policies, scenarios
 from fedroster.core.checks import check_integer, check_number
-from fedroster.core.errors import ConfigurationError, FedrosterError
+from fedroster.core.errors import ConfigurationError
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.streams import Streams
-from fedroster.simulation import simulate
+from fedroster.study.rehearsal import why_not
 from fedroster.study.trial import DEFAULT_RATE
 
 ALL = "all"
@@ -24,9 +25,10 @@ MOST_CHOSEN = 1000
 
 @dataclass(frozen=True, slots=True)
 class LineUp:
-    """Who is compared, and how.
+    """What is compared in a scenario, and how.
 
     Attributes:
+        scenario: Name, optionally with version.
         policies: Policies as text, with the parameters that the scenario forces on them.
         left_out: Why a policy that was asked for, by its name or by ``all``, is not among them.
         settings: Parameters of the scenario that are overridden, as text.
@@ -34,11 +36,76 @@ class LineUp:
         rate: beta at which participation is measured.
     """
 
+    scenario: str
     policies: tuple[str, ...]
     left_out: Mapping[str, str]
     settings: Mapping[str, str]
     num_rounds: int
     rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for, in whichever scenario.
+
+    Attributes:
+        policies: Policies as text; :data:`ALL` among them for the whole catalogue; empty for what the scenario's entry
+            says, or for all policies.
+        without: Names that ``all`` does not stand for.
+        clients: N; None for the scenario's.
+        rate: beta, in (0, 1]; None to choose it.
+        num_rounds: T; None to choose it.
+        settings: Parameters of the scenario that are overridden, as text.
+        is_trained: Whether a model is trained; without, runs may be longer.
+        must_run: Whether it is an error if a policy that is named cannot run in the scenario; else it is left out with
+            the reason, as those of ``all`` are.
+    """
+
+    policies: Sequence[str] = ()
+    without: Sequence[str] = ()
+    clients: int | None = None
+    rate: float | None = None
+    num_rounds: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    is_trained: bool = True
+    must_run: bool = True
+
+    def check(self) -> None:
+        """Check what does not depend on the scenario.
+
+        Raises:
+            UnknownNameError: If there is no policy of a name in ``without``.
+            ConfigurationError: If a value is out of its range, or something is said twice.
+        """
+        for name in self.without:
+            if name not in policies():
+                make_policy(name)  # raises, and names the nearest
+        if self.num_rounds is not None:
+            check_integer("rounds", self.num_rounds, least=1)
+        if self.rate is not None:
+            check_number("beta", self.rate, above=0.0, most=1.0)
+        if self.clients is not None:
+            check_integer("clients", self.clients, least=1)
+            if "num_clients" in self.settings:
+                raise ConfigurationError(
+                    f"--clients is {self.clients} and --set num_clients={self.settings['num_clients']}; expected one"
+                )
+
+    def settings_in(self, entry: Entry) -> dict[str, str]:
+        """Parameters of a scenario that are overridden, by its entry or by what is asked for.
+
+        Args:
+            entry: The scenario's.
+        """
+        found = {**entry.settings, **self.settings}
+        if self.clients is None:
+            return found
+        found["num_clients"] = str(self.clients)
+        usual = entry.parameters()
+        if "cohort_size" in usual and "cohort_size" not in self.settings:
+            size = round(self.clients * usual["cohort_size"] / usual["num_clients"])
+            found["cohort_size"] = str(min(max(size, 1), MOST_CHOSEN))
+        return found
 
 
 def split_policies(text: str) -> list[str]:
@@ -76,106 +143,104 @@ def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def line_up(
-    scenario: str,
-    wanted: Sequence[str],
-    *,
-    without: Sequence[str] = (),
-    clients: int | None = None,
-    rate: float | None = None,
-    num_rounds: int | None = None,
-    settings: Mapping[str, str] | None = None,
-    is_trained: bool = True,
-    must_run: bool = True,
-) -> LineUp:
-    r"""Decide who is compared.
+def line_up(scenario: str, wanted: Wanted) -> LineUp:
+    r"""Decide what is compared in a scenario.
 
-    What is not said is chosen for the scenario: the rounds; with ``clients`` a cohort that grows with them, up to
-    :data:`MOST_CHOSEN`; and for policies with a guaranteed rate that :math:`N \beta \le m` rules out
+    What is not said is chosen: the rounds are those of the scenario's entry; with a number of clients the cohort grows
+    with them, up to :data:`MOST_CHOSEN`; and policies with a guaranteed rate that :math:`N \beta \le m` rules out have
 
     .. math:: \beta = \frac{m}{2N}, \qquad V = \frac{m \beta T}{6 \bar\tau},
 
-    half of what could be promised, and a penalty in proportion to what a cohort of neglected clients would be owed in
-    the end: for paper A's network and its 500 rounds this is about its V = 20.  :math:`\bar\tau` is the mean expected
-    time of the clients that are available in the first round.  Parameters that are given stay as they are.
+    half of the largest rate that could be promised, and a penalty in proportion to what a cohort of neglected clients
+    would be owed in the end: for the network of Huang et al. 2021 and its 500 rounds this is about their V = 20.
+    :math:`\bar\tau` is the mean expected time of the clients that are available in the first round.  Parameters
+    that are given stay as they are.
 
     Args:
         scenario: Name of a scenario.
-        wanted: Policies as text; :data:`ALL` among them for the whole catalogue.
-        without: Names that ``all`` does not stand for.
-        clients: N; None for the scenario's.
-        rate: beta, in (0, 1]; None to choose it.
-        num_rounds: T; None to choose it.
-        settings: Parameters of the scenario that are overridden, as text.
-        is_trained: Whether a model is trained; without, runs may be longer.
-        must_run: Whether policies that are named stay where they cannot run, which raises an error later; else they
-            are left out with the reason, as those of ``all`` are.
+        wanted: What is asked for.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
-        ConfigurationError: If a value is out of its range, or something is said twice.
+        ConfigurationError: If a value is out of its range, something is said twice, or a policy that must run cannot.
     """
+    wanted.check()
     entry = find_scenario(scenario)
-    chosen = {**entry.settings, **(settings or {})}
-    if clients is not None:
-        chosen |= _of_size(scenario, clients, settings or {})
-    if num_rounds is not None:
-        check_integer("rounds", num_rounds, least=1)
-    usual = entry.num_rounds if is_trained else entry.untrained_rounds
-    rounds = usual if num_rounds is None else num_rounds
-    environment = make_scenario(scenario, chosen)
-    spec = environment.spec
-    if rate is not None:
-        check_number("beta", rate, above=0.0, most=1.0)
-    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
-    measured = rate if rate is not None else DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients)
-    penalty = None if fits else _penalty(environment, measured, rounds)
-
+    asked = wanted.policies or (wanted.must_run and entry.compared) or (ALL,)
+    if wanted.without and ALL not in asked:
+        raise ConfigurationError(
+            f"--without is {', '.join(wanted.without)}, and all is not asked for; expected --policies all with it"
+        )
+    settings = wanted.settings_in(entry)
+    rounds = wanted.num_rounds or (entry.num_rounds if wanted.is_trained else entry.untrained_rounds)
+    environment = make_scenario(scenario, settings)
+    fitted = _Fitted.of(environment, wanted.rate, rounds)
     found: list[str] = []
     left_out: dict[str, str] = {}
-    for name in without:
-        if name not in policies():
-            make_policy(name)  # raises, and names the nearest
-    for text in wanted:
-        if text != ALL:
-            fitted = _fitted(text, spec.num_clients, spec.cohort_size, rate, measured, penalty)
-            if not must_run:
-                make_policy(fitted)  # raises what is wrong in every scenario
-                if reason := _why_not(fitted, environment):
-                    left_out[text] = reason
-                    continue
-            found.append(fitted)
-            continue
-        for name in policies():
-            if name in without:
-                left_out[name] = "left out by --without"
-                continue
-            fitted = _fitted(name, spec.num_clients, spec.cohort_size, rate, measured, penalty)
-            reason = _why_not(fitted, environment)
-            if reason:
-                left_out[name] = reason
-            else:
-                found.append(fitted)
+    for text in (name for part in asked for name in (policies() if part == ALL else (part,))):
+        is_named = text in asked
+        fit = fitted.policy(text)
+        if is_named:
+            make_policy(fit).check(environment.spec) if wanted.must_run else make_policy(fit)
+        if text in wanted.without and not is_named:
+            left_out[text] = "left out by --without"
+        elif not (reason := why_not(fit, environment, may_idle=is_named and wanted.must_run)):
+            found.append(fit)
+        elif is_named and wanted.must_run:
+            raise ConfigurationError(f"policy {fit} cannot run in {scenario}: {reason}")
+        else:
+            left_out[text] = reason
     # "all" and a name again is no mistake: the name may come with other parameters.
-    return LineUp(tuple(dict.fromkeys(found)), left_out, chosen, rounds, measured)
+    return LineUp(scenario, tuple(dict.fromkeys(found)), left_out, settings, rounds, fitted.measured)
 
 
-def _of_size(scenario: str, clients: int, settings: Mapping[str, str]) -> dict[str, str]:
-    check_integer("clients", clients, least=1)
-    if "num_clients" in settings:
-        raise ConfigurationError(
-            f"--clients is {clients} and --set num_clients={settings['num_clients']}; expected one of them"
-        )
-    found = {"num_clients": str(clients)}
-    usual = find_scenario(scenario).parameters()
-    if "cohort_size" in usual and "cohort_size" not in settings:
-        size = round(clients * usual["cohort_size"] / usual["num_clients"])
-        found["cohort_size"] = str(min(max(size, 1), MOST_CHOSEN))
-    return found
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """The beta and V that the size of a federation forces on policies.
+
+    Attributes:
+        num_clients: N.
+        cohort_size: m.
+        is_given: Whether beta was asked for.
+        measured: beta.
+        penalty: V; None to leave it.
+    """
+
+    num_clients: int
+    cohort_size: int
+    is_given: bool
+    measured: float
+    penalty: float | None
+
+    @classmethod
+    def of(cls, environment: AnyEnvironment, rate: float | None, num_rounds: int) -> Self:
+        spec = environment.spec
+        fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
+        usual = DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients)
+        measured = usual if rate is None else rate
+        penalty = None if fits else _penalty(environment, measured, num_rounds)
+        return cls(spec.num_clients, spec.cohort_size, rate is not None, measured, penalty)
+
+    def policy(self, text: str) -> str:
+        """A policy with this beta and V, where its text does not give them and its own beta does not fit."""
+        name, _, given = text.partition(":")
+        entry = policies().get(name.strip())
+        if entry is None:
+            return text  # the error is raised later, with the nearest name
+        known = entry.parameters()
+        own = {part.partition("=")[0].strip() for part in given.split(",") if part}
+        if "beta" not in known or "beta" in own:
+            return text
+        if not self.is_given and self.num_clients * known["beta"] <= self.cohort_size:
+            return text
+        parts = [given] if given else []
+        if "V" in known and "V" not in own and self.penalty is not None:
+            parts.append(f"V={self.penalty:g}")
+        return f"{name}:{','.join([*parts, f'beta={self.measured:.6g}'])}"
 
 
 def _penalty(environment: AnyEnvironment, rate: float, num_rounds: int) -> float | None:
-    """V for queues that grow by ``rate`` a round; None where nobody can be asked how long an exchange takes."""
+    """V for queues that grow by ``rate`` a round; None where no client can say how long an exchange takes."""
     streams = Streams(0)
     state = environment.init(rng=streams.at("environment-init"))
     context, outcome = environment.observe(state, 1, rng=streams.at("environment", 1))
@@ -184,39 +249,3 @@ def _penalty(environment: AnyEnvironment, rate: float, num_rounds: int) -> float
     if not 0.0 < mean_s < np.inf:
         return None
     return float(f"{environment.spec.cohort_size * rate * num_rounds / (6.0 * mean_s):.2g}")
-
-
-def _fitted(
-    text: str, num_clients: int, cohort_size: int, rate: float | None, measured: float, penalty: float | None
-) -> str:
-    """A policy with the beta and V that the size of the federation forces on it, where the text does not give them."""
-    name, _, given = text.partition(":")
-    entry = policies().get(name.strip())
-    if entry is None:
-        return text  # checked later, with the nearest name
-    known = entry.parameters()
-    own = {part.partition("=")[0].strip() for part in given.split(",") if part}
-    if "beta" not in known or "beta" in own:
-        return text
-    if rate is None and num_clients * known["beta"] <= cohort_size:
-        return text
-    parts = [given] if given else []
-    if "V" in known and "V" not in own and penalty is not None:
-        parts.append(f"V={penalty:g}")
-    return f"{name}:{','.join([*parts, f'beta={measured:.6g}'])}"
-
-
-def _why_not(text: str, environment: AnyEnvironment) -> str:
-    """Why a policy cannot run in a scenario; empty if it can.  It plays two rounds to find out."""
-    try:
-        policy = make_policy(text)
-        for played in simulate(policy, environment, num_rounds=2, seed=0):
-            available = int(np.count_nonzero(played.context.available))
-            if available and played.selection.is_empty and not policy.fills_cohort:
-                return (
-                    f"chooses none of the {available} clients that are available in round {played.number} with its own "
-                    f"parameters, {policy!r}; name it with others to have it compared"
-                )
-    except FedrosterError as error:
-        return str(error)
-    return ""

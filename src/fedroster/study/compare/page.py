@@ -2,55 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from fedroster.study.compare.contrasts import RANDOM, Contrast, contrasts_against, file_of
+from fedroster.catalogue import REFERENCE
+from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, contrasts_against, file_of
 from fedroster.study.compare.figures import figures_of, panel_of
 from fedroster.study.compare.tables import (
-    BUDGET,
     DECISION,
-    EARLY_OF_ORACLE,
     LAST,
     LEAST_SERVED,
-    LOWEST_SERVED,
-    ORACLE,
     ROUND_TIME,
     TIME_TO_TARGET,
     UPDATES,
     Measure,
-    Runs,
     Settings,
     Values,
-    fairness_measures,
-    front_measure,
-    main_measures,
-    promises_rates,
     read_runs,
     summary_of,
-    tested_measures,
     values_of,
     values_table,
 )
 from fedroster.study.figures import MANY, save_png
 from fedroster.study.measures import LEAST_CHANCES
 from fedroster.study.report import Picture, Report, Section, Table, picture, write_markdown, write_report
-from fedroster.study.statistics import LEVEL
 from fedroster.study.store import write_table
 
 
-def render(folder: Path) -> pl.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a comparison in one scenario has found.
+
+    Attributes:
+        settings: What was compared, and how.
+        summary: A row for each policy.
+    """
+
+    settings: Settings
+    summary: pl.DataFrame
+
+
+def render(folder: Path) -> Compared:
     """Make summary, tests, figures and page again from the tables in a folder.
 
     Args:
         folder: A folder that :func:`~fedroster.study.compare.run.compare` wrote.
-
-    Returns:
-        The summary, with a row for each policy.
 
     Raises:
         InvalidInputError: If the folder does not hold a complete comparison.
@@ -58,50 +59,38 @@ def render(folder: Path) -> pl.DataFrame:
     runs, settings = read_runs(folder)
     values = values_of(runs, settings)
     summary = summary_of(values, settings)
-    tests = {base: contrasts_against(base, values, settings) for base in settings["against"]}
+    tests = {base: contrasts_against(base, values, settings) for base in settings.against}
     write_table(values_table(values, settings), folder / "measures.csv")
     write_table(summary, folder / "summary.csv")
-    written = set()
-    for base, found in tests.items():
-        if found:
-            written.add(file_of(base, settings["against"]))
-            write_table(pl.DataFrame([test.row() for test in found]), folder / file_of(base, settings["against"]))
+    files = {base: file_of(base, settings.against) for base, found in tests.items() if found}
+    for base, file in files.items():
+        write_table(pl.DataFrame([test.row() for test in tests[base]]), folder / file)
     for stale in folder.glob("against-*.csv"):
-        if stale.name not in written:
+        if stale.name not in files.values():
             stale.unlink()
     pictures = {}
     for name, (figure, label) in figures_of(runs, values, settings).items():
         save_png(figure, folder / f"{name}.png")
         pictures[name] = picture(figure, label, f"{name}.png")
-    page = _page(runs, values, settings, summary, tests, pictures)
+    clients = next(iter(runs.values())).chosen.shape[1]
+    page = _page(values, settings, summary, tests, pictures, clients)
     write_report(page, folder / "report.html")
     write_markdown(page, folder / "index.md")
-    return summary
+    return Compared(settings, summary)
 
 
 # -------------------------------------------------------------------- tables
 
 
-def summary_table(
-    summary: pl.DataFrame, settings: Settings, *, is_brief: bool = False
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headings and rows of the summary as text, for the terminal and the page.
+def summary_table(summary: pl.DataFrame, measures: Sequence[Measure]) -> Table:
+    """Measures of the summary as text, for the terminal and the pages.
 
     Args:
-        summary: What :func:`render` returned.
-        settings: Of the comparison.
-        is_brief: Only what fits a terminal.
+        summary: With a row for each policy.
+        measures: What is shown.
     """
-    measures = main_measures(settings)
-    return _columns(summary, [one for one in measures if not (is_brief and one in _LONG)])
-
-
-_LONG = (EARLY_OF_ORACLE, BUDGET, LOWEST_SERVED)
-
-
-def _columns(summary: pl.DataFrame, measures: Sequence[Measure]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     rows = [(row["policy"], *(measured(row, measure) for measure in measures)) for row in summary.iter_rows(named=True)]
-    return ("policy", *(measure.heading for measure in measures)), rows
+    return Table(("policy", *(measure.heading for measure in measures)), rows, text=("policy",))
 
 
 def measured(row: Mapping[str, Any], measure: Measure) -> str:
@@ -143,18 +132,29 @@ def joined(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What the numbers of a page depend on.
+
+    Args:
+        first: What comes first.
+        task: What is trained, field by field.
+        machine: Machine and versions.
+    """
+    trained = {f"task: {name}": value for name, value in (task or {}).items() if value is not None}
+    return {**first, **trained, **machine}
+
+
 _WON = {
     ROUND_TIME: "shorter rounds than {base}",
     UPDATES: "more updates in time than {base}",
     TIME_TO_TARGET: "a shorter time to the target than {base}",
-    LEAST_SERVED: "a better deal than {base} for the least served",
+    LEAST_SERVED: "a larger share for the least served clients than {base}",
 }
 
 
-def _findings(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]) -> list[str]:
+def _findings(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]) -> Iterable[str]:
     """What a reader in a hurry should know."""
-    sentences = []
-    measure = front_measure(settings)
+    measure = settings.front_measure
     points = panel_of(values, settings, measure).points
     front = sorted(
         (text for text in points if points[text].on_front),
@@ -162,25 +162,24 @@ def _findings(values: Values, settings: Settings, tests: Mapping[str, Sequence[C
         reverse=not measure.less,
     )
     if len(values) > 1:
-        what = "updates in time" if measure == UPDATES else "round time"
-        sentences.append(
-            f"By {what} and by how the least served fare, no other policy beats {joined(front)} "
-            f"(in order of {what}; means, and without those who know the truth)."
+        what, order = ("speed", "fastest") if measure.less else ("updates in time", "most updates")
+        yield (
+            f"Best trade-offs between {what} and fairness, {order} first, by the means: {joined(front)}. (Policies "
+            "that know the truth are not counted.)"
         )
     for base, found in tests.items():
         for won, words in _WON.items():
             better = [test.policy for test in found if test.measure == won and test.verdict == "better"]
             if better:
-                sentences.append(f"Shown to have {words.format(base=base)}: {joined(better)}.")
-    if settings["task"] is not None and len(values) <= MANY:
-        for test in tests.get(RANDOM, ()):
+                yield f"Significantly {words.format(base=base)}: {joined(better)}."
+    if len(values) <= MANY:
+        for test in tests.get(REFERENCE, ()):
             if test.measure == TIME_TO_TARGET:
                 shown = test.difference
-                sentences.append(
-                    f"{test.policy} reaches {settings['target_accuracy']:.0%} in {shown.mean:.2f} times random's "
+                yield (
+                    f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "
                     f"simulated time (95 % interval {shown.low:.2f} to {shown.high:.2f}, paired by seed)."
                 )
-    return sentences
 
 
 def notes_of(settings: Settings) -> list[str]:
@@ -190,134 +189,125 @@ def notes_of(settings: Settings) -> list[str]:
         settings: Of the comparison.
     """
     notes = []
-    shown = main_measures(settings)
-    if settings["task"] is not None:
-        last = min(LAST, settings["rounds"])
+    if settings.task is not None:
         notes.append(
-            f"Accuracy is the mean over the last {last} rounds; time to target is simulated time until "
-            f"{settings['target_accuracy']:.0%} is first reached."
+            f"Accuracy is the mean over the last {min(LAST, settings.rounds)} rounds. Time to target is the simulated "
+            f"time until the accuracy first reaches {settings.target_accuracy:.0%}."
         )
-    if settings["has_prices"]:
-        words = ["Updates: those that are in time at any edge server in an edge round, the utility of the COCS paper."]
-        if any(measure.name == "share_of_oracle_p" for measure in shown):
-            words.append(f"Of {ORACLE}: as a share of {ORACLE}'s with the same seed; first fifth: of its rounds.")
-        if any(measure.name == "regret" for measure in shown):
-            words.append(f"Regret: updates that {settings['optimal']} has more, over all rounds.")
-        words.append("Budget used: what the cohorts cost, of what all servers may spend.")
+    if settings.has_prices:
+        words = ["Updates: updates that are in time at any edge server in an edge round (Qu et al. 2021, Eq. 7)."]
+        if settings.share_of_yardstick:
+            best = settings.yardstick
+            words.append(f"Of {best}: as a share of {best}'s updates with the same seed. First fifth: of the rounds.")
+        if settings.optimal in settings.policies:
+            words.append(f"Regret: how many more updates {settings.optimal} has over all rounds.")
+        words.append("Budget used: what the cohorts cost, as a share of all servers' budgets.")
         notes.append(" ".join(words))
-    beta = settings["rate"]
-    got = (
-        f" Got beta: clients that were chosen in at least beta = {beta:g} of all rounds or, if they were there for "
-        "fewer, in all of these."
-        if promises_rates(settings)
-        else ""
-    )
-    payable = " at a price that a server can pay" if settings["has_prices"] else ""
-    notes.append(
+    payable = " at a price that a server can pay" if settings.has_prices else ""
+    words = [
         f"Least served: of the clients that were available{payable} in at least {LEAST_CHANCES} rounds, the tenth that "
-        f"was chosen in the smallest share of these; this share. Lowest: the least share, of one client.{got} "
-        "Decision: select, commit and update of a round, median over rounds, measured on this machine while the runs "
-        "were made, so other work on it is in there; polls are not."
+        "was chosen in the smallest share of these rounds; the number is this share. Lowest: the smallest share of a "
+        "single client."
+    ]
+    if settings.promises_rates:
+        words.append(
+            f"Got beta: share of the clients that were chosen in at least {settings.rate:.3g} of all rounds. A client "
+            "that was available less often counts if it was chosen every time."
+        )
+    words.append(
+        "Decision: time that the policy takes to decide and to learn in a round, without polls, as a median over "
+        "rounds. It was measured on this machine during the runs, with whatever else ran there."
     )
+    notes.append(" ".join(words))
     notes.append(
-        f"Bands in figures, and numbers behind ± and in brackets: 95 % intervals, Student's t over "
-        f"{len(settings['seeds'])} seeds. Every policy "
-        "meets the same devices, partitions and first models."
+        "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
+        f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models."
     )
-    aided = [text for text in settings["policies"] if text in settings["omniscient"]]
+    aided = [text for text in settings.policies if text in settings.omniscient]
     if aided:
-        notes.append(f"{joined(aided)}: in a simulation only, as they know the network's true times.")
+        notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")
     return notes
 
 
-def _test_note(base: str, file: str) -> str:
-    return (
-        f"Differences from {base} with the same seed: ratios of times and updates, percentage points of shares; 95 % "
-        "intervals. Two-sided paired t tests over seeds, with Holm's correction over all tests of this table: better "
-        f"and worse are wrong with probability below {LEVEL:.0%} for all together. Where neither is said, these seeds "
-        f"do not tell. Intervals are not corrected. All numbers and p-values: `{file}`, which the command below writes."
-    )
-
-
 def _page(
-    runs: Mapping[str, Runs],
     values: Values,
     settings: Settings,
     summary: pl.DataFrame,
     tests: Mapping[str, Sequence[Contrast]],
     pictures: Mapping[str, Picture],
+    clients: int,
 ) -> Report:
-    clients = next(iter(runs.values())).chosen.shape[1]
-    what = (
-        "Rounds without training"
-        if settings["task"] is None
-        else f"Federated training, task {settings['task']['name']}"
-    )
+    what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
     lead = [
-        f"{what}: {len(runs)} {'policy' if len(runs) == 1 else 'policies'}, {clients:,} clients, "
-        f"{settings['rounds']} rounds, {len(settings['seeds'])} seeds, scenario {settings['scenario']}.",
+        f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
+        f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}.",
         *_findings(values, settings, tests),
     ]
+    details = {
+        "scenario": settings.scenario,
+        "overridden": ", ".join(f"{name}={value}" for name, value in settings.settings.items()) or "nothing",
+        "policies": ", ".join(settings.policies),
+        "rounds": settings.rounds,
+        "seeds": ", ".join(map(str, settings.seeds)),
+        "beta": settings.rate,
+    }
+    return Report(
+        f"Who trains? Policies compared on {settings.scenario}",
+        lead,
+        list(_sections(values, settings, summary, tests, pictures)),
+        settings.command,
+        details_of(details, settings.task, settings.machine),
+        str(settings.machine.get("fedroster", "")),
+    )
 
+
+def _sections(
+    values: Values,
+    settings: Settings,
+    summary: pl.DataFrame,
+    tests: Mapping[str, Sequence[Contrast]],
+    pictures: Mapping[str, Picture],
+) -> Iterable[Section]:
     def shown(*names: str) -> list[Picture]:
         return [pictures[name] for name in names if name in pictures]
 
-    trade = []
-    if settings["task"] is not None:
-        missing = [text for text, own in values.items() if not np.isfinite(own["time_to_target_s"]).all()]
-        if missing:
-            trade.append(f"Not every seed reached the target, so without a point in that picture: {joined(missing)}.")
-    better = "Up and right is better" if settings["has_prices"] else "Down and right is worse"
-    grey = ["Grey: random."] if len(runs) > MANY and RANDOM in runs else []
-    columns, rows = summary_table(summary, settings)
-    sections = [
-        Section(
-            "Updates against fairness" if settings["has_prices"] else "Time against fairness",
-            text=trade,
-            figures=shown("pareto-round", "pareto-updates", "pareto-target"),
-            notes=[f"{better}. Bars: 95 % intervals over seeds. Line: the Pareto front of the means."],
-        ),
-        Section("Summary", table=Table(columns, rows, text=("policy",)), notes=notes_of(settings)),
-    ]
+    missing = [t for t, own in values.items() if not np.isfinite(own.get("time_to_target_s", np.zeros(1))).all()]
+    grey = [f"Grey: {REFERENCE}."] if len(values) > MANY and REFERENCE in values else []
+    yield Section(
+        "Updates against fairness" if settings.has_prices else "Time against fairness",
+        text=[f"No point for the time to the target, as some seeds did not reach it: {joined(missing)}."]
+        if missing
+        else [],
+        figures=shown("pareto-round", "pareto-updates", "pareto-target"),
+        notes=[
+            f"Up and {'right' if settings.has_prices else 'left'} is better. Bars: 95 % intervals over seeds. Line: "
+            "the Pareto front of the means."
+        ],
+    )
+    yield Section("Summary", table=summary_table(summary, settings.main_measures), notes=notes_of(settings))
     for base, found in tests.items():
         if found:
-            note = _test_note(base, file_of(base, settings["against"]))
-            table = _tests_table(found, tested_measures(settings))
-            sections.append(Section(f"Against {base}", table=table, notes=[note]))
-    if settings["has_prices"]:
-        sections.append(Section("Learning", figures=shown("updates"), notes=grey))
-    if settings["task"] is not None:
-        figures = shown("accuracy-per-round", "accuracy-per-second")
-        sections.append(Section("Accuracy", figures=figures, notes=grey))
+            note = (
+                f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: "
+                f"`{file_of(base, settings.against)}`, which the command below writes."
+            )
+            yield Section(f"Against {base}", table=_tests_table(found, settings.tested_measures), notes=[note])
+    if settings.has_prices:
+        yield Section("Learning", figures=shown("updates"), notes=grey)
+    if settings.task is not None:
+        yield Section("Accuracy", figures=shown("accuracy-per-round", "accuracy-per-second"), notes=grey)
     owed = (
-        f"The virtual queues (6) and the rates are measured at beta = {settings['rate']:g} for every policy, whether "
-        "it keeps queues or not."
+        "The virtual queues (Huang et al. 2021, Eq. 6) and the rates are measured at beta = "
+        f"{settings.rate:g} for every policy, whether it keeps queues or not."
     )
-    columns, rows = _columns(summary, fairness_measures(settings))
-    sections.append(
-        Section(
-            "Fairness",
-            text=[owed] if promises_rates(settings) else [],
-            figures=shown("queues", "participation"),
-            table=Table(columns, rows, text=("policy",)),
-            notes=grey,
-        )
+    yield Section(
+        "Fairness",
+        text=[owed] if settings.promises_rates else [],
+        figures=shown("queues", "participation"),
+        table=summary_table(summary, settings.fairness_measures),
+        notes=grey,
     )
-    sections.append(Section("Cost of a decision", figures=shown("decisions")))
-    if settings["left_out"]:
-        table = Table(("policy", "why"), list(settings["left_out"].items()), text=("policy", "why"))
-        sections.append(Section("Policies that are not compared", table=table))
-    task = settings["task"] or {}
-    details = {
-        "scenario": settings["scenario"],
-        "overridden": ", ".join(f"{name}={value}" for name, value in settings["settings"].items()) or "nothing",
-        "policies": ", ".join(settings["policies"]),
-        "rounds": settings["rounds"],
-        "seeds": ", ".join(map(str, settings["seeds"])),
-        "beta": settings["rate"],
-        **{f"task: {name}": value for name, value in task.items() if value is not None},
-        **settings["machine"],
-    }
-    version = str(settings["machine"].get("fedroster", ""))
-    title = f"Who trains? Policies compared on {settings['scenario']}"
-    return Report(title, lead, sections, settings["command"], details, version)
+    yield Section("Cost of a decision", figures=shown("decisions"))
+    if settings.left_out:
+        table = Table(("policy", "why"), list(settings.left_out.items()), text=("policy", "why"))
+        yield Section("Policies that are not compared", table=table)

@@ -1,9 +1,10 @@
-"""The main job: policies compared over seeds, with real federated training or without, and one page about it."""
+"""Policies compared over seeds, with real federated training or without: the runs, their tables, and one page."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,137 +14,184 @@ import polars as pl
 from fedroster.catalogue import find_scenario, make_policy
 from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
-from fedroster.study.compare.contrasts import against_of
-from fedroster.study.compare.page import render
+from fedroster.federation.locks import FolderLock
+from fedroster.study.compare.contrasts import against_of, focus_of, named
+from fedroster.study.compare.line_up import LineUp
+from fedroster.study.compare.page import Compared, render
+from fedroster.study.compare.tables import Settings
 from fedroster.study.measures import Run
-from fedroster.study.run import PROCESSES, Engine, finish, provenance
+from fedroster.study.run import finish, provenance
 from fedroster.study.store import machine, read_json, write_json, write_table
-from fedroster.study.trial import ALONE, DEFAULT_RATE, Conditions, Trial
+from fedroster.study.trial import Trial
 from fedroster.task import Task
 
 
-def compare(
-    *,
-    scenario: str,
-    policies: Sequence[str],
-    seeds: Sequence[int],
-    num_rounds: int,
-    task: Task | None,
-    target_accuracy: float,
-    settings: Mapping[str, str],
-    folder: Path,
-    command: str,
-    rate: float = DEFAULT_RATE,
-    left_out: Mapping[str, str] | None = None,
-    against: Sequence[str] = (),
-    workers: int | None = None,
-    engine: Engine = PROCESSES,
-    conditions: Conditions = ALONE,
-    progress: Callable[[float], None] | None = None,
-) -> pl.DataFrame:
-    """Play every policy with every seed, and write tables, figures and one page.
+@dataclass(frozen=True, slots=True)
+class Design:
+    """What is the same in every scenario of a comparison.
 
-    Finished runs are kept in ``folder/trials``: a killed comparison goes on where it stopped.  All policies of a seed
-    come before the next seed: they share its division of the data.
-
-    Args:
-        scenario: Name of a scenario.
-        policies: Policies as text (:func:`~fedroster.study.compare.line_up.line_up`).
+    Attributes:
         seeds: Seeds; every policy meets the same worlds, partitions and first models.
-        num_rounds: T.
         task: What is trained; None for no training.
         target_accuracy: For the time to accuracy, in (0, 1).
-        settings: Parameters of the scenario that are overridden, as text.
-        folder: Where to write.
-        command: The command that makes it again, for the page.
-        rate: beta at which participation and the queues (6) are measured, the same for every policy.
-        left_out: Why further policies are not compared, by name, for the page.
-        against: What the others are tested against; empty for what
-            :func:`~fedroster.study.compare.contrasts.against_of` says.
-        workers: Runs at the same time; None for one for each core.
-        engine: Where they run.
-        conditions: Device, data and the end of the time.
-        progress: Called with the number of runs that are done, parts of runs included.
+        against: Policies that the others are tested against (:func:`~fedroster.study.compare.contrasts.against_of`).
+        focus: Policy from whose side pages are told (:func:`~fedroster.study.compare.contrasts.focus_of`).
+        command: The command that makes it again, for the pages.
+    """
 
-    Returns:
-        The summary, with a row for each policy.
+    seeds: Sequence[int]
+    task: Task | None = None
+    target_accuracy: float = 0.9
+    against: Sequence[str] = ()
+    focus: str = ""
+    command: str = ""
+
+    def check(self, lines: Iterable[LineUp]) -> None:
+        """Check everything that can be checked without a run.
+
+        Args:
+            lines: What is compared in each scenario.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range, or a policy cannot run in its scenario.
+        """
+        check_number("target accuracy", self.target_accuracy, above=0.0, below=1.0)
+        policies = [text for line in lines for text in line.policies]
+        for option, names in (("--against", self.against), ("--focus", [self.focus] if self.focus else [])):
+            for name in names:
+                if not named(policies, name):
+                    raise ConfigurationError(
+                        f"{option} is {name!r}, which does not take part; expected one of "
+                        f"{', '.join(dict.fromkeys(policies))}"
+                    )
+        for line in lines:
+            for trial in self.trials(line)[: len(line.policies)]:
+                trial.check()
+
+    def trials(self, line: LineUp) -> list[Trial]:
+        """The runs in a scenario, in the order in which they are played.
+
+        All policies of a seed come before the next seed: they share its division of the data.
+
+        Args:
+            line: What is compared there.
+
+        Raises:
+            ConfigurationError: If there is no policy or no seed, or one comes twice.
+        """
+        for name, values in (("policies", line.policies), ("seeds", self.seeds)):
+            if not values or len(set(values)) != len(values):
+                raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
+        return [
+            Trial(line.scenario, policy, seed, line.num_rounds, line.settings, self.task, rate=line.rate)
+            for seed in self.seeds
+            for policy in line.policies
+        ]
+
+    def settings(self, line: LineUp) -> Settings:
+        """A scenario's comparison, as far as it is known before the runs.
+
+        Args:
+            line: What is compared there.
+        """
+        entry, focus = find_scenario(line.scenario), focus_of(line.policies, self.focus)
+        return Settings(
+            command=self.command,
+            scenario=line.scenario,
+            settings=dict(line.settings),
+            policies=list(line.policies),
+            seeds=list(self.seeds),
+            rounds=line.num_rounds,
+            rate=line.rate,
+            task=None if self.task is None else asdict(self.task),
+            target_accuracy=self.target_accuracy,
+            omniscient=[text for text in line.policies if make_policy(text).omniscient],
+            left_out=dict(line.left_out),
+            against=list(against_of(line.policies, self.against, focus)),
+            focus=focus,
+            optimal=entry.optimal,
+            yardstick=entry.yardstick,
+            has_prices=False,
+            machine=machine(),
+        )
+
+
+def compare(line: LineUp, design: Design, folder: Path, **options: Any) -> Compared:
+    """Play every policy with every seed, and write tables, figures and one page.
+
+    Finished runs are kept in ``folder/trials``: a killed comparison goes on where it stopped.
+
+    Args:
+        line: What is compared, and where (:func:`~fedroster.study.compare.line_up.line_up`).
+        design: With which seeds, and how.
+        folder: Where to write; held until the page is written.
+        **options: Of :func:`~fedroster.study.run.run_trials`: workers, engine, conditions; ``progress`` is called
+            with the number of runs that are done, parts of runs included.
 
     Raises:
         ConfigurationError: If a parameter is out of its range, or ``folder`` belongs to another comparison.
+        InUseError: If another process writes there.
         PausedError: If the time was up first; the same call goes on.
     """
-    check_number("target accuracy", target_accuracy, above=0.0, below=1.0)
-    trials = trials_of(scenario, policies, seeds, num_rounds=num_rounds, rate=rate, task=task, settings=settings)
-    description: dict[str, Any] = {
-        "scenario": scenario,
-        "settings": dict(settings),
-        "policies": list(policies),
-        "seeds": list(seeds),
-        "rounds": num_rounds,
-        "rate": rate,
-        "task": None if task is None else asdict(task),
-        "target_accuracy": target_accuracy,
-        "omniscient": [text for text in policies if make_policy(text).omniscient],
-        "left_out": dict(left_out or {}),
-        "against": list(against_of(policies, against)),
-        "optimal": find_scenario(scenario).optimal,
-    }
-    _claim_folder(folder, description)
+    design.check([line])
+    with held(folder):
+        return play(line, design, folder, **options)
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made if it is not there.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        InUseError: If another process holds it; says which.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def play(
+    line: LineUp, design: Design, folder: Path, *, progress: Callable[[float], None] | None = None, **options: Any
+) -> Compared:
+    """As :func:`compare`, for what is checked and a folder that is held already."""
+    settings = design.settings(line)
+    _check_folder(folder, settings)
     finished = finish(
-        trials,
-        workers=workers,
-        engine=engine,
+        design.trials(line),
         folder=folder / "trials",
-        conditions=conditions,
-        progress=lambda rounds: progress(rounds / num_rounds) if progress is not None else None,
+        progress=lambda rounds: progress(rounds / line.num_rounds) if progress is not None else None,
+        **options,
     )
-    runs = [(done.trial, done.run) for done in sorted(finished, key=lambda done: policies.index(done.trial.policy))]
+    finished.sort(key=lambda done: line.policies.index(done.trial.policy))
+    runs = [(done.trial, done.run) for done in finished]
     write_table(_rounds_table(runs), folder / "rounds.csv")
     write_table(_participation_table(runs), folder / "participation.parquet")
     # What has prices is known by its runs: an environment need not say it before.
-    description["has_prices"] = any(np.isfinite(run.budget).any() for _, run in runs)
-    description["machine"] = machine() | {"code": provenance(finished)}
-    write_json(folder / "settings.json", {"command": command, **description})
+    known = {
+        "has_prices": any(np.isfinite(run.budget).any() for _, run in runs),
+        "machine": {**settings.machine, "code": provenance(finished)},
+    }
+    write_json(folder / "settings.json", asdict(settings) | known)
     return render(folder)
 
 
-def trials_of(
-    scenario: str,
-    policies: Sequence[str],
-    seeds: Sequence[int],
-    *,
-    num_rounds: int,
-    rate: float,
-    task: Task | None,
-    settings: Mapping[str, str],
-) -> list[Trial]:
-    """The runs of a comparison, in the order in which they are played; see :func:`compare`.
-
-    Raises:
-        ConfigurationError: If a parameter is out of its range, or a policy cannot run in the scenario.
-    """
-    for name, values in (("policies", policies), ("seeds", seeds)):
-        if not values or len(set(values)) != len(values):
-            raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
-    trials = [
-        Trial(scenario, policy, seed, num_rounds, settings, task, rate=rate) for seed in seeds for policy in policies
-    ]
-    for trial in trials[: len(policies)]:
-        trial.check()
-    return trials
-
-
-def _claim_folder(folder: Path, description: Mapping[str, Any]) -> None:
+def _check_folder(folder: Path, settings: Settings) -> None:
     """Refuse a folder that holds another comparison; nothing in it is overwritten then."""
     known = folder / "settings.json"
     if not known.exists():
         return
-    found = read_json(known)
+    found, wanted = read_json(known), asdict(settings)
     for name in ("scenario", "settings", "rounds", "rate", "task"):
-        if found.get(name) != description[name]:
+        if found.get(name) != wanted[name]:
             raise ConfigurationError(
-                f"{folder} holds a comparison with {name} = {found.get(name)!r}; expected {description[name]!r}: "
-                "choose another folder or delete it"
+                f"{folder} holds a comparison with {name} = {found.get(name)!r}; expected {wanted[name]!r}: choose "
+                "another folder or delete it"
             )
 
 

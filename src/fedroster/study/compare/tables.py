@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,25 +16,99 @@ from fedroster.study.measures import Participation, participation
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import read_json, read_table
 
-Settings: TypeAlias = Mapping[str, Any]
-"""What ``settings.json`` holds."""
-
 Values: TypeAlias = Mapping[str, Mapping[str, FloatArray]]
 """By policy and by measure one number for each seed; NaN where there is none."""
 
 LAST = 10
 """Final accuracy is the mean over this many last rounds: single rounds are noisy."""
 
-ORACLE = "oracle-p"
-"""Of all policies that could exist the one with the most updates in time, as far as contexts tell."""
-
 EARLY = 5
 """The beginning of a run is the first of so many parts."""
 
-_SETTINGS = (
-    *("command", "scenario", "settings", "policies", "seeds", "rounds", "rate", "task", "target_accuracy"),
-    *("omniscient", "left_out", "against", "has_prices", "optimal", "machine"),
-)
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A comparison in one scenario, as ``settings.json`` keeps it.
+
+    Attributes:
+        command: The command that makes it again.
+        scenario: Name, optionally with version.
+        settings: Parameters of the scenario that are overridden, as text.
+        policies: Policies as text, in the order of the tables.
+        seeds: Seeds.
+        rounds: T.
+        rate: beta at which participation is measured.
+        task: What is trained, field by field; None for no training.
+        target_accuracy: For the time to accuracy.
+        omniscient: Policies that know what no server can know.
+        left_out: Why further policies are not compared, by name.
+        against: Policies that the others are tested against.
+        focus: Policy from whose side the page is told.
+        optimal: Policy that the regret is measured against; empty for none.
+        yardstick: Policy whose updates in time the others are given as a share of; empty for none.
+        has_prices: Whether clients have prices, and updates a deadline.
+        machine: Machine, versions, and the code that made the runs.
+    """
+
+    command: str
+    scenario: str
+    settings: Mapping[str, str]
+    policies: Sequence[str]
+    seeds: Sequence[int]
+    rounds: int
+    rate: float
+    task: Mapping[str, Any] | None
+    target_accuracy: float
+    omniscient: Sequence[str]
+    left_out: Mapping[str, str]
+    against: Sequence[str]
+    focus: str
+    optimal: str
+    yardstick: str
+    has_prices: bool
+    machine: Mapping[str, Any]
+
+    @property
+    def promises_rates(self) -> bool:
+        """Whether beta means something here: with prices only a policy that was given one promises a rate."""
+        return not self.has_prices or any("beta=" in text for text in self.policies)
+
+    @property
+    def share_of_yardstick(self) -> tuple[Measure, ...]:
+        """Updates as a share of the yardstick's, in all rounds and in the first; none where it does not take part."""
+        if self.yardstick not in self.policies:
+            return ()
+        name = f"share_of_{self.yardstick.replace('-', '_')}"
+        whole = Measure(name, f"of {self.yardstick}, %", 100.0)
+        return whole, Measure(f"early_{name}", "first fifth, %", 100.0, is_long=True)
+
+    @property
+    def main_measures(self) -> list[Measure]:
+        """What the page's first table shows.
+
+        Where clients have prices and updates a deadline, it is how many come in time (Qu et al. 2021, Eq. 7): time says
+        little, as every server stops waiting at the deadline.  Elsewhere it is the time of a round.
+        """
+        found = [] if self.task is None else [ACCURACY, TIME_TO_TARGET]
+        found.append(self.front_measure)
+        if self.has_prices:
+            found += [*self.share_of_yardstick, *([REGRET] if self.optimal in self.policies else []), BUDGET]
+        return [*found, LEAST_SERVED, LOWEST_SERVED, *([GOT_BETA] if self.promises_rates else []), DECISION]
+
+    @property
+    def fairness_measures(self) -> list[Measure]:
+        """What the table of the page's part on fairness shows."""
+        return [LOWEST_RATE, NEVER, *([WITH_RATE] if self.promises_rates else []), JAIN, JAIN_AVAILABLE]
+
+    @property
+    def tested_measures(self) -> list[Measure]:
+        """In what policies are tested against each other."""
+        return [measure for measure in self.main_measures if measure.tested]
+
+    @property
+    def front_measure(self) -> Measure:
+        """What stands against the least served in the picture of both."""
+        return UPDATES if self.has_prices else ROUND_TIME
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +153,6 @@ class Runs:
         median: FloatArray = np.median(self.decision_s, axis=1)
         return median
 
-    def of(self, name: str) -> FloatArray:
-        """A measure of participation, for each seed."""
-        return np.array([getattr(one, name) for one in self.served])
-
 
 # -------------------------------------------------------------------- measures
 
@@ -99,6 +169,7 @@ class Measure:
         tested: Heading of the differences, with their unit; empty for one that is not tested.
         is_ratio: Whether policies are compared by their ratio; else by their difference.
         less: Whether less is better.
+        is_long: Whether a narrow table leaves it out.
     """
 
     name: str
@@ -108,18 +179,17 @@ class Measure:
     tested: str = ""
     is_ratio: bool = False
     less: bool = False
+    is_long: bool = False
 
 
 ACCURACY = Measure("final_accuracy", "accuracy, %", 100.0, 1, "accuracy, points")
 TIME_TO_TARGET = Measure("time_to_target_s", "time to target, s", 1.0, 0, "time to target, ratio", True, True)
 ROUND_TIME = Measure("mean_round_time_s", "round, s", 1.0, 2, "round time, ratio", True, True)
 UPDATES = Measure("updates_per_round", "updates a round", 1.0, 2, "updates, ratio", True)
-OF_ORACLE = Measure("share_of_oracle_p", f"of {ORACLE}, %", 100.0, 1)
-EARLY_OF_ORACLE = Measure("early_share_of_oracle_p", "first fifth, %", 100.0, 1)
 REGRET = Measure("regret", "regret", 1.0, 0)
-BUDGET = Measure("budget_used", "budget used, %", 100.0, 1)
+BUDGET = Measure("budget_used", "budget used, %", 100.0, 1, is_long=True)
 LEAST_SERVED = Measure("least_served", "least served, %", 100.0, 1, "least served, points")
-LOWEST_SERVED = Measure("lowest_served", "lowest, %", 100.0, 1)
+LOWEST_SERVED = Measure("lowest_served", "lowest, %", 100.0, 1, is_long=True)
 GOT_BETA = Measure("share_served", "got beta, %", 100.0, 1, "got beta, points")
 LOWEST_RATE = Measure("min_participation_rate", "lowest rate, %", 100.0, 2)
 NEVER = Measure("never_chosen", "never chosen, %", 100.0, 1)
@@ -129,43 +199,6 @@ JAIN_AVAILABLE = Measure("jain_available", "Jain, available rounds", 1.0, 3)
 DECISION = Measure("decision_s", "decision, ms", 1e3)
 
 
-def promises_rates(settings: Settings) -> bool:
-    """Whether beta means something here: with prices only a policy that was given one promises a rate."""
-    return not settings["has_prices"] or any("beta=" in text for text in settings["policies"])
-
-
-def main_measures(settings: Settings) -> list[Measure]:
-    """What the page's first table shows.
-
-    Where clients have prices and updates a deadline, it is how many come in time, the utility of paper B, (7): time
-    says little, as every server stops waiting at the deadline.  Elsewhere it is the time of a round.
-    """
-    found = [ACCURACY, TIME_TO_TARGET] if settings["task"] is not None else []
-    if settings["has_prices"]:
-        found.append(UPDATES)
-        found += [OF_ORACLE, EARLY_OF_ORACLE] if ORACLE in settings["policies"] else []
-        found += [REGRET] if settings["optimal"] in settings["policies"] else []
-        found.append(BUDGET)
-    else:
-        found.append(ROUND_TIME)
-    return [*found, LEAST_SERVED, LOWEST_SERVED, *([GOT_BETA] if promises_rates(settings) else []), DECISION]
-
-
-def fairness_measures(settings: Settings) -> list[Measure]:
-    """What the table of the page's part on fairness shows."""
-    return [LOWEST_RATE, NEVER, *([WITH_RATE] if promises_rates(settings) else []), JAIN, JAIN_AVAILABLE]
-
-
-def tested_measures(settings: Settings) -> list[Measure]:
-    """In what policies are tested against each other."""
-    return [measure for measure in main_measures(settings) if measure.tested]
-
-
-def front_measure(settings: Settings) -> Measure:
-    """What stands against the least served in the picture of both."""
-    return UPDATES if settings["has_prices"] else ROUND_TIME
-
-
 def values_of(runs: Mapping[str, Runs], settings: Settings) -> Values:
     """Measure every policy with every seed.
 
@@ -173,41 +206,45 @@ def values_of(runs: Mapping[str, Runs], settings: Settings) -> Values:
         runs: By policy.
         settings: Of the comparison.
     """
-    # With other parameters it is a policy of its own, and no yardstick.
-    best = runs.get(ORACLE)
-    optimal = runs.get(settings["optimal"])
-    return {text: _values(own, settings, best, optimal) for text, own in runs.items()}
+    return {text: _values(own, runs, settings) for text, own in runs.items()}
 
 
-def _values(runs: Runs, settings: Settings, best: Runs | None, optimal: Runs | None) -> dict[str, FloatArray]:
+def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str, FloatArray]:
     found = {}
-    if settings["task"] is not None:
-        times = runs.time_to(settings["target_accuracy"])
+    if settings.task is not None:
+        times = own.time_to(settings.target_accuracy)
         everywhere = bool(np.isfinite(times).all())
-        found["final_accuracy"] = runs.final_accuracy()
+        found["final_accuracy"] = own.final_accuracy()
         found["time_to_target_s"] = times if everywhere else np.full(times.shape[0], np.nan)
         found["reached_target"] = np.isfinite(times).astype(np.float64)
-    if settings["has_prices"]:
-        found["updates_per_round"] = runs.participants.mean(axis=1)
-        if best is not None:
-            early = -(-runs.num_rounds // EARLY)
-            found["share_of_oracle_p"] = _shares(runs.participants, best.participants)
-            found["early_share_of_oracle_p"] = _shares(runs.participants[:, :early], best.participants[:, :early])
-        if optimal is not None:
-            found["regret"] = (optimal.participants - runs.participants).sum(axis=1)
-        found["budget_used"] = runs.budget_used.mean(axis=1)
+    if settings.has_prices:
+        found["updates_per_round"] = own.participants.mean(axis=1)
+        # With other parameters it is a policy of its own, and no yardstick.
+        early = -(-own.num_rounds // EARLY)
+        for measure, rounds in zip(settings.share_of_yardstick, (own.num_rounds, early), strict=False):
+            best = runs[settings.yardstick].participants[:, :rounds]
+            found[measure.name] = _shares(own.participants[:, :rounds], best)
+        if settings.optimal in runs:
+            found["regret"] = (runs[settings.optimal].participants - own.participants).sum(axis=1)
+        found["budget_used"] = own.budget_used.mean(axis=1)
     return found | {
-        "mean_round_time_s": runs.mean_round_time_s(),
-        "decision_s": runs.decision_time_s(),
-        "min_participation_rate": runs.of("lowest_rate"),
-        "least_served": runs.of("least_served"),
-        "lowest_served": runs.of("lowest_served"),
-        "share_with_rate": runs.of("share_with_rate"),
-        "share_served": runs.of("share_served"),
-        "never_chosen": runs.of("never"),
-        "jain_index": runs.of("jain_index"),
-        "jain_available": runs.of("jain_available"),
+        "mean_round_time_s": own.mean_round_time_s(),
+        "decision_s": own.decision_time_s(),
+        **{name: np.array([getattr(one, field) for one in own.served]) for name, field in _SERVED.items()},
     }
+
+
+_SERVED = {
+    "min_participation_rate": "lowest_rate",
+    "least_served": "least_served",
+    "lowest_served": "lowest_served",
+    "share_with_rate": "share_with_rate",
+    "share_served": "share_served",
+    "never_chosen": "never",
+    "jain_index": "jain_index",
+    "jain_available": "jain_available",
+}
+"""By their column, the attributes of :class:`~fedroster.study.measures.Participation`."""
 
 
 def _shares(mine: FloatArray, theirs: FloatArray) -> FloatArray:
@@ -227,7 +264,7 @@ def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
     """
     rows = []
     for text, measures in values.items():
-        row: dict[str, Any] = {"policy": text, "seeds": len(settings["seeds"])}
+        row: dict[str, Any] = {"policy": text, "seeds": len(settings.seeds)}
         for name, each in measures.items():
             if name == "reached_target":
                 row[name] = int(each.sum())
@@ -244,12 +281,11 @@ def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
 def values_table(values: Values, settings: Settings) -> pl.DataFrame:
     """A row for each policy and seed, a column for each measure; :func:`read_values` reads it."""
     return pl.concat(
-        pl.DataFrame({"policy": text, "seed": sorted(settings["seeds"]), **measures})
-        for text, measures in values.items()
+        pl.DataFrame({"policy": text, "seed": sorted(settings.seeds), **measures}) for text, measures in values.items()
     )
 
 
-def read_values(folder: Path) -> tuple[Values, dict[str, Any]]:
+def read_values(folder: Path) -> tuple[Values, Settings]:
     """Read the measures of a comparison, and its settings.
 
     Args:
@@ -262,17 +298,17 @@ def read_values(folder: Path) -> tuple[Values, dict[str, Any]]:
     table = read_table(folder / "measures.csv")
     found: dict[str, dict[str, FloatArray]] = {}
     try:
-        for text in settings["policies"]:
+        for text in settings.policies:
             own = table.filter(pl.col("policy") == text).sort("seed")
-            if own["seed"].to_list() != sorted(settings["seeds"]):
-                raise ValueError(f"policy {text!r} lacks some of the seeds {settings['seeds']}")
+            if own["seed"].to_list() != sorted(settings.seeds):
+                raise ValueError(f"policy {text!r} lacks some of the seeds {settings.seeds}")
             found[text] = {name: own[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in own.columns[2:]}
     except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
         raise InvalidInputError(f"{folder / 'measures.csv'} is not complete ({error})") from error
     return found, settings
 
 
-def read_settings(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> Settings:
     """Read the settings of a comparison.
 
     Args:
@@ -281,22 +317,22 @@ def read_settings(folder: Path) -> dict[str, Any]:
     Raises:
         InvalidInputError: If they are missing, damaged or not complete.
     """
-    settings = read_json(folder / "settings.json")
-    for name in _SETTINGS:
-        if name not in settings:
-            raise InvalidInputError(
-                f"{folder / 'settings.json'} has no {name!r}; expected what `fedroster compare` wrote"
-            )
-    if not settings["policies"]:
-        raise InvalidInputError(f"{folder / 'settings.json'}: policies are []; expected at least one")
-    if not set(settings["against"]) <= set(settings["policies"]):
+    file = folder / "settings.json"
+    found = read_json(file)
+    try:
+        settings = Settings(**{field.name: found[field.name] for field in fields(Settings)})
+    except KeyError as error:
+        raise InvalidInputError(f"{file} has no {error}; expected what `fedroster compare` writes") from error
+    if not settings.policies:
+        raise InvalidInputError(f"{file}: policies are []; expected at least one")
+    if not {settings.focus, *settings.against} <= set(settings.policies):
         raise InvalidInputError(
-            f"{folder / 'settings.json'}: against is {settings['against']}; expected some of {settings['policies']}"
+            f"{file}: against is {settings.against} and focus {settings.focus!r}; expected some of {settings.policies}"
         )
     return settings
 
 
-def read_runs(folder: Path) -> tuple[dict[str, Runs], dict[str, Any]]:
+def read_runs(folder: Path) -> tuple[dict[str, Runs], Settings]:
     """Read all runs of a comparison, and its settings.
 
     Args:
@@ -310,7 +346,7 @@ def read_runs(folder: Path) -> tuple[dict[str, Runs], dict[str, Any]]:
     counts = read_table(folder / "participation.parquet")
     found = {}
     try:
-        for text in settings["policies"]:
+        for text in settings.policies:
             found[text] = _runs(
                 text,
                 rounds.filter(pl.col("policy") == text).sort("seed", "round"),
@@ -323,9 +359,9 @@ def read_runs(folder: Path) -> tuple[dict[str, Runs], dict[str, Any]]:
 
 
 def _runs(text: str, course: pl.DataFrame, counts: pl.DataFrame, settings: Settings) -> Runs:
-    seeds = len(settings["seeds"])
-    _check_complete(course, "round", settings["seeds"], settings["rounds"], text)
-    _check_complete(counts, "client", settings["seeds"], counts["client"].n_unique(), text)
+    seeds = len(settings.seeds)
+    _check_complete(course, "round", settings.seeds, settings.rounds, text)
+    _check_complete(counts, "client", settings.seeds, counts["client"].n_unique(), text)
 
     def by_round(name: str) -> FloatArray:
         return course[name].to_numpy().reshape(seeds, -1).astype(np.float64)
@@ -345,7 +381,7 @@ def _runs(text: str, course: pl.DataFrame, counts: pl.DataFrame, settings: Setti
         chosen=chosen,
         available=available,
         served=tuple(
-            participation(mine, there, num_rounds=settings["rounds"], rate=settings["rate"])
+            participation(mine, there, num_rounds=settings.rounds, rate=settings.rate)
             for mine, there in zip(chosen, available, strict=True)
         ),
     )

@@ -1,0 +1,40 @@
+"""Two rounds played to find out whether a policy can run in a scenario, before anything long begins."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import numpy as np
+
+from fedroster.catalogue import make_policy
+from fedroster.core.errors import FedrosterError
+from fedroster.core.protocols import AnyEnvironment
+from fedroster.simulation import simulate
+
+
+def why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) -> str:
+    """Why a policy cannot run in a scenario; empty if it can.
+
+    A policy may come from another package, so whatever it raises is a reason, and not an error of ours.
+
+    Args:
+        text: The policy as text.
+        environment: The scenario.
+        may_idle: Whether it may choose no client while some are available.
+    """
+    try:
+        policy = make_policy(text)
+        for played in simulate(policy, environment, num_rounds=2, seed=0):
+            available = int(np.count_nonzero(played.context.available))
+            if available and played.selection.is_empty and not policy.fills_cohort and not may_idle:
+                return (
+                    f"chooses none of the {available} clients that are available in round {played.number} with its own "
+                    f"parameters, {policy!r}; name it with others to have it compared"
+                )
+    except FedrosterError as error:
+        return str(error)
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        return f"raises {error!r} in line {place.lineno} of {Path(place.filename).name}"
+    return ""
