@@ -149,8 +149,8 @@ def _per_second(policies: Mapping[str, Runs]) -> Drawn:
         known = ~np.isnan(values).any(axis=0)
         curves[text] = _curve(grid[known], values[:, known])
     label = "Accuracy per simulated second"
-    axes = {"x_label": "simulated time, s", "y_label": "test accuracy, %"}
-    return _lines(curves, title=label, log_x=True, percent_y=True, **axes), label
+    axes: dict[str, Any] = {"x_label": "simulated time, s", "y_label": "test accuracy, %", "log_x": True}
+    return _lines(curves, title=label, percent_y=True, **axes), label
 
 
 def _updates(policies: Mapping[str, Runs]) -> Drawn:
