@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# --- P4, paper A, (21) ---------------------------------------------------------------------------------------------
+# --- P4, Huang et al. 2021, Eq. 21 ------------------------------------------------------------------------------------
 
 
 def p4_objective(times, backlog, cohort, penalty):
@@ -92,7 +92,7 @@ def heap_p4(times, backlog, cohort_size, penalty):
     return best
 
 
-# --- ridge regression, paper A, (17) to (19) -----------------------------------------------------------------------
+# --- ridge regression, Huang et al. 2021, Eq. 17 to (19) --------------------------------------------------------------
 
 
 @dataclass
@@ -139,7 +139,7 @@ def closed_form(features, targets, ridge):
     return np.linalg.solve(design.T @ design + ridge * np.eye(design.shape[1]), design.T @ np.asarray(targets, float))
 
 
-# --- queues, paper A, (6) ------------------------------------------------------------------------------------------
+# --- queues, Huang et al. 2021, Eq. 6 ---------------------------------------------------------------------------------
 
 
 def queue_formula(backlog, rate, chosen):

@@ -21,7 +21,7 @@ from fedroster.simulation import simulate
 from fedroster.study.compare.line_up import Wanted, line_up
 from fedroster.study.store import read_json
 
-# Paper A's; scripts and studies name them.
+# Huang et al.'s; scripts and studies name them.
 POLICIES = {
     "rbcs-f": RBCSF,
     "fedcs": FedCS,

@@ -42,8 +42,10 @@ def test_the_rest_of_the_names_is_few():
         "Selector",
         "__version__",
         "federate",
+        "load_checkpoint",
         "make_policy",
         "make_scenario",
+        "save_checkpoint",
         "simulate",
     }
 

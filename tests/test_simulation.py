@@ -196,8 +196,8 @@ def first(context):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        (lambda c: Selection(c.round, np.arange(8)), r"is not available in round \d+ \(paper A, \(3\)\)"),
-        (lambda c: Selection(c.round, first(c)[:-1]), r"7 clients were chosen; expected 8 \(paper A, \(4\)\)"),
+        (lambda c: Selection(c.round, np.arange(8)), r"is not available in round \d+$"),
+        (lambda c: Selection(c.round, first(c)[:-1]), r"7 clients were chosen; expected 8; the policy declares"),
         (lambda c: Selection(c.round, np.flatnonzero(c.available)), r"clients were chosen; expected 8"),
         (lambda c: Selection(c.round, first(c)[:0]), r"0 clients were chosen; expected 8"),
         (lambda c: Selection(c.round, first(c)[::-1]), r"expected ascending rows of 0\.\.39"),

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         Uniform,
     )
     from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
-    from fedroster.simulation import simulate
+    from fedroster.simulation import load_checkpoint, save_checkpoint, simulate
 
 __version__ = "0.1.0"
 
@@ -104,8 +104,10 @@ __all__ = [
     "WorkerLostError",
     "__version__",
     "federate",
+    "load_checkpoint",
     "make_policy",
     "make_scenario",
+    "save_checkpoint",
     "simulate",
 ]
 
@@ -115,8 +117,10 @@ _HOMES = {
     "EdgeSelector": "selector",
     "Selector": "selector",
     "federate": "federated",
+    "load_checkpoint": "simulation",
     "make_policy": "catalogue",
     "make_scenario": "catalogue",
+    "save_checkpoint": "simulation",
     "simulate": "simulation",
 }
 

@@ -152,7 +152,7 @@ class _Exchange:
 
 
 class _HierarchicalExchange(_Exchange):
-    """The same with edge servers: each client trains its server's model (paper B, section III-A and C).
+    """The same with edge servers: each client trains its server's model (Qu et al. 2021, section III-A and C).
 
     Every server aggregates the updates that it waits for (6), late ones too when fewer than Z came in time, and the
     cloud aggregates the edge models every T_ES rounds.

@@ -1,4 +1,4 @@
-"""The four-stage synchronous round loop, without training (paper A, section 3)."""
+"""The four-stage synchronous round loop, without training (Huang et al. 2021, section 3)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class _Polling:
 
 
 def round_time(outcome: Outcome, context: RoundContext, selection: Selection) -> float:
-    r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (paper A, (1)), seconds.
+    r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (Huang et al. 2021, Eq. 1), seconds.
 
     A drop-out is noticed when its answer was due.  Nobody waits beyond the deadline.  An empty round takes no time.
     With edge servers it is :func:`~fedroster.aggregation.hierarchical.hierarchical_round_time`.

@@ -16,6 +16,7 @@ from fedroster.core.protocols import (
     Stateless,
 )
 from fedroster.core.state import per_client
+from fedroster.core.streams import Streams
 
 __all__ = [
     "AnyEnvironment",
@@ -36,5 +37,6 @@ __all__ = [
     "Selection",
     "Stateless",
     "Status",
+    "Streams",
     "per_client",
 ]

@@ -185,7 +185,7 @@ def test_a_context_names_its_clients():
 
 
 def test_budgets_are_kept():
-    """Paper B, (10b)."""
+    """Qu et al. 2021, Eq. 10b."""
     context = context_of(
         client=np.array([0, 1, 2]),
         server=np.array([0, 0, 1]),

@@ -150,7 +150,7 @@ def test_exactly_so_many_labels(disjoint, labels_per_client, samples):
 
 
 def test_disjoint_clients_can_use_up_the_data_set():
-    rows = by_labels()  # 50 * 28 = 1400: paper B's 50 clients and CIFAR-10 in small
+    rows = by_labels()  # 50 * 28 = 1400: Qu et al.'s 50 clients and CIFAR-10 in small
     assert (np.sort(rows, axis=None) == np.arange(1400)).all()
     assert np.unique(by_labels(disjoint=False)).size < 1400
 

@@ -276,7 +276,7 @@ def test_marginal_costs():
 
 
 def test_step_ratios_are_p4():
-    """Nothing known: the optimum of paper A's P4, up to the grid's factor of exp(1/8) on the largest time."""
+    """Nothing known: the optimum of Huang et al.'s P4, up to the grid's factor of exp(1/8) on the largest time."""
     rng = np.random.default_rng(7)
     same = 0
     for case in range(400):

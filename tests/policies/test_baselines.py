@@ -52,7 +52,7 @@ def test_uniform_is_uniform_over_the_available():
     assert inclusion_p_value(counts[available], 6, 4000) > 0.001
 
 
-# --- FedCS as paper A adapts it ------------------------------------------------------------------------------------
+# --- FedCS as Huang et al. 2021 adapts it -----------------------------------------------------------------------------
 
 
 def test_fedcs_takes_everybody_who_is_expected_in_time():

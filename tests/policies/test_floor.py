@@ -1,4 +1,4 @@
-"""FLOOR: its guarantee against adversaries, its formulae written once more, and its speed on paper A's network."""
+"""FLOOR: its guarantee against adversaries, its formulae written once more, and its speed on Huang et al.'s network."""
 
 from __future__ import annotations
 
@@ -821,7 +821,7 @@ def test_a_share_that_cannot_be_met():
         Floor().check(dataclasses.replace(spec, num_servers=2))
 
 
-# --- paper A's network ---------------------------------------------------------------------------------------------
+# --- Huang et al.'s network -------------------------------------------------------------------------------------------
 
 
 def of_a_run(policy, network, seed, num_rounds=500):

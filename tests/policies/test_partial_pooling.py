@@ -388,7 +388,7 @@ class TestWhatIsPassedOn:
 
 
 class TestNumbersOnThePage:
-    """What the documentation says about paper B's networks."""
+    """What the documentation says about Qu et al.'s networks."""
 
     NETWORKS = (
         HierarchicalNetwork(),

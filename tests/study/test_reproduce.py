@@ -106,7 +106,7 @@ def planted(*, plateau, settling, growth=0.0, round_time_s=5.0, cohort=8, chosen
 
 @functools.cache
 def _real_run():
-    """Gives what the claims on paper A do not look at."""
+    """Gives what the claims on Huang et al. 2021 do not look at."""
     return Trial(rbcs_f.SCENARIO, "random", 0, ROUNDS).run()
 
 

@@ -355,7 +355,7 @@ def test_models_are_registered_once():
 @pytest.mark.parametrize(
     ("model", "num_params", "mbit", "published_mbit"),
     [
-        ("fashion-mnist-cnn", 431_080, 13.8, None),  # paper A gives no size
+        ("fashion-mnist-cnn", 431_080, 13.8, None),  # Huang et al. 2021 gives no size
         ("cifar-10-cnn", 797_962, 25.5, 18.7),
         ("mnist-logistic", 7_850, 0.251, 0.18),
     ],
@@ -364,7 +364,7 @@ def test_sizes_of_the_papers_models(model, num_params, mbit, published_mbit):
     counted = sum(parameter.numel() for parameter in MODELS[model]().parameters())
     assert counted == num_params
     assert counted * 32 / 1e6 == pytest.approx(mbit, rel=5e-3)
-    if published_mbit is not None:  # both of paper B's sizes are the same share of float32
+    if published_mbit is not None:  # both of Qu et al.'s sizes are the same share of float32
         assert published_mbit / (counted * 32 / 1e6) == pytest.approx(0.725, abs=0.01)
 
 

@@ -1,4 +1,4 @@
-r"""Edge and global aggregation of paper B, section III-A and C, and how long they take.
+r"""Edge and global aggregation of Qu et al. 2021, section III-A and C, and how long they take.
 
 Edge models are stacked: the first axis of every array has one entry for each server.  The first axis of clients' arrays
 has one entry for each chosen client, in the order of the decision.
@@ -40,7 +40,7 @@ def edge_deadline(
     deadline_s: float,
     min_updates: int = 1,
 ) -> EdgeDeadline:
-    r"""Apply the deadline, and wait beyond it for at least Z updates (paper B, (6)).
+    r"""Apply the deadline, and wait beyond it for at least Z updates (Qu et al. 2021, Eq. 6).
 
     .. math:: \{n : \tau_n \le \tau_{dead}\} \ \text{if these are at least } Z,\qquad
         \{n : \tau_n \le \tau^Z\} \ \text{else},
@@ -93,7 +93,7 @@ def edge_deadline(
 
 
 def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, used: BoolArray) -> Parameters:
-    r"""Edge aggregation: every server's mean of the models it uses (paper B, (3) and (6)).
+    r"""Edge aggregation: every server's mean of the models it uses (Qu et al. 2021, Eq. 3 and 6).
 
     .. math:: w_m \gets \frac{1}{|A_m|} \sum_{n \in A_m} w_n \;=\; w_m + \frac{1}{|A_m|} \sum_{n \in A_m} \Delta_n,
         \qquad \Delta_n = w_n - w_m
@@ -131,7 +131,7 @@ def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, use
 
 
 def aggregate_globally(edges: Parameters) -> Parameters:
-    r"""Global aggregation, :math:`w \gets \frac1M \sum_m w_m` (paper B, section III-A (iv)).
+    r"""Global aggregation, :math:`w \gets \frac1M \sum_m w_m` (Qu et al. 2021, section III-A (iv)).
 
     Args:
         edges: Edge models, shape (servers, ...) by name.
@@ -153,7 +153,7 @@ def broadcast(model: Parameters, num_servers: int) -> Parameters:
 
 
 def edge_answers(outcome: Outcome, context: RoundContext, selection: Selection) -> EdgeDeadline:
-    """Which of the chosen links' updates are aggregated, and when each server stops waiting (paper B, (6)).
+    """Which of the chosen links' updates are aggregated, and when each server stops waiting (Qu et al. 2021, Eq. 6).
 
     Args:
         outcome: What happens on every link; its deadline and its Z.

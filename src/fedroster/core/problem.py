@@ -42,7 +42,7 @@ class ProblemSpec:
 
     Attributes:
         num_clients: Number of clients N, >= 1.
-        cohort_size: Largest number of clients in a round, m of paper A (4), >= 1.
+        cohort_size: Largest number of clients in a round, m of Huang et al. 2021, Eq. 4, >= 1.
         num_features: Length D of a link's feature vector, >= 1.
         num_servers: Number of (edge) servers M, >= 1.
     """
@@ -70,15 +70,15 @@ class Outcome:
 
     Attributes:
         exchange_time_s: Realised model exchange time tau of each link, shape (links,), seconds, > 0.
-        expected_time_s: Its expectation, c . theta* in paper A, shape (links,), seconds, > 0; infinite where it has
-            none, as under Rayleigh fading.
+        expected_time_s: Its expectation, c . theta* in Huang et al. 2021, shape (links,), seconds, > 0; infinite where
+            it has none, as under Rayleigh fading.
         expected_upload_s: The part of the expectation that is upload, shape (links,), seconds, >= 0.
         responds: Whether the link's client, if chosen, would send its update at all, shape (links,).
-        deadline_s: Updates that take longer are late, tau_dead of paper B, seconds; infinite for none.
-        participation_probability: Probability of being in time given the context, p of paper B, shape (links,), in
-            [0, 1]; None where nobody computes it.
-        min_updates: Z of paper B (6): beyond the deadline, a server still waits for so many updates, >= 1.
-        edge_time_s: EC of paper B, time of an edge aggregation, seconds, >= 0.
+        deadline_s: Updates that take longer are late, tau_dead of Qu et al. 2021, seconds; infinite for none.
+        participation_probability: Probability of being in time given the context, p of Qu et al. 2021, shape (links,),
+            in [0, 1]; None where nobody computes it.
+        min_updates: Z of Qu et al. 2021, Eq. 6: beyond the deadline, a server still waits for so many updates, >= 1.
+        edge_time_s: EC of Qu et al. 2021, time of an edge aggregation, seconds, >= 0.
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
         global_round: Whether a global aggregation closes this round, t = T_ES, 2 T_ES, ...; always so with one server.
         stay_s: How much longer each link's client is there, shape (links,), seconds, >= 0; None where nobody leaves in
@@ -109,7 +109,7 @@ class Outcome:
 
     @property
     def in_time(self) -> BoolArray:
-        """X of paper B: whether the update of each link's client would be there by the deadline, shape (links,)."""
+        """X of Qu et al. 2021: whether each link's update would be there by the deadline, shape (links,)."""
         return self.responds & (self.exchange_time_s <= self.deadline_s)
 
     def reveal(self, context: RoundContext, selection: Selection) -> Feedback:
@@ -135,17 +135,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class RoundContext:
-    """What is known before the decision of one round (stage 1 of paper A, section 3).
+    """What is known before the decision of one round (stage 1 of Huang et al. 2021, section 3).
 
     Attributes:
         round: Round number t = 1, 2, ...
         features: Context vectors c of the links, shape (links, D).  Column-major order is fastest and never copied.
-        available: I of paper A (3): whether the link may be used this round, shape (links,).
-        cohort_size: Largest number of clients that may be chosen, m of paper A (4), >= 1.
+        available: I of Huang et al. 2021, Eq. 3: whether the link may be used this round, shape (links,).
+        cohort_size: Largest number of clients that may be chosen, m of Huang et al. 2021, Eq. 4, >= 1.
         client: Client of each row, shape (links,); None when row i is client i.
         server: Server of each row, shape (links,); None when there is one server.
-        cost: Price of using each link, c_n(y) of paper B, shape (links,), >= 0; None where nothing has a price.
-        budget: What each server may spend, B of paper B, shape (servers,), >= 0; None without prices.
+        cost: Price of using each link, c_n(y) of Qu et al. 2021, shape (links,), >= 0; None where nothing has a price.
+        budget: What each server may spend, B of Qu et al. 2021, shape (servers,), >= 0; None without prices.
         members: Which clients belong to the federation now, shape (clients,); None for all.  Others owe and are owed
             nothing.
         truth: The outcome of every link; set by the simulator for policies that declare ``omniscient``.
@@ -211,7 +211,7 @@ class Selection:
         polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for nobody.  Set by
             the loop, because asking takes time.
         gap: What the policy maximised can be better by this share of the best at most, for policies that solve P2
-            (paper B): 0 for a proven optimum, NaN where their solver proves nothing; None from other policies.
+            (Qu et al. 2021): 0 for a proven optimum, NaN where their solver proves nothing; None from other policies.
     """
 
     round: int
@@ -327,9 +327,9 @@ def check_context(context: RoundContext, spec: ProblemSpec) -> None:
 
 
 def check_selection(selection: Selection, context: RoundContext, *, fills_cohort: bool) -> None:
-    r"""Check the hard constraints of paper A on a decision.
+    r"""Check the hard constraints of Huang et al. 2021 on a decision.
 
-    Also paper B's, where links have prices: every server keeps its budget, every client serves one server.
+    Also Qu et al.'s, where links have prices: every server keeps its budget, every client serves one server.
 
     (3): only available clients; (4): :math:`|S_t| = \min\{m, \sum_n I_{t,n}\}`.
 
@@ -355,9 +355,9 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
             raise SelectionError(f"links are {links.tolist()}; expected ascending rows of 0..{context.num_links - 1}")
         if not context.available[links].all():
             row = int(links[~context.available[links]][0])
-            raise SelectionError(f"row {row} was chosen and is not available in round {context.round} (paper A, (3))")
+            raise SelectionError(f"row {row} was chosen and is not available in round {context.round}")
         if context.client is not None and np.unique(context.client[links]).shape[0] != links.shape[0]:
-            raise SelectionError("a client was chosen on more than one link; expected at most one (paper B, (10d))")
+            raise SelectionError("a client was chosen on more than one link; expected at most one")
         if context.cost is not None and context.budget is not None:
             server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
             spent = np.bincount(server, weights=context.cost[links], minlength=context.budget.shape[0])
@@ -365,13 +365,12 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
             if over.any():
                 worst = int(np.flatnonzero(over)[0])
                 raise SelectionError(
-                    f"server {worst} spends {spent[worst]:g}; expected at most its budget {context.budget[worst]:g} "
-                    "(paper B, (10b))"
+                    f"server {worst} spends {spent[worst]:g}; expected at most its budget {context.budget[worst]:g}"
                 )
     if fills_cohort:
         expected = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if links.shape[0] != expected:
             raise SelectionError(
-                f"{links.shape[0]} clients were chosen; expected {expected} (paper A, (4)); "
-                "a policy that may choose fewer declares fills_cohort = False"
+                f"{links.shape[0]} clients were chosen; expected {expected}; "
+                "the policy declares fills_cohort = True; one that may choose fewer declares fills_cohort = False"
             )

@@ -24,7 +24,7 @@ class Policy(Protocol[S]):
 
     Attributes:
         omniscient: Whether ``select`` needs ``context.truth``, which only a simulator has.
-        fills_cohort: Whether every decision has exactly ``min(m, available)`` clients (paper A, (4)).
+        fills_cohort: Whether every decision has exactly ``min(m, available)`` clients (Huang et al. 2021, Eq. 4).
 
     A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks

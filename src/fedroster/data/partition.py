@@ -1,6 +1,7 @@
 r"""How samples are divided among clients.
 
-By Dirichlet shares (paper A, section 6.2.1; Choice A9), by a few labels each (paper B, section VI-A), or alike.
+By Dirichlet shares (Huang et al. 2021, section 6.2.1; Choice A9), by a few labels each (Qu et al. 2021, section VI-A),
+or alike.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def label_partition(
     disjoint: bool = True,
     rng: Generator,
 ) -> IntArray:
-    """Give each client samples of exactly ``labels_per_client`` labels (paper B, section VI-A: two).
+    """Give each client samples of exactly ``labels_per_client`` labels (Qu et al. 2021, section VI-A: two).
 
     The paper does not say how the pair is drawn.  Here a client takes the labels that the fewest clients before it
     hold, ties broken at random.  So every set of labels is as likely as every other for a client, and the numbers of

@@ -1,4 +1,4 @@
-r"""The wireless channel of paper B, section VI-A (Choice B4): path loss, shadowing, Rayleigh fading, Shannon rate.
+r"""The wireless channel: path loss, shadowing, Rayleigh fading, Shannon rate (Qu et al. 2021, VI-A; Choice B4).
 
 With :math:`x = d^{3.76}` for a distance of d km, transmit power P, noise density :math:`N_0` and shadowing S dB, a link
 of bandwidth b has the mean signal-to-noise ratio
@@ -33,7 +33,7 @@ _LN2 = math.log(2.0)
 
 
 def path_loss_db(distance_km: FloatArray, *, min_distance_km: float = 1e-3) -> FloatArray:
-    r"""Path loss :math:`128.1 + 37.6 \log_{10} d`, dB (paper B, section VI-A).
+    r"""Path loss :math:`128.1 + 37.6 \log_{10} d`, dB (Qu et al. 2021, section VI-A).
 
     Args:
         distance_km: d, any shape, km, >= 0.
@@ -73,7 +73,7 @@ def mean_snr(
 
 
 def shannon_rate(bandwidth_hz: FloatArray, snr: FloatArray) -> FloatArray:
-    r"""Rate :math:`b \log_2(1 + \gamma E)`, bit/s: bandwidth times paper B's channel state (4).
+    r"""Rate :math:`b \log_2(1 + \gamma E)`, bit/s: bandwidth times Qu et al.'s channel state (4).
 
     Args:
         bandwidth_hz: b, Hz.
@@ -191,7 +191,7 @@ def participation_probability(
     distance_km: FloatArray | float,
     min_distance_km: float = 1e-3,
 ) -> FloatArray:
-    r"""Probability of being in time given the download rate and whatever else is known, p of paper B, section IV.
+    r"""Probability of being in time given the download rate and whatever else is known, p of Qu et al. 2021, IV.
 
     The download takes :math:`a/r`, the computation :math:`q/y`; the upload has the rest of the deadline and its own
     fading.  What is not known is uniform and integrated out given the download rate r, whose density at (b, d) is

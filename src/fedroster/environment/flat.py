@@ -1,4 +1,4 @@
-r"""The flat network of paper A, section 6.1.1: one server, clients of four classes, linear exchange times."""
+r"""The flat network of Huang et al. 2021, section 6.1.1: one server, clients of four classes, linear exchange times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEATURES = ("1/mu", "s", "M/B")
 def exchange_features(
     compute_share: FloatArray, cold: BoolArray, model_size_bit: float, bandwidth_hz: FloatArray
 ) -> FloatArray:
-    r"""Context vectors :math:`c = [1/\mu,\ s,\ M/B]` (paper A, section 4.4.2).
+    r"""Context vectors :math:`c = [1/\mu,\ s,\ M/B]` (Huang et al. 2021, section 4.4.2).
 
     Args:
         compute_share: mu, share of one CPU that is free, shape (clients,), > 0; above 1 with several CPUs.
@@ -90,7 +90,7 @@ def scatter(
 
 @dataclass(frozen=True, slots=True)
 class FlatNetwork:
-    r"""Clients whose exchange time is linear in their context (paper A, (14), Table 1 and section 6.1.1).
+    r"""Clients whose exchange time is linear in their context (Huang et al. 2021, Eq. 14, Table 1 and section 6.1.1).
 
     .. math:: \tau_{t,n} = c_{t,n}^\top \theta_n^* + \epsilon_{t,n},\qquad
         \theta_n^* = [\tau_n^b,\ \tau_n^s,\ 1/\eta_n],\qquad \epsilon \sim U(-a\, c^\top\theta^*,\ a\, c^\top\theta^*)
@@ -261,8 +261,8 @@ class FlatNetwork:
 
         .. math:: \tau^{\text{poll}} = \frac{\tau_n^b}{3 \mu} + s\, \tau_n^s + \frac{M}{B \eta}
 
-        A forward pass is a third of training, FedScale's rule for one epoch; paper A has no polls.  With drift the time
-        drifts as that of an exchange does.  The answer itself is a number and takes no time.
+        A forward pass is a third of training, FedScale's rule for one epoch; Huang et al. 2021 has no polls.  With
+        drift the time drifts as that of an exchange does.  The answer itself is a number and takes no time.
 
         Args:
             state: The network at the start of the round.

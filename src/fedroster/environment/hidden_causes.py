@@ -1,4 +1,4 @@
-r"""Paper B's network with something that no context tells: a test of what policies assume."""
+r"""Qu et al.'s network with something that no context tells: a test of what policies assume."""
 
 from __future__ import annotations
 

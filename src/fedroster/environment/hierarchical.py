@@ -1,4 +1,4 @@
-r"""The hierarchical network of paper B, section VI-A: clients, edge servers with budgets, a deadline, fading."""
+r"""The hierarchical network of Qu et al. 2021, section VI-A: clients, edge servers with budgets, a deadline, fading."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _scaled(value: FloatArray, low: float, high: float) -> FloatArray:
 
 @dataclass(frozen=True, slots=True)
 class HierarchicalNetwork:
-    r"""Clients, edge servers and a cloud (paper B, sections III and VI-A, Table I); the defaults are its MNIST values.
+    r"""Clients, edge servers and a cloud (Qu et al. 2021, sections III, VI-A; Table I), by default for MNIST.
 
     Each round every client offers compute y and is given bandwidth b, both uniform; its price per MHz is drawn once
     (Choice B3), so that a link costs :math:`c_n(y) = \text{price}_n\, y`.  An exchange takes

@@ -1,4 +1,4 @@
-r"""Participation probabilities by context hypercube, for every client-server pair (paper B, section IV-B).
+r"""Participation probabilities by context hypercube, for every client-server pair (Qu et al. 2021, section IV-B).
 
 The context space :math:`[0,1]^D` is divided into :math:`h_T^D` hypercubes.  For client n, server m and hypercube l,
 
@@ -60,7 +60,7 @@ class HypercubeState:
 
 
 def exploration_exponent(holder: float) -> float:
-    r"""Exponent z of the control function, :math:`z = 2\alpha / (3\alpha + 2)` (paper B, Theorem 2).
+    r"""Exponent z of the control function, :math:`z = 2\alpha / (3\alpha + 2)` (Qu et al. 2021, Theorem 2).
 
     Args:
         holder: Hoelder exponent alpha, > 0.
@@ -73,7 +73,7 @@ def exploration_exponent(holder: float) -> float:
 
 
 def cells_per_axis(horizon: int, holder: float) -> int:
-    r"""Number of intervals on each axis, :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` (paper B, Theorems 2 and 4).
+    r"""Number of intervals on each axis, :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` (Qu et al. 2021, Theorem 2).
 
     Args:
         horizon: Number of rounds T, >= 1.

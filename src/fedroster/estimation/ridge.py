@@ -1,4 +1,4 @@
-r"""Ridge regression for every client at once, with confidence widths (paper A, section 4.4).
+r"""Ridge regression for every client at once, with confidence widths (Huang et al. 2021, section 4.4).
 
 For client n the paper keeps :math:`H_n = \lambda I + \sum_t x_{t,n} c_{t,n} c_{t,n}^\top` and
 :math:`b_n = \sum_t x_{t,n} \tau_{t,n} c_{t,n}` and needs, each round,
@@ -101,7 +101,7 @@ def lower_bounds(
     available: BoolArray | None = None,
     client: IntArray | None = None,
 ) -> FloatArray:
-    r"""Optimistic exchange times of all links (paper A, (19)).
+    r"""Optimistic exchange times of all links (Huang et al. 2021, Eq. 19).
 
     .. math:: \bar\tau_n = \max\{c_n^\top \hat\theta_n - \alpha \sqrt{c_n^\top H_n^{-1} c_n},\ 0\}
 
@@ -173,7 +173,7 @@ def observe(state: RidgeState, client: IntArray, features: FloatArray, target: F
 
 
 def coefficients(state: RidgeState) -> FloatArray:
-    r"""Estimates :math:`\hat\theta_n = H_n^{-1} b_n = L_n^{-\top} z_n` (paper A, (17)), shape (clients, D).
+    r"""Estimates :math:`\hat\theta_n = H_n^{-1} b_n = L_n^{-\top} z_n` (Huang et al. 2021, Eq. 17), shape (clients, D).
 
     For inspection: decisions never need them.
     """
@@ -190,7 +190,7 @@ def coefficients(state: RidgeState) -> FloatArray:
 def alpha_schedule(
     round: int, *, noise: float, feature_norm: float, coefficient_norm: float, delta: float, ridge: float
 ) -> float:
-    r"""Lemma 1's exploration factor (paper A).
+    r"""Lemma 1's exploration factor (Huang et al. 2021).
 
     .. math:: \alpha_t = R \sqrt{3 \log\frac{1 + t L^2/\lambda}{\delta}} + \sqrt\lambda\, S
 

@@ -1,4 +1,4 @@
-r"""A fixed pool of whole decisions: the arms of CUCB and LinUCB as paper B has them (section VI-B, Choice B9).
+r"""A fixed pool of whole decisions: the arms of CUCB and LinUCB as Qu et al. 2021 has them (section VI-B, Choice B9).
 
 An arm is a set of (client, server) pairs, drawn once: pairs in random order, each taken while the budgets allow, under
 the first round's prices and coverage, which are taken for static resources.  In a later round an arm is played as far

@@ -1,4 +1,4 @@
-r"""Exact solver of P4 (paper A, (21)): least drift plus penalty over all cohorts of k clients.
+r"""Exact solver of P4 (Huang et al. 2021, Eq. 21): least drift plus penalty over all cohorts of k clients.
 
 .. math:: \min_{S \subseteq \{n : I_n = 1\},\ |S| = k}\ V \max_{n \in S} \bar\tau_n - \sum_{n \in S} Z_n
 
@@ -211,7 +211,7 @@ def _prune(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
 def least_drift_plus_penalty(
     time_s: FloatArray, backlog: FloatArray, *, penalty: float, cohort_size: int, rng: Generator
 ) -> IntArray:
-    r"""Solve P4 exactly (paper A, (21)).
+    r"""Solve P4 exactly (Huang et al. 2021, Eq. 21).
 
     Args:
         time_s: Estimated exchange times, shape (clients,), seconds, >= 0; infinite for clients that are not available.

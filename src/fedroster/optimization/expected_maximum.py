@@ -11,13 +11,13 @@ with prices :math:`p_n` and clients :math:`S_0` that must take part.  The first 
 
 1. Predicted times are put on a grid of ratio :math:`e^\delta`.  There :math:`\log F(x/\mu_n)` is one table, shifted by
    the client's bin, and a cohort's distribution is a sum of shifted tables.  Within a bin clients differ in price only.
-2. Sweep: for every bin, in order of time, the k most valuable clients that are not slower (a heap), as in paper A's
-   Algorithm 1, but at the expected maximum of that cohort.
+2. Sweep: for every bin, in order of time, the k most valuable clients that are not slower (a heap), as in Algorithm 1
+   of Huang et al., but at the expected maximum of that cohort.
 3. Improve the best one: charge every client its marginal cost, :math:`\int F_{S \setminus n}(x)(1 - F(x/\mu_n))\,dx`,
    and choose again, as long as the objective falls.  (The step of Iyer, Jegelka and Bilmes, ICML 2013, for submodular
    minimisation; the result is a local optimum, not a proven one.)
 
-With F a step at 1 the objective is P4's (paper A, (21)), and the sweep finds its optimum up to the grid.
+With F a step at 1 the objective is P4's (Huang et al. 2021, Eq. 21), and the sweep finds its optimum up to the grid.
 """
 
 from __future__ import annotations

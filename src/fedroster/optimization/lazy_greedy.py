@@ -1,8 +1,8 @@
-r"""Fast Lazy Greedy for P3 (paper B, Sec. V-A): density thresholds under knapsacks and a matroid.
+r"""Fast Lazy Greedy for P3 (Qu et al. 2021, Sec. V-A): density thresholds under knapsacks and a matroid.
 
 Badanidiyuru and Vondrák, *Fast algorithms for maximizing submodular functions*, SODA 2014, the algorithm for a p-system
-and d knapsacks, which paper B uses with p = 1 (a client serves one server) and d = M (one budget a server). With costs
-in units of their budgets, f monotone submodular, f(∅) = 0 and :math:`W = \max_e f(\{e\})`:
+and d knapsacks, which Qu et al. 2021 uses with p = 1 (a client serves one server) and d = M (one budget a server).
+With costs in units of their budgets, f monotone submodular, f(∅) = 0 and :math:`W = \max_e f(\{e\})`:
 
 .. code-block:: text
 
@@ -215,7 +215,7 @@ def lazy_greedy(
     epsilon: float = 0.1,
     rng: np.random.Generator | None = None,
 ) -> LazyGreedyResult:
-    r"""Fast Lazy Greedy for P3 (paper B, Eq. 20; Badanidiyuru and Vondrák 2014), see the module for the algorithm.
+    r"""Fast Lazy Greedy for P3 (Qu et al. 2021, Eq. 20; Badanidiyuru and Vondrák 2014); see the module.
 
     .. math:: \max_S f(S) \quad \text{s.t. (10b), (10c), (10d)}, \qquad f(S) = \sqrt{\textstyle\sum_{e \in S} v_e}
               \text{ by default}

@@ -73,7 +73,7 @@ def ucb1(plays: IntArray, utility: FloatArray, *, rounds: int, scale: float, wid
 
 @dataclass(frozen=True, slots=True)
 class CUCB:
-    r"""UCB1 over a fixed pool of decisions (paper B, section VI-B 2): an arm is a whole decision.
+    r"""UCB1 over a fixed pool of decisions (Qu et al. 2021, section VI-B 2): an arm is a whole decision.
 
     The pool is drawn in the first round, feasible under its prices and coverage, which stand for the static resources
     that the paper gives CUCB; later an arm is played as far as the round allows

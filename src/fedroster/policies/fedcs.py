@@ -31,7 +31,7 @@ CITATION = """@inproceedings{nishio2019fedcs,
 
 @dataclass(frozen=True, slots=True)
 class FedCS(Stateless):
-    r"""FedCS as paper A adapts it (section 6.1.1): every client that is expected to be in time.
+    r"""FedCS as Huang et al. 2021 adapts it (section 6.1.1): every client that is expected to be in time.
 
     .. math:: S_t = \{n : I_{t,n} = 1,\ c_{t,n}^\top \theta_n^* < \text{deadline}\}
 

@@ -49,7 +49,7 @@ _LARGEST = 1e50  # times and features beyond it, and times below its inverse, ar
 
 @dataclass(frozen=True, slots=True)
 class FloorState:
-    """What FLOOR knows: about 170 bytes a client for paper A's three features.
+    """What FLOOR knows: about 170 bytes a client for Huang et al.'s three features.
 
     Attributes:
         times: What is believed about each client's exchange time.

@@ -84,7 +84,7 @@ class LinUCBState:
 
 @dataclass(frozen=True, slots=True)
 class LinUCB:
-    r"""LinUCB over a fixed pool of decisions (paper B, section VI-B 3): an arm is a whole decision.
+    r"""LinUCB over a fixed pool of decisions (Qu et al. 2021, section VI-B 3): an arm is a whole decision.
 
     The utility of an arm is taken to be linear in its pairs' contexts: with one theta for all arms,
 

@@ -233,8 +233,8 @@ class Oort:
         max_participations: Clients with more participations are left out ("blacklisted"), as outliers may be among
             those of greatest loss; 0 for no limit.
         max_left_out: At most this share of the clients is left out, in [0, 1].
-        slowness_feature: Column of the context that grows with a client's time, such as 1/mu of paper A: speed is its
-            inverse.  -1 explores at random.
+        slowness_feature: Column of the context that grows with a client's time, such as 1/mu of Huang et al. 2021:
+            speed is its inverse.  -1 explores at random.
 
     Deviations: defaults are the paper's where it prints them, else those of the authors' code (FedScale:
     ``percentile`` 30, ``pacer_delta`` 5, ``sample_window`` 5).  The code explores by registered sizes and emulated

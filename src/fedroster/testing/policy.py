@@ -170,7 +170,7 @@ class PolicyContract:
         check_value(self.policy(), self.policy(), "policy")
 
     def test_obeys_the_hard_constraints(self) -> None:
-        """Only available clients, and as many as the cohort admits, whoever is there (paper A, (3) and (4))."""
+        """Only available clients, and no more than the cohort admits (Huang et al. 2021, Eq. 3 and 4)."""
         spec = self.spec()
         sizes: list[int] = []
         state = self._init(spec)
@@ -443,9 +443,9 @@ class HierarchicalPolicyContract(PolicyContract):
     """The contract for a policy that chooses links between clients and edge servers with budgets.
 
     Every client reaches both of two servers, links have prices, servers have budgets, and there is a deadline.
-    Contexts and prices take few values, so that there are ties.  A decision that exceeds a budget (paper B, (10b)) or
-    chooses a client twice (10d) is refused.  Such a policy declares ``fills_cohort = False``, since budgets end most
-    decisions.
+    Contexts and prices take few values, so that there are ties.  A decision that exceeds a budget or chooses a client
+    twice (Qu et al. 2021, Eq. 10b and 10d) is refused.  Such a policy declares ``fills_cohort = False``, since budgets
+    end most decisions.
     """
 
     def spec(self) -> ProblemSpec:
@@ -453,7 +453,7 @@ class HierarchicalPolicyContract(PolicyContract):
         return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
 
     def environment(self) -> AnyEnvironment:
-        """Return paper B's network with ten clients and two servers."""
+        """Return Qu et al.'s network with ten clients and two servers."""
         return HierarchicalNetwork(num_clients=10, num_servers=2)
 
     def world(self, spec: ProblemSpec, round: int, rng: Generator) -> tuple[RoundContext, Outcome]:

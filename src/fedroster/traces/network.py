@@ -137,15 +137,15 @@ class TraceNetwork:
     r"""Clients that follow traces of real devices, on a virtual clock.
 
     A client may be chosen while its device is in a session.  Its exchange takes (FedScale's rule, in the linear form of
-    paper A, (14))
+    Huang et al. 2021, Eq. 14)
 
     .. math:: \tau_{t,n} = c_{t,n}^\top \theta^* (1 + \epsilon),\qquad
         c_{t,n} = \Bigl[3 W \kappa_n,\ s_{t,n},\ \frac{M_\downarrow + M_\uparrow}{B_n}\Bigr],\qquad
         \theta^* = [1,\ \tau^s,\ 1],\qquad \epsilon \sim U(-a, a)
 
     with W samples, :math:`\kappa_n` seconds for inference on one, cold start s (Choice A1), model sizes M and link
-    speed B.  So the context is paper A's :math:`[1/\mu, s, M/B]` with compute and link in the seconds that the device's
-    own report predicts, and the true coefficients are the same for everybody; a policy does not know that.
+    speed B.  So the context is Huang et al.'s :math:`[1/\mu, s, M/B]` with compute and link in the seconds that the
+    device's own report predicts, and the true coefficients are the same for everybody; a policy does not know that.
 
     The clock starts at ``start_time_s`` and moves on by the round's duration
     (:func:`fedroster.simulation.round_time`), by ``idle_step_s`` after a round without anybody, and in any case by

@@ -81,7 +81,7 @@ def digits_softmax() -> nn.Module:
 
 @register("fashion-mnist-cnn")
 def fashion_mnist_cnn() -> nn.Module:
-    """Paper A's CNN for Fashion-MNIST (section 6.2.1): 431,080 parameters, 13.8 Mbit as float32.
+    """Huang et al.'s CNN for Fashion-MNIST (section 6.2.1): 431,080 parameters, 13.8 Mbit as float32.
 
     Two 5 x 5 convolutions (20 and 50 channels), each with 2 x 2 max pooling, 500 rectified units, 10 classes.  The
     paper gives neither a size nor the padding nor the convolutions' activation; here there is no padding and they are
@@ -103,13 +103,13 @@ def fashion_mnist_cnn() -> nn.Module:
 
 @register("cifar-10-cnn")
 def cifar_10_cnn() -> nn.Module:
-    """Both papers' CNN for CIFAR-10: 797,962 parameters, 25.5 Mbit as float32; paper B uploads 18.7 Mbit.
+    """Both papers' CNN for CIFAR-10: 797,962 parameters, 25.5 Mbit as float32; Qu et al. 2021 uploads 18.7 Mbit.
 
-    Two 5 x 5 convolutions (64 channels each) with 2 x 2 max pooling, 384 and 192 rectified units, 10 classes: paper A
-    (section 6.2.1) and paper B (section VI-A) describe it in the same words.  The padding is not given.  Without any,
-    the size is nearest to paper B's (padding that keeps the size makes 56.2 Mbit), and no padding of these layers gives
-    18.7.  Both of paper B's sizes are 0.72 to 0.73 of ours (compare :func:`mnist_logistic`), so they look like the same
-    networks counted otherwise, not like other networks.
+    Two 5 x 5 convolutions (64 channels each) with 2 x 2 max pooling, 384 and 192 rectified units, 10 classes: Huang et
+    al. 2021 (section 6.2.1) and Qu et al. 2021 (section VI-A) describe it in the same words.  The padding is not
+    given.  Without any, the size is nearest to Qu et al.'s (padding that keeps the size makes 56.2 Mbit), and no
+    padding of these layers gives 18.7.  Both of Qu et al.'s sizes are 0.72 to 0.73 of ours (compare
+    :func:`mnist_logistic`), so they look like the same networks counted otherwise, not like other networks.
     """
     return nn.Sequential(
         nn.Conv2d(3, 64, 5),
@@ -146,5 +146,5 @@ def cifar_10_small() -> nn.Module:
 
 @register("mnist-logistic")
 def mnist_logistic() -> nn.Module:
-    """Paper B's logistic regression on MNIST: 7,850 parameters, 0.251 Mbit as float32; paper B uploads 0.18 Mbit."""
+    """Qu et al.'s logistic regression on MNIST: 7,850 parameters, 0.251 Mbit as float32; theirs has 0.18 Mbit."""
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))

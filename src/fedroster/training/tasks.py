@@ -52,22 +52,22 @@ FASHION_MNIST = LocalTraining(
     batch_size=32,
     learning_rate=0.05,
 )
-"""Paper A, Fashion-MNIST: 500 samples a client are given; epochs, batch and learning rate are chosen here."""
+"""Huang et al. 2021, Fashion-MNIST: 500 samples a client are given; epochs, batch and learning rate are chosen here."""
 
 CIFAR_10 = LocalTraining(
     dataset="cifar-10", model="cifar-10-cnn", samples_per_client=500, epochs=1, batch_size=32, learning_rate=0.1
 )
-"""Paper A, CIFAR-10: as :data:`FASHION_MNIST`, with the learning rate that paper B gives for the same network."""
+"""Huang et al. 2021, CIFAR-10: as :data:`FASHION_MNIST`, with Qu et al.'s learning rate for the same network."""
 
 MNIST_LOGISTIC = LocalTraining(
     dataset="mnist", model="mnist-logistic", samples_per_client=1000, epochs=2, batch_size=32, learning_rate=0.005
 )
-"""Paper B, MNIST: epochs and learning rate of its Table I; samples and batch are chosen here."""
+"""Qu et al. 2021, MNIST: epochs and learning rate of its Table I; samples and batch are chosen here."""
 
 CIFAR_10_B = LocalTraining(
     dataset="cifar-10", model="cifar-10-cnn", samples_per_client=1000, epochs=5, batch_size=32, learning_rate=0.1
 )
-"""Paper B, CIFAR-10: epochs and rate of its Table I; 50 clients share the 50,000 images; the batch is chosen."""
+"""Qu et al. 2021, CIFAR-10: epochs and rate of its Table I; 50 clients share the 50,000 images; the batch is chosen."""
 
 CIFAR_10_SMALL = LocalTraining(
     dataset="cifar-10", model="cifar-10-small", samples_per_client=500, epochs=1, batch_size=32, learning_rate=0.1
