@@ -21,7 +21,15 @@ from fedroster.cli.options import (
     read_seeds,
     this_command,
 )
-from fedroster.cli.terminal import interrupted, kept_runs, print_json, print_table, progress, remark
+from fedroster.cli.terminal import (
+    interrupted,
+    kept_runs,
+    print_json,
+    print_table,
+    progress,
+    remark,
+    say_when_compiling,
+)
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -154,6 +162,7 @@ def compare(
         command=this_command(),
     )
     options = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
+    say_when_compiling()
     lines, is_one = competitors.line_ups(is_trained=task is not None)
     summary, found = _run(lines, is_one, design, folder, options)
     if as_json:

@@ -8,7 +8,7 @@ import typer
 
 from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption, SeedsOption, SetOption, Workplace, read_seeds
-from fedroster.cli.terminal import interrupted, print_json, print_table, progress
+from fedroster.cli.terminal import interrupted, print_json, print_table, progress, say_when_compiling
 
 if TYPE_CHECKING:
     from fedroster.catalogue import Entry
@@ -50,13 +50,16 @@ def simulate(
     as_json: JsonOption = False,
 ) -> None:
     """Play rounds without training; print what each policy costs and which clients take part."""
-    from fedroster.catalogue import find_scenario, parse_settings
+    from fedroster.catalogue import find_scenario, make_scenario, parse_settings
+    from fedroster.study.rehearsal import rehearse
     from fedroster.study.trial import Trial
 
     settings, entry, numbers = parse_settings(set_ or []), find_scenario(scenario), read_seeds(seeds)
     chosen = list(dict.fromkeys(policy or entry.policies))
+    environment = make_scenario(scenario, settings)
+    say_when_compiling()
     for text in chosen:
-        Trial(scenario, text, 0, rounds, settings).check()
+        rehearse(text, scenario, environment)
     # The regret is measured against the optimal policy, which is played too, once for each seed.
     extra = [entry.optimal] if entry.optimal and entry.optimal not in chosen else []
     trials = [Trial(scenario, text, seed, rounds, settings) for text in (*chosen, *extra) for seed in numbers]

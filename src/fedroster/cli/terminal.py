@@ -86,6 +86,11 @@ def print_table(
     out().print(table)
 
 
+def say_when_compiling() -> None:
+    """Tell the user when kernels are compiled, which may take longer than all that is computed with them."""
+    when_compiling(lambda: remark("compiling for this machine; this happens once and takes some seconds"))
+
+
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
     """A progress bar on stderr; it appears when it is told for the first time how much is done.
@@ -114,7 +119,7 @@ def progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
-    when_compiling(lambda: remark("compiling for this machine; this happens once and takes some seconds"))
+    say_when_compiling()
     bar = Progress(*columns, console=err())
     task = bar.add_task(what, total=total)
 

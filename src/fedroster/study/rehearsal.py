@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fedroster.catalogue import make_policy
-from fedroster.core.errors import FedrosterError
+from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.simulation import simulate
 
@@ -38,3 +38,20 @@ def why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) ->
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"raises {error!r} in line {place.lineno} of {Path(place.filename).name}"
     return ""
+
+
+def rehearse(text: str, scenario: str, environment: AnyEnvironment) -> None:
+    """Raise what a policy would raise in its first rounds, whatever it is, with the policy's name.
+
+    Args:
+        text: The policy as text.
+        scenario: Name of the scenario.
+        environment: Its environment.
+
+    Raises:
+        UnknownNameError: If there is no such policy or parameter.
+        ConfigurationError: If the policy cannot run in the scenario.
+    """
+    make_policy(text).check(environment.spec)
+    if reason := why_not(text, environment):
+        raise ConfigurationError(f"policy {text} cannot run in {scenario}: {reason}")

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from fedroster import cli
 from fedroster.catalogue import Entry, make_policy, make_scenario, policies
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.problem import Selection
@@ -65,13 +67,44 @@ def test_a_plug_in_belongs_to_all(monkeypatch):
             rows = np.flatnonzero(context.available)[: context.cohort_size]
             return Selection(context.round, rows)
 
-    known = dict(policies()) | {"mine": Entry(Mine, "", "")}
-    monkeypatch.setattr(module, "policies", lambda: known)
-    monkeypatch.setattr("fedroster.catalogue.policies", lambda: known)
+    monkeypatch.setitem(policies(), "mine", Entry(Mine, "", ""))
     found = line_up("traces/devices", ["all"], clients=200)
     fitted = next(text for text in found.policies if text.startswith("mine"))
     assert make_policy(fitted) == Mine(beta=0.01, V=make_policy(fitted).V)
     assert make_policy(fitted).V == make_policy(next(t for t in found.policies if t.startswith("rbcs-f"))).V != 1.0
+
+
+def test_a_plug_in_that_raises_anything_is_left_out_or_named(monkeypatch):
+    @dataclass(frozen=True, slots=True)
+    class Broken(Stateless):
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, context.client[:1])  # None in a scenario with one server
+
+    @dataclass(frozen=True, slots=True)
+    class Everywhere(Stateless):
+        """Flat, and does not say so: it has no check."""
+
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
+
+    monkeypatch.setitem(policies(), "broken", Entry(Broken, "", ""))
+    monkeypatch.setitem(policies(), "everywhere", Entry(Everywhere, "", ""))
+    found = line_up("rbcs-f/table-1", ["all"])
+    assert "everywhere" in found.policies
+    assert found.left_out["broken"].startswith("raises TypeError(\"'NoneType' object is not subscriptable\") in line ")
+    assert found.left_out["broken"].endswith("test_line_up.py")
+    with pytest.raises(ConfigurationError, match="policy broken cannot run in rbcs-f/table-1: raises TypeError"):
+        line_up("rbcs-f/table-1", ["random", "broken"])
+    with pytest.raises(ConfigurationError, match="policy everywhere cannot run in cocs/mnist: a client was chosen on"):
+        line_up("cocs/mnist", ["random", "everywhere"])
+    # Interrupts are the user's.
+    monkeypatch.setattr(Broken, "select", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        line_up("rbcs-f/table-1", ["all"])
+    for command in (["simulate", "cocs/mnist"], ["compare", "--scenario", "cocs/mnist"]):
+        result = CliRunner().invoke(cli.app, [*command, "--policy", "everywhere", "--rounds", "3"])
+        assert result.exit_code == 2
+        assert "policy everywhere cannot run in cocs/mnist" in " ".join(result.stderr.split())
 
 
 def test_the_rate_fits_many_clients():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import os
 import re
 
 import numpy as np
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
-from fedroster.core.errors import ConfigurationError, InfeasibleError, InvalidInputError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
 from fedroster.study.compare import page as module
 from fedroster.study.compare.line_up import LineUp
 from fedroster.study.compare.run import Design, compare
@@ -657,6 +658,22 @@ def test_a_killed_comparison_goes_on(tmp_path, ran):
     summary = study(tmp_path)
     assert sorted(ran) == sorted(EVERY)
     assert summary.equals(study(tmp_path / "another"))
+
+
+def test_a_folder_has_one_writer(tmp_path, ran):
+    """The second is refused before it runs anything, and is told of the first; afterwards it may."""
+    refused = []
+
+    def second(done):
+        with pytest.raises(InUseError, match=rf"is held by process {os.getpid()} on .*"):
+            study(tmp_path, seeds=[7])
+        refused.append(done)
+
+    study(tmp_path, progress=second)
+    assert len(refused) == 5
+    assert sorted(ran) == sorted(EVERY)
+    study(tmp_path, seeds=[7])
+    assert ("random", 7) in ran
 
 
 def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):

@@ -13,7 +13,7 @@ from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.streams import Streams
-from fedroster.study.rehearsal import why_not
+from fedroster.study.rehearsal import rehearse, why_not
 from fedroster.study.trial import DEFAULT_RATE
 
 ALL = "all"
@@ -178,18 +178,18 @@ def line_up(scenario: str, wanted: Wanted) -> LineUp:
     found: list[str] = []
     left_out: dict[str, str] = {}
     for text in (name for part in asked for name in (policies() if part == ALL else (part,))):
-        is_named = text in asked
-        fit = fitted.policy(text)
+        fit, is_named = fitted.policy(text), text in asked
         if is_named:
-            make_policy(fit).check(environment.spec) if wanted.must_run else make_policy(fit)
-        if text in wanted.without and not is_named:
-            left_out[text] = "left out by --without"
-        elif not (reason := why_not(fit, environment, may_idle=is_named and wanted.must_run)):
+            make_policy(fit)  # raises what is wrong in every scenario
+        if is_named and wanted.must_run:
+            rehearse(fit, scenario, environment)
             found.append(fit)
-        elif is_named and wanted.must_run:
-            raise ConfigurationError(f"policy {fit} cannot run in {scenario}: {reason}")
-        else:
+        elif text in wanted.without and not is_named:
+            left_out[text] = "left out by --without"
+        elif reason := why_not(fit, environment, may_idle=False):
             left_out[text] = reason
+        else:
+            found.append(fit)
     # "all" and a name again is no mistake: the name may come with other parameters.
     return LineUp(scenario, tuple(dict.fromkeys(found)), left_out, settings, rounds, fitted.measured)
 
