@@ -76,6 +76,13 @@ def line_style(index: int) -> str:
     return _LINES[(index // 2 + index // len(_PALETTE)) % len(_LINES)]
 
 
+def _draw(axes: Any, curve: Curve, place: int, label: str, *, scale: int = 1) -> Any:
+    """Draw a curve with its band; returns its line."""
+    (line,) = axes.plot(curve.x, scale * curve.mean, line_style(place), color=colour(place), label=label)
+    axes.fill_between(curve.x, scale * curve.low, scale * curve.high, color=colour(place), alpha=0.18, linewidth=0)
+    return line
+
+
 def curves_figure(
     curves: Mapping[str, Curve],
     *,
@@ -106,8 +113,7 @@ def curves_figure(
         axes = figure.subplots()
         for order, (label, curve) in enumerate(curves.items()):
             place = order if places is None else places[label]
-            axes.plot(curve.x, curve.mean, line_style(place), color=colour(place), label=label)
-            axes.fill_between(curve.x, curve.low, curve.high, color=colour(place), alpha=0.18, linewidth=0)
+            _draw(axes, curve, place, label)
         if reference is not None:
             axes.axhline(reference[0], color="#666666", linewidth=1.0, linestyle=(0, (4, 3)))
             axes.annotate(
@@ -156,13 +162,7 @@ def panels_figure(
         shown: dict[str, Any] = {}
         for axes, (name, curves) in zip(row, panels.items(), strict=True):
             for label, curve in curves.items():
-                place = places[label]
-                (shown[label],) = axes.plot(
-                    curve.x, 100 * curve.mean, line_style(place), color=colour(place), label=label
-                )
-                axes.fill_between(
-                    curve.x, 100 * curve.low, 100 * curve.high, color=colour(place), alpha=0.18, linewidth=0
-                )
+                shown[label] = _draw(axes, curve, places[label], label, scale=100)
             axes.set(xlabel=x_label)
             axes.set_title(name, fontsize=10.5)
             axes.margins(x=0)
@@ -323,56 +323,6 @@ def _wrapped(label: str, width: int = 24) -> str:
 def _legend_below(figure: Figure, entries: int) -> None:
     # Outside, so that it hides no data, whatever the data.
     figure.legend(loc="outside lower center", ncols=min(entries, 3), fontsize=9.5, handlelength=2.4)
-
-
-def pull_record_figure(counts: Mapping[str, FloatArray], *, title: str = "") -> Figure:
-    """Paper A's Fig. 4: how often each client was chosen, clients sorted by it; brighter is more often.
-
-    Args:
-        counts: For each policy, sorted mean counts, shape (clients,).
-        title: What the figure says.
-    """
-    with mpl.rc_context(_STYLE | {"axes.grid": False}):
-        figure = Figure(figsize=(6.4, 0.8 + 0.42 * len(counts)))
-        axes = figure.subplots()
-        image = axes.imshow(
-            np.stack(list(counts.values())), aspect="auto", cmap="viridis", interpolation="nearest", vmin=0
-        )
-        axes.set_yticks(range(len(counts)), list(counts))
-        axes.set(xlabel="clients, sorted by how often they were chosen", title=title)
-        figure.colorbar(image, ax=axes, label="times chosen")
-    return figure
-
-
-def sorted_lines_figure(
-    rates: Mapping[str, FloatArray],
-    *,
-    y_label: str,
-    title: str = "",
-    reference: tuple[float, str] | None = None,
-    places: Mapping[str, int] | None = None,
-) -> Figure:
-    """Values of all clients, sorted, as one line for each policy.
-
-    Args:
-        rates: Sorted values, shape (clients,), by label.
-        y_label: With its unit.
-        title: What the figure says.
-        reference: A horizontal line and its label.
-        places: As for :func:`curves_figure`.
-    """
-    curves = {}
-    for label, values in rates.items():
-        share = np.linspace(0.0, 100.0, values.shape[0])
-        curves[label] = Curve(share, values, values, values)
-    return curves_figure(
-        curves,
-        x_label="clients, sorted, %",
-        y_label=y_label,
-        title=title,
-        reference=reference,
-        places=places,
-    )
 
 
 def save_png(figure: Figure, path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -138,36 +138,18 @@ class Run:
 
     @classmethod
     def unplayed(cls, num_clients: int, num_rounds: int) -> Self:
-        """Arrays for a run of which nothing is measured yet.
+        """A run of which nothing is measured yet: counts are 0, the rest is NaN.
 
         Args:
             num_clients: N.
             num_rounds: T.
         """
 
-        def measured() -> FloatArray:
-            return np.full(num_rounds, np.nan)
+        def empty(name: str, kind: object) -> NDArray[Any]:
+            size = num_clients if name in ("chosen", "available") else num_rounds
+            return np.zeros(size, np.int64) if kind == "IntArray" else np.full(size, np.nan)
 
-        def counted(size: int = num_rounds) -> IntArray:
-            return np.zeros(size, np.int64)
-
-        return cls(
-            round_time_s=measured(),
-            decision_s=measured(),
-            cohort_size=counted(),
-            participants=counted(),
-            mean_backlog=measured(),
-            bound_margin=measured(),
-            spent=measured(),
-            budget=measured(),
-            exploring=counted(),
-            gap=measured(),
-            accuracy=measured(),
-            test_loss=measured(),
-            refused=counted(),
-            chosen=counted(num_clients),
-            available=counted(num_clients),
-        )
+        return cls(**{field.name: empty(field.name, field.type) for field in fields(cls)})
 
     @property
     def num_rounds(self) -> int:

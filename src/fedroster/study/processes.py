@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -19,7 +19,7 @@ from typing import Any
 from fedroster.core.errors import WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.study.measures import Run
-from fedroster.study.trial import Conditions, Trial
+from fedroster.study.trial import Conditions, Jobs, Trial
 
 _TELL_S = 0.1  # a round may take less than what it takes to tell of it
 
@@ -60,9 +60,7 @@ def _uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _in_turn(
-    trials: Sequence[Trial], jobs: Mapping[int, Conditions], progress: Callable[[int], None]
-) -> Iterator[tuple[int, Run | None]]:
+def _in_turn(trials: Sequence[Trial], jobs: Jobs, progress: Callable[[int], None]) -> Iterator[tuple[int, Run | None]]:
     played, told_at = 0, time.monotonic()
 
     def count(rounds: int) -> None:
@@ -81,12 +79,7 @@ class Processes:
     """Processes of this machine, or none where they do not pay."""
 
     def results(
-        self,
-        trials: Sequence[Trial],
-        jobs: Mapping[int, Conditions],
-        *,
-        workers: int | None,
-        progress: Callable[[int], None],
+        self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
     ) -> Iterator[tuple[int, Run | None]]:
         """As :meth:`fedroster.study.run.Engine.results`.
 

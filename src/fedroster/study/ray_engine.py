@@ -15,7 +15,7 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +27,7 @@ from fedroster.core.errors import ConfigurationError, MissingDependencyError, Wo
 from fedroster.core.parallel import num_threads
 from fedroster.core.state import write_bytes_atomically
 from fedroster.study.measures import Run
-from fedroster.study.trial import ALONE, Conditions, Trial
+from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
 
 RETRIES = 3
 """How often a trial starts again whose worker was killed."""
@@ -167,12 +167,7 @@ class RayEngine:
     address: str | None = None
 
     def results(
-        self,
-        trials: Sequence[Trial],
-        jobs: Mapping[int, Conditions],
-        *,
-        workers: int | None,
-        progress: Callable[[int], None],
+        self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
     ) -> Iterator[tuple[int, Run | None]]:
         """As :meth:`fedroster.study.run.Engine.results`.
 
@@ -219,26 +214,55 @@ class RayEngine:
         return ray, True
 
 
+class _Watch:
+    """What the process that asked knows of trials at work: their rounds, and their checkpoints, which it writes."""
+
+    def __init__(self, ray: Any, jobs: Jobs) -> None:
+        self._ray, self._jobs = ray, jobs
+        self.board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+        self.rounds: dict[int, int] = {}
+        self._finished: set[int] = set()
+        self._seen = 0
+        self._looked_at = -math.inf
+
+    def look(self, every_s: float = 0.0) -> int:
+        """Take what was left at the board, unless it was looked at less than so long ago; rounds of all trials."""
+        ray = self._ray
+        if time.monotonic() - self._looked_at >= every_s:
+            with suppress(ray.exceptions.RayError, TimeoutError):  # the board starts again without a memory
+                new, checkpoints, self._seen = ray.get(self.board.take.remote(self._seen), timeout=_PATIENCE_S)
+                self.rounds |= {index: played for index, played in new.items() if index not in self._finished}
+                for index in checkpoints.keys() - self._finished:
+                    self._write(index, checkpoints[index])
+            self._looked_at = time.monotonic()
+        return sum(self.rounds.values())
+
+    def finish(self, index: int, num_rounds: int, answer: Answer) -> None:
+        self._finished.add(index)
+        if answer.run is not None:
+            self.rounds[index] = num_rounds
+        if answer.checkpoint is not None:
+            self._write(index, answer.checkpoint)
+
+    def _write(self, index: int, checkpoint: bytes) -> None:
+        path = self._jobs[index].checkpoint
+        if path is not None:
+            write_bytes_atomically(path, checkpoint)
+
+
 def _results(
-    ray: Any,
-    trials: Sequence[Trial],
-    jobs: Mapping[int, Conditions],
-    most: int,
-    progress: Callable[[int], None],
+    ray: Any, trials: Sequence[Trial], jobs: Jobs, most: int, progress: Callable[[int], None]
 ) -> Iterator[tuple[int, Run | None]]:
     has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
     if not has_gpu and any(job.device == "cuda" for job in jobs.values()):
         raise ConfigurationError("the device is 'cuda', and no node of Ray has a GPU; expected one, or cpu or auto")
     # Without retries of Ray's own: a trial that starts again gets the newest checkpoint.
     task = ray.remote(max_retries=0)(work)
-    board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+    watch = _Watch(ray, jobs)
     waiting = deque(jobs)
     running: dict[Any, int] = {}
-    starts: dict[int, int] = dict.fromkeys(jobs, 0)
-    rounds: dict[int, int] = {}
-    finished: set[int] = set()
+    starts = dict.fromkeys(jobs, 0)
     lost: dict[int, Exception] = {}
-    seen = 0
 
     def submit(index: int) -> None:
         job = jobs[index]
@@ -251,28 +275,14 @@ def _results(
         bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder)  # the board hears of what is played
         asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)
         starts[index] += 1
-        running[asked.remote(trials[index], index, bare, content, board, __version__)] = index
+        running[asked.remote(trials[index], index, bare, content, watch.board, __version__)] = index
 
-    def look() -> None:
-        nonlocal seen
-        with suppress(ray.exceptions.RayError, TimeoutError):  # the board starts again without a memory
-            new, checkpoints, seen = ray.get(board.take.remote(seen), timeout=_PATIENCE_S)
-            rounds.update({index: played for index, played in new.items() if index not in finished})
-            for index, content in checkpoints.items():
-                path = jobs[index].checkpoint
-                if index not in finished and path is not None:
-                    write_bytes_atomically(path, content)
-        progress(sum(rounds.values()))
-
-    looked_at = -math.inf
     try:
         while waiting or running:
             while waiting and len(running) < most:
                 submit(waiting.popleft())
             done, _ = ray.wait(list(running), num_returns=1, timeout=_WATCH_S)
-            if time.monotonic() - looked_at >= _WATCH_S:
-                look()
-                looked_at = time.monotonic()
+            progress(watch.look(_WATCH_S))
             for reference in done:
                 index = running.pop(reference)
                 try:
@@ -280,19 +290,14 @@ def _results(
                 except ray.exceptions.RayTaskError as error:
                     raise _cause(error) from error
                 except ray.exceptions.RayError as error:
-                    look()  # for its last checkpoint
-                    rounds.pop(index, None)
+                    watch.look()  # for its last checkpoint
+                    watch.rounds.pop(index, None)
                     if starts[index] > RETRIES:
                         lost[index] = error
                     else:
                         waiting.append(index)
                     continue
-                finished.add(index)
-                path = jobs[index].checkpoint
-                if answer.checkpoint is not None and path is not None:
-                    write_bytes_atomically(path, answer.checkpoint)
-                if answer.run is not None:
-                    rounds[index] = trials[index].num_rounds
+                watch.finish(index, trials[index].num_rounds, answer)
                 # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
                 yield index, copy.deepcopy(answer.run)
     finally:
@@ -300,7 +305,7 @@ def _results(
             with suppress(Exception):  # Ray may be gone already
                 ray.cancel(reference, force=True)
         with suppress(Exception):
-            ray.kill(board)
+            ray.kill(watch.board)
     if lost:
         index, fault = next(iter(lost.items()))
         raise WorkerLostError(

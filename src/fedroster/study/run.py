@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study.measures import Run
 from fedroster.study.processes import Processes
 from fedroster.study.sources import code, code_of
-from fedroster.study.trial import ALONE, Conditions, Trial
+from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,7 @@ class Engine(Protocol):
     """Where trials run.  Their runs do not depend on it."""
 
     def results(
-        self,
-        trials: Sequence[Trial],
-        jobs: Mapping[int, Conditions],
-        *,
-        workers: int | None,
-        progress: Callable[[int], None],
+        self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
     ) -> Iterator[tuple[int, Run | None]]:
         """Run trials; yield place and run of each as soon as it is there, None for one that stopped in the middle.
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.checks import check_integer, check_number
@@ -52,6 +52,9 @@ class Conditions:
 
 ALONE = Conditions()
 """Without checkpoint, end or progress."""
+
+Jobs: TypeAlias = Mapping[int, Conditions]
+"""Which of some trials are to be run, by place, and under which conditions."""
 
 
 @dataclass(frozen=True, slots=True)

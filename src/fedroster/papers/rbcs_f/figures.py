@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.bounds import rbcs_f_regret
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.rbcs_f import training
-from fedroster.study.figures import Curve, curves_figure, places, pull_record_figure
+from fedroster.study.figures import Curve, curves_figure, places, styled
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
 from fedroster.study.statistics import Claim, band
@@ -101,10 +102,23 @@ def _figure_4(runs: Runs) -> Product:
                 }
             )
         )
-    figure = pull_record_figure(
-        {LABELS[policy]: values.mean(axis=0) for policy, values in counts.items()}, title="Pull record"
+    return Product(
+        _pull_record({LABELS[policy]: mean.mean(axis=0) for policy, mean in counts.items()}), pl.concat(tables)
     )
-    return Product(figure, pl.concat(tables))
+
+
+def _pull_record(counts: Mapping[str, FloatArray]) -> Figure:
+    """How often each client was chosen, clients sorted by it, a row for each policy; brighter is more often."""
+    with styled({"axes.grid": False}):
+        figure = Figure(figsize=(6.4, 0.8 + 0.42 * len(counts)))
+        axes = figure.subplots()
+        image = axes.imshow(
+            np.stack([*counts.values()]), aspect="auto", cmap="viridis", interpolation="nearest", vmin=0
+        )
+        axes.set_yticks(range(len(counts)), list(counts))
+        axes.set(xlabel="clients, sorted by how often they were chosen", title="Pull record")
+        figure.colorbar(image, ax=axes, label="times chosen")
+    return figure
 
 
 def _running_regret(runs: Runs) -> FloatArray:
