@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
-from fedroster.core.compiled import njit
+from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.state import per_client
 from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, slot_of, slots_for
@@ -306,7 +306,8 @@ def count_selections(
     if state.num_cells + chosen > FULLEST * state.key.shape[0]:
         state = _with_room(state, chosen)
     where = (client, _servers(server, chosen), cell, state.num_servers, state.cells_each)
-    num_tags, added = _count(state.key, state.count, state.tag, state.num_tags, *where)
+    count = interpreted_at_first(_count, client.shape[0])
+    num_tags, added = count(state.key, state.count, state.tag, state.num_tags, *where)
     return replace(state, num_tags=int(num_tags), num_cells=state.num_cells + int(added))
 
 
@@ -336,5 +337,6 @@ def count_successes(state: HypercubeState, client: IntArray, server: IntArray | 
         The state after it.
     """
     where = (client, _servers(server, client.shape[0]), cell, state.num_servers, state.cells_each)
-    _succeed(state.key, state.success, state.count, state.tag, *where)
+    succeed = interpreted_at_first(_succeed, client.shape[0])
+    succeed(state.key, state.success, state.count, state.tag, *where)
     return state
