@@ -121,27 +121,6 @@ def changed_probabilities(tier_loss: FloatArray, has_credits: BoolArray) -> Floa
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """A round before its cohort is drawn.
-
-    Attributes:
-        rows: Available rows, shape (n,).
-        fresh: Whether each is yet to be profiled, shape (n,).
-        tier: Tier of each, shape (n,); -1 for none.
-        drawn: The tier that is drawn; -1 for none.
-        probability: As in the state, after the look.
-        tier_loss: As in the state, after the look.
-    """
-
-    rows: IntArray
-    fresh: BoolArray
-    tier: IntArray
-    drawn: int
-    probability: FloatArray
-    tier_loss: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
 class TiFL:
     r"""Draws a tier, then a random cohort of it: nobody waits for clients that are much slower.
 
@@ -225,57 +204,55 @@ class TiFL:
             seed=int(rng.integers(2**62)),
         )
 
-    def _look(self, state: TiFLState, tier: IntArray, round: int) -> tuple[FloatArray, FloatArray]:
-        """Probabilities and losses of the tiers in a round."""
+    def _look(self, state: TiFLState, tier: IntArray, round: int) -> TiFLState:
+        """The state with the probabilities and losses of the tiers in a round."""
         if not self.adaptive or round % self.interval:
-            return state.probability, state.tier_loss
+            return state
         tier_loss = mean_losses(tier, state.loss, self.tiers)
         worse = state.current != _NO_TIER and tier_loss[state.current] >= state.tier_loss[state.current]
         if not worse or np.isinf(tier_loss).all():
-            return state.probability, tier_loss
-        return changed_probabilities(tier_loss, state.credits != 0), tier_loss
+            return replace(state, tier_loss=tier_loss)
+        return replace(state, tier_loss=tier_loss, probability=changed_probabilities(tier_loss, state.credits != 0))
 
-    def _plan(self, state: TiFLState, context: RoundContext) -> _Plan:
-        """Everything but the cohort; its draw comes from the state, so that booking finds the same tier."""
+    def _plan(self, state: TiFLState, context: RoundContext) -> tuple[IntArray, BoolArray, IntArray, int, TiFLState]:
+        """Everything but the cohort; its draw comes from the state, so that booking finds the same tier.
+
+        Returns:
+            Available rows, whether each is yet to be profiled, their tiers, the tier that is drawn, and the state after
+            the look.
+        """
         rows = np.flatnonzero(context.available)
         client = context.clients_of(rows)
         fresh = state.asked[client] < self.profile_rounds
         everybody = tiers_of(state.measured, state.total_s, self.tiers)
-        tier = everybody[client]
-        probability, tier_loss = self._look(state, everybody, context.round)
-        drawn = _NO_TIER
+        tier, drawn, state = everybody[client], _NO_TIER, self._look(state, everybody, context.round)
         there = np.bincount(tier[~fresh & (tier >= 0)], minlength=self.tiers) > 0
         if np.count_nonzero(fresh) < context.cohort_size and there.any():
-            weight = there * probability * (state.credits != 0)
-            for otherwise in (there * probability, there * 1.0):
+            weight = there * state.probability * (state.credits != 0)
+            for otherwise in (there * state.probability, there * 1.0):
                 weight = weight if weight.any() else otherwise
             rng = Streams(state.seed).at("tier", context.round)
             drawn = int(rng.choice(self.tiers, p=weight / weight.sum()))
-        return _Plan(rows, fresh, tier, drawn, probability, tier_loss)
+        return rows, fresh, tier, drawn, state
 
     def select(self, state: TiFLState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw a cohort of the tier."""
-        plan = self._plan(state, context)
+        rows, fresh, tier, drawn, _ = self._plan(state, context)
         # From the drawn tier outwards, the faster of two neighbours first; those without a tier last of all.
-        rank = -2 * np.abs(plan.tier - plan.drawn) + (plan.tier < plan.drawn)
-        rank[plan.tier == _NO_TIER] = -2 * self.tiers - 1
-        rank[plan.fresh] = 1 + self.profile_rounds - state.asked[context.clients_of(plan.rows[plan.fresh])]
-        return Selection(context.round, plan.rows[greatest(rank, context.cohort_size, rng=rng)])
+        rank = -2 * np.abs(tier - drawn) + (tier < drawn)
+        rank[tier == _NO_TIER] = -2 * self.tiers - 1
+        rank[fresh] = 1 + self.profile_rounds - state.asked[context.clients_of(rows[fresh])]
+        return Selection(context.round, rows[greatest(rank, context.cohort_size, rng=rng)])
 
     def commit(self, state: TiFLState, context: RoundContext, selection: Selection, /) -> TiFLState:
         """Count who was asked and the credit; keep the look."""
-        plan = self._plan(state, context)
+        *_, drawn, looked = self._plan(state, context)
         state.asked[context.clients_of(selection.links)] += 1
+        if drawn == _NO_TIER:
+            return looked
         credits = state.credits.copy()
-        if plan.drawn != _NO_TIER and credits[plan.drawn] > 0:
-            credits[plan.drawn] -= 1
-        return replace(
-            state,
-            probability=plan.probability,
-            credits=credits,
-            tier_loss=plan.tier_loss,
-            current=state.current if plan.drawn == _NO_TIER else plan.drawn,
-        )
+        credits[drawn] -= credits[drawn] > 0
+        return replace(looked, credits=credits, current=drawn)
 
     def update(self, state: TiFLState, feedback: Feedback, /) -> TiFLState:
         """Learn times, and each client's latest loss."""
