@@ -26,7 +26,8 @@ from benchmarks.timing import interleaved
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.environment.flat import FlatNetwork
-from fedroster.policies.oort import Oort, OortState, PacerState
+from fedroster.estimation.utility import PacerState
+from fedroster.policies.oort import Oort, OortState
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.simulation import simulate
 from fedroster.traces.availability import look_up

@@ -16,9 +16,9 @@ from fedroster.core.streams import Streams
 from fedroster.data.digits import load_digits
 from fedroster.environment import FlatNetwork
 from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.estimation.utility import statistical_utility
 from fedroster.federated import federate, load_training, save_training
 from fedroster.policies import Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
-from fedroster.policies.oort import statistical_utility
 from fedroster.simulation import simulate
 from fedroster.task import Task
 from fedroster.traces.network import TraceNetwork

@@ -15,8 +15,9 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
+from fedroster.estimation.utility import PacerState, client_utility, pace, statistical_utility, value_at
+from fedroster.optimization.ranking import sample_above
 from fedroster.policies import Oort
-from fedroster.policies.oort import PacerState, client_utility, exploit, pace, statistical_utility, value_at
 from fedroster.simulation import simulate
 
 RECORDED = json.loads((Path(__file__).parent / "oort_recorded.json").read_text())
@@ -130,7 +131,7 @@ def test_the_utility_is_the_authors(recorded):
     cut = sorted(score, reverse=True)[size] * parameters["cut_off_util"]
     assert cut == pytest.approx(recorded["cut"], rel=1e-12)
     rng = np.random.default_rng(0)
-    seen = np.unique(np.concatenate([exploit(score, size, cut_off=0.95, rng=rng) for _ in range(500)]))
+    seen = np.unique(np.concatenate([sample_above(score, size, cut_off=0.95, rng=rng) for _ in range(500)]))
     np.testing.assert_array_equal(seen, np.flatnonzero(score >= recorded["cut"] * (1 - 1e-12)))
 
 
@@ -208,13 +209,13 @@ def test_exploitation_samples_by_utility_above_the_cut():
     draws = 6000
     counts = np.zeros(6)
     for _ in range(draws):
-        counts[exploit(score, 1, cut_off=0.7, rng=rng)] += 1
+        counts[sample_above(score, 1, cut_off=0.7, rng=rng)] += 1
     # The second best has 8, so candidates have at least 5.6.
     assert counts[4:].sum() == 0
     assert chisquare(counts[:4], score[:4] / score[:4].sum() * draws).pvalue > 0.001
     assert chisquare(counts[:4]).pvalue < 1e-6  # negative control
-    assert exploit(score, 6, cut_off=0.95, rng=rng).tolist() == list(range(6))
-    assert exploit(score, 2, cut_off=1.0, rng=rng).max() <= 2
+    assert sample_above(score, 6, cut_off=0.95, rng=rng).tolist() == list(range(6))
+    assert sample_above(score, 2, cut_off=1.0, rng=rng).max() <= 2
 
 
 def test_the_percentile():

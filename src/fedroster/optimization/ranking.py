@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 
 
 def greatest(score: FloatArray | IntArray, size: int, *, rng: Generator) -> IntArray:
@@ -91,3 +91,33 @@ def sample_systematically(inclusion: FloatArray, *, rng: Generator) -> IntArray:
     rows = np.concatenate((certain, order[taken]))
     rows.sort()
     return rows
+
+
+def sample_above(score: FloatArray, size: int, *, cut_off: float, rng: Generator) -> IntArray:
+    """Sample by score among those above a cut-off, as Oort exploits (Lai et al. 2021); positions, ascending.
+
+    Args:
+        score: Utility of each candidate, shape (n,), >= 0.
+        size: How many are sampled, in [1, n].
+        cut_off: c, in [0, 1]: candidates have at least c times the utility of the first that would not be among the
+            best ``size``, or of the last if there is none.
+        rng: Samples.
+    """
+    place = max(score.shape[0] - 1 - size, 0)
+    candidates = np.flatnonzero(score >= cut_off * float(np.partition(score, place)[place]))
+    return candidates[sample_by_weight(score[candidates], size, rng=rng)]
+
+
+def fill_up(chosen: BoolArray, rows: IntArray, size: int, *, rng: Generator) -> None:
+    """Choose random ones of ``rows`` for places that remain.
+
+    Args:
+        chosen: Which rows are chosen; written to.
+        rows: Rows that may be.
+        size: How many are wanted in all.
+        rng: Draws them.
+    """
+    missing = size - int(np.count_nonzero(chosen))
+    if missing > 0:
+        rows = rows[~chosen[rows]]
+        chosen[rows if rows.shape[0] <= missing else rng.choice(rows, missing, replace=False, shuffle=False)] = True
