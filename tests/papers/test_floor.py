@@ -10,17 +10,10 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
-from fedroster.papers.floor.figures import (
-    _TUNED_PENALTIES,
-    PAPER,
-    TUNED_RATES,
-    _as_fair,
-    _as_punctual,
-    _lack,
-    _least,
-    _rival,
-)
+from fedroster.papers.floor import PAPER
 from fedroster.papers.floor.stationary import stationary_optimum
+from fedroster.papers.floor.tuned import _TUNED_PENALTIES, TUNED_RATES, _as_fair, _as_punctual, _lack
+from fedroster.papers.floor.worlds import least_chosen, rival_of
 from fedroster.policies import Floor
 from fedroster.simulation import simulate
 from fedroster.study.run import gather
@@ -81,8 +74,8 @@ def test_the_rival_is_the_first_that_is_no_fairer():
         label: [SimpleNamespace(chosen=np.array([least, 20]))]
         for label, least in {"FLOOR": 5, "A": 9, "B": 6, "C": 5, "D": 1}.items()
     }
-    assert _rival(runs, "FLOOR", ["A", "B", "C", "D"], _least) == ("C", True)
-    assert _rival(runs, "A", ["B", "C", "D"], _least) == ("B", False)
+    assert rival_of(runs, "FLOOR", ["A", "B", "C", "D"], least_chosen) == ("C", True)
+    assert rival_of(runs, "A", ["B", "C", "D"], least_chosen) == ("B", False)
 
 
 def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
@@ -91,7 +84,7 @@ def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
     assert set(labels) == set(recipe.needs)
     runs = {label: gather(recipe.needs[label].trials(seeds=(0, 1), num_rounds=60), workers=1) for label in labels}
     rivals = [label for label in labels if label.startswith("RBCS-F")]
-    rival, reached = _rival(runs, "FLOOR", rivals, _least)
+    rival, reached = rival_of(runs, "FLOOR", rivals, least_chosen)
     least = {label: np.mean([run.chosen.min() for run in runs[label]]) for label in labels}
     assert least[rival] <= least["FLOOR"]
     assert reached == (rival != rivals[0])

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from fedroster.papers.partial_pooling import PAPER
 from fedroster.papers.partial_pooling import figures as study
 from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.statistics import judge
@@ -33,7 +34,7 @@ def planted(share, *, early=None, least=0, gap=0.0, seed=0):
 
 
 def verdicts(figure, value):
-    recipe = study.PAPER.figures[figure]
+    recipe = PAPER.figures[figure]
     runs = {}
     for label in recipe.needs:
         planned = value(label)
@@ -112,7 +113,7 @@ def test_one_network_out_of_two_is_not_enough():
 
 
 def test_the_large_networks_are_large_and_only_the_oracle_reads_probabilities():
-    for label, need in study.PAPER.figures["large"].needs.items():
+    for label, need in PAPER.figures["large"].needs.items():
         settings = dict(need.settings)
         assert (settings["num_clients"], settings["num_servers"]) == ("10000", "50")
         assert settings.get("probabilities", "true") == ("true" if label.startswith("Oracle-p") else "false")
@@ -143,7 +144,7 @@ def test_claims_on_training():
         accuracy = np.full(60, final) + 1e-3 * np.random.default_rng([seed, int(1e4 * final)]).standard_normal(60)
         return planted_run(60, 60, round_time_s=ones.astype(float), chosen=ones, accuracy=accuracy)
 
-    recipe = study.SCALES["cpu"].figures["training-mnist"]
+    recipe = PAPER.scales["cpu"].figures["training-mnist"]
     for fair, held in ((0.9, (True, True)), (0.84, (True, False)), (0.7, (False, False))):
         finals = dict.fromkeys(recipe.needs, 0.85) | {"the same, beta = 0.05": fair, "Partial pooling": 0.8}
         runs = {label: [run(final, seed) for seed in range(SEEDS)] for label, final in finals.items()}

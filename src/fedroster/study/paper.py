@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
 
 import polars as pl
 from matplotlib.figure import Figure
@@ -88,9 +87,9 @@ class FigureRecipe:
 
     title: str
     needs: Mapping[str, Need]
-    draw: Callable[[Any], Product]
-    claims: Callable[[Any], list[Claim]] = lambda _: []
-    findings: Callable[[Any], list[str]] = lambda _: []
+    draw: Callable[[Runs], Product]
+    claims: Callable[[Runs], list[Claim]] = lambda _: []
+    findings: Callable[[Runs], list[str]] = lambda _: []
     on_request: bool = False
 
 
@@ -117,12 +116,14 @@ class Paper:
         title: Heading of the page.
         figures: Recipes of the figures without training, by the names that the command line uses.
         num_rounds: Rounds of a run without training unless asked for otherwise.
+        citation: Authors, title, venue, year and address; empty where nothing is published.
         scales: The figures with training, in the sizes that the command line offers.
     """
 
     title: str
     figures: Mapping[str, FigureRecipe]
     num_rounds: int
+    citation: str = ""
     scales: Mapping[str, Scale] = field(default_factory=dict)
 
 

@@ -145,7 +145,7 @@ def reproduce(
         sections = [_section(made, name, product, folder) for name, product in products.items()]
         if trained:
             sections.append(_partitions([trial for trial, _ in trained], conditions, folder))
-        lead = [_headline(made.verdicts), TEST_NOTE, BAND_NOTE]
+        lead = [_headline(made.verdicts), TEST_NOTE, BAND_NOTE, *filter(None, [plan.paper.citation])]
         if trained and plan.scale is not None:
             lead.insert(1, plan.scale.remark)
         details = {name: value for name, value in settings.items() if name != "command"}

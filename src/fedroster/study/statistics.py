@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -133,6 +134,13 @@ class Claim:
     measure: str
     advantages: tuple[tuple[float, ...], ...]
     ours: bool = False
+
+    @classmethod
+    def of(
+        cls, name: str, source: str, statement: str, measure: str, *advantages: FloatArray, ours: bool = False
+    ) -> Self:
+        """A claim of parts that are arrays, shape (seeds,); else as the attributes."""
+        return cls(name, source, statement, measure, tuple(tuple(part.tolist()) for part in advantages), ours)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Reproduction of paper A's simulations: Figs. 2, 3 and 4, its regret bound, and the sensitivity to alpha."""
+"""Simulations of Huang et al. 2021: Figs. 2, 3 and 4, the regret bound, and the sensitivity to alpha."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from matplotlib.figure import Figure
 from fedroster.bounds import rbcs_f_regret
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
-from fedroster.papers.rbcs_f import training
-from fedroster.study.figures import Curve, curves_figure, places, styled
+from fedroster.study.courses import banded, courses_product, each
+from fedroster.study.figures import Curve, curves_figure, styled
 from fedroster.study.measures import Run, jain_index
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs
-from fedroster.study.statistics import Claim, band
+from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.statistics import Claim, mean_interval
 
 SCENARIO = "rbcs-f/table-1"
 BETA = 0.15
@@ -42,68 +42,37 @@ def _needs(policies: Sequence[str], stretch: float = 1.0) -> dict[str, Need]:
     return {policy: Need(policy, SCENARIO, stretch=stretch) for policy in policies}
 
 
-def _curves(series: Mapping[str, FloatArray], name: str) -> tuple[dict[str, Curve], pl.DataFrame]:
-    curves: dict[str, Curve] = {}
-    tables = []
-    for policy, values in series.items():
-        rounds = np.arange(1, values.shape[1] + 1, dtype=np.float64)
-        mean, low, high = band(values)
-        curves[LABELS[policy]] = Curve(rounds, mean, low, high)
-        tables.append(
-            pl.DataFrame(
-                {
-                    "policy": policy,
-                    "round": rounds.astype(np.int64),
-                    name: mean,
-                    f"{name}_low": low,
-                    f"{name}_high": high,
-                    "seeds": values.shape[0],
-                }
-            )
-        )
-    return curves, pl.concat(tables)
+def _over_rounds(
+    policies: Sequence[str], course: Callable[[Run], FloatArray], name: str, y_label: str, title: str
+) -> Callable[[Runs], Product]:
+    def draw(runs: Runs) -> Product:
+        courses = {policy: np.stack([course(run) for run in runs[policy]]) for policy in policies}
+        return courses_product(courses, LABELS, name=name, x_label="round", y_label=y_label, title=title)
+
+    return draw
 
 
-_PLACES = places(list(LABELS.values()))
-
-
-def _figure_2(runs: Runs) -> Product:
-    series = {policy: np.stack([run.mean_backlog for run in runs[policy]]) for policy in RBCS_F}
-    curves, data = _curves(series, "mean_backlog")
-    figure = curves_figure(
-        curves, x_label="round", y_label="mean queue length, rounds owed", title="Queues against V", places=_PLACES
-    )
-    return Product(figure, data)
-
-
-def _figure_3(runs: Runs) -> Product:
-    series = {policy: np.stack([run.round_time_s.cumsum() for run in runs[policy]]) for policy in FIGURE_POLICIES}
-    curves, data = _curves(series, "elapsed_s")
-    figure = curves_figure(
-        curves, x_label="round", y_label="elapsed time, s", title="Training time of the strategies", places=_PLACES
-    )
-    return Product(figure, data)
+_FIGURE_2 = _over_rounds(
+    RBCS_F, lambda run: run.mean_backlog, "mean_backlog", "mean queue length, rounds owed", "Queues against V"
+)
+_FIGURE_3 = _over_rounds(
+    FIGURE_POLICIES,
+    lambda run: run.round_time_s.cumsum(),
+    "elapsed_s",
+    "elapsed time, s",
+    "Training time of the strategies",
+)
 
 
 def _figure_4(runs: Runs) -> Product:
     counts = {policy: np.stack([np.sort(run.chosen) for run in runs[policy]]) for policy in FIGURE_POLICIES}
     tables = []
     for policy, values in counts.items():
-        mean, low, high = band(values.astype(np.float64))
-        tables.append(
-            pl.DataFrame(
-                {
-                    "policy": policy,
-                    "rank": np.arange(1, values.shape[1] + 1),
-                    "chosen": mean,
-                    "chosen_low": low,
-                    "chosen_high": high,
-                    "seeds": values.shape[0],
-                }
-            )
-        )
+        rank = np.arange(1, values.shape[1] + 1)
+        columns = banded("chosen", values.astype(np.float64))
+        tables.append(pl.DataFrame({"policy": policy, "rank": rank, **columns, "seeds": values.shape[0]}))
     return Product(
-        _pull_record({LABELS[policy]: mean.mean(axis=0) for policy, mean in counts.items()}), pl.concat(tables)
+        _pull_record({LABELS[policy]: values.mean(axis=0) for policy, values in counts.items()}), pl.concat(tables)
     )
 
 
@@ -154,31 +123,20 @@ def _theorem_3(num_rounds: int, penalty: float) -> FloatArray:
 
 def _figure_regret(runs: Runs) -> Product:
     regret = _running_regret(runs)
-    rounds = np.arange(1, regret.shape[1] + 1, dtype=np.float64)
-    mean, low, high = band(regret)
+    rounds = np.arange(1, regret.shape[1] + 1)
+    columns = banded("regret_s", regret)
     bound = _theorem_3(regret.shape[1], 20.0)
-    measured = "measured, RBCS-F(20) against P3(20)"
     figure = curves_figure(
         {
-            measured: Curve(rounds, mean, low, high),
-            "Theorem 3's bound": Curve(rounds, bound, bound, bound),
+            "measured, RBCS-F(20) against P3(20)": Curve(rounds.astype(np.float64), *columns.values()),
+            "Theorem 3's bound": Curve(rounds.astype(np.float64), bound, bound, bound),
         },
         x_label="round T",
         y_label="time-average regret R(T), s",
         title="Regret and its bound",
         log_y=True,
     )
-    data = pl.DataFrame(
-        {
-            "round": rounds.astype(np.int64),
-            "regret_s": mean,
-            "regret_s_low": low,
-            "regret_s_high": high,
-            "bound_s": bound,
-            "seeds": regret.shape[0],
-        }
-    )
-    return Product(figure, data)
+    return Product(figure, pl.DataFrame({"round": rounds, **columns, "bound_s": bound, "seeds": regret.shape[0]}))
 
 
 _ALPHA_POLICIES = (
@@ -193,32 +151,23 @@ def _figure_alpha(runs: Runs) -> Product:
     rows = []
     for policy in _ALPHA_POLICIES:
         label = policy.partition("alpha=")[2] or "Lemma 1"
-        times = np.array([run.round_time_s.mean() for run in runs[policy]])
-        least = np.array([run.participation_rate.min() for run in runs[policy]])
-        for name, values in (("mean_round_time_s", times), ("min_participation_rate", least)):
-            mean, low, high = band(values[:, None])
-            rows.append(
-                {
-                    "alpha": label,
-                    "policy": policy,
-                    "measure": name,
-                    "mean": float(mean[0]),
-                    "low": float(low[0]),
-                    "high": float(high[0]),
-                    "seeds": values.shape[0],
-                }
-            )
+        for name, measure in (
+            ("mean_round_time_s", _mean_time),
+            ("min_participation_rate", lambda run: float(run.participation_rate.min())),
+        ):
+            shown = mean_interval(each(runs, policy, measure))
+            interval = {"mean": shown.mean, "low": shown.low, "high": shown.high}
+            rows.append({"alpha": label, "policy": policy, "measure": name, **interval, "seeds": len(runs[policy])})
     data = pl.DataFrame(rows)
+    times = data.filter(pl.col("measure") == "mean_round_time_s")
     position = np.arange(len(_ALPHA_POLICIES), dtype=np.float64)
-    shown = data.filter(pl.col("measure") == "mean_round_time_s")
-    curve = Curve(position, *(shown[name].to_numpy() for name in ("mean", "low", "high")))
     figure = curves_figure(
-        {"RBCS-F(20)": curve},
+        {"RBCS-F(20)": Curve(position, *(times[name].to_numpy() for name in ("mean", "low", "high")))},
         x_label="alpha",
         y_label="mean round time, s",
         title="Sensitivity to the exploration factor",
     )
-    figure.axes[0].set_xticks(position, shown["alpha"].to_list())
+    figure.axes[0].set_xticks(position, times["alpha"].to_list())
     return Product(figure, data)
 
 
@@ -238,10 +187,6 @@ def _settling_round(run: Run) -> float:
     return float(np.argmax(run.mean_backlog >= 0.9 * _plateau(run)) + 1)
 
 
-def _each(runs: Runs, policy: str, measure: Callable[[Run], float]) -> FloatArray:
-    return np.array([measure(run) for run in runs[policy]])
-
-
 def _mean_time(run: Run) -> float:
     return float(run.round_time_s.mean())
 
@@ -250,13 +195,13 @@ def _jain(run: Run) -> float:
     return jain_index(run.chosen)
 
 
-def _rising(runs: Runs, measure: Callable[[Run], float]) -> tuple[tuple[float, ...], ...]:
+def _rising(runs: Runs, measure: Callable[[Run], float]) -> list[FloatArray]:
     """One part for each step of V: how much the measure rises."""
-    steps = [_each(runs, policy, measure) for policy in RBCS_F]
-    return tuple(tuple(after - before) for before, after in itertools.pairwise(steps))
+    steps = [each(runs, policy, measure) for policy in RBCS_F]
+    return [after - before for before, after in itertools.pairwise(steps)]
 
 
-def _falling(runs: Runs, measure: Callable[[Run], float]) -> tuple[tuple[float, ...], ...]:
+def _falling(runs: Runs, measure: Callable[[Run], float]) -> list[FloatArray]:
     return _rising(runs, lambda run: -measure(run))
 
 
@@ -270,12 +215,12 @@ def _late(runs: Runs) -> str:
 
 def _claims_on_flattening(runs: Runs, suffix: str = "", *, ours: bool = False) -> list[Claim]:
     return [
-        Claim(
+        Claim.of(
             f"flat-{penalty}{suffix}",
             "Fig. 2",
             f"The queues of RBCS-F({penalty}) flatten after a number of rounds.",
             f"growth of the mean queue over {_late(runs)} is below 5 % of beta a round",
-            (tuple(0.05 * BETA - _each(runs, policy, _late_slope)),),
+            0.05 * BETA - each(runs, policy, _late_slope),
             ours=ours,
         )
         for penalty, policy in zip(PENALTIES, RBCS_F, strict=True)
@@ -290,90 +235,85 @@ def _claims_on_queues(runs: Runs) -> list[Claim]:
     late = _late(runs)
     return [
         *_claims_on_flattening(runs),
-        Claim(
+        Claim.of(
             "higher-with-V",
             "Fig. 2",
             "A higher V has a higher convergence value of the queues.",
             f"mean queue over {late} rises at each step of V = {_PENALTY_LIST}",
-            _rising(runs, _plateau),
+            *_rising(runs, _plateau),
         ),
-        Claim(
+        Claim.of(
             "later-with-V",
             "Fig. 2",
             "A higher V has a slower convergence of the queues.",
             f"the round that reaches 90 % of the plateau rises at each step of V = {_PENALTY_LIST}",
-            _rising(runs, _settling_round),
+            *_rising(runs, _settling_round),
         ),
     ]
 
 
 def _claims_on_time(runs: Runs) -> list[Claim]:
-    between = tuple(
-        tuple(part)
-        for policy in RBCS_F
-        for part in (
-            _each(runs, policy, _mean_time) - _each(runs, FEDCS, _mean_time),
-            _each(runs, "random", _mean_time) - _each(runs, policy, _mean_time),
-        )
-    )
-    cohort = _each(runs, FEDCS, lambda run: float(run.cohort_size.mean()))
-    margins = tuple(
-        tuple(_each(runs, policy, lambda run: float(run.bound_margin.min()) + 1e-9)) for policy in FIGURE_POLICIES
-    )
+    time_s = {policy: each(runs, policy, _mean_time) for policy in (*RBCS_F, FEDCS, "random")}
+    between = [
+        part for policy in RBCS_F for part in (time_s[policy] - time_s[FEDCS], time_s["random"] - time_s[policy])
+    ]
+    cohort = each(runs, FEDCS, lambda run: float(run.cohort_size.mean()))
+    margins = [each(runs, policy, lambda run: float(run.bound_margin.min()) + 1e-9) for policy in FIGURE_POLICIES]
     return [
-        Claim(
+        Claim.of(
             "faster-with-V",
             "Fig. 3",
             "RBCS-F with a higher V takes less time for the same number of rounds.",
             f"mean round time falls at each step of V = {_PENALTY_LIST}",
-            _falling(runs, _mean_time),
+            *_falling(runs, _mean_time),
         ),
-        Claim(
+        Claim.of(
             "between",
             "Fig. 3",
             "RBCS-F is faster than random, and slower than FedCS(3).",
             f"mean round time lies between the two for each V = {_PENALTY_LIST}",
-            between,
+            *between,
         ),
-        Claim(
+        Claim.of(
             "eight-clients",
             "Footnote 5",
             "FedCS(3) chooses about 8 clients a round.",
             "mean cohort size is within 1 of 8",
-            (tuple(cohort - 7.0), tuple(9.0 - cohort)),
+            cohort - 7.0,
+            9.0 - cohort,
         ),
-        Claim(
+        Claim.of(
             "theorem-2",
             "Theorem 2",
             "The drift plus cost never exceeds the bound (11).",
             "least margin over all rounds of all policies is not below zero (to rounding, 1e-9)",
-            margins,
+            *margins,
         ),
     ]
 
 
 def _claims_on_pulls(runs: Runs) -> list[Claim]:
     return [
-        Claim(
+        Claim.of(
             "uneven-with-V",
             "Fig. 4",
             "The pull record becomes less even as V grows.",
             f"Jain's index falls at each step of V = {_PENALTY_LIST}",
-            _falling(runs, _jain),
+            *_falling(runs, _jain),
         ),
-        Claim(
+        Claim.of(
             "fedcs-least-even",
             "Fig. 4",
             "The unbalanced selection is most intense for FedCS(3).",
             f"Jain's index of FedCS(3) is below that of random and of RBCS-F with each V = {_PENALTY_LIST}",
-            tuple(tuple(_each(runs, policy, _jain) - _each(runs, FEDCS, _jain)) for policy in (*RBCS_F, "random")),
+            *(each(runs, policy, _jain) - each(runs, FEDCS, _jain) for policy in (*RBCS_F, "random")),
         ),
-        Claim(
+        Claim.of(
             "fair-is-even",
             "Fig. 4",
             "Random and RBCS-F with a low V have an even distribution.",
             "Jain's index of random and of RBCS-F(1) is above 0.95",
-            tuple(tuple(_each(runs, policy, _jain) - 0.95) for policy in (RBCS_F[0], "random")),
+            *(each(runs, policy, _jain) - 0.95 for policy in (RBCS_F[0], "random")),
         ),
     ]
 
@@ -382,12 +322,12 @@ def _claims_on_regret(runs: Runs) -> list[Claim]:
     regret = _running_regret(runs)[:, -1]
     num_rounds = runs[LEARNED][0].num_rounds
     return [
-        Claim(
+        Claim.of(
             "theorem-3",
             "Theorem 3",
             "The time-average regret stays below (24).",
             f"R({num_rounds}) of RBCS-F(20) against P3(20) is below the bound",
-            (tuple(_theorem_3(num_rounds, 20.0)[-1] - regret),),
+            _theorem_3(num_rounds, 20.0)[-1] - regret,
         ),
     ]
 
@@ -395,7 +335,7 @@ def _claims_on_regret(runs: Runs) -> list[Claim]:
 def _findings_on_pulls(runs: Runs) -> list[str]:
     num_rounds = runs["random"][0].num_rounds
     owed = math.floor(BETA * num_rounds)
-    least = {policy: _each(runs, policy, lambda run: float(run.chosen.min())) for policy in (*RBCS_F, OPTIMAL)}
+    least = {policy: each(runs, policy, lambda run: float(run.chosen.min())) for policy in (*RBCS_F, OPTIMAL)}
     shown = ", ".join(f"{LABELS[policy]} {values.mean():.0f}" for policy, values in least.items())
     return [
         f"The guarantee (2) is a limit: beta = {BETA} promises {owed} of {num_rounds} rounds, and the least served "
@@ -415,8 +355,8 @@ def _findings_on_regret(runs: Runs) -> list[str]:
 
 
 def _findings_on_alpha(runs: Runs) -> list[str]:
-    lemma_1 = _each(runs, _ALPHA_POLICIES[-1], _mean_time).mean()
-    default = _each(runs, LEARNED_ALPHA, _mean_time).mean()
+    lemma_1 = each(runs, _ALPHA_POLICIES[-1], _mean_time).mean()
+    default = each(runs, LEARNED_ALPHA, _mean_time).mean()
     return [
         f"With Lemma 1's alpha_t and the scenario's own constants (R = K, because the noise is as large as the mean) "
         f"every lower bound is clamped at zero, so times play no part in the choice: {lemma_1:.1f} s a round, against "
@@ -424,32 +364,22 @@ def _findings_on_alpha(runs: Runs) -> list[str]:
     ]
 
 
-PAPER = Paper(
-    title="RBCS-F: the paper's experiments, made again",
-    num_rounds=500,
-    figures={
-        "2": FigureRecipe("Fig. 2: queues against V", _needs(RBCS_F), _figure_2, _claims_on_queues),
-        "2-long": FigureRecipe(
-            "Fig. 2 over four times as many rounds", _needs(RBCS_F, stretch=4.0), _figure_2, _claims_on_long_queues
-        ),
-        "3": FigureRecipe("Fig. 3: training time", _needs(FIGURE_POLICIES), _figure_3, _claims_on_time),
-        "4": FigureRecipe(
-            "Fig. 4: pull record", _needs(FIGURE_POLICIES), _figure_4, _claims_on_pulls, _findings_on_pulls
-        ),
-        "regret": FigureRecipe(
-            "Regret (23) and Theorem 3's bound",
-            _needs((LEARNED, OPTIMAL)),
-            _figure_regret,
-            _claims_on_regret,
-            _findings_on_regret,
-        ),
-        "alpha": FigureRecipe(
-            "Choice A4: sensitivity to alpha",
-            _needs(_ALPHA_POLICIES),
-            _figure_alpha,
-            findings=_findings_on_alpha,
-        ),
-    },
-    scales=training.SCALES,
-)
-"""Paper A's figures."""
+FIGURES: Mapping[str, FigureRecipe] = {
+    "2": FigureRecipe("Fig. 2: queues against V", _needs(RBCS_F), _FIGURE_2, _claims_on_queues),
+    "2-long": FigureRecipe(
+        "Fig. 2 over four times as many rounds", _needs(RBCS_F, stretch=4.0), _FIGURE_2, _claims_on_long_queues
+    ),
+    "3": FigureRecipe("Fig. 3: training time", _needs(FIGURE_POLICIES), _FIGURE_3, _claims_on_time),
+    "4": FigureRecipe("Fig. 4: pull record", _needs(FIGURE_POLICIES), _figure_4, _claims_on_pulls, _findings_on_pulls),
+    "regret": FigureRecipe(
+        "Regret (23) and Theorem 3's bound",
+        _needs((LEARNED, OPTIMAL)),
+        _figure_regret,
+        _claims_on_regret,
+        _findings_on_regret,
+    ),
+    "alpha": FigureRecipe(
+        "Choice A4: sensitivity to alpha", _needs(_ALPHA_POLICIES), _figure_alpha, findings=_findings_on_alpha
+    ),
+}
+"""Recipes by the names that the command line uses."""

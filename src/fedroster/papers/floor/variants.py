@@ -1,0 +1,79 @@
+"""FLOOR without each of its parts, and with other settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from fedroster.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
+from fedroster.study.courses import each
+from fedroster.study.figures import intervals_figure
+from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.statistics import mean_interval
+
+ABLATION = {
+    "FLOOR": "floor",
+    "no prices": "floor:price=0",
+    "largest mean, no scatter": "floor:scatter=false",
+    "no learning from others": "floor:pooling=false",
+    "no client is ever urgent (c = 1,000)": "floor:slack=1000",
+    "no patience (c = 0)": "floor:slack=0",
+}
+SENSITIVITY = {
+    "FLOOR": "floor",
+    "prices x 1/2": "floor:price=0.5",
+    "prices x 2": "floor:price=2",
+    "memory 25": "floor:memory=25",
+    "memory 1,000": "floor:memory=1000",
+    "absence 0": "floor:absence=0",
+    "absence 6": "floor:absence=6",
+    "c = 1": "floor:slack=1",
+    "c = 4": "floor:slack=4",
+}
+_VARIANT_WORLDS = ("table-1", "drift", "two-classes")
+
+
+def _variants(title: str, policies: Mapping[str, str]) -> FigureRecipe:
+    def draw(runs: Runs) -> Product:
+        panels, rows = {}, []
+        for world in _VARIANT_WORLDS:
+            base = each(runs, f"FLOOR / {world}", mean_time)
+            relative = {label: 100.0 * (each(runs, f"{label} / {world}", mean_time) / base - 1.0) for label in policies}
+            least = {label: each(runs, f"{label} / {world}", least_chosen) for label in policies}
+            panels[f"{world}\n% more time"] = {label: mean_interval(values) for label, values in relative.items()}
+            rows += [
+                {
+                    "world": world,
+                    "variant": label,
+                    "mean_round_time_s": float(each(runs, f"{label} / {world}", mean_time).mean()),
+                    "time_more_percent": mean_interval(relative[label]).mean,
+                    "lowest": float(least[label].mean()),
+                    "lowest_of_all_seeds": float(least[label].min()),
+                }
+                for label in policies
+            ]
+        return Product(intervals_figure(panels, title=title), pl.DataFrame(rows))
+
+    def findings(runs: Runs) -> list[str]:
+        return [
+            f"{world}: "
+            + "; ".join(
+                f"{label} {each(runs, f'{label} / {world}', mean_time).mean():.2f} s, lowest "
+                f"{each(runs, f'{label} / {world}', least_chosen).mean():.1f}"
+                for label in policies
+            )
+            + "."
+            for world in _VARIANT_WORLDS
+        ]
+
+    needs = {
+        f"{label} / {world}": Need(policy, TABLE_1, WORLDS[world][1])
+        for world in _VARIANT_WORLDS
+        for label, policy in policies.items()
+    }
+    return FigureRecipe(title, needs, draw, findings=findings)
+
+
+ABLATED = _variants("Without each part", ABLATION)
+OTHER_SETTINGS = _variants("Other settings", SENSITIVITY)

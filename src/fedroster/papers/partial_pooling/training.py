@@ -1,0 +1,111 @@
+"""Training with partial pooling, on the networks of Qu et al. 2021, in three sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from fedroster.papers.partial_pooling.figures import FAIR, OURS
+from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
+from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, rounds_to, times_to
+from fedroster.study.courses import each
+from fedroster.study.figures import places
+from fedroster.study.paper import FigureRecipe, Product, Runs
+from fedroster.study.statistics import Claim, mean_interval
+
+TRAINED = {
+    "Oracle": "oracle",
+    "Partial pooling": OURS,
+    "the same, beta = 0.05": FAIR,
+    "COCS": "cocs",
+    "CUCB per pair": "cucb-pairs",
+    "LinUCB per pair": "linucb-pairs",
+    "Random": "random",
+}
+_PLACES = places(list(TRAINED))
+
+
+def _draw(experiment: Experiment, runs: Runs) -> Product:
+    return accuracy_product({experiment.name: runs}, title="Accuracy by round", places=_PLACES, x_label="edge round")
+
+
+def _draw_over_time(experiment: Experiment, runs: Runs) -> Product:
+    return accuracy_product(
+        {experiment.name: runs},
+        title="Accuracy over simulated time",
+        places=_PLACES,
+        x_label="simulated time, s",
+        curve=curve_per_second,
+    )
+
+
+def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
+    final = {label: final_accuracies(group) for label, group in runs.items()}
+    fair, free = "the same, beta = 0.05", "Partial pooling"
+    claim = partial(experiment.claim, "training", ours=True)
+    return [
+        claim(
+            "fair",
+            experiment.name,
+            "with rates, partial pooling ends more accurate than without.",
+            "final accuracy",
+            final[fair] - final[free],
+        ),
+        claim(
+            "best",
+            experiment.name,
+            "with rates, it ends more accurate than COCS, CUCB and LinUCB per pair and Random.",
+            "final accuracy",
+            *(final[fair] - final[other] for other in ("COCS", "CUCB per pair", "LinUCB per pair", "Random")),
+        ),
+    ]
+
+
+def _findings(experiment: Experiment, runs: Runs) -> list[str]:
+    def listed(value: Callable[[str], str]) -> str:
+        return "; ".join(f"{label} {value(label)}" for label in runs)
+
+    def percent(label: str) -> str:
+        i = mean_interval(final_accuracies(runs[label]))
+        return f"{i.mean:.1%} ± {i.high - i.mean:.1%}"
+
+    def updates(label: str) -> str:
+        return f"{each(runs, label, lambda run: float(run.participants.mean())).mean():.2f}"
+
+    def never(label: str) -> str:
+        return f"{each(runs, label, lambda run: float(np.count_nonzero(run.chosen == 0))).mean():.1f}"
+
+    target = experiment.target
+    return [
+        f"Final accuracy: {listed(percent)}.",
+        f"Rounds to {target:.0%}: "
+        + listed(lambda label: f"{rounds_to(runs[label], target).mean():.0f}")
+        + "; simulated seconds: "
+        + listed(lambda label: f"{times_to(runs[label], target).mean():,.0f}")
+        + ". A run that misses the target counts with all its rounds.",
+        f"Updates in time in an edge round: {listed(updates)}; clients never chosen: {listed(never)}.",
+    ]
+
+
+def _figures(size: str) -> Mapping[str, FigureRecipe]:
+    figures = {}
+    for experiment in HIERARCHICAL[size]:
+        needs = {label: experiment.need(policy) for label, policy in TRAINED.items()}
+        name, title = f"training-{experiment.key}", f"Training on {experiment.name}"
+        figures[name] = FigureRecipe(
+            f"{title}, by round",
+            needs,
+            partial(_draw, experiment),
+            partial(_claims, experiment),
+            partial(_findings, experiment),
+        )
+        figures[f"{name}-time"] = FigureRecipe(
+            f"{title}, over simulated time", needs, partial(_draw_over_time, experiment)
+        )
+    return figures
+
+
+SCALES = scales(_figures, HIERARCHICAL_REMARKS)
+"""Accuracy by round and over simulated time, by size."""

@@ -1,0 +1,201 @@
+"""What is trained, in three sizes: on the flat network of Huang et al. 2021, and on the two networks of Qu et al. 2021.
+
+Several papers train on these networks; all of them take rounds, tasks and targets from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from fedroster.core.arrays import FloatArray
+from fedroster.study.measures import Run
+from fedroster.study.paper import FigureRecipe, Need, Runs, Scale
+from fedroster.study.statistics import Claim
+from fedroster.task import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """Training on one data set in one scenario.
+
+    Attributes:
+        key: Data set, as the command line and the claims call it.
+        name: As the figures call it.
+        scenario: Name of the scenario.
+        task: What is trained.
+        rounds: T.
+        evaluate_every: Rounds between tests.
+        target: Accuracy to be reached, in (0, 1); 0 where each paper sets its own.
+    """
+
+    key: str
+    name: str
+    scenario: str
+    task: Task
+    rounds: int
+    evaluate_every: int
+    target: float = 0.0
+
+    def need(
+        self,
+        policy: str,
+        *,
+        partition: str | None = None,
+        settings: Mapping[str, str] | None = None,
+        rounds: int | None = None,
+    ) -> Need:
+        """Runs of one policy.
+
+        Args:
+            policy: As text.
+            partition: Another partition than the task's.
+            settings: Parameters of the scenario that are overridden.
+            rounds: Another number of rounds.
+        """
+        task = self.task if partition is None else replace(self.task, partition=partition)
+        overridden = tuple((settings or {}).items())
+        return Need(
+            policy,
+            self.scenario,
+            overridden,
+            task=task,
+            rounds=rounds or self.rounds,
+            evaluate_every=self.evaluate_every,
+        )
+
+    def in_panels(self, policies: Mapping[str, str], panels: Sequence[str]) -> dict[str, Need]:
+        """Runs of each policy with each of the :data:`FLAT_PARTITIONS`.
+
+        Args:
+            policies: As text, by label.
+            panels: Titles of the partitions.
+        """
+        return {
+            f"{panel}|{label}": self.need(policy, partition=FLAT_PARTITIONS[panel])
+            for panel in panels
+            for label, policy in policies.items()
+        }
+
+    def claim(
+        self,
+        figure: str,
+        name: str,
+        source: str,
+        statement: str,
+        measure: str,
+        *advantages: FloatArray,
+        ours: bool = False,
+    ) -> Claim:
+        """A claim about this experiment.
+
+        Args:
+            figure: First part of its id.
+            name: Last part of its id.
+            source: Where the paper says it.
+            statement: What the paper says.
+            measure: What is tested, in words.
+            *advantages: One value for each seed of each part, positive where it is right.
+            ours: Whether it is a further question of ours.
+        """
+        return Claim.of(
+            f"{figure}-{self.key}-{name}", source, f"{self.name}: {statement}", measure, *advantages, ours=ours
+        )
+
+
+def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
+    """Runs by panel and label, as :meth:`Experiment.in_panels` needed them.
+
+    Args:
+        runs: By their label.
+    """
+    panels: dict[str, dict[str, Sequence[Run]]] = {}
+    for key, group in runs.items():
+        panel, _, label = key.partition("|")
+        panels.setdefault(panel, {})[label] = group
+    return panels
+
+
+Pair = tuple[Experiment, Experiment]
+
+
+def _flat(key: str, name: str, task: Task, rounds: int, evaluate_every: int) -> Experiment:
+    return Experiment(key, name, "rbcs-f/table-1", task, rounds, evaluate_every)
+
+
+def _hierarchical(key: str, name: str, task: Task, rounds: int, target: float) -> Experiment:
+    return Experiment(key, name, f"cocs/{key}", task, rounds, 5, target)
+
+
+_FEW_DIGITS = Task("digits", "iid", samples_per_client=30)
+_TWO_LABELS = Task("digits", "labels:2", samples_per_client=20)
+_MNIST = _hierarchical("mnist", "MNIST", Task("mnist-logistic", "labels:2"), 1000, 0.7)
+
+FLAT: Mapping[str, Pair] = {
+    "smoke": (
+        _flat("fashion-mnist", "digits for Fashion-MNIST", _FEW_DIGITS, 6, 1),
+        _flat("cifar-10", "digits for CIFAR-10", _FEW_DIGITS, 6, 1),
+    ),
+    "cpu": (
+        _flat("fashion-mnist", "Fashion-MNIST", Task("fashion-mnist", "iid"), 50, 2),
+        _flat("cifar-10", "CIFAR-10, small network", Task("cifar-10-small", "iid"), 150, 5),
+    ),
+    "full": (
+        _flat("fashion-mnist", "Fashion-MNIST", Task("fashion-mnist", "iid"), 500, 1),
+        _flat("cifar-10", "CIFAR-10", Task("cifar-10", "iid"), 1000, 1),
+    ),
+}
+"""Fashion-MNIST and CIFAR-10 on the network of Huang et al. 2021, by size."""
+
+FLAT_PARTITIONS: Mapping[str, str] = {"gamma_1 = 0.2": "dirichlet:0.2", "gamma_1 = 1": "dirichlet:1", "IID": "iid"}
+"""Partitions, from the least to the most alike clients, by the panel's title."""
+
+FLAT_REMARKS: Mapping[str, str] = {
+    "smoke": "Training has smoke size: 6 rounds on the handwritten digits in place of both data sets. Nothing follows "
+    "from it.",
+    "cpu": "CPU size: the network of Huang et al. 2021 and 50 rounds on Fashion-MNIST; on CIFAR-10 150 rounds and a "
+    "small network of ours, with a 36th of the arithmetic. The runs end before convergence: a final accuracy is the "
+    "one after so many rounds.",
+    "full": "Full size. Huang et al. 2021 do not give their gammas, rounds, epochs, batch and learning rate (Choice "
+    "A10).",
+}
+
+HIERARCHICAL: Mapping[str, Pair] = {
+    "smoke": (
+        _hierarchical("mnist", "digits for MNIST", _TWO_LABELS, 10, 0.3),
+        _hierarchical("cifar-10", "digits for CIFAR-10", _TWO_LABELS, 10, 0.3),
+    ),
+    "cpu": (
+        _MNIST,
+        _hierarchical("cifar-10", "CIFAR-10, small network", Task("cifar-10-b-small", "labels:2"), 100, 0.3),
+    ),
+    "full": (_MNIST, _hierarchical("cifar-10", "CIFAR-10", Task("cifar-10-b", "labels:2"), 1880, 0.6)),
+}
+"""MNIST and CIFAR-10 on the networks of Qu et al. 2021, clients with two labels, by size."""
+
+HIERARCHICAL_REMARKS: Mapping[str, str] = {
+    "smoke": "Training has smoke size: 10 edge rounds on the handwritten digits in place of both data sets. Nothing "
+    "follows from it.",
+    "cpu": "CPU size: MNIST has the size of Qu et al. 2021. On CIFAR-10 there are 100 edge rounds in place of 1,880, a "
+    "small network of ours with a 36th of the arithmetic, clients train 2 epochs on 500 samples in place of 5 on "
+    "1,000, and the target is 30 % in place of 60 %.",
+    "full": "Full size: the epochs and learning rates of Qu et al. 2021; the batch and the samples of a client are "
+    "chosen.",
+}
+
+
+def scales(
+    figures: Callable[[str], Mapping[str, FigureRecipe]],
+    remarks: Mapping[str, str],
+    *,
+    cpu_seeds: Sequence[int] = range(5),
+) -> dict[str, Scale]:
+    """A paper's training experiments in all sizes.
+
+    Args:
+        figures: Recipes of a size.
+        remarks: What is smaller than in the paper, by size.
+        cpu_seeds: Seeds of the size that a CPU trains.
+    """
+    seeds = {"smoke": (0, 1), "cpu": tuple(cpu_seeds), "full": (0, 1, 2, 3, 4)}
+    return {size: Scale(figures(size), seeds[size], remark) for size, remark in remarks.items()}

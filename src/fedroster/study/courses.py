@@ -1,0 +1,72 @@
+"""What several papers measure and draw: a value for each seed, and courses over the rounds with their bands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+import polars as pl
+
+from fedroster.core.arrays import FloatArray
+from fedroster.study.figures import Curve, curves_figure, places
+from fedroster.study.measures import Run
+from fedroster.study.paper import Product, Runs
+from fedroster.study.statistics import band
+
+
+def each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
+    """A measure of each seed's run, shape (seeds,).
+
+    Args:
+        runs: Runs by label.
+        label: Which of them.
+        measure: What is measured.
+    """
+    return np.array([measure(run) for run in runs[label]])
+
+
+def banded(name: str, values: FloatArray) -> dict[str, FloatArray]:
+    """Mean, lower and upper end of a band as columns of a table.
+
+    Args:
+        name: Of the mean; the ends have ``_low`` and ``_high`` behind it.
+        values: Shape (seeds, points).
+    """
+    mean, low, high = band(values)
+    return {name: mean, f"{name}_low": low, f"{name}_high": high}
+
+
+def courses_product(
+    courses: Mapping[str, FloatArray],
+    labels: Mapping[str, str],
+    *,
+    name: str,
+    x_label: str,
+    y_label: str,
+    title: str,
+    every: int = 1,
+    hidden: Collection[str] = (),
+) -> Product:
+    """A figure of courses over the rounds, and the table of what it shows.
+
+    Args:
+        courses: Values after each round by policy, shape (seeds, rounds).
+        labels: What the figure calls each policy; a label's place in it gives its colour and line.
+        name: Of the values, in the table.
+        x_label: What a round is.
+        y_label: With its unit.
+        title: What the figure says.
+        every: Every so many rounds are shown: enough for the eye and for a small file.
+        hidden: Policies that are in the table only.
+    """
+    curves, tables = {}, []
+    for policy, values in courses.items():
+        kept = np.arange(every - 1, values.shape[1], every)
+        columns = banded(name, values[:, kept].astype(np.float64))
+        if policy not in hidden:
+            curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *columns.values())
+        tables.append(pl.DataFrame({"policy": policy, "round": kept + 1, **columns, "seeds": values.shape[0]}))
+    figure = curves_figure(
+        curves, x_label=x_label, y_label=y_label, title=title, places=places(list(dict.fromkeys(labels.values())))
+    )
+    return Product(figure, pl.concat(tables))
