@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, EdgeSelector, Floor, Oort
+from fedroster import RBCSF, EdgeSelector, Floor, Oort, Uniform
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -136,6 +136,18 @@ def test_without_servers_each_one_reaches_each_client_and_without_prices_each_co
     cohort = selector.select()
     assert sorted(cohort.servers) == ["n", "s"]
     assert selector.select(available=[True] + [False] * 4).clients == (0,)
+
+
+def test_prices_and_servers_belong_to_links():
+    """A client that costs more than a budget is not chosen, whichever place its links have among all."""
+    selector = EdgeSelector(Uniform(), budgets={"n": 1.0, "s": 2.0}, cohort_size=9, clients=["x", "y", "z"])
+    for prices, servers in (
+        ({"x": 3.0, "y": 3.0, "z": 1.0}, {"z": "n"}),
+        ({"x": 3.0, "y": 2.0, "z": 1.0}, {"y": "s", "z": "n"}),
+        ({"x": 3.0, "y": 1.5, "z": 1.5}, {"y": "s"}),
+    ):
+        cohort = selector.select(servers={"x": ["n", "s"], "y": ["n", "s"], "z": ["n"]}, prices=prices)
+        assert dict(zip(cohort.clients, cohort.servers, strict=True)) == servers
 
 
 @pytest.mark.parametrize(

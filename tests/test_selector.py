@@ -76,6 +76,14 @@ def test_cold_is_about_the_last_round_only():
     assert selector.participation(as_array=True).tolist() == [1, 1]
 
 
+def test_a_client_that_comes_back_is_cold():
+    selector = make(["a", "b"], cohort_size=1)
+    selector.select(["a"])
+    selector.leave(["a"])
+    selector.join(["a"])
+    assert selector.cold() == {"a": True, "b": True}
+
+
 def test_feedback_is_learned_from():
     """Two clients, one slow: once both were measured, a policy that only looks at time takes the fast one."""
     selector = make(["slow", "fast"], policy=RBCSF(V=1.0, beta=0.0, alpha=0.0), cohort_size=1)
@@ -156,14 +164,14 @@ def test_the_callers_arrays_are_not_kept():
     assert [ours.select(again) for _ in range(5)] == [theirs.select(again) for _ in range(5)]
 
 
-def test_whoever_is_missing_is_not_available():
+def test_a_client_that_is_missing_is_not_available():
     selector = make(LETTERS_LIST, cohort_size=3)
     for _ in range(20):
         assert set(selector.select(contexts("bdf")).clients) == {"b", "d", "f"}
 
 
 @pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), *PEERS], ids=str)
-def test_nobody_available_is_an_explicit_empty_round(policy):
+def test_no_client_available_is_an_explicit_empty_round(policy):
     selector = make(["a", "b", "c"], policy=policy)
     assert selector.select({}) == Cohort(1, ())
     assert selector.select(np.ones((3, 1)), available=[False] * 3).is_empty

@@ -272,7 +272,7 @@ class Selector:
         self._members.capped[cut] += 1
         self._rounds.close(feedback)
 
-    # ---------------------------------------------------------------- who belongs
+    # ---------------------------------------------------------------- members
 
     @property
     def policy(self) -> AnyPolicy:

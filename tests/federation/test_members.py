@@ -123,7 +123,7 @@ def test_leaving_wrongly_is_refused_and_changes_nothing(tmp_path, forget):
     assert kept(selector, tmp_path) == before
 
 
-def test_whoever_left_is_no_longer_asked():
+def test_a_client_that_left_is_no_longer_asked():
     selector = make(["a", "b", "c"], cohort_size=3)
     selector.leave(["b"])
     assert selector.clients == ("a", "c")
