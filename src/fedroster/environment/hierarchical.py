@@ -46,7 +46,7 @@ class HierarchicalState:
 
 
 @njit(cache=True, nogil=True)
-def _in_reach(position, site, reach_square):  # type: ignore[no-untyped-def]
+def _in_reach(position, site, reach_square):
     num_clients, num_sites = position.shape[1], site.shape[1]
     num_links = 0
     for n in range(num_clients):

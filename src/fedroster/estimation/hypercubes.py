@@ -193,7 +193,7 @@ def hypercubes_init(num_clients: int, num_servers: int, num_features: int, *, ce
 
 
 @njit(cache=True, nogil=True)
-def _look_up(table, count, success, tag, client, server, cell, num_servers, cells_each, counts, successes):  # type: ignore[no-untyped-def]
+def _look_up(table, count, success, tag, client, server, cell, num_servers, cells_each, counts, successes):
     for row in range(client.shape[0]):
         t = tag[client[row]]
         if t < 0:
@@ -206,7 +206,7 @@ def _look_up(table, count, success, tag, client, server, cell, num_servers, cell
 
 
 @njit(cache=True, nogil=True)
-def _count(table, count, tag, num_tags, client, server, cell, num_servers, cells_each):  # type: ignore[no-untyped-def]
+def _count(table, count, tag, num_tags, client, server, cell, num_servers, cells_each):
     added = 0
     for row in range(client.shape[0]):
         n = client[row]
@@ -223,7 +223,7 @@ def _count(table, count, tag, num_tags, client, server, cell, num_servers, cells
 
 
 @njit(cache=True, nogil=True)
-def _succeed(table, success, count, tag, client, server, cell, num_servers, cells_each):  # type: ignore[no-untyped-def]
+def _succeed(table, success, count, tag, client, server, cell, num_servers, cells_each):
     for row in range(client.shape[0]):
         t = tag[client[row]]
         if t < 0:
@@ -235,7 +235,7 @@ def _succeed(table, success, count, tag, client, server, cell, num_servers, cell
 
 
 @njit(cache=True, nogil=True)
-def _move_cells(key, count, success, alive, per_tag, new_key, new_count, new_success):  # type: ignore[no-untyped-def]
+def _move_cells(key, count, success, alive, per_tag, new_key, new_count, new_success):
     moved = 0
     for old in range(key.shape[0]):
         if key[old] == EMPTY or not alive[key[old] // per_tag]:

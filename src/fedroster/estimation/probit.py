@@ -272,7 +272,7 @@ def _nothing_new(num_features: int) -> dict[str, Any]:
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _normal_tail(z):  # type: ignore[no-untyped-def]
+def _normal_tail(z):
     """Logarithm of Phi(z), and the ratio of density to it, for any z."""
     if z > -12.0:
         mass = 0.5 * math.erfc(-z / math.sqrt(2.0))
@@ -283,7 +283,7 @@ def _normal_tail(z):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _nodes(feature, knot, num_knots, intervals, interacts, index, share, rank):  # type: ignore[no-untyped-def]
+def _nodes(feature, knot, num_knots, intervals, interacts, index, share, rank):
     """Nodes of the curve next to a context and their shares in f there; returns how many."""
     index[0], share[0] = 0, 1.0
     count = 1
@@ -332,7 +332,7 @@ def _nodes(feature, knot, num_knots, intervals, interacts, index, share, rank): 
 
 
 @njit(cache=True, nogil=True)
-def _predict_kernel(  # type: ignore[no-untyped-def]
+def _predict_kernel(
     feature, client, server, knot, num_knots, intervals, interacts, asked, weight, optimism, variance, decay, mean,
     covariance, server_mean, server_variance, key, pair_round, pair_mean, pair_variance, client_mean, client_variance,
     tag, round_, probability, start, stop,
@@ -486,10 +486,8 @@ def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, r
     state.tag[fresh] = num_tags + np.arange(fresh.shape[0])
     passed = max(round - state.round, 0)
     left = state.decay**passed
-    for mean, variance in (
-        (state.server_mean, state.server_variance),
-        (state.client_mean, state.client_variance),
-    ):
+    parts = (state.server_mean, state.server_variance), (state.client_mean, state.client_variance)
+    for mean, variance in parts:
         for k in np.flatnonzero(left < 1.0):
             mean[k] *= left[k]
             variance[k] = _spread(variance[k], state.variance[k], left[k])
@@ -527,7 +525,7 @@ def _with_knots(state: ProbitState, contexts: FloatArray) -> ProbitState:
 
 
 @njit(cache=True, nogil=True)
-def _learn_kernel(  # type: ignore[no-untyped-def]
+def _learn_kernel(
     feature, client, server, success, knot, num_knots, intervals, interacts, log_weight, variance, decay, mean,
     covariance, server_mean, server_variance, key, pair_round, pair_mean, pair_variance, client_mean, client_variance,
     tag, round_,
@@ -670,7 +668,7 @@ def _settle(state: ProbitState) -> ProbitState:
 
 
 @njit(cache=True, nogil=True)
-def _places(new_key, key):  # type: ignore[no-untyped-def]
+def _places(new_key, key):
     place = np.empty(key.shape[0], np.int64)
     for row in range(key.shape[0]):
         place[row] = slot_of(new_key, key[row])

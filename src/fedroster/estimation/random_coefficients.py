@@ -111,7 +111,7 @@ def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _inverse(matrix, out):  # type: ignore[no-untyped-def]
+def _inverse(matrix, out):
     """Inverse of a positive definite matrix by Cholesky's factor; overwrites ``matrix``."""
     d = matrix.shape[0]
     for i in range(d):
@@ -137,7 +137,7 @@ def _inverse(matrix, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _bounded(variance, information, precision, n):  # type: ignore[no-untyped-def]
+def _bounded(variance, information, precision, n):
     """(s_n sigma)^2, more where a context is so great that the rest of what is known would be lost in rounding."""
     p = 0
     for i in range(precision.shape[0]):
@@ -147,7 +147,7 @@ def _bounded(variance, information, precision, n):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _posterior(information, moment, variance, precision, shift, n, work, spread, theta):  # type: ignore[no-untyped-def]
+def _posterior(information, moment, variance, precision, shift, n, work, spread, theta):
     """V_n in ``spread`` and the estimate in ``theta``; ``variance`` is (s_n sigma)^2."""
     d = moment.shape[0]
     p = 0
@@ -167,7 +167,7 @@ def _posterior(information, moment, variance, precision, shift, n, work, spread,
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _estimate(  # type: ignore[no-untyped-def]
+def _estimate(
     information, moment, count, scale, noise, precision, shift, mean, coefficients, begin, stop
 ):  # fmt: skip
     d = moment.shape[0]
@@ -184,7 +184,7 @@ def _estimate(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _estimate_some(  # type: ignore[no-untyped-def]
+def _estimate_some(
     client, information, moment, scale, noise, precision, shift, coefficients
 ):  # fmt: skip
     d = moment.shape[0]
@@ -198,7 +198,7 @@ def _estimate_some(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _expect(information, moment, square, count, scale, noise, precision, shift):  # type: ignore[no-untyped-def]
+def _expect(information, moment, square, count, scale, noise, precision, shift):
     """Sums over the observed clients: how many, theta, V + theta theta^T, residuals, observations, mean's equations."""
     d = moment.shape[0]
     work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
@@ -246,7 +246,7 @@ def _expect(information, moment, square, count, scale, noise, precision, shift):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _absorb(client, features, time_s, fade, information, moment, square, count):  # type: ignore[no-untyped-def]
+def _absorb(client, features, time_s, fade, information, moment, square, count):
     d = moment.shape[0]
     for row in range(client.shape[0]):
         n = client[row]

@@ -57,7 +57,7 @@ def ridge_init(num_clients: int, num_features: int, *, ridge: float) -> RidgeSta
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _bounds_kernel(features, factor, moment, available, alpha, bound, start, stop):  # type: ignore[no-untyped-def]
+def _bounds_kernel(features, factor, moment, available, alpha, bound, start, stop):
     num_features = features.shape[0]
     whitened = np.empty((num_features, _BLOCK))
     mean = np.empty(_BLOCK)
@@ -132,7 +132,7 @@ def lower_bounds(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _observe_kernel(factor, moment, client, features, target):  # type: ignore[no-untyped-def]
+def _observe_kernel(factor, moment, client, features, target):
     num_features = moment.shape[0]
     c = np.empty(num_features)
     for row in range(client.shape[0]):

@@ -327,7 +327,7 @@ def within_cohort(choices: Choices, links: IntArray, value: FloatArray) -> IntAr
 
 
 @njit(cache=True, nogil=True)
-def _fill(order, client, cost, purse, budget, taken, most):  # type: ignore[no-untyped-def]
+def _fill(order, client, cost, purse, budget, taken, most):
     left = budget.copy()
     picks = np.empty(min(order.shape[0], most), np.int64)
     size = 0

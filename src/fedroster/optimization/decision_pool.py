@@ -74,7 +74,7 @@ def with_arms(state: PoolState, choices: Choices, pool_size: int) -> PoolState:
 
 
 @njit(cache=True, nogil=True)
-def _playable(position, cost, purse, budget, most):  # type: ignore[no-untyped-def]
+def _playable(position, cost, purse, budget, most):
     left = np.empty_like(budget)
     for arm in range(position.shape[0]):
         left[:] = budget

@@ -33,7 +33,7 @@ _SWEEP_AT_ONCE = 4096  # fewer rows than this are swept without pruning
 
 
 @njit(cache=True, nogil=True)
-def _sweep(time, backlog, order, size, penalty):  # type: ignore[no-untyped-def]
+def _sweep(time, backlog, order, size, penalty):
     """F at every threshold, in order of time.  Returns all best thresholds and the k-th longest queue at each."""
     heap = np.empty(size)
     filled = 0
@@ -76,7 +76,7 @@ def _sweep(time, backlog, order, size, penalty):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _extent(time, backlog):  # type: ignore[no-untyped-def]
+def _extent(time, backlog):
     """Number of available rows; least and largest time; shortest and longest queue."""
     count = 0
     least, largest = np.inf, -np.inf
@@ -92,7 +92,7 @@ def _extent(time, backlog):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _count_grid(time, backlog, least, time_scale, shortest, queue_scale):  # type: ignore[no-untyped-def]
+def _count_grid(time, backlog, least, time_scale, shortest, queue_scale):
     # Branch-free: a mispredicted branch for each row would cost more than all the arithmetic.
     counts = np.zeros((_TIME_BINS + 3, _QUEUE_BINS), np.int32)
     for n in range(time.shape[0]):
@@ -105,7 +105,7 @@ def _count_grid(time, backlog, least, time_scale, shortest, queue_scale):  # typ
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _prune(time, backlog, size, penalty):  # type: ignore[no-untyped-def]
+def _prune(time, backlog, size, penalty):
     """Shrink the problem until a sweep is cheap.  Rows of the result are (time, queue) pairs without identity."""
     while True:
         count, least, largest, shortest, longest = _extent(time, backlog)

@@ -61,7 +61,7 @@ def ratio_bins(ratio: FloatArray) -> IntArray:
 
 
 @njit(cache=True, nogil=True)
-def ratio_table(counts):  # type: ignore[no-untyped-def]
+def ratio_table(counts):
     r"""Distribution of the ratios on the grid.
 
     Args:
@@ -95,7 +95,7 @@ def ratio_table(counts):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def batch_factor(table, first, size):  # type: ignore[no-untyped-def]
+def batch_factor(table, first, size):
     r"""Expected maximum of ``size`` ratios, :math:`\kappa_k = \int_0^\infty 1 - F(r)^k\, dr`.
 
     Args:
@@ -116,7 +116,7 @@ def batch_factor(table, first, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _add(log_cdf, log_table, bin, times):  # type: ignore[no-untyped-def]
+def _add(log_cdf, log_table, bin, times):
     for j in range(log_table.shape[0]):
         log_cdf[bin + j] += times * log_table[j]
 
@@ -125,13 +125,13 @@ _LOG_MANTISSA = np.log1p((np.arange(256) + 0.5) / 256.0)
 
 
 @njit(cache=True, nogil=True)
-def _log(bits):  # type: ignore[no-untyped-def]
+def _log(bits):
     """Logarithm of a positive number from its IEEE 754 bits, to 0.002: for the grid of times."""
     return ((bits >> 52) - 1023) * _LN2 + _LOG_MANTISSA[(bits >> 44) & 255]
 
 
 @njit(cache=True, nogil=True)
-def tie_breaker(key, row):  # type: ignore[no-untyped-def]
+def tie_breaker(key, row):
     """A number in [0, 1) of a row and a key: SplitMix64's mixing of both."""
     word = (np.uint64(row) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -140,7 +140,7 @@ def tie_breaker(key, row):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _distribution(members, log_table, log_cdf):  # type: ignore[no-untyped-def]
+def _distribution(members, log_table, log_cdf):
     """Add up the tables of a cohort, given by its number in each bin; returns the slowest bin."""
     slowest = 0
     for b in range(members.shape[0]):
@@ -151,7 +151,7 @@ def _distribution(members, log_table, log_cdf):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _expected_maximum(log_cdf, points, slowest, width, cdf):  # type: ignore[no-untyped-def]
+def _expected_maximum(log_cdf, points, slowest, width, cdf):
     """E max of the cohort; fills ``cdf`` from the slowest bin on.  Below that bin's table F is zero."""
     before = math.exp(log_cdf[slowest])
     cdf[slowest] = before
@@ -165,7 +165,7 @@ def _expected_maximum(log_cdf, points, slowest, width, cdf):  # type: ignore[no-
 
 
 @njit(cache=True, nogil=True)
-def _marginal(cdf, points, slowest, width, table, bin, member):  # type: ignore[no-untyped-def]
+def _marginal(cdf, points, slowest, width, table, bin, member):
     """Expected time that a client of this bin adds to the cohort, or has added as a member of it."""
     start = slowest
     total = 0.0
@@ -184,7 +184,7 @@ def _marginal(cdf, points, slowest, width, table, bin, member):  # type: ignore[
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _thresholds(time, bits, price, must, origin, num_bins, count, free):  # type: ignore[no-untyped-def]
+def _thresholds(time, bits, price, must, origin, num_bins, count, free):
     """For each bin, a price that nearly surely ``free`` rows of this bin and faster ones reach; or minus infinity."""
     stride = max(time.shape[0] // _SAMPLE, 1)
     bin_of = np.empty(time.shape[0] // stride + 1, np.int64)
@@ -221,7 +221,7 @@ def _thresholds(time, bits, price, must, origin, num_bins, count, free):  # type
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _candidates(time, bits, price, must, origin, num_bins, count, free):  # type: ignore[no-untyped-def]
+def _candidates(time, bits, price, must, origin, num_bins, count, free):
     """Rows that can be among the ``free`` most valuable of their bin and the faster ones, with their bins."""
     rows = np.empty(count, np.int64)
     bins = np.empty(count, np.int64)
@@ -253,7 +253,7 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):  # type
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def choose_cohort(time, price, must, size, table, log_table, first, key):  # type: ignore[no-untyped-def]
+def choose_cohort(time, price, must, size, table, log_table, first, key):
     """Bins, sweep and improvement: :func:`least_expected_maximum` with its table at hand.
 
     Args:
@@ -429,7 +429,7 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):  # typ
 
 
 @njit(cache=True, nogil=True)
-def most_urgent(urgency, size, key):  # type: ignore[no-untyped-def]
+def most_urgent(urgency, size, key):
     """Mark the ``size`` rows of greatest urgency among those that are not negative.
 
     Args:

@@ -10,7 +10,7 @@ from fedroster.core.compiled import njit
 
 
 @njit(cache=True, nogil=True, inline="always")
-def push(keys, owners, size, key, owner):  # type: ignore[no-untyped-def]
+def push(keys, owners, size, key, owner):
     """Add a key to a heap.
 
     Args:
@@ -35,7 +35,7 @@ def push(keys, owners, size, key, owner):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def replace_least(keys, owners, size, key, owner):  # type: ignore[no-untyped-def]
+def replace_least(keys, owners, size, key, owner):
     """Put a key in the place of the least of a heap.
 
     Args:
@@ -64,12 +64,12 @@ def replace_least(keys, owners, size, key, owner):  # type: ignore[no-untyped-de
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _key(keys, rows, i):  # type: ignore[no-untyped-def]
+def _key(keys, rows, i):
     return keys[i] if rows is None else keys[rows[i]]
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _swap(keys, rows, i, j):  # type: ignore[no-untyped-def]
+def _swap(keys, rows, i, j):
     if rows is None:
         keys[i], keys[j] = keys[j], keys[i]
     else:
@@ -77,7 +77,7 @@ def _swap(keys, rows, i, j):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def greatest_first(keys, rows, begin, end, size):  # type: ignore[no-untyped-def]
+def greatest_first(keys, rows, begin, end, size):
     """Three-way quickselect in place: afterwards the ``size`` greatest stand first, in any order.
 
     Args:

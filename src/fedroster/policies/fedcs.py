@@ -62,7 +62,7 @@ class FedCS(Stateless):
 
 
 @njit(cache=True, nogil=True)
-def _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s):  # type: ignore[no-untyped-def]
+def _greedy(update_s, upload_s, distribution_s, overhead_s, deadline_s):
     num_rest = update_s.shape[0]
     rest = np.arange(num_rest)
     chosen = np.empty(num_rest, np.int64)

@@ -71,7 +71,7 @@ class FloorState:
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _appraise(  # type: ignore[no-untyped-def]
+def _appraise(
     features, available, coefficients, usual_s, debt, own_debt,
     arrival, slack, urgent, by_rounds, least_s, part, time, price, urgency, begin, stop,
 ):  # fmt: skip
@@ -104,14 +104,14 @@ def _appraise(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _grow(debt, own_debt, available, arrival):  # type: ignore[no-untyped-def]
+def _grow(debt, own_debt, available, arrival):
     for n in range(debt.shape[0]):
         debt[n] += arrival
         own_debt[n] += arrival * available[n]
 
 
 @njit(cache=True, nogil=True)
-def _grow_members(debt, own_debt, client, available, members, arrival):  # type: ignore[no-untyped-def]
+def _grow_members(debt, own_debt, client, available, members, arrival):
     for n in range(debt.shape[0]):
         debt[n] += arrival * members[n]
     for row in range(available.shape[0]):
@@ -120,7 +120,7 @@ def _grow_members(debt, own_debt, client, available, members, arrival):  # type:
 
 
 @njit(cache=True, nogil=True)
-def _note_contexts(features, client, available, contexts_seen, usual_context, usual_s, coefficients, begin, size):  # type: ignore[no-untyped-def]
+def _note_contexts(features, client, available, contexts_seen, usual_context, usual_s, coefficients, begin, size):
     """Average the contexts of ``size`` rows from ``begin`` on, around the end."""
     num_features, num_rows = features.shape
     for i in range(size):

@@ -34,7 +34,7 @@ class Timetable:
 
 
 @njit(cache=True, nogil=True)
-def _until(offsets, start, end, period, wraps, until):  # type: ignore[no-untyped-def]
+def _until(offsets, start, end, period, wraps, until):
     for k in range(period.shape[0]):
         first, last = offsets[k], offsets[k + 1]
         if first == last:
@@ -64,7 +64,7 @@ def timetable(sessions: Sessions, *, wraps: bool = True) -> Timetable:
 
 
 @njit(cache=True, nogil=True)
-def _look_up(offsets, start, end, until, period, device, shift, time, remaining, session, begin, stop):  # type: ignore[no-untyped-def]
+def _look_up(offsets, start, end, until, period, device, shift, time, remaining, session, begin, stop):
     for n in range(begin, stop):
         k = device[n]
         span = period[k]

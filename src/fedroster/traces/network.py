@@ -56,7 +56,7 @@ _S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(
 
 
 @njit(cache=True, nogil=True)
-def _uniform(key, client):  # type: ignore[no-untyped-def]
+def _uniform(key, client):
     """A number in [0, 1) of a client and a key: rounds of SplitMix64, a counter-based generator."""
     word = np.uint64(client) * _GOLDEN + key
     word = (word ^ (word >> _S30)) * _FIRST
@@ -68,13 +68,13 @@ def _uniform(key, client):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _exchange(work_s, cold, transfer_s, cold_start_s, noise, key, client):  # type: ignore[no-untyped-def]
+def _exchange(work_s, cold, transfer_s, cold_start_s, noise, key, client):
     expected_s = work_s + cold_start_s * cold + transfer_s
     return expected_s, expected_s * (1.0 + noise * (1.0 - 2.0 * _uniform(key, client)))
 
 
 @njit(cache=True, nogil=True)
-def _play(  # type: ignore[no-untyped-def]
+def _play(
     remaining, session, by_session, compute, bandwidth, cold,
     samples, total_bit, upload_bit, cold_start_s, noise, dropout, key,
     features, expected, upload, exchange, available, responds, begin, stop,
@@ -97,7 +97,7 @@ def _play(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _replay(client, features, cold_start_s, noise, key, exchange):  # type: ignore[no-untyped-def]
+def _replay(client, features, cold_start_s, noise, key, exchange):
     for i in range(client.shape[0]):
         _, exchange[i] = _exchange(features[i, 0], features[i, 1], features[i, 2], cold_start_s, noise, key, client[i])
 
