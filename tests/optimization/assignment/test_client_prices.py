@@ -126,7 +126,7 @@ def test_what_is_ruled_out_is_in_no_better_decision(kind):
         search.begin_knapsacks()
         if turn % 2:
             search.total = 0.9 * search.bound
-            search.price_clients(20)
+            search.tighten(20)
             price = search.best_client_price
         else:
             price = rng.exponential(0.5, search.links.first.size - 1)
@@ -225,7 +225,7 @@ def test_the_search_is_reproducible_and_stops_at_its_limit():
     check_decision(instance, first.links)
     search = Search(*instance.rows, num_clients=instance.num_clients)
     search.begin_knapsacks()
-    search.price_clients(40)
+    search.tighten(40)
     before = search.nodes
     search.limit = before + 2_000
     assert not search.prove_by_prices(10**9, 400)

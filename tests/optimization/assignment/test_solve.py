@@ -301,6 +301,7 @@ def test_the_bound_by_lifted_shares_bounds(kind):
             continue
         search.clients = rng.uniform(0, 4 * search.price.size)  # any size bounds
         before = search.bound
+        search.begin_knapsacks()
         search.lift()
         assert search.upper_bound() >= brute_force(instance) * (1 - 1e-12)
         tighter += search.bound < before * (1 - 1e-6)
@@ -314,6 +315,7 @@ def test_the_bound_by_lifted_shares_counts_clients_that_prices_are_not_sought_on
     value = np.where(server == 0, rng.uniform(0.9, 1.0, 110), rng.uniform(0.4, 0.5, 110))
     instance = Instance(value, rng.uniform(0.8, 1.2, 110), np.arange(110), server, np.full(2, 2.7), 110)
     search = Search(*instance.rows, num_clients=110)
+    search.begin_knapsacks()
     search.lift()
     optimum, _ = by_milp(instance)
     assert search.bound >= optimum
@@ -325,6 +327,7 @@ def test_all_clients_in_reach_of_many_servers():
     instance = table_one(2, num_clients=3000, num_servers=40)
     search = Search(*instance.rows, num_clients=3000)
     plain = search.bound
+    search.begin_knapsacks()
     search.lift()
     assert search.bound < 0.94 * plain
     result = instance.solve(gap=0.005, node_limit=1_000_000)

@@ -418,7 +418,7 @@ def step_prices(
             stale = 0
         else:
             stale += 1
-            if stale >= 5:
+            if stale >= 10:
                 stale = 0
                 step *= 0.6
                 for n in range(num_clients):

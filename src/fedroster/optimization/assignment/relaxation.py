@@ -71,6 +71,12 @@ def lifted_share(share: FloatArray, size: int, slope: float) -> FloatArray:
     return np.clip(1.0 / size + slope * (share - 1.0 / size), 0.0, 1.0 / (size - 1))
 
 
+def client_prices(links: Links, price: FloatArray) -> FloatArray:
+    r"""What each client is worth at the budgets' prices, :math:`u_n = \max(0, \max_m (v_{nm} - \lambda_m a_{nm}))`."""
+    best = np.maximum.reduceat(links.value - price[links.server] * links.share, links.first[:-1])
+    return np.maximum(best, 0.0)
+
+
 def dual_value(links: Links, price: FloatArray, most: int) -> float:
     r"""The Lagrangian bound :math:`L(\lambda)` on P2.
 
@@ -79,10 +85,8 @@ def dual_value(links: Links, price: FloatArray, most: int) -> float:
         price: Price lambda of each whole budget and, with a cut, that of the cut, >= 0.
         most: No decision has more clients; 0 for no cut.
     """
-    reduced = links.value - price[links.server] * links.share
     fee = float(price[-1]) / most if most > 0 else 0.0
-    best = np.maximum.reduceat(reduced, links.first[:-1])
-    return float(price.sum() + np.maximum(best - fee, 0.0).sum())
+    return float(price.sum() + np.maximum(client_prices(links, price) - fee, 0.0).sum())
 
 
 @njit(cache=True)

@@ -29,6 +29,7 @@ from fedroster.optimization.assignment.core import build_core, greedy_fill, sear
 from fedroster.optimization.assignment.links import check_links, compact, floats, value_step
 from fedroster.optimization.assignment.refill import CELLS, refill_servers, step_prices
 from fedroster.optimization.assignment.relaxation import (
+    client_prices,
     dual_value,
     lifted_share,
     minimise_dual,
@@ -122,6 +123,9 @@ class Search:
         self.room[order[2]] = allowed
         start = np.full(num_servers, uniform_price(self.links))
         self.price, self.bound, self.clients = minimise_dual(self.links, start, 0)
+        # The decomposition's own bound, which other bounds may lie below, and Polyak's step factor for it.
+        self.priced: float = self.bound
+        self.polyak = 0.0
         self.step = value_step(self.links.value)
         self.chosen = greedy_fill(self.links, self.price)
         self.total = float(self.links.value[self.chosen[self.chosen >= 0]].sum())
@@ -161,7 +165,7 @@ class Search:
 
     def margin(self) -> float:
         """What a better decision must gain to be of interest: the gap asked for, the values' step, or rounding."""
-        by_gap = self.total * self.gap / (1.0 - self.gap) if self.gap < 1.0 else np.inf
+        by_gap = self.total * self.gap / (1.0 - self.gap) * (1.0 - 1e-9) if self.gap < 1.0 else np.inf
         return float(max(by_gap, self.step * (1.0 - 1e-6), 1e-12 * self.total))
 
     def prove(self, max_nodes: int, largest: int) -> bool:
@@ -250,7 +254,11 @@ class Search:
         )
         for cut in (0, most):
             start, _, _ = minimise_dual(part, np.append(start, 0.0) if cut else start, cut)
-            self.lower_bound_to(dual_value(whole, start, cut) * (1.0 + 1e-9))
+            bound = dual_value(whole, start, cut) * (1.0 + 1e-9)
+            self.lower_bound_to(bound)
+            if not cut and bound < self.priced:
+                self.priced = bound
+                self.client_price[:] = self.best_client_price[:] = client_prices(whole, start)
 
     def begin_knapsacks(self) -> None:
         """What refilling and the steps on client prices keep from one call to the next."""
@@ -258,12 +266,8 @@ class Search:
         self.table = np.empty((384 + 1) * CELLS)  # searches the 384 least clear clients of a server
         self.window = np.full(self.price.size, 0.03 * links.value.max())
         self.bound_window = self.window.copy()
-        best = np.maximum.reduceat(links.value - self.price[links.server] * links.share, links.first[:-1])
-        self.client_price = np.maximum(best, 0.0)
+        self.client_price = client_prices(links, self.price)
         self.best_client_price = self.client_price.copy()
-        # Polyak's step factor, and the decomposition's own bound, which other bounds may lie below.
-        self.polyak = 0.0
-        self.priced = float(np.finfo(np.float64).max)
 
     def refill(self, width: int, rounds: int) -> None:
         """``rounds`` of emptying and refilling servers, every other call at the clients' prices."""
@@ -285,52 +289,39 @@ class Search:
         )
         self.nodes += nodes
 
-    def _step_prices(self, bound: float, step: float, rounds: int, knapsack_nodes: int, most_nodes: int) -> float:
-        """``rounds`` of subgradient steps on the client prices from a bound of theirs; returns the new bound."""
-        tightened, self.polyak, nodes = step_prices(
+    def tighten(self, rounds: int) -> None:
+        """``rounds`` of subgradient steps on the clients' prices."""
+        if self.patience <= 0:
+            return
+        before, first = self.priced, self.polyak == 0.0
+        self.priced, self.polyak, nodes = step_prices(
             self.links,
             self.price,
             self.client_price,
             self.best_client_price,
-            bound,
+            self.priced,
             self.total,
-            step,
+            0.3 if first else self.polyak,
             rounds,
-            knapsack_nodes,
-            most_nodes,
+            3_000,
+            # Where all links of a large network compete steps are dear: they take a quarter of what nodes are left.
+            max(0, self.limit - self.nodes) // 4,
             self.bound_window,
             self.table,
         )
         self.nodes += nodes
-        return float(tightened)
-
-    def tighten(self, rounds: int) -> None:
-        """``rounds`` of subgradient steps on the decomposition bound, while they help."""
-        if self.patience <= 0:
-            return
-        first = self.polyak == 0.0
-        # Where all links of a large network compete the steps do not move: they take a quarter of what nodes are left.
-        nodes = max(0, self.limit - self.nodes) // 4
-        # Ten long steps show whether the bound is far off (few clients fit a budget); otherwise short ones.
-        bound = self._step_prices(
-            self.bound, 0.3 if first else self.polyak, 10 if first else rounds, 3_000 if first else 30_000, nodes
-        )
-        useful = self.bound - bound > 1e-3 * rounds * (self.bound - self.total)
+        useful = before - self.priced > 1e-3 * rounds * (self.priced - self.total)
         if first and not useful:
+            # Long steps lose more than they gain where many clients fit a budget.
             self.polyak = 0.02
             self.client_price[:] = self.best_client_price
         elif not first:
             self.patience = 16 if useful else self.patience - rounds
-        self.lower_bound_to(bound)
-
-    def price_clients(self, rounds: int) -> None:
-        """``rounds`` of subgradient steps as long as can be, for where the linear relaxation is far off."""
-        self.priced = self._step_prices(self.priced, 1.0, rounds, 1_000, self.limit)
         self.lower_bound_to(self.priced * (1.0 + 1e-12))
 
     def few_clients_fit(self) -> bool:
-        """Whether prices of clients say more than prices of budgets: at most eight clients a budget."""
-        few = self.price.size > 1 and self.clients <= 8.0 * self.price.size and self.row.size <= 5_000
+        """Whether prices of clients say more than prices of budgets: at most twelve clients a budget."""
+        few = self.price.size > 1 and self.clients <= 12.0 * self.price.size and self.row.size <= 5_000
         return few and not lists_twice(self.links)
 
     def run(self) -> None:
@@ -342,11 +333,13 @@ class Search:
         num_servers = self.price.size
         few = max(2, num_servers // 5)
         prove = self.prove
+        self.refill(10, few)
+        if self.bound - self.total > 0.03 * self.bound:
+            self.lift()
         # Where a gap will do, the cycles below come to it sooner than a proof.
         if self.gap == 0.0 and self.few_clients_fit():
             prove = self.prove_by_prices
-            self.refill(10, few)
-            self.price_clients(60)
+            self.tighten(60)
             if self.ended() or prove(200_000, _LARGE_CORE):
                 return
         largest, nodes = _LARGE_CORE, 400_000
@@ -360,12 +353,10 @@ class Search:
             if self.ended():
                 break
             self.tighten(20)
-            if cycle == 0 and self.bound - self.total > 0.03 * self.bound:
-                self.lift()
             # Then an exact search from a good decision, ever longer where the others find nothing.
             if cycle == 1 or (cycle > 1 and self.total == before and self.gap == 0.0):
                 if prove == self.prove_by_prices:
-                    self.price_clients(60)
+                    self.tighten(60)
                 if prove(min(nodes, max(0, self.limit - self.nodes) // 4), largest):
                     return
                 nodes *= 2
