@@ -129,11 +129,11 @@ def test_participation_by_hand():
     chosen = np.array([4, 2, 0, 1, 0])
     available = np.array([20, 10, 10, 1, 0])
     found = participation(chosen, available, num_rounds=20, rate=0.1)
-    assert found.lowest_rate == 0.0
+    assert found.min_participation_rate == 0.0
     assert found.least_served == 0.0  # the third: a tenth of three clients is one
     assert found.share_with_rate == pytest.approx(2 / 5)  # two rounds are owed
     assert found.share_served == pytest.approx(3 / 4)  # the fourth could not be chosen more often
-    assert found.never == pytest.approx(1 / 4)
+    assert found.never_chosen == pytest.approx(1 / 4)
     assert found.jain_index == pytest.approx(49 / (5 * 21))
     assert found.jain_available == pytest.approx(jain_index(np.array([0.2, 0.2, 0.0])))
 
@@ -146,7 +146,7 @@ def test_the_least_served_are_a_tenth():
     available[:20] = 50
     found = participation(chosen, available, num_rounds=100, rate=0.1)
     assert found.least_served == pytest.approx(np.sort(chosen / available)[:20].mean())
-    assert found.lowest_rate == chosen.min() / 100
+    assert found.min_participation_rate == chosen.min() / 100
     order = rng.permutation(200)
     assert participation(chosen[order], available[order], num_rounds=100, rate=0.1) == found
 
@@ -159,9 +159,9 @@ def test_a_rate_that_is_met_exactly_is_met():
 
 def test_participation_of_few_rounds_and_of_none():
     found = participation(np.array([1, 0, 0]), np.array([2, 2, 0]), num_rounds=2, rate=0.5)
-    assert (found.least_served, found.share_served, found.never) == (0.0, 0.5, 0.5)
+    assert (found.least_served, found.share_served, found.never_chosen) == (0.0, 0.5, 0.5)
     none = participation(np.zeros(3, int), np.zeros(3, int), num_rounds=2, rate=0.5)
-    assert (none.least_served, none.share_served, none.never, none.jain_available) == (0.0, 1.0, 0.0, 1.0)
+    assert (none.least_served, none.share_served, none.never_chosen, none.jain_available) == (0.0, 1.0, 0.0, 1.0)
 
 
 def test_the_gap_of_every_decision_is_kept():

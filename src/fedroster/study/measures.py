@@ -43,26 +43,26 @@ class Participation:
     rounds in which the client was available.
 
     Attributes:
-        lowest_rate: Least share of all rounds in which a client was chosen.
+        min_participation_rate: Least share of all rounds in which a client was chosen.
         least_served: Mean, over the tenth of the clients that have least of it, of the share of its available rounds in
             which a client was chosen; clients with fewer than :data:`LEAST_CHANCES` available rounds are left out.
         lowest_served: The least of these shares: one client's.
         share_with_rate: Share of the clients that were chosen in at least beta of all rounds.
         share_served: Share of the clients that were chosen in at least beta of all rounds or, if they were available in
             fewer rounds than that, in all of these; clients that never were are left out.
+        never_chosen: Share of the clients that were available and never chosen.
         jain_index: Jain's index of how often clients were chosen.
         jain_available: Jain's index of the shares that ``least_served`` is about.
-        never: Share of the clients that were available and never chosen.
     """
 
-    lowest_rate: float
+    min_participation_rate: float
     least_served: float
     lowest_served: float
     share_with_rate: float
     share_served: float
+    never_chosen: float
     jain_index: float
     jain_available: float
-    never: float
 
 
 def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rate: float) -> Participation:
@@ -82,14 +82,14 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
     share = np.sort(chosen[counted] / available[counted])
     tenth = share[: math.ceil(share.shape[0] / 10)]
     return Participation(
-        lowest_rate=float(chosen.min()) / num_rounds,
+        min_participation_rate=float(chosen.min()) / num_rounds,
         least_served=float(tenth.mean()) if tenth.shape[0] else 0.0,
         lowest_served=float(tenth[0]) if tenth.shape[0] else 0.0,
         share_with_rate=float((chosen >= owed).mean()),
         share_served=float((chosen >= np.minimum(owed, available))[present].mean()) if present.any() else 1.0,
         jain_index=jain_index(chosen),
         jain_available=jain_index(share) if share.shape[0] else 1.0,
-        never=float((chosen == 0)[present].mean()) if present.any() else 0.0,
+        never_chosen=float((chosen == 0)[present].mean()) if present.any() else 0.0,
     )
 
 

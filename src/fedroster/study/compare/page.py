@@ -73,7 +73,22 @@ def render(folder: Path) -> Compared:
         save_png(figure, folder / f"{name}.png")
         pictures[name] = picture(figure, label, f"{name}.png")
     clients = next(iter(runs.values())).chosen.shape[1]
-    page = _page(values, settings, summary, tests, pictures, clients)
+    first = {
+        "scenario": settings.scenario,
+        "overridden": ", ".join(f"{name}={value}" for name, value in settings.settings.items()) or "nothing",
+        "policies": ", ".join(settings.policies),
+        "rounds": settings.rounds,
+        "seeds": ", ".join(map(str, settings.seeds)),
+        "beta": settings.rate,
+    }
+    page = Report(
+        f"Who trains? Policies compared on {settings.scenario}",
+        list(_lead(values, settings, tests, clients)),
+        list(_sections(values, settings, summary, tests, pictures)),
+        settings.command,
+        details_of(first, settings.task, settings.machine),
+        str(settings.machine.get("fedroster", "")),
+    )
     write_report(page, folder / "report.html")
     write_markdown(page, folder / "index.md")
     return Compared(settings, summary)
@@ -152,8 +167,13 @@ _WON = {
 }
 
 
-def _findings(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]) -> Iterable[str]:
+def _lead(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]], clients: int) -> Iterable[str]:
     """What a reader in a hurry should know."""
+    what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
+    yield (
+        f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
+        f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."
+    )
     measure = settings.front_measure
     points = panel_of(values, settings, measure).points
     front = sorted(
@@ -227,38 +247,6 @@ def notes_of(settings: Settings) -> list[str]:
     if aided:
         notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")
     return notes
-
-
-def _page(
-    values: Values,
-    settings: Settings,
-    summary: pl.DataFrame,
-    tests: Mapping[str, Sequence[Contrast]],
-    pictures: Mapping[str, Picture],
-    clients: int,
-) -> Report:
-    what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
-    lead = [
-        f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
-        f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}.",
-        *_findings(values, settings, tests),
-    ]
-    details = {
-        "scenario": settings.scenario,
-        "overridden": ", ".join(f"{name}={value}" for name, value in settings.settings.items()) or "nothing",
-        "policies": ", ".join(settings.policies),
-        "rounds": settings.rounds,
-        "seeds": ", ".join(map(str, settings.seeds)),
-        "beta": settings.rate,
-    }
-    return Report(
-        f"Who trains? Policies compared on {settings.scenario}",
-        lead,
-        list(_sections(values, settings, summary, tests, pictures)),
-        settings.command,
-        details_of(details, settings.task, settings.machine),
-        str(settings.machine.get("fedroster", "")),
-    )
 
 
 def _sections(

@@ -16,6 +16,9 @@ from fedroster.study.measures import Participation, participation
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import read_json, read_table
 
+_SERVED = tuple(field.name for field in fields(Participation))
+_BY_ROUND = ("elapsed_s", "decision_s", "accuracy", "mean_backlog", "participants", "budget_used")
+
 Values: TypeAlias = Mapping[str, Mapping[str, FloatArray]]
 """By policy and by measure one number for each seed; NaN where there is none."""
 
@@ -115,7 +118,6 @@ class Settings:
 class Runs:
     """All runs of one policy, read from the tables; arrays of shape (seeds, rounds) or (seeds, clients)."""
 
-    text: str
     elapsed_s: FloatArray
     decision_s: FloatArray
     accuracy: FloatArray
@@ -130,16 +132,6 @@ class Runs:
     def num_rounds(self) -> int:
         """Number of rounds T."""
         return int(self.elapsed_s.shape[1])
-
-    def final_accuracy(self) -> FloatArray:
-        """Mean over the last rounds, shape (seeds,)."""
-        mean: FloatArray = self.accuracy[:, -LAST:].mean(axis=1)
-        return mean
-
-    def mean_round_time_s(self) -> FloatArray:
-        """Mean over all rounds, shape (seeds,)."""
-        mean: FloatArray = self.elapsed_s[:, -1] / self.num_rounds
-        return mean
 
     def time_to(self, target: float) -> FloatArray:
         """Simulated seconds until the accuracy is first reached; infinite where it never is."""
@@ -214,7 +206,7 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
     if settings.task is not None:
         times = own.time_to(settings.target_accuracy)
         everywhere = bool(np.isfinite(times).all())
-        found["final_accuracy"] = own.final_accuracy()
+        found["final_accuracy"] = own.accuracy[:, -LAST:].mean(axis=1)
         found["time_to_target_s"] = times if everywhere else np.full(times.shape[0], np.nan)
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
@@ -228,23 +220,10 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
             found["regret"] = (runs[settings.optimal].participants - own.participants).sum(axis=1)
         found["budget_used"] = own.budget_used.mean(axis=1)
     return found | {
-        "mean_round_time_s": own.mean_round_time_s(),
+        "mean_round_time_s": own.elapsed_s[:, -1] / own.num_rounds,
         "decision_s": own.decision_time_s(),
-        **{name: np.array([getattr(one, field) for one in own.served]) for name, field in _SERVED.items()},
+        **{name: np.array([getattr(one, name) for one in own.served]) for name in _SERVED},
     }
-
-
-_SERVED = {
-    "min_participation_rate": "lowest_rate",
-    "least_served": "least_served",
-    "lowest_served": "lowest_served",
-    "share_with_rate": "share_with_rate",
-    "share_served": "share_served",
-    "never_chosen": "never",
-    "jain_index": "jain_index",
-    "jain_available": "jain_available",
-}
-"""By their column, the attributes of :class:`~fedroster.study.measures.Participation`."""
 
 
 def _shares(mine: FloatArray, theirs: FloatArray) -> FloatArray:
@@ -359,25 +338,13 @@ def read_runs(folder: Path) -> tuple[dict[str, Runs], Settings]:
 
 
 def _runs(text: str, course: pl.DataFrame, counts: pl.DataFrame, settings: Settings) -> Runs:
-    seeds = len(settings.seeds)
     _check_complete(course, "round", settings.seeds, settings.rounds, text)
     _check_complete(counts, "client", settings.seeds, counts["client"].n_unique(), text)
 
-    def by_round(name: str) -> FloatArray:
-        return course[name].to_numpy().reshape(seeds, -1).astype(np.float64)
-
-    def by_client(name: str) -> IntArray:
-        return counts[name].to_numpy().reshape(seeds, -1)
-
-    chosen, available = by_client("chosen"), by_client("available")
+    shape = (len(settings.seeds), -1)
+    chosen, available = (counts[name].to_numpy().reshape(shape) for name in ("chosen", "available"))
     return Runs(
-        text=text,
-        elapsed_s=by_round("elapsed_s"),
-        decision_s=by_round("decision_s"),
-        accuracy=by_round("accuracy"),
-        mean_backlog=by_round("mean_backlog"),
-        participants=by_round("participants"),
-        budget_used=by_round("budget_used"),
+        **{name: course[name].to_numpy().reshape(shape).astype(np.float64) for name in _BY_ROUND},
         chosen=chosen,
         available=available,
         served=tuple(
