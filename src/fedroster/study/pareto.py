@@ -52,19 +52,13 @@ class Panel:
     more_x: bool = False
 
 
-_MARKS: Mapping[str, dict[str, Any]] = {
-    "front": {"color": "#0072B2", "marker": "o", "markersize": 6.5},
-    "focus": {"color": "#009E73", "marker": "*", "markersize": 12.0},
-    "reference": {"color": "#000000", "marker": "D", "markersize": 6.0},
-    "aided": {"color": "#D55E00", "marker": "o", "markersize": 6.0, "markerfacecolor": "white"},
-    "other": {"color": "#777777", "marker": "o", "markersize": 5.0},
-}
-_KINDS = {
-    "focus": "in focus",
-    "front": "on the Pareto front",
-    "reference": "the reference",
-    "aided": "knows the truth",
-    "other": "beaten",
+# How each kind is drawn, and what the legend calls it, in the legend's order.
+_KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "focus": ("in focus", {"color": "#009E73", "marker": "*", "markersize": 12.0}),
+    "front": ("on the Pareto front", {"color": "#0072B2", "marker": "o", "markersize": 6.5}),
+    "reference": ("the reference", {"color": "#000000", "marker": "D", "markersize": 6.0}),
+    "aided": ("knows the truth", {"color": "#D55E00", "marker": "o", "markersize": 6.0, "markerfacecolor": "white"}),
+    "other": ("beaten", {"color": "#777777", "marker": "o", "markersize": 5.0}),
 }
 
 
@@ -148,7 +142,8 @@ def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, f
     """Draw points and front; returns the bends of the front, and adds what was drawn to the legend's entries."""
     points = panel.points
     for point in points.values():
-        shown[_KINDS[point.kind]] = axes.errorbar(
+        name, mark = _KINDS[point.kind]
+        shown[name] = axes.errorbar(
             point.x.mean,
             point.y.mean,
             xerr=[[point.x.mean - point.x.low], [point.x.high - point.x.mean]],
@@ -156,7 +151,7 @@ def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, f
             elinewidth=1.1,
             linestyle="none",
             zorder=4 if point.kind == "focus" else 3,
-            **_MARKS[point.kind],
+            **mark,
         )
     # From the best x, where little of y can be had, to the worst.
     front = sorted(
@@ -179,13 +174,12 @@ def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, f
 
 
 def _legend(figure: Figure, shown: Mapping[str, Any]) -> None:
-    order = [word for word in _KINDS.values() if word in shown]
+    order = [name for name, _ in _KINDS.values() if name in shown]
     figure.legend(
-        [shown[word] for word in order], order, loc="outside lower center", ncols=5, fontsize=9, handletextpad=0.4
+        [shown[name] for name in order], order, loc="outside lower center", ncols=5, fontsize=9, handletextpad=0.4
     )
 
 
-_LABEL_SIZE = 8.0
 _RINGS = (7.0, 14.0, 24.0, 36.0, 50.0, 66.0, 84.0, 104.0, 128.0, 156.0)
 
 
@@ -195,7 +189,7 @@ def _place_labels(
     corners: Sequence[tuple[float, float]],
     *,
     named: Collection[str] | None = None,
-    size: float = _LABEL_SIZE,
+    size: float = 8.0,
 ) -> None:
     """Write a label beside each point, as near as there is room, with a line to it where that is not next to it.
 

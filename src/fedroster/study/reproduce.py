@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from fedroster.catalogue import make_scenario
@@ -29,7 +28,7 @@ from fedroster.study.report import (
 )
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
 from fedroster.study.statistics import Verdict, judge
-from fedroster.study.store import machine, read_json, significant, write_json, write_table
+from fedroster.study.store import machine, read_json, rounds_table, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.trial import ALONE, Conditions, Trial
 
@@ -140,7 +139,7 @@ def reproduce(
         for name, product in products.items():
             write_table(significant(product.data), folder / f"figure-{name}.csv")
         if trained:
-            write_table(_rounds_table(trained), folder / "runs.parquet")
+            write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
         sections = [_section(made, name, product, folder) for name, product in products.items()]
         if trained:
@@ -386,28 +385,8 @@ def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
     return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "asked_by", "verdict")})
 
 
-def _rounds_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
-    """Every round of every run with training, a row each."""
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "scenario": trial.scenario,
-                "settings": ",".join(f"{name}={value}" for name, value in trial.settings.items()),
-                "task": trial.task.name,
-                "partition": trial.task.partition,
-                "policy": trial.policy,
-                "seed": trial.seed,
-                "round": np.arange(1, run.num_rounds + 1),
-                "elapsed_s": run.round_time_s.cumsum(),
-                "round_time_s": run.round_time_s,
-                "cohort_size": run.cohort_size,
-                "participants": run.participants,
-                "mean_backlog": run.mean_backlog,
-                "accuracy": run.accuracy,
-                "test_loss": run.test_loss,
-                "refused": run.refused,
-            }
-        )
-        for trial, run in runs
-        if trial.task is not None
-    )
+def _described(trial: Trial) -> dict[str, str]:
+    """What tells a run with training from others of its paper, beside policy and seed."""
+    settings = ",".join(f"{name}={value}" for name, value in trial.settings.items())
+    task = {} if trial.task is None else {"task": trial.task.name, "partition": trial.task.partition}
+    return {"scenario": trial.scenario, "settings": settings, **task}

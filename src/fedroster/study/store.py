@@ -6,16 +6,19 @@ import io
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.parallel import num_threads
 from fedroster.core.state import write_bytes_atomically, write_text_atomically
+from fedroster.study.measures import Run
+from fedroster.study.trial import Trial
 
 
 def machine() -> dict[str, str | int]:
@@ -42,6 +45,38 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def rounds_table(
+    runs: Iterable[tuple[Trial, Run]], describe: Callable[[Trial], Mapping[str, str]] = lambda _: {}
+) -> pl.DataFrame:
+    """Every round of every run, a row each.
+
+    Args:
+        runs: What was run, and what came out.
+        describe: Further columns that tell a run from others.
+    """
+    return pl.concat(
+        pl.DataFrame(
+            {
+                **describe(trial),
+                "policy": trial.policy,
+                "seed": trial.seed,
+                "round": np.arange(1, run.num_rounds + 1),
+                "elapsed_s": run.round_time_s.cumsum(),
+                "round_time_s": run.round_time_s,
+                "decision_s": run.decision_s,
+                "cohort_size": run.cohort_size,
+                "participants": run.participants,
+                "mean_backlog": run.mean_backlog,
+                "accuracy": run.accuracy,
+                "test_loss": run.test_loss,
+                "refused": run.refused,
+                "budget_used": run.budget_used,
+            }
+        )
+        for trial, run in runs
+    )
 
 
 def significant(table: pl.DataFrame, digits: int = 6) -> pl.DataFrame:

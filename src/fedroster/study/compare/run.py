@@ -21,7 +21,7 @@ from fedroster.study.compare.page import Compared, render
 from fedroster.study.compare.tables import Settings
 from fedroster.study.measures import Run
 from fedroster.study.run import finish, provenance
-from fedroster.study.store import machine, read_json, write_json, write_table
+from fedroster.study.store import machine, read_json, rounds_table, write_json, write_table
 from fedroster.study.trial import Trial
 from fedroster.task import Task
 
@@ -170,7 +170,7 @@ def play(
     )
     finished.sort(key=lambda done: line.policies.index(done.trial.policy))
     runs = [(done.trial, done.run) for done in finished]
-    write_table(_rounds_table(runs), folder / "rounds.csv")
+    write_table(rounds_table(runs), folder / "rounds.csv")
     write_table(_participation_table(runs), folder / "participation.parquet")
     # What has prices is known by its runs: an environment need not say it before.
     known = {
@@ -193,30 +193,6 @@ def _check_folder(folder: Path, settings: Settings) -> None:
                 f"{folder} holds a comparison with {name} = {found.get(name)!r}; expected {wanted[name]!r}: choose "
                 "another folder or delete it"
             )
-
-
-def _rounds_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
-    """Every round of every run, a row each."""
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "policy": trial.policy,
-                "seed": trial.seed,
-                "round": np.arange(1, run.num_rounds + 1),
-                "elapsed_s": run.round_time_s.cumsum(),
-                "round_time_s": run.round_time_s,
-                "decision_s": run.decision_s,
-                "cohort_size": run.cohort_size,
-                "participants": run.participants,
-                "mean_backlog": run.mean_backlog,
-                "accuracy": run.accuracy,
-                "test_loss": run.test_loss,
-                "refused": run.refused,
-                "budget_used": run.budget_used,
-            }
-        )
-        for trial, run in runs
-    )
 
 
 def _participation_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
