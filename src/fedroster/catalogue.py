@@ -1,6 +1,7 @@
 """Policies and scenarios by name, with parameters as text: what the command line and the studies speak.
 
-A policy is written ``name:parameter=value,...``, such as ``rbcs-f:V=20,beta=0.1``.  A scenario is a name such as
+A policy is written ``name:parameter=value,...``, such as ``rbcs-f:V=20,beta=0.1``; one that no entry point names is
+written with its module, ``my_package.MyPolicy:parameter=value``.  A scenario is a name such as
 ``rbcs-f/table-1``, optionally with its version, ``rbcs-f/table-1@1``: a version's defaults never change.
 
 Other packages add policies through the entry point group ``fedroster.policies`` and scenarios through
@@ -10,6 +11,7 @@ Other packages add policies through the entry point group ``fedroster.policies``
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import typing
 import warnings
 from collections.abc import Callable, Mapping
@@ -262,7 +264,21 @@ def find_policy(text: str) -> Entry:
     Raises:
         UnknownNameError: If there is no such policy; names the nearest.
     """
-    return _find("policy", text.partition(":")[0].strip(), policies())
+    name = text.partition(":")[0].strip()
+    if "." in name and name not in policies():
+        return _outside(name)
+    return _find("policy", name, policies())
+
+
+def _outside(path: str) -> Entry:
+    """The entry of a class that no entry point names, by where it can be imported from."""
+    module, _, name = path.rpartition(".")
+    try:
+        entry = Entry(getattr(importlib.import_module(module), name), path, path)
+        entry.parameters()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise UnknownNameError(f"policy {path!r} cannot be imported ({error})") from error
+    return entry
 
 
 def make_policy(text: str) -> AnyPolicy:

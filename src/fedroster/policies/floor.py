@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.citation import SOFTWARE
 from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
@@ -148,6 +148,20 @@ _ROWS = np.empty(0, np.int64)
 _NO_SCATTER = np.zeros(RATIO_BINS)
 
 
+class Parts(NamedTuple):
+    """Parts of FLOOR that an ablation takes away, in a subclass.
+
+    Attributes:
+        price: Factor of all prices.
+        scatter: Whether the expected maximum is minimised; the largest of the means if not.
+        pooling: Whether clients learn from each other.
+    """
+
+    price: float = 1.0
+    scatter: bool = True
+    pooling: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Floor:
     r"""At least :math:`\lfloor \beta t \rfloor - c` participations for every client after every round, in little time.
@@ -187,23 +201,18 @@ class Floor:
         share_of: Whether beta is a share of all "rounds", or of those in which a client was "available".
         absence: a, rounds of absence in a row that a client may take without falling short, >= 0, for shares of rounds.
         memory: Observations of a client after which one counts for 1/e, >= 1; smaller follows drift faster.
-        price: Factor of all prices, >= 0.  The formula above needs none; for ablations, as the next two.
-        scatter: Whether the expected maximum is minimised; the largest of the means if not.
-        pooling: Whether clients learn from each other.
     """
 
     citation: ClassVar[str] = SOFTWARE
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
+    parts: ClassVar[Parts] = Parts()
 
     beta: float = 0.15
     slack: int = 2
     share_of: Literal["rounds", "available"] = "rounds"
     absence: int = 3
     memory: float = 100.0
-    price: float = 1.0
-    scatter: bool = True
-    pooling: bool = True
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -216,9 +225,6 @@ class Floor:
         check_choice("share_of", self.share_of, ("rounds", "available"))
         check_integer("absence", self.absence, least=0)
         check_number("memory", self.memory, least=1.0)
-        check_number("price", self.price, least=0.0)
-        for name in ("scatter", "pooling"):
-            check_flag(name, getattr(self, name))
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a share of all rounds that cannot be met."""
@@ -259,7 +265,7 @@ class Floor:
         size = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if size == 0:
             return Selection(context.round, _ROWS)
-        table, log_table, first = ratio_table(state.ratios if self.scatter else _NO_SCATTER)
+        table, log_table, first = ratio_table(state.ratios if self.parts.scatter else _NO_SCATTER)
         time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
         known: tuple[FloatArray, ...] = (state.times.coefficients, state.usual_s, state.debt, state.own_debt)
         if context.client is not None:
@@ -275,7 +281,7 @@ class Floor:
             self.urgent_at(num_clients=state.debt.shape[0], cohort_size=context.cohort_size),
             self.share_of == "rounds",
             _LEAST_USUAL * state.times.mean_time_s or 1.0,
-            self.price * batch_factor(table, first, size) / size,
+            self.parts.price * batch_factor(table, first, size) / size,
             time_s,
             price_s,
             urgency,
@@ -315,7 +321,7 @@ class Floor:
         times = state.times
         if times.observations >= times.estimate_at:
             scale_s = _scale(state.usual_s, times.mean_time_s)
-            times = estimate_population(times, scale_s=scale_s, pooling=self.pooling)
+            times = estimate_population(times, scale_s=scale_s, pooling=self.parts.pooling)
             np.einsum("ij,ij->j", times.coefficients, state.usual_context, out=state.usual_s)
         return replace(state, times=times, ratios=ratios)
 

@@ -7,23 +7,59 @@ from collections.abc import Mapping
 import polars as pl
 
 from fedroster.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
+from fedroster.policies.floor import Floor, Parts
 from fedroster.study.courses import each
 from fedroster.study.figures import intervals_figure
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.statistics import mean_interval
 
+
+class NoPrices(Floor):
+    """All prices are 0."""
+
+    parts = Parts(price=0.0)
+
+
+class HalfPrices(Floor):
+    """All prices are half."""
+
+    parts = Parts(price=0.5)
+
+
+class DoublePrices(Floor):
+    """All prices are double."""
+
+    parts = Parts(price=2.0)
+
+
+class NoScatter(Floor):
+    """The largest of the means is minimised and not the expected maximum."""
+
+    parts = Parts(scatter=False)
+
+
+class NoPooling(Floor):
+    """No client learns from others."""
+
+    parts = Parts(pooling=False)
+
+
+def _without(name: str) -> str:
+    return f"{__name__}.{name}"
+
+
 ABLATION = {
     "FLOOR": "floor",
-    "no prices": "floor:price=0",
-    "largest mean, no scatter": "floor:scatter=false",
-    "no learning from others": "floor:pooling=false",
+    "no prices": _without("NoPrices"),
+    "largest mean, no scatter": _without("NoScatter"),
+    "no learning from others": _without("NoPooling"),
     "no client is ever urgent (c = 1,000)": "floor:slack=1000",
     "no patience (c = 0)": "floor:slack=0",
 }
 SENSITIVITY = {
     "FLOOR": "floor",
-    "prices x 1/2": "floor:price=0.5",
-    "prices x 2": "floor:price=2",
+    "prices x 1/2": _without("HalfPrices"),
+    "prices x 2": _without("DoublePrices"),
     "memory 25": "floor:memory=25",
     "memory 1,000": "floor:memory=1000",
     "absence 0": "floor:absence=0",
