@@ -73,20 +73,12 @@ class Competitors:
     ] = None
     rounds: Annotated[
         int | None,
-        typer.Option(
-            min=1,
-            help="Rounds; if not given 200 with training and the paper's without (500 and 1,000), with traces/devices "
-            "a week of half hours.",
-        ),
+        typer.Option(min=1, help="Rounds; if not given, the scenario's own number with or without training."),
     ] = None
     set_: SetOption = None
 
     def line_ups(self, *, is_trained: bool) -> tuple[list[LineUp], bool]:
-        """What is compared in each scenario, and whether one single scenario was asked for.
-
-        Raises:
-            ConfigurationError: If the options contradict each other.
-        """
+        """What is compared in each scenario, and whether one single scenario was asked for."""
         from fedroster.catalogue import DEFAULT_SCENARIO, parse_settings
         from fedroster.study.compare.line_up import ALL, Wanted, line_up, scenarios_of, split_policies
 

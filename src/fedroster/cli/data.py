@@ -9,7 +9,7 @@ import typer
 
 from fedroster.cli.command import app, command
 from fedroster.cli.options import DataDirOption, JsonOption
-from fedroster.cli.terminal import WIDE, download_progress, interrupted, out, print_json, print_table, remark
+from fedroster.cli.terminal import WIDE, interrupted, out, print_json, print_table, progress, remark
 from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError, DataFileError
 
@@ -75,7 +75,7 @@ def fetch(name: NameArgument, *, data_dir: DataDirOption = None) -> None:
     source, root = find_dataset(name), data_folder(data_dir)
     with (
         interrupted(lambda: "what has come is kept; run the same command to go on"),
-        download_progress(source.title) as advance,
+        progress(source.title) as advance,
     ):
         location = fetch(source, root, progress=advance)
     remark(f"{source.title} lies in {location.folder}, and is the published data set")

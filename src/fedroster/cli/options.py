@@ -49,11 +49,7 @@ class Workplace:
     ] = None
 
     def open(self) -> Engine:
-        """The engine that these options name.
-
-        Raises:
-            ConfigurationError: If they contradict each other.
-        """
+        """The engine that these options name."""
         from fedroster.study.run import PROCESSES
 
         check_choice("engine", self.engine, ("local", "ray"))
@@ -90,14 +86,7 @@ class Training:
 
 
 def read_seeds(text: str) -> list[int]:
-    """Read ``0-4``, ``1,3`` or a mixture.
-
-    Args:
-        text: The option.
-
-    Raises:
-        ConfigurationError: If it is malformed, names a seed twice, or names too many.
-    """
+    """Read ``0-4``, ``1,3`` or a mixture."""
     seeds: list[int] = []
     for part in text.split(","):  # checked before it is spelt out: a range may be too long for the memory
         low, dash, high = part.strip().partition("-")
@@ -115,14 +104,7 @@ def read_seeds(text: str) -> list[int]:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse an ``--out`` under which no file can be written, before anything is computed.
-
-    Args:
-        folder: The option.
-
-    Raises:
-        ConfigurationError: If the folder, or one above it, is a file.
-    """
+    """Refuse an ``--out`` that is a file, or lies under one, before anything is computed."""
     for place in (folder, *folder.parents):
         if place.exists():
             if not place.is_dir():

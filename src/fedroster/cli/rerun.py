@@ -31,12 +31,11 @@ def rerun(
     """Run the command of a study again; finished runs are taken from its folder."""
     file = study / "settings.json" if study.is_dir() else study
     arguments = _kept_arguments(file)
-    if folder is not None:
-        arguments = [*_without(arguments, "--out"), "--out", str(folder)]
     if engine is not None:
-        arguments = [*_without(_without(arguments, "--engine"), "--ray-address"), "--engine", engine]
-    if ray_address is not None:
-        arguments = [*_without(arguments, "--ray-address"), "--ray-address", ray_address]
+        arguments = _without(arguments, "--ray-address")
+    for option, value in (("--out", folder), ("--engine", engine), ("--ray-address", ray_address)):
+        if value is not None:
+            arguments = [*_without(arguments, option), option, str(value)]
     sys.argv = ["fedroster", *arguments]
     try:
         app()

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from fedroster.catalogue import Entry
     from fedroster.study.trial import Trial
 
-_MEASURES = {
-    "mean_round_time_s": "round, s",
-    "mean_cohort_size": "cohort",
+_COSTS = {"mean_round_time_s": "round, s", "mean_cohort_size": "cohort"}
+_MEASURES = _COSTS | {
     "min_participation_rate": "lowest",
     "max_participation_rate": "highest",
     "jain_index": "Jain",
@@ -27,9 +26,7 @@ _UTILITY_MEASURES = {
     "regret": "regret",
     "explore_share": "exploring",
     "budget_used": "spent",
-    "mean_round_time_s": "round, s",
-    "mean_cohort_size": "cohort",
-}
+} | _COSTS
 
 
 @command()

@@ -64,10 +64,10 @@ def print_table(
         columns: Headings.
         rows: Cells; what looks like markup in a text is printed as it is.
         title: Title.
-        right: Headings of the columns that are numbers.
-        whole: Headings of the columns whose cells are never broken into lines.
+        right: Columns that are numbers.
+        whole: Columns whose cells are never broken into lines.
         padding: Spaces above, right of, below and left of a cell.
-        name_width: Least width of the first column, where the others would take its place on a narrow terminal.
+        name_width: Least width of the first column, so that the others do not take its place on a narrow terminal.
     """
     from rich.table import Table
     from rich.text import Text
@@ -86,46 +86,28 @@ def print_table(
     out().print(table)
 
 
+@cache
 def say_when_compiling() -> None:
     """Tell the user when kernels are compiled, which may take longer than all that is computed with them."""
     when_compiling(lambda: remark("compiling for this machine; this happens once and takes some seconds"))
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
-    """A progress bar on stderr; it appears when it is told for the first time how much is done.
+def progress(what: str, total: float | None = None) -> Iterator[Callable[..., None]]:
+    """A bar on stderr, of bytes where the total is not known yet; it appears when it is first told how much is done."""
+    from rich import progress as bars
 
-    Args:
-        what: What is being done.
-        total: How much there is to do.
-
-    Yields:
-        The function that is told how much is done.
-    """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
     say_when_compiling()
-    bar = Progress(*columns, console=err())
+    of_runs = (bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
+    of_bytes = (bars.DownloadColumn(), bars.TransferSpeedColumn())
+    begin = (bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=30))
+    end = (bars.TextColumn("left"), bars.TimeRemainingColumn())
+    bar = bars.Progress(*begin, *(of_bytes if total is None else of_runs), *end, console=err())
     task = bar.add_task(what, total=total)
 
-    def advance(done: float) -> None:
+    def advance(done: float, total: float | None = total) -> None:
         bar.start()
-        bar.update(task, completed=done)
+        bar.update(task, completed=done, total=total)
 
     try:
         yield advance
@@ -135,30 +117,8 @@ def progress(what: str, total: int) -> Iterator[Callable[[float], None]]:
 
 
 @contextmanager
-def download_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar of bytes, on stderr; yields the function that is told how many came, and of how many."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err()) as bar:
-        task = bar.add_task(what, total=None, visible=False)
-        yield lambda done, total: bar.update(task, completed=done, total=total, visible=True)
-
-
-@contextmanager
 def interrupted(words: Callable[[], str]) -> Iterator[None]:
-    """Say what is kept if the user interrupts what happens inside.
-
-    Args:
-        words: Gives the words, when it has happened.
-    """
+    """If the user interrupts what happens inside, say what is kept: what ``words`` then returns."""
     try:
         yield
     except KeyboardInterrupt:
