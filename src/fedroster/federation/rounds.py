@@ -226,7 +226,7 @@ class OpenRounds:
         loss, squared_loss, num_samples = (answer.measured(name, measured[name]) for name in _MEASURED)
         if not answer.outcomes:
             return None
-        rows = np.array(sorted(answer.outcomes), np.int64)
+        rows = sorted(answer.outcomes)
         return Feedback(
             round=int(number),
             client=pending.slot[rows],
