@@ -396,6 +396,8 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
     }
     page = (tmp_path / "report.html").read_text()
     assert "Significantly shorter rounds than random: p3." in page
+    words = "accuracy +0.0 points (undecided), time to target 0.51 times (better), round time 0.51 times (better)"
+    assert f"p3 against random: {words}, least served -50.0 points (worse), got beta -25.0 points (worse)." in page
     assert "Significantly a larger" not in page
     assert re.search(r'class=" holds">0\.51 better', page)
 

@@ -64,6 +64,13 @@ class Contrast:
         word = "" if self.verdict == "not shown" else f" {self.verdict}"
         return f"{mean}{word}\n({low} to {high})"
 
+    def in_words(self) -> str:
+        """Difference and verdict as a part of a sentence."""
+        what, _, unit = self.measure.tested.partition(", ")
+        mean = self.difference.mean
+        size = f"{mean:.2f} times" if self.measure.is_ratio else f"{100.0 * mean:+.1f} {unit}"
+        return f"{what} {size} ({'undecided' if self.verdict == 'not shown' else self.verdict})"
+
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""
         return {

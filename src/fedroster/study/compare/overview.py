@@ -384,10 +384,11 @@ def _page(parts: Sequence[_Part], tests: _Tests, settings: Mapping[str, Any], sh
     left_out = _left_out(parts)
     if left_out.rows:
         sections.append(Section("Policies that are not compared", table=left_out))
+    counted = f"{len(parts)} scenario{'s' if len(parts) > 1 else ''}"
     first = {"scenarios": ", ".join(part.scenario for part in parts), "seeds": ", ".join(map(str, seeds))}
     return Report(
-        f"Policies compared in {len(parts)} scenario{'s' if len(parts) > 1 else ''}",
-        [f"{len(parts)} scenarios, {len(seeds)} seeds, {runs:,} runs: {what}."],
+        f"Policies compared in {counted}",
+        [f"{counted}, {len(seeds)} seeds, {runs:,} runs: {what}."],
         sections,
         settings["command"],
         details_of(first, task, settings["machine"]),

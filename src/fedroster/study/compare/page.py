@@ -174,6 +174,9 @@ def _lead(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contr
         f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
         f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."
     )
+    for base, found in tests.items():
+        if own := [test.in_words() for test in found if test.policy == settings.focus]:
+            yield f"{settings.focus} against {base}: {', '.join(own)}."
     measure = settings.front_measure
     points = panel_of(values, settings, measure).points
     front = sorted(
