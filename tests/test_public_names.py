@@ -39,6 +39,7 @@ def test_the_rest_of_the_names_is_few():
         "Cohort",
         "EdgeCohort",
         "EdgeSelector",
+        "FailureRules",
         "Selector",
         "__version__",
         "federate",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from fedroster.federated import federate
+    from fedroster.federation.failures import FailureRules
     from fedroster.policies import (
         COCS,
         CSUCB,
@@ -72,6 +73,7 @@ __all__ = [
     "DownloadError",
     "EdgeCohort",
     "EdgeSelector",
+    "FailureRules",
     "FairnessWarning",
     "FedCS",
     "FedCSGreedy",
@@ -115,6 +117,7 @@ _HOMES = {
     "Cohort": "selector",
     "EdgeCohort": "selector",
     "EdgeSelector": "selector",
+    "FailureRules": "federation.failures",
     "Selector": "selector",
     "federate": "federated",
     "load_checkpoint": "simulation",

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_number
+from fedroster.core.checks import check_choice, check_number
 from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, InvalidInputError
 from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.candidates import Candidates, read_candidates
+from fedroster.federation.failures import FailureRules, Failures, without_times
 from fedroster.federation.files import opened, save_books
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids
@@ -103,6 +104,7 @@ class Selector:
         clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
         longest_s: float | None = None,
+        failures: FailureRules | None = None,
     ) -> None:
         """Start a federation.
 
@@ -115,6 +117,7 @@ class Selector:
             patience_rounds: Rounds after which missing feedback is given up.
             longest_s: Longer exchange times count as this, seconds, > 0, so that one report cannot outweigh all others;
                 None for no cap.
+            failures: What becomes of clients that drop out or fail; None for the usual rules.
 
         Raises:
             ConfigurationError: If a parameter is out of its range, or the policy needs a simulation, or edge servers.
@@ -125,6 +128,7 @@ class Selector:
         )
         self._members = Members()
         self._rounds = OpenRounds(patience_rounds)
+        self._failures = Failures(FailureRules() if failures is None else failures)
         self._last_look = 0
         self.longest_s = longest_s
         first = checked_ids(clients)
@@ -167,6 +171,7 @@ class Selector:
         """
         self._warn_of_unseen()  # before anything is booked
         asked = self._asked(contexts, clients, available)
+        resting = self._failures.resting(self.round + 1, asked.slot, asked.available)
         capacity = self._members.capacity
         if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
             features, usable = asked.rows, asked.available
@@ -175,7 +180,8 @@ class Selector:
             features[asked.slot] = asked.rows
             usable = np.zeros(capacity, np.bool_)
             usable[asked.slot] = asked.available
-        here = self._members.here
+        usable = usable & ~resting
+        here = self._members.here & ~resting
         context = RoundContext(
             round=self.round + 1,
             features=features,
@@ -183,7 +189,7 @@ class Selector:
             cohort_size=self.cohort_size,
             members=None if here.all() else here,
         )
-        chosen, _ = self._decide(context, usable)
+        chosen, _ = self._decide(context, usable, resting)
         return Cohort(context.round, chosen)
 
     def _asked(self, contexts: Contexts, clients: Iterable[ClientId] | None, available: ArrayLike | None) -> Candidates:
@@ -192,12 +198,14 @@ class Selector:
             self._learner.expect_contexts(int(asked.rows.shape[1]))
         return asked
 
-    def _decide(self, context: RoundContext, seen: IntArray | BoolArray) -> tuple[tuple[Any, ...], Selection]:
+    def _decide(
+        self, context: RoundContext, seen: IntArray | BoolArray, resting: BoolArray
+    ) -> tuple[tuple[Any, ...], Selection]:
         """Decide and begin a round; returns the ids of the cohort, and the decision."""
         selection = self._learner.decide(context)
         links = selection.links
         chosen = context.clients_of(links)
-        self._members.count_round(chosen, seen)
+        self._members.count_round(chosen, seen, resting)
         server = None if context.server is None else context.server[links]
         self._rounds.begin(context.round, chosen, context.features[links], server)
         return tuple(self._members.ids[slot] for slot in chosen), selection
@@ -231,6 +239,8 @@ class Selector:
         losses: Mapping[ClientId, float] | None = None,
         squared_losses: Mapping[ClientId, float] | None = None,
         num_samples: Mapping[ClientId, float] | None = None,
+        round_s: float | None = None,
+        unlearned: Collection[ClientId] = (),
         again: Literal["error", "ignore"] = "error",
     ) -> None:
         """Tell what came back from a round: all of it, a part, or a part that comes late.
@@ -247,6 +257,10 @@ class Selector:
                 that set ``wants_losses`` learn from it and from the next two; others do not.
             squared_losses: Mean over the same samples of the squared loss, >= 0, likewise.
             num_samples: How many samples they are, > 0, likewise.
+            round_s: How long the round took, seconds, > 0, which is what a client that dropped out or failed cost; None
+                for the longest of ``times_s``.
+            unlearned: Those of ``times_s`` whose time says nothing about later ones, such as one in which a process was
+                started: they count as answered, and their time is not learned.
             again: What to do with feedback that was told before, or whose round was given up after
                 ``patience_rounds``: ``"error"``, or ``"ignore"`` it and learn the rest.
 
@@ -255,6 +269,8 @@ class Selector:
                 sample count is of a client without a time.  Nothing is learned then.
             InvalidInputError: If a time is not a positive, finite number, or a loss or sample count not in its range.
         """
+        if round_s is not None:
+            check_number("round_s", round_s, above=0.0)
         feedback = self._rounds.read(
             round,
             self._members.ids,
@@ -268,9 +284,16 @@ class Selector:
         longest_s = math.inf if self._longest_s is None else self._longest_s
         cut = feedback.client[feedback.exchange_time_s > longest_s]
         feedback = replace(feedback, exchange_time_s=np.minimum(feedback.exchange_time_s, longest_s))
+        hidden = set(unlearned)
+        if hidden:
+            slots = [slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden]
+            feedback, round_s = without_times(feedback, np.array(slots, np.int64)), None
+        feedback = self._failures.cost(feedback, round_s, longest_s)
         self._learner.learn(feedback)
         self._members.capped[cut] += 1
+        self._members.count_answers(feedback)
         self._rounds.close(feedback)
+        self._failures.count(feedback, self.round)
 
     # ---------------------------------------------------------------- members
 
@@ -326,6 +349,7 @@ class Selector:
         capacity = self._members.wanted_capacity(ids)
         self._learner.grow(capacity, is_new=not self._members.ids)
         self._members.grow(capacity)
+        self._failures.grow(capacity)
         self._members.join(ids)
         try:
             self._learner.check_promise(int(np.count_nonzero(self._members.here)))
@@ -347,6 +371,7 @@ class Selector:
         if forget:
             self._learner.forget(slots)
             self._rounds.forget(slots)
+            self._failures.forget(slots)
 
     # ---------------------------------------------------------------- what is known
 
@@ -363,12 +388,23 @@ class Selector:
         return self._by_id(self._members.cold, as_array)
 
     @overload
-    def participation(self, *, as_array: Literal[False] = False) -> dict[ClientId, int]: ...
+    def participation(
+        self, of: Literal["chosen", "trained", "used"] = "chosen", *, as_array: Literal[False] = False
+    ) -> dict[ClientId, int]: ...
     @overload
-    def participation(self, *, as_array: Literal[True]) -> IntArray: ...
-    def participation(self, *, as_array: bool = False) -> Any:
-        """How often each member was chosen, by id, or as an array in the order of ``clients``."""
-        return self._by_id(self._members.chosen, as_array)
+    def participation(
+        self, of: Literal["chosen", "trained", "used"] = "chosen", *, as_array: Literal[True]
+    ) -> IntArray: ...
+    def participation(self, of: str = "chosen", *, as_array: bool = False) -> Any:
+        """How often each member took part, by id, or as an array in the order of ``clients``.
+
+        Args:
+            of: Rounds in which it was ``"chosen"``, which is what policies promise; in which it ``"trained"``: it
+                answered, in time or late; or in which its answer was ``"used"``: it came in time.
+            as_array: Whether to return an array.
+        """
+        check_choice("of", of, ("chosen", "trained", "used"))
+        return self._by_id(getattr(self._members, of), as_array)
 
     @overload
     def participation_rates(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
@@ -385,6 +421,14 @@ class Selector:
     def capped(self, *, as_array: bool = False) -> Any:
         """How many times of each member were cut to ``longest_s``, by id or as an array."""
         return self._by_id(self._members.capped, as_array)
+
+    def paused(self) -> dict[ClientId, int]:
+        """Members that pause because they failed again and again, and for how many more rounds.
+
+        They are not chosen, and owed nothing for these rounds, unless all clients that are available pause.
+        """
+        left = self._by_id(self._failures.left(self.round), as_array=False)
+        return {client: rounds for client, rounds in left.items() if rounds}
 
     @overload
     def backlog(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
@@ -441,7 +485,11 @@ class Selector:
         Args:
             path: File to create or replace.
         """
-        save_books(path, self._settings(), (self._learner, self._members, self._rounds), kind=self._KIND)
+        save_books(path, self._settings(), self._books, kind=self._KIND)
+
+    @property
+    def _books(self) -> tuple[Learner, Members, OpenRounds, Failures]:
+        return self._learner, self._members, self._rounds, self._failures
 
     def _settings(self) -> dict[str, Any]:
         """What the constructor is given, for a file's header."""
@@ -467,7 +515,7 @@ class Selector:
         """
         with opened(path, policy, kind=cls._KIND) as (header, arrays):
             selector = cls(policy, **{name: header[name] for name in cls._SETTINGS})
-            for book in (selector._learner, selector._members, selector._rounds):
+            for book in selector._books:
                 book.unpack(header, arrays)
         return selector
 
@@ -501,6 +549,7 @@ class EdgeSelector(Selector):
         clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
         longest_s: float | None = None,
+        failures: FailureRules | None = None,
     ) -> None:
         """Start a federation.
 
@@ -513,6 +562,7 @@ class EdgeSelector(Selector):
             clients: Ids of the first members.
             patience_rounds: Rounds after which missing feedback is given up.
             longest_s: Longer exchange times count as this, seconds, > 0; None for no cap.
+            failures: What becomes of clients that drop out or fail; None for the usual rules.
 
         Raises:
             ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
@@ -533,6 +583,7 @@ class EdgeSelector(Selector):
             clients=clients,
             patience_rounds=patience_rounds,
             longest_s=longest_s,
+            failures=failures,
         )
 
     def select(
@@ -560,6 +611,8 @@ class EdgeSelector(Selector):
         """
         self._warn_of_unseen()  # before anything is booked
         asked = self._asked(contexts, clients, available)
+        resting = self._failures.resting(self.round + 1, asked.slot, asked.available)
+        usable = asked.available & ~resting[asked.slot]
         labels = list(self.budgets)
         number_of = {label: number for number, label in enumerate(labels)}
         reached = [labels] * asked.slot.shape[0] if servers is None else self._each("servers", servers, asked.slot)
@@ -574,15 +627,15 @@ class EdgeSelector(Selector):
         context = RoundContext(
             round=self.round + 1,
             features=asked.rows[row],
-            available=asked.available[row],
+            available=usable[row],
             cohort_size=self.cohort_size,
             client=asked.slot[row],
             server=server,
             cost=cost[row],
             budget=np.array(list(self.budgets.values())),
-            members=self._members.here.copy(),
+            members=self._members.here & ~resting,
         )
-        chosen, selection = self._decide(context, np.unique(asked.slot[row][context.available]))
+        chosen, selection = self._decide(context, np.unique(asked.slot[row][context.available]), resting)
         return EdgeCohort(self.round, chosen, tuple(labels[number] for number in server[selection.links]))
 
     def _costs(self, prices: Any, slots: IntArray) -> FloatArray:

@@ -27,7 +27,7 @@ def test_feedback_in_parts_and_out_of_order_teaches_the_same(tmp_path):
         selector.select(contexts("cd", seed=2))
     whole.observe(1, times_s={"a": 1.0, "b": 2.0})
     whole.observe(2, times_s={"c": 3.0}, dropped=["d"])
-    parts.observe(2, dropped=["d"])
+    parts.observe(2, dropped=["d"], round_s=3.0)
     assert parts.open_rounds() == {1: ("a", "b"), 2: ("c",)}
     parts.observe(1, times_s={"b": 2.0})
     assert parts.open_rounds() == {1: ("a",), 2: ("c",)}

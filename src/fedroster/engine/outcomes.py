@@ -19,12 +19,15 @@ class Outcomes:
         times_s: Exchange times of those that answered with something usable, seconds, > 0.
         losses: What these told of their losses.
         reasons: Why a reply failed or was refused, where that is known.
+        unlearned: Those of ``times_s`` that say nothing about later ones, such as a node's first without contexts, in
+            which its process starts.
     """
 
     status: dict[str, Status | None] = field(default_factory=dict)
     times_s: dict[str, float] = field(default_factory=dict)
     losses: dict[str, Losses] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    unlearned: set[str] = field(default_factory=set)
 
     def answered(self, name: str, time_s: float, losses: Losses) -> None:
         """Book a usable reply, whose status is not known yet."""
@@ -37,12 +40,13 @@ class Outcomes:
         self.reasons[name] = reason
         self.times_s.pop(name, None)
 
-    def tell(self, selector: Selector, number: int) -> None:
+    def tell(self, selector: Selector, number: int, round_s: float) -> None:
         """Tell a selector, which passes over what it knows.
 
         Args:
             selector: The selector.
             number: The round.
+            round_s: How long it took, seconds, > 0.
         """
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
@@ -59,5 +63,7 @@ class Outcomes:
                 losses=measured("loss"),
                 squared_losses=measured("squared_loss"),
                 num_samples=measured("num_samples"),
+                round_s=round_s,
+                unlearned=self.unlearned,
                 again="ignore",
             )

@@ -40,6 +40,7 @@ class RoundReport:
         capped: Times of each member so far that were longer than ``longest_s``, shape (members,).
         resumed: Whether the round had been chosen before the server was restarted.
         reasons: Why the reply of a chosen node failed or was refused, by name.
+        paused: Members that failed again and again, and the rounds for which they are not chosen now, by name.
     """
 
     round: int
@@ -58,6 +59,7 @@ class RoundReport:
     capped: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     resumed: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
+    paused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def num_in_time(self) -> int:
@@ -79,8 +81,12 @@ class RoundReport:
         """The least participation rate of a member; NaN without members."""
         return float(self.rate.min()) if self.rate.shape[0] else math.nan
 
-    def lines(self) -> list[tuple[int, str]]:
-        """What a log should say of the round: levels of :mod:`logging` and lines."""
+    def lines(self, paused_before: Mapping[str, int]) -> list[tuple[int, str]]:
+        """What a log should say of the round: levels of :mod:`logging` and lines.
+
+        Args:
+            paused_before: ``paused`` of the report before.
+        """
         used, late, waited, lost = (
             [name for name, status in self.status.items() if status in wanted]
             for wanted in ((Status.COMPLETED,), (Status.LATE,), (None,), (Status.DROPPED, Status.FAILED))
@@ -92,6 +98,11 @@ class RoundReport:
             parts.append("lost " + _listed([f"{name} ({self.reasons.get(name) or 'gone'})" for name in lost]))
         resumed = " (resumed)" * self.resumed
         lines = [(logging.INFO, f"round {self.round}{resumed}: {'; '.join(parts)}")]
+        newly = {name: left for name, left in self.paused.items() if left >= paused_before.get(name, left)}
+        pausing = [f"{name} for {left} rounds" for name, left in newly.items()]
+        if pausing:
+            said = f"round {self.round}: failed again and again, and pause, owed nothing: {_listed(pausing)}"
+            lines.append((logging.WARNING, said))
         if not used:
             lines.append((logging.WARNING, f"round {self.round} has no update: the model stays as it is"))
         return lines
@@ -129,6 +140,7 @@ class CsvLog:
         "longest_queue",
         "resumed",
         "capped",
+        "paused",
     )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -162,6 +174,7 @@ class CsvLog:
                     f"{report.backlog.max():.6f}" if report.backlog.shape[0] else "",
                     int(report.resumed),
                     int(report.capped.sum()),
+                    len(report.paused),
                 )
             )
             file.write(lines.getvalue().encode())
@@ -207,6 +220,7 @@ class PrometheusEndpoint:
         self._rate = gauge("fedroster_participation_rate", "Share of rounds", ["node"], registry=registry)
         self._queue = gauge("fedroster_queue_rounds", "Virtual queue, rounds owed", ["node"], registry=registry)
         self._time = gauge("fedroster_exchange_seconds", "Last exchange time", ["node"], registry=registry)
+        self._paused = gauge("fedroster_nodes_paused", "Nodes that pause after failures in a row", registry=registry)
         self._capped = gauge("fedroster_times_capped", "Exchange times that were cut", registry=registry)
         self._outcomes = counter("fedroster_exchanges", "Exchanges by outcome", ["outcome"], registry=registry)
         self._members: set[str] = set()
@@ -224,6 +238,7 @@ class PrometheusEndpoint:
         self._predicted.set(report.predicted_s)
         self._selecting.set(report.select_s)
         self._capped.set(int(report.capped.sum()))
+        self._paused.set(len(report.paused))
         for name in self._members - set(report.members):
             for gauge in (self._rate, self._queue):
                 gauge.remove(name)
@@ -267,6 +282,7 @@ class TensorBoardLog:
             "lost": report.num_lost,
             "available": report.num_available,
             "capped": int(report.capped.sum()),
+            "paused": len(report.paused),
             "least_rate": report.least_rate,
             "longest_queue": float(report.backlog.max()) if report.backlog.shape[0] else math.nan,
         }

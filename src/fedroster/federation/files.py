@@ -10,6 +10,7 @@ from typing import Any
 from fedroster.core.errors import StateFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of, load_arrays, save_arrays
+from fedroster.federation.failures import Failures
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import Members
 from fedroster.federation.rounds import OpenRounds
@@ -18,7 +19,7 @@ from fedroster.federation.rounds import OpenRounds
 def save_books(
     path: str | os.PathLike[str],
     settings: Mapping[str, Any],
-    books: tuple[Learner, Members, OpenRounds],
+    books: tuple[Learner, Members, OpenRounds, Failures],
     *,
     kind: str,
 ) -> None:

@@ -15,12 +15,13 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.errors import InvalidInputError, UnknownNameError
+from fedroster.core.problem import Feedback, Status
 
 ClientId: TypeAlias = str | int
 
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
-_COUNTERS = ("chosen", "present", "seen", "capped")
+_COUNTERS = ("chosen", "trained", "used", "present", "seen", "capped")
 
 
 def checked_id(client: object) -> ClientId:
@@ -59,7 +60,9 @@ class Members:
         here: Whether the slot's client is a member.
         cold: Whether it did not take part in the last round, the s of Huang et al. 2021.
         chosen: Rounds in which it was chosen.
-        present: Rounds that began while it was a member.
+        trained: Rounds in which it answered, in time or late.
+        used: Rounds in which it answered in time.
+        present: Rounds that began while it was a member and did not pause.
         seen: Rounds in which it was available.
         capped: How many of its times were cut to the longest.
     """
@@ -71,7 +74,9 @@ class Members:
         self._free: list[int] = []
         self.here = np.zeros(1, np.bool_)
         self.cold = np.ones(1, np.bool_)
-        self.chosen, self.present, self.seen, self.capped = (np.zeros(1, np.int64) for _ in _COUNTERS)
+        self.chosen, self.trained, self.used, self.present, self.seen, self.capped = (
+            np.zeros(1, np.int64) for _ in _COUNTERS
+        )
 
     @property
     def capacity(self) -> int:
@@ -172,12 +177,17 @@ class Members:
                 getattr(self, name)[slots] = 0
         return slots
 
-    def count_round(self, chosen: IntArray, available: IntArray | BoolArray) -> None:
-        """Count a round, given the slots of its cohort and those, or a mask of those, that could be chosen."""
+    def count_answers(self, feedback: Feedback) -> None:
+        """Count answers of which the selector has learned."""
+        self.trained[feedback.client[feedback.status <= Status.LATE]] += 1
+        self.used[feedback.client[feedback.status == Status.COMPLETED]] += 1
+
+    def count_round(self, chosen: IntArray, available: IntArray | BoolArray, resting: BoolArray) -> None:
+        """Count a round, given the slots of its cohort and those, or a mask of those, that could be chosen or pause."""
         self.cold[:] = True
         self.cold[chosen] = False
         self.chosen[chosen] += 1
-        self.present += self.here
+        self.present += self.here & ~resting
         if available.dtype == np.bool_:
             self.seen += available
         else:
@@ -201,4 +211,5 @@ class Members:
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
         self.here, self.cold = arrays["members"], arrays["cold"]
         for name in _COUNTERS:
-            setattr(self, name, arrays[name])
+            is_new = name in ("trained", "used") and name not in arrays  # files of 0.1.0 count no answers
+            setattr(self, name, np.zeros(self.capacity, np.int64) if is_new else arrays[name])

@@ -279,6 +279,39 @@ def test_the_error_that_nobody_can_be_chosen_names_the_reasons():
         play(grid, fake)
 
 
+# ---------------------------------------------------------------- failures and cold starts
+
+
+@pytest.mark.parametrize("fate", ["error", "nan", "expired", "silent"])
+@pytest.mark.parametrize("V", [5.0, 20.0])
+def test_a_node_that_always_fails_is_not_preferred_and_its_pause_is_told(fate, V, caplog):
+    nodes = fleet(8, delay_s=3.0)
+    nodes[105].fate = (fate,)
+    rules = RoundRules(deadline_s=6.0, give_up_s=7.0)
+    grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=V, beta=0.1), rules=rules)
+    play(grid, fake, 100)
+    others = [count for name, count in counts(grid).items() if name != "n05"]
+    assert counts(grid)["n05"] <= 12
+    assert counts(grid)["n05"] < np.mean(others) / 2
+    if fate != "silent":  # which costs a deadline, and is not tried so often
+        assert any(report.paused.get("n05") for report in reports)
+        assert caplog.text.count("failed again and again, and pause, owed nothing: n05 for 1 rounds") == 1
+        assert caplog.text.count("and pause, owed nothing: n05") == sum(report.num_lost for report in reports) - 2
+    assert grid.selector.participation("trained")["n05"] == grid.selector.participation("used")["n05"] == 0
+    assert grid.selector.participation("used")["n00"] == nodes[100].trained
+
+
+def test_without_contexts_the_first_exchange_starves_nobody():
+    nodes = fleet(6, fate=(28.5, "ok"), delay_s=0.35)
+    for node_id in (100, 101):
+        nodes[node_id].delay_s = 1.5
+    grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=1.0, beta=0.2), contexts=False)
+    play(grid, fake, 60)
+    assert min(grid.selector.participation_rates().values()) >= 0.18
+    assert max(reports[0].times_s.values()) > 28.0  # they are measured, and not learned
+    assert max(report.predicted_s for report in reports) < 2.0
+
+
 # ---------------------------------------------------------------- evaluation
 
 

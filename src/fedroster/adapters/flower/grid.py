@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,7 @@ class SelectingGrid(Grid):
             self._folder.release()
             raise
         self._is_resuming = not self._round.is_done
+        self._paused: Mapping[str, int] = {}
         # What the operator says now goes before what was saved.
         resumed.longest_s = self._rules.cap_s(selector.longest_s)
         contexts_made = ContextRules() if contexts is None else contexts
@@ -237,7 +238,7 @@ class SelectingGrid(Grid):
         if self._edges is not None:
             outgoing = self._edges.outgoing(outgoing, edge_of)
         played = self._runner.play(choice.round, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
-        self._tell(choice.round, played.outcomes)
+        self._tell(choice.round, played.outcomes, played.round_s)
         self._folder.save_selector(self.selector)
         self._publish(choice, played, num_available, select_s)
         replies = [arrival.reply for arrival in played.usable]
@@ -273,15 +274,16 @@ class SelectingGrid(Grid):
         cohort = self._round.clients
         here = self._roster.again(cohort)
         lost = set(cohort) - {node.name for node in here}
-        self._tell(self._round.number, Outcomes(dict.fromkeys(lost, Status.DROPPED)))
+        gone = Outcomes(dict.fromkeys(lost, Status.DROPPED))
+        self._tell(self._round.number, gone, min(self._rules.deadline_s, self._rules.wait_s or 1.0))
         log.info("round %d goes on with %d of %d nodes", self._round.number, len(here), len(cohort))
         if lost:
             log.warning("gone since round %d was interrupted: %s", self._round.number, ", ".join(sorted(lost)))
         self._round.clients = cohort | {node.name: node.node_id for node in here}
         return here
 
-    def _tell(self, number: int, outcomes: Outcomes) -> None:
-        outcomes.tell(self.selector, number)
+    def _tell(self, number: int, outcomes: Outcomes, round_s: float) -> None:
+        outcomes.tell(self.selector, number, round_s)
 
     def _publish(self, choice: Choice, played: PlayedRound, num_available: int, select_s: float) -> None:
         report = RoundReport(
@@ -301,9 +303,11 @@ class SelectingGrid(Grid):
             capped=self.selector.capped(as_array=True),
             edges=dict(choice.edges),
             resumed=choice.is_resumed,
+            paused={str(name): left for name, left in self.selector.paused().items()},
         )
-        for level, line in report.lines():
+        for level, line in report.lines(self._paused):
             log.log(level, line)
+        self._paused = report.paused
         for sink in self._sinks:
             try:
                 sink(report)

@@ -72,7 +72,7 @@ class RoundRunner:
         rules: RoundRules,
         check: ReplyCheck,
         losses: LossReader | None,
-        tell: Callable[[int, Outcomes], None],
+        tell: Callable[[int, Outcomes, float], None],
     ) -> None:
         """Start without rounds.
 
@@ -82,7 +82,7 @@ class RoundRunner:
             rules: When rounds end.
             check: Says what is wrong with replies.
             losses: Reads losses; None when the policy wants none.
-            tell: Takes what became of stragglers, with the number of their round.
+            tell: Takes what became of stragglers, with the number of their round and how long that took, seconds.
         """
         self._exchange = exchange
         self._book = book
@@ -91,6 +91,7 @@ class RoundRunner:
         self._losses = losses
         self._tell = tell
         self._stragglers: dict[str, _Straggler] = {}
+        self._warm: set[int] = set()
 
     @property
     def busy_ids(self) -> set[int]:
@@ -145,7 +146,7 @@ class RoundRunner:
                 self._exchange.forget([straggler.flight])
                 name = straggler.round.nodes[straggler.flight.node_id].name
                 log.warning("%s has not answered in round %d and is given up", name, straggler.round.number)
-                self._tell(straggler.round.number, Outcomes({name: Status.DROPPED}))
+                self._tell(straggler.round.number, Outcomes({name: Status.DROPPED}), straggler.round.round_s)
 
     def _take(self, round_: PlayedRound, arrival: Arrival) -> None:
         """Take a reply to a training message."""
@@ -160,7 +161,7 @@ class RoundRunner:
             wrong = self._check.wrong(arrival.flight.message, reply)
             if wrong is None:
                 round_.usable.append(arrival)
-                round_.outcomes.answered(name, arrival.time_s, self._losses_of(arrival))
+                self._answered(round_.outcomes, name, arrival)
             else:
                 self._refuse(round_, name, wrong)
 
@@ -174,13 +175,20 @@ class RoundRunner:
         else:
             wrong = self._check.wrong(arrival.flight.message, reply)
             if wrong is None:
-                late.answered(name, arrival.time_s, self._losses_of(arrival))
+                self._answered(late, name, arrival)
                 self._book.note(arrival.flight.node_id, reply.content, self._exchange.clock.now())
             else:
                 late.failed(name, wrong)
         what = late.reasons.get(name) or f"its update came after {arrival.time_s:.1f} s and is not used"
         log.info("%s in round %d, which is over: %s", name, round_.number, what)
-        self._tell(round_.number, late)
+        self._tell(round_.number, late, round_.round_s)
+
+    def _answered(self, outcomes: Outcomes, name: str, arrival: Arrival) -> None:
+        outcomes.answered(name, arrival.time_s, self._losses_of(arrival))
+        node_id = arrival.flight.node_id
+        if self._book.rules is None and node_id not in self._warm:  # no query has started its process before
+            outcomes.unlearned.add(name)
+        self._warm.add(node_id)
 
     def _judge(self, round_: PlayedRound, ending: Ending) -> None:
         """Say which of the usable replies count."""

@@ -1,0 +1,136 @@
+"""Clients that fail or stay silent: what that costs is learned, and a client that does so again and again pauses.
+
+Without this a client that always fails is the one that a policy knows least of, and so the one that it is most curious
+about: it would be chosen more often than any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer
+from fedroster.core.problem import Feedback, Status
+
+
+@dataclass(frozen=True, slots=True)
+class FailureRules:
+    """What becomes of clients that drop out or fail.
+
+    Attributes:
+        learned: Whether a failure is learned as an exchange that took as long as its round.
+        pause_after: A client that fails so many times in a row pauses: it is not chosen, and is owed nothing for it; 0
+            for never.
+        longest_pause: Rounds that a pause lasts at most, >= 1.  The first one lasts a round, and each failure after it
+            doubles the next.
+    """
+
+    learned: bool = True
+    pause_after: int = 3
+    longest_pause: int = 50
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a number is out of its range.
+        """
+        check_integer("pause_after", self.pause_after, least=0)
+        check_integer("longest_pause", self.longest_pause, least=1)
+
+
+class Failures:
+    """How often each client has failed in a row, and who pauses.
+
+    Attributes:
+        rules: What becomes of them; may be set anew between rounds.
+    """
+
+    def __init__(self, rules: FailureRules) -> None:
+        """Begin without failures, and with one slot."""
+        self.rules = rules
+        self._in_a_row = np.zeros(1, np.int64)
+        self._until = np.zeros(1, np.int64)
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more clients."""
+        more = np.zeros(max(0, capacity - self._until.shape[0]), np.int64)
+        self._in_a_row, self._until = np.append(self._in_a_row, more), np.append(self._until, more)
+
+    def forget(self, slots: IntArray) -> None:
+        """Make some clients unknown again."""
+        self._in_a_row[slots] = self._until[slots] = 0
+
+    def left(self, round: int) -> IntArray:
+        """Rounds that each slot's client still pauses after a round; 0 where it does not."""
+        return np.maximum(self._until - round, 0)
+
+    def resting(self, round: int, slots: IntArray, available: BoolArray) -> BoolArray:
+        """Which slots' clients pause in a round; none of the available ones while all of them would.
+
+        Args:
+            round: The round.
+            slots: Slots of the clients that are asked for.
+            available: Which of them are available.
+        """
+        resting = self._until >= round
+        here = slots[available]
+        if resting[here].all():
+            resting[here] = False
+        return resting
+
+    def cost(self, feedback: Feedback, round_s: float | None, longest_s: float) -> Feedback:
+        """Put what failures cost, the length of their round, where no time was measured.
+
+        Args:
+            feedback: Feedback of a round, with NaN where no time was measured.
+            round_s: Length of the round, seconds; None for the longest time of the feedback.
+            longest_s: The cost is at most this, seconds.
+        """
+        measured_s = feedback.exchange_time_s[feedback.observed]
+        cost_s = float(measured_s.max(initial=0.0)) if round_s is None else round_s
+        if not self.rules.learned or not cost_s:
+            return feedback
+        lost = feedback.status >= Status.DROPPED
+        return replace(feedback, exchange_time_s=np.where(lost, min(cost_s, longest_s), feedback.exchange_time_s))
+
+    def count(self, feedback: Feedback, round: int) -> None:
+        """Count failures in a row, and let those that fail again and again pause.
+
+        Args:
+            feedback: Feedback that was learned.
+            round: The last round that was begun; a pause begins with the next one.
+        """
+        lost = feedback.client[feedback.status >= Status.DROPPED]
+        self._in_a_row[feedback.client[feedback.status < Status.DROPPED]] = 0
+        self._in_a_row[lost] += 1
+        if self.rules.pause_after:
+            beyond = self._in_a_row[lost] - self.rules.pause_after
+            pause = np.minimum(2.0 ** np.clip(beyond, 0, 62), self.rules.longest_pause).astype(np.int64)
+            self._until[lost] = np.where(beyond >= 0, round + pause, self._until[lost])
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of them: an entry of the header, and arrays."""
+        return {"failures": astuple(self.rules)}, {"failed_in_a_row": self._in_a_row, "paused_until": self._until}
+
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave; files of 0.1.0 know of no failures."""
+        self.grow(header["capacity"])
+        if "failures" in header:
+            self.rules = FailureRules(*header["failures"])
+            self._in_a_row, self._until = arrays["failed_in_a_row"], arrays["paused_until"]
+
+
+def without_times(feedback: Feedback, slots: IntArray) -> Feedback:
+    """Feedback in which the times of some clients are not known.
+
+    Args:
+        feedback: The feedback.
+        slots: Their slots.
+    """
+    hidden: FloatArray = np.where(np.isin(feedback.client, slots), np.nan, feedback.exchange_time_s)
+    return replace(feedback, exchange_time_s=hidden)
