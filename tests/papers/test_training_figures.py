@@ -1,4 +1,4 @@
-"""Both papers' training figures: claims with planted truth, and the smoke size of everything."""
+"""Training figures of Huang et al. 2021 and Qu et al. 2021: claims with planted truth, and the smoke size of all."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ def by_policy(values):
     return lambda label: values[label.rpartition("|")[2]]
 
 
-# -------------------------------------------------------------------- paper A
+# -------------------------------------------------------------------- Huang et al. 2021
 
-TRUE_A = {
+TRUE_RBCS_F = {
     "random": {"final": 0.80, "settling": 6.0, "round_time_s": 15.0},
     "RBCS-F(5)": {"final": 0.78, "settling": 7.0, "round_time_s": 8.0},
     "RBCS-F(20)": {"final": 0.76, "settling": 8.0, "round_time_s": 5.0},
     "RBCS-F(50)": {"final": 0.74, "settling": 10.0, "round_time_s": 5.0},
     "FedCS(3)": {"final": 0.70, "settling": 12.0, "round_time_s": 1.5},
 }
-FALSE_A = {
+FALSE_RBCS_F = {
     "random": {"final": 0.70, "settling": 12.0, "round_time_s": 1.0},
     "RBCS-F(5)": {"final": 0.72, "settling": 10.0, "round_time_s": 3.0},
     "RBCS-F(20)": {"final": 0.74, "settling": 8.0, "round_time_s": 9.0},
@@ -72,9 +72,9 @@ FALSE_A = {
 
 @pytest.mark.parametrize("figure", ["6-fashion-mnist", "7-fashion-mnist", "6-cifar-10", "7-cifar-10"])
 def test_claims_on_strategies(figure):
-    true = verdicts("rbcs-f", figure, by_policy(TRUE_A))
+    true = verdicts("rbcs-f", figure, by_policy(TRUE_RBCS_F))
     assert set(true.values()) == {True}, true
-    false = verdicts("rbcs-f", figure, by_policy(FALSE_A))
+    false = verdicts("rbcs-f", figure, by_policy(FALSE_RBCS_F))
     assert set(false.values()) == {False}, false
     assert true.keys() == false.keys()
 
@@ -82,7 +82,7 @@ def test_claims_on_strategies(figure):
 def test_one_panel_that_differs_is_enough():
     def mostly(label):
         panel, _, policy = label.partition("|")
-        return (FALSE_A if panel == "IID" else TRUE_A)[policy]
+        return (FALSE_RBCS_F if panel == "IID" else TRUE_RBCS_F)[policy]
 
     assert set(verdicts("rbcs-f", "6-fashion-mnist", mostly).values()) == {False}
 
@@ -104,9 +104,9 @@ def test_claims_on_fairness():
     assert set(verdicts("rbcs-f", "5-fashion-mnist", false).values()) == {False}
 
 
-# -------------------------------------------------------------------- paper B
+# -------------------------------------------------------------------- Qu et al. 2021
 
-TRUE_B = {
+TRUE_COCS = {
     "Oracle": {"final": 0.900, "settling": 5.0, "participants": 9},
     "COCS": {"final": 0.898, "settling": 8.0, "participants": 8},
     "CUCB": {"final": 0.83, "settling": 20.0, "participants": 4},
@@ -119,16 +119,16 @@ TRUE_B = {
 
 @pytest.mark.parametrize("figure", ["4a", "7"])
 def test_claims_on_policies(figure):
-    true = verdicts("cocs", figure, by_policy(TRUE_B))
+    true = verdicts("cocs", figure, by_policy(TRUE_COCS))
     assert set(true.values()) == {True}, true
-    turned = dict(zip(TRUE_B, reversed(TRUE_B.values()), strict=True))
+    turned = dict(zip(TRUE_COCS, reversed(TRUE_COCS.values()), strict=True))
     false = verdicts("cocs", figure, by_policy(turned))
     assert set(false.values()) == {False}, false
 
 
 def test_rebuilt_baselines_are_compared_with_the_lead():
     recipe = find_paper("cocs").scales["cpu"].figures["4a"]
-    runs = {label: [course(**values, seed=seed) for seed in range(2)] for label, values in TRUE_B.items()}
+    runs = {label: [course(**values, seed=seed) for seed in range(2)] for label, values in TRUE_COCS.items()}
     lead, evenness = recipe.findings(runs)[-2:]
     assert "CUCB gains 50% of COCS's lead" in lead
     assert "LinUCB gains 50% of COCS's lead" in lead

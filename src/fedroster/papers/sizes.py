@@ -65,12 +65,7 @@ class Experiment:
         )
 
     def in_panels(self, policies: Mapping[str, str], panels: Sequence[str]) -> dict[str, Need]:
-        """Runs of each policy with each of the :data:`FLAT_PARTITIONS`.
-
-        Args:
-            policies: As text, by label.
-            panels: Titles of the partitions.
-        """
+        """Runs of each policy, by label, with each of the :data:`FLAT_PARTITIONS` that are named."""
         return {
             f"{panel}|{label}": self.need(policy, partition=FLAT_PARTITIONS[panel])
             for panel in panels
@@ -87,17 +82,7 @@ class Experiment:
         *advantages: FloatArray,
         ours: bool = False,
     ) -> Claim:
-        """A claim about this experiment.
-
-        Args:
-            figure: First part of its id.
-            name: Last part of its id.
-            source: Where the paper says it.
-            statement: What the paper says.
-            measure: What is tested, in words.
-            *advantages: One value for each seed of each part, positive where it is right.
-            ours: Whether it is a further question of ours.
-        """
+        """A claim about this experiment: its id is figure, data set and name; else as :class:`Claim`."""
         return Claim.of(
             f"{figure}-{self.key}-{name}", source, f"{self.name}: {statement}", measure, *advantages, ours=ours
         )
