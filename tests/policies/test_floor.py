@@ -17,6 +17,7 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, 
 from fedroster.core.state import grow, pack
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
+from fedroster.estimation import usual_times
 from fedroster.optimization.expected_maximum import batch_factor, expected_maximum, ratio_bins, ratio_table
 from fedroster.papers.floor.variants import DoublePrices, NoPrices, NoScatter
 from fedroster.policies import Floor
@@ -403,7 +404,8 @@ def test_against_a_plain_loop(monkeypatch, slack, share_of):
             world.state.own_debt[:] += 1.0
         state, available = world.state, rng.random(8) < (0.35 if t % 40 < 12 else 0.9)
         counts = state.ratios.copy()
-        theta, usual, mean_s = state.times.coefficients.copy(), state.usual_s.copy(), state.times.mean_time_s
+        times = state.belief.times
+        theta, usual, mean_s = times.coefficients.copy(), state.belief.usual_s.copy(), times.mean_time_s
         debt, own = 0.375 * t - world.took_part, 0.375 * (world.was_there + available)
         own = own - world.took_part
         if not available.any():
@@ -602,7 +604,7 @@ def test_a_federation_that_grows():
     state = grow(world.state, world.policy.init(spec, rng=Streams(0).at("x")))
     np.testing.assert_array_equal(state.debt[:8], world.state.debt)
     assert (state.debt[8:] == 0.0).all()
-    assert (state.times.count[8:] == 0.0).all()
+    assert (state.belief.times.count[8:] == 0.0).all()
 
 
 def test_ratios_are_counted_and_fade():
@@ -636,7 +638,7 @@ def test_a_broken_clock_costs_the_others_nothing(what, value):
         if what == "time" and 3 in times_s:
             times_s[3] = value
         selector.observe(cohort.round, times_s=times_s)
-    times = selector._learner.state.times
+    times = selector._learner.state.belief.times
     others = np.arange(12) != 3
     assert np.isfinite(times.coefficients).all()
     predicted = (times.coefficients * 1.25).sum(axis=0)
@@ -651,13 +653,13 @@ def test_predictions_that_overflow_in_both_directions_are_numbers():
     for _ in range(6):
         cohort = selector.select(np.ones((3, 2)))
         selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0))
-    selector._learner.state.times.coefficients[:] = [[1e9, 1.0, 1.0], [-1e9, 1.0, 1.0]]
+    selector._learner.state.belief.times.coefficients[:] = [[1e9, 1.0, 1.0], [-1e9, 1.0, 1.0]]
     features = np.ones((3, 2))
     features[0] = 1.79e308
     for _ in range(8):
         cohort = selector.select(features)
-        assert np.isfinite(selector._learner.state.usual_s).all()
-        assert np.isfinite(selector._learner.state.usual_context).all()
+        assert np.isfinite(selector._learner.state.belief.usual_s).all()
+        assert np.isfinite(selector._learner.state.belief.usual_context).all()
         selector.observe(cohort.round, dropped=cohort.clients)
     assert selector.participation(as_array=True).min() >= 1
 
@@ -671,7 +673,7 @@ def test_all_that_were_observed_may_be_forgotten():
             gone = cohort.clients if t < 9 else selector.clients
             selector.leave(gone, forget=True)
             selector.join(range(10 * t + 10, 10 * t + 10 + len(gone)))
-    assert np.isfinite(selector._learner.state.times.coefficients).all()
+    assert np.isfinite(selector._learner.state.belief.times.coefficients).all()
     assert selector.participation(as_array=True).sum() == 30  # of the newcomers of round 10
 
 
@@ -698,34 +700,34 @@ def test_usual_times():
         for n in np.flatnonzero(available):
             contexts[n].append(features[n])
     state = world.state
-    np.testing.assert_array_equal(state.contexts_seen, [len(c) for c in contexts])
-    np.testing.assert_allclose(state.usual_context.T, [np.mean(c, axis=0) for c in contexts], rtol=1e-12)
+    np.testing.assert_array_equal(state.belief.contexts_seen, [len(c) for c in contexts])
+    np.testing.assert_allclose(state.belief.usual_context.T, [np.mean(c, axis=0) for c in contexts], rtol=1e-12)
 
 
 def test_usual_contexts_follow_slowly():
     """After 1,000 contexts the mean of a client's contexts forgets: a new one counts for 1/1,000."""
     world = World(Floor(), num_clients=4, cohort_size=2)
-    world.state.contexts_seen[:] = [0.0, 99.0, 999.0, 50_000.0]
+    world.state.belief.contexts_seen[:] = [0.0, 99.0, 999.0, 50_000.0]
     world.play(np.ones(4, np.bool_))
     new = world.context(np.ones(4, np.bool_)).features
     weight = np.array([1.0, 1.0 / 100.0, 1.0 / 1000.0, 1.0 / 1000.0])
-    np.testing.assert_allclose(world.state.usual_context, weight * new.T, rtol=1e-12)
+    np.testing.assert_allclose(world.state.belief.usual_context, weight * new.T, rtol=1e-12)
 
 
 def test_observations_weigh_by_usual_times(monkeypatch):
     """s_n is the usual time, at least a quarter of the mean; the mean itself for clients that nothing is known of."""
-    teach, kinds = module.learn, set()
+    teach, kinds = usual_times.learn, set()
     world = World(Floor(beta=0.3), num_clients=6, cohort_size=2)
 
     def spy(times, client, features, time_s, *, scale_s, memory):
         for n, scale in zip(client, scale_s, strict=True):
-            usual, mean = world.state.usual_s[n], times.mean_time_s
+            usual, mean = world.state.belief.usual_s[n], times.mean_time_s
             expected = mean if usual == 0.0 else max(usual, 0.25 * mean)
             kinds.add((usual == 0.0, expected == usual))
             assert scale == expected
         return teach(times, client, features, time_s, scale_s=scale_s, memory=memory)
 
-    monkeypatch.setattr(module, "learn", spy)
+    monkeypatch.setattr(usual_times, "learn", spy)
     world.speed[:3] /= 20.0
     for _ in range(40):
         world.play(np.ones(6, np.bool_))
@@ -738,13 +740,13 @@ def test_ratios_to_predictions_of_nearly_nothing(monkeypatch):
     for _ in range(20):
         world.play(np.ones(4, np.bool_))
     state = world.state
-    monkeypatch.setattr(module, "learn", lambda times, *_, **__: times)
-    state.times.coefficients[:] = np.array([[1.0, 10.0, 0.0, 1.0], [-2.0, -20.0, 0.0, 1.0]])
-    state.usual_context[:] = np.array([[1.0] * 4, [0.1] * 4])  # usual times 0.8, 8, 0 and 1.1
+    monkeypatch.setattr(usual_times, "learn", lambda times, *_, **__: times)
+    state.belief.times.coefficients[:] = np.array([[1.0, 10.0, 0.0, 1.0], [-2.0, -20.0, 0.0, 1.0]])
+    state.belief.usual_context[:] = np.array([[1.0] * 4, [0.1] * 4])  # usual times 0.8, 8, 0 and 1.1
     features = np.array([[1.0, 0.9]] * 4)  # predictions -0.8, -8, 0 and 1.9
     feedback = Feedback(21, np.arange(4), features, np.zeros(4, np.uint8), np.full(4, 1.0))
     counts = world.policy.update(state, feedback).ratios - state.ratios
-    least = 0.05 * state.times.mean_time_s
+    least = 0.05 * state.belief.times.mean_time_s
     expected = 1.0 / np.array([0.1 * max(0.8, least), 0.1 * 8.0, 0.1 * least, 1.9])
     np.testing.assert_array_equal(counts, np.bincount(ratio_bins(expected), minlength=counts.size))
     assert ratio_bins(expected)[1] < counts.size - 1
@@ -760,7 +762,7 @@ def test_memory_follows_drift():
             if t == 120:
                 world.speed[0] = 4.0
             world.play(np.ones(4, np.bool_))
-        predicted[memory] = float(world.state.times.coefficients[:, 0] @ [1.0, 0.5])
+        predicted[memory] = float(world.state.belief.times.coefficients[:, 0] @ [1.0, 0.5])
     assert predicted[5.0] == pytest.approx(6.0, rel=0.3)
     assert predicted[10_000.0] < 0.8 * predicted[5.0]
 
@@ -768,8 +770,8 @@ def test_memory_follows_drift():
 def test_drop_outs_teach_nothing_about_times():
     network = FlatNetwork(num_clients=6, cohort_size=2, dropout=1.0)
     *_, last = simulate(Floor(), network, num_rounds=30, seed=0)
-    assert last.policy_state.times.observations == 0
-    assert not last.policy_state.times.is_known
+    assert last.policy_state.belief.times.observations == 0
+    assert not last.policy_state.belief.times.is_known
     assert last.policy_state.debt.max() < 30 * 0.15  # but they were served
 
 
@@ -845,7 +847,7 @@ def test_a_large_fleet():
         check_selection(played.selection, played.context, fills_cohort=True)
         rows = (played.number * turn + np.arange(turn)) % num
         seen[rows] += played.context.available[rows]
-        np.testing.assert_array_equal(played.policy_state.contexts_seen, seen)
+        np.testing.assert_array_equal(played.policy_state.belief.contexts_seen, seen)
     assert (seen > 0).sum() > 4 * turn * 0.7
     each = sum(a.nbytes for a in pack(played.policy_state).values() if a.shape[-1:] == (num,)) / num
     assert each <= 170

@@ -19,11 +19,15 @@ from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import per_client
-from fedroster.estimation.random_coefficients import (
-    CoefficientsState,
-    coefficients_init,
-    estimate_population,
-    learn,
+from fedroster.estimation.usual_times import (
+    LARGEST,
+    LEAST_NOW,
+    LEAST_USUAL,
+    UsualTimesState,
+    expected_times,
+    learn_times,
+    next_round,
+    usual_times_init,
 )
 from fedroster.optimization.expected_maximum import (
     RATIO_BINS,
@@ -36,15 +40,8 @@ from fedroster.optimization.expected_maximum import (
 )
 from fedroster.queues import check_flat, check_rate, snap_rate
 
-_LEAST_USUAL = 0.05  # no client is taken to be usually faster than this part of the mean of all observed times
-_LEAST_NOW = 0.1  # and none to be faster now than this part of its usual time
-_LEAST_SCALE = 0.25  # and an observation weighs as that of a client with at least this part of the mean
-_HORIZON = 1000.0  # contexts over which a client's usual one is averaged
-_CONTEXTS = 4096  # so many contexts, or 1/16 of all, are averaged in a round; larger fleets take turns
 _BLOCK = 1024
 _RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
-_LARGEST = 1e50  # times and features beyond it, and times below its inverse, are no measurements: with their squares,
-# and the squares of their ratios, arithmetic overflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +49,14 @@ class FloorState:
     """What FLOOR knows: about 170 bytes a client for Huang et al.'s three features.
 
     Attributes:
-        times: What is believed about each client's exchange time.
+        belief: What is believed about each client's exchange time, in general and now.
         ratios: Histogram of realised over predicted times, shape (RATIO_BINS,).
-        usual_context: Mean context of each client, shape (D, clients).
-        contexts_seen: How many that is the mean of, shape (clients,).
-        usual_s: Usual time of each client, its coefficients times its mean context, shape (clients,), seconds.
         debt: beta t - x_n over the rounds t of its membership, shape (clients,), participations; negative when ahead.
         own_debt: beta A_n - x_n, likewise.
     """
 
-    times: CoefficientsState
+    belief: UsualTimesState
     ratios: FloatArray
-    usual_context: FloatArray = per_client()
-    contexts_seen: FloatArray = per_client()
-    usual_s: FloatArray = per_client()
     debt: FloatArray = per_client()
     own_debt: FloatArray = per_client()
 
@@ -84,14 +75,14 @@ def _appraise(
         for i in range(features.shape[0]):
             c, theta = features[i, low : low + width], coefficients[i, low : low + width]
             for n in range(width):
-                predicted[n] += max(min(c[n], _LARGEST), -_LARGEST) * theta[n]
+                predicted[n] += max(min(c[n], LARGEST), -LARGEST) * theta[n]
         usable, usual = available[low : low + width], usual_s[low : low + width]
         total, own = debt[low : low + width], own_debt[low : low + width]
         t, p = time[low : low + width], price[low : low + width]
         u = urgency[low : low + width]
         for n in range(width):
             mean = max(usual[n] if usual[n] != 0.0 else predicted[n], least_s)
-            now = min(max(predicted[n], _LEAST_NOW * mean), _LARGEST)
+            now = min(max(predicted[n], LEAST_NOW * mean), LARGEST)
             t[n] = now if usable[n] else np.inf
             owed = arrival + (total[n] if by_rounds else own[n])
             p[n] = part * mean * max(1.0 + relief * owed, 0.0)
@@ -117,31 +108,6 @@ def _grow_members(debt, own_debt, client, available, members, arrival):
     for row in range(available.shape[0]):
         n = client[row] if client.shape[0] else row
         own_debt[n] += arrival * (available[row] and members[n])
-
-
-@njit(cache=True, nogil=True)
-def _note_contexts(features, client, available, contexts_seen, usual_context, usual_s, coefficients, begin, size):
-    """Average the contexts of ``size`` rows from ``begin`` on, around the end."""
-    num_features, num_rows = features.shape
-    for i in range(size):
-        row = (begin + i) % num_rows
-        if not available[row]:
-            continue
-        n = client[row] if client.shape[0] else row
-        contexts_seen[n] += 1.0
-        weight = 1.0 / min(contexts_seen[n], _HORIZON)
-        mean = 0.0
-        for j in range(num_features):
-            feature = max(min(features[j, row], _LARGEST), -_LARGEST)
-            usual_context[j, n] += weight * (feature - usual_context[j, n])
-            mean += coefficients[j, n] * usual_context[j, n]
-        usual_s[n] = mean
-
-
-def _scale(usual_s: FloatArray, mean_time_s: float) -> FloatArray:
-    """s_n: usual times; a wrong first impression of great speed must not give an observation the weight of many."""
-    known: FloatArray = np.where(usual_s != 0.0, np.maximum(usual_s, _LEAST_SCALE * mean_time_s), mean_time_s)
-    return known
 
 
 _ROWS = np.empty(0, np.int64)
@@ -249,15 +215,8 @@ class Floor:
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> FloorState:
         """Nobody is known, nothing is owed."""
-        return FloorState(
-            times=coefficients_init(spec.num_clients, spec.num_features),
-            ratios=np.zeros(RATIO_BINS),
-            usual_context=np.zeros((spec.num_features, spec.num_clients)),
-            contexts_seen=np.zeros(spec.num_clients),
-            usual_s=np.zeros(spec.num_clients),
-            debt=np.zeros(spec.num_clients),
-            own_debt=np.zeros(spec.num_clients),
-        )
+        debts = np.zeros(spec.num_clients), np.zeros(spec.num_clients)
+        return FloorState(usual_times_init(spec.num_clients, spec.num_features), np.zeros(RATIO_BINS), *debts)
 
     def select(self, state: FloorState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Steps 1 to 3."""
@@ -267,7 +226,7 @@ class Floor:
             return Selection(context.round, _ROWS)
         table, log_table, first = ratio_table(state.ratios if self.parts.scatter else _NO_SCATTER)
         time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
-        known: tuple[FloatArray, ...] = (state.times.coefficients, state.usual_s, state.debt, state.own_debt)
+        known: tuple[FloatArray, ...] = (*state.belief.known, state.debt, state.own_debt)
         if context.client is not None:
             known = tuple(np.ascontiguousarray(values[..., context.client]) for values in known)
         for_ranges(
@@ -280,7 +239,7 @@ class Floor:
             float(self.slack),
             self.urgent_at(num_clients=state.debt.shape[0], cohort_size=context.cohort_size),
             self.share_of == "rounds",
-            _LEAST_USUAL * state.times.mean_time_s or 1.0,
+            LEAST_USUAL * state.belief.times.mean_time_s or 1.0,
             self.parts.price * batch_factor(table, first, size) / size,
             time_s,
             price_s,
@@ -304,44 +263,15 @@ class Floor:
         served = context.clients_of(selection.links)
         state.debt[served] -= 1.0
         state.own_debt[served] -= 1.0
-        size = min(context.num_links, max(_CONTEXTS, context.num_links // 16))
-        if size:
-            _note_contexts(
-                np.ascontiguousarray(context.features.T),
-                client,
-                context.available,
-                state.contexts_seen,
-                state.usual_context,
-                state.usual_s,
-                state.times.coefficients,
-                context.round * size % context.num_links,
-                size,
-            )
         ratios = state.ratios * max(1.0 - served.shape[0] / _RATIO_MEMORY, 0.0)
-        times = state.times
-        if times.observations >= times.estimate_at:
-            scale_s = _scale(state.usual_s, times.mean_time_s)
-            times = estimate_population(times, scale_s=scale_s, pooling=self.parts.pooling)
-            np.einsum("ij,ij->j", times.coefficients, state.usual_context, out=state.usual_s)
-        return replace(state, times=times, ratios=ratios)
+        return replace(state, belief=next_round(state.belief, context, pooling=self.parts.pooling), ratios=ratios)
 
     def update(self, state: FloorState, feedback: Feedback, /) -> FloorState:
         """Times and their scatter are learned.  Drop-outs and failures teach nothing about times."""
-        # What a broken clock says must not cost the others what is known of them.
-        time_s, size = feedback.exchange_time_s, np.abs(feedback.features)
-        observed = (time_s >= 1.0 / _LARGEST) & (time_s <= _LARGEST) & (size <= _LARGEST).all(axis=1)
-        client, time_s = feedback.client[observed], time_s[observed]
-        features = np.where(size < 1.0 / _LARGEST, 0.0, feedback.features)[observed]
-        usual_s, mean_time_s = state.usual_s, state.times.mean_time_s
-        scale_s = _scale(usual_s[client], mean_time_s)
-        times = learn(state.times, client, features, time_s, scale_s=scale_s, memory=self.memory)
+        belief, ratio = learn_times(state.belief, feedback, memory=self.memory)
         ratios = state.ratios.copy()
-        if times.is_known:
-            theta = times.coefficients[:, client]
-            usual_s[client] = (theta * state.usual_context[:, client]).sum(axis=0)
-            least_s = _LEAST_NOW * np.maximum(usual_s[client], _LEAST_USUAL * mean_time_s)
-            np.add.at(ratios, ratio_bins(time_s / np.maximum((theta * features.T).sum(axis=0), least_s)), 1.0)
-        return replace(state, times=times, ratios=ratios)
+        np.add.at(ratios, ratio_bins(ratio), 1.0)
+        return replace(state, belief=belief, ratios=ratios)
 
     def backlog(self, state: FloorState, /) -> FloatArray:
         """Debt of each client, counted as ``share_of`` says, shape (clients,); 0 for one that is ahead."""
@@ -349,11 +279,4 @@ class Floor:
 
     def expected_times_s(self, state: FloorState, clients: IntArray, features: FloatArray, /) -> FloatArray:
         """Predictions of the regression, shape (k,), seconds; NaN before the first observation of any client."""
-        if not state.times.is_known:
-            return np.full(clients.shape[0], np.nan)
-        features = np.clip(features, -_LARGEST, _LARGEST)
-        predicted_s = (state.times.coefficients[:, clients] * features.T).sum(axis=0)
-        usual_s = np.where(state.usual_s[clients] != 0.0, state.usual_s[clients], predicted_s)
-        least_s = _LEAST_NOW * np.maximum(usual_s, _LEAST_USUAL * state.times.mean_time_s)
-        time_s: FloatArray = np.minimum(np.maximum(predicted_s, least_s), _LARGEST)
-        return time_s
+        return expected_times(state.belief, clients, features)
