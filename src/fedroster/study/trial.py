@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.checks import check_integer, check_number
@@ -18,7 +18,9 @@ from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, wants_losses
 from fedroster.simulation import simulate
 from fedroster.study.measures import Recorder, Run
-from fedroster.task import Task
+
+if TYPE_CHECKING:
+    from fedroster.task import Task  # what trains is loaded where a trial trains
 
 DEFAULT_RATE = 0.15
 """Rate at which participation is measured for policies that promise none (Huang et al. 2021, Table 2)."""
