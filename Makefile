@@ -20,12 +20,12 @@ demo: install
 	$(BIN)/fedroster compare --out runs/demo
 
 test: install
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 quick: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadscope $(addprefix tests/,$(QUICK))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(addprefix tests/,$(QUICK))
 
 flower:
 	PYTHON=$(PYTHON) .ci/flower

@@ -151,7 +151,7 @@ FLEETS = [
 ]
 
 
-def worst_shortfall(policy_of, adversary, *, rounds=60, seeds=1, fleets=FLEETS):
+def worst_shortfall(policy_of, adversary, *, rounds=45, seeds=1, fleets=FLEETS):
     """Largest number of clients that lack something after any round, over the fleets."""
     worst = 0
     for (num_clients, size, text), seed in itertools.product(fleets, range(seeds)):

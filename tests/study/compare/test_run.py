@@ -417,7 +417,7 @@ def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
     assert "because they know the network&#39;s true times: p3." in page
 
 
-@pytest.mark.parametrize("count", [1, 8, 9, 20])
+@pytest.mark.parametrize("count", [1, 8, 12])
 def test_any_number_of_policies_can_be_drawn(tmp_path, count):
     """More than there are colours: a panel each; points, labels and tables for all."""
     planted = {
