@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 import threading
@@ -310,6 +311,33 @@ def test_without_contexts_the_first_exchange_starves_nobody():
     assert min(grid.selector.participation_rates().values()) >= 0.18
     assert max(reports[0].times_s.values()) > 28.0  # they are measured, and not learned
     assert max(report.predicted_s for report in reports) < 2.0
+
+
+def test_reports_of_real_rounds_hold_what_the_policy_knows():
+    nodes = fleet(6)
+    for number, node in enumerate(nodes.values()):
+        node.delay_s = 1.0 + number
+    grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=5.0, beta=0.3))
+    play(grid, fake, 30)
+    last = reports[-1]
+    assert last.predicted_s == pytest.approx(max(last.times_s.values()), rel=0.2)
+    assert math.fsum(last.rate) == pytest.approx(2.0)
+    assert last.least_rate >= 0.3 - last.backlog.max() / 30 - 1e-9
+    assert last.backlog.shape == (6,)
+    grid, fake, reports = selecting(fleet(3), m=2)
+    play(grid, fake)
+    assert math.isnan(reports[0].predicted_s)
+    assert reports[0].backlog.shape == (0,)
+
+
+def test_a_sink_that_fails_does_not_stop_training(caplog):
+    def full_disk(report):
+        raise OSError("no space left")
+
+    grid, fake, _ = selecting(fleet(3))
+    grid._sinks = (full_disk,)
+    assert len(play(grid, fake, 2)[1]) == 3
+    assert "no space left" in caplog.text
 
 
 # ---------------------------------------------------------------- evaluation

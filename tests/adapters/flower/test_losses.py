@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
@@ -13,9 +11,7 @@ from test_grid import play
 
 from fedroster import Selector, Uniform
 from fedroster.adapters.flower import ContextRules, LossRules, RoundRules, SelectingGrid
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Status
-from fedroster.engine.losses import Losses, LossReader
 from fedroster.policies import Oort
 
 
@@ -50,10 +46,6 @@ def learning(nodes, policy, *, m, rules=None, losses=None):
         clock=clock,
     )
     return grid, fake
-
-
-def metrics(**told):
-    return {key.replace("_", "-"): value for key, value in told.items()}
 
 
 def test_losses_and_sample_counts_reach_a_policy_that_wants_them():
@@ -112,44 +104,3 @@ def test_other_names():
     play(grid, fake)
     assert grid.selector.told("losses") == {"n00": [3.0], "n01": [3.0]}
     assert grid.selector.told("num_samples") == {"n00": [4.0], "n01": [4.0]}
-
-
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [
-        ({}, Losses()),
-        ({"initial_loss": -3.0, "num_examples": 0}, Losses(0.0, None, 1.0)),
-        ({"initial_loss": 1e9, "num_examples": 2**62}, Losses(100.0, None, 1e9)),
-        ({"initial_loss": 1e300, "initial_squared_loss": 1e300}, Losses(100.0, 1e4)),
-        ({"initial_loss": math.nan, "num_examples": math.inf}, Losses()),
-        ({"initial_loss": [1.0, 2.0]}, Losses()),
-        ({"initial_loss": 3.0, "initial_squared_loss": 4.0}, Losses(3.0, 9.0)),  # a mean square below the squared mean
-        ({"initial_loss": 3.0, "initial_squared_loss": -1.0}, Losses(3.0, 9.0)),
-    ],
-)
-def test_values_are_bounded(told, expected):
-    assert LossReader(LossRules()).read(metrics(**told)) == expected
-
-
-def test_a_liar_is_held_to_what_others_say():
-    reader = LossReader(LossRules(times_median=10.0, least_recent=5))
-    for _ in range(5):
-        assert reader.read(metrics(initial_loss=0.5, num_examples=20)) == Losses(0.5, None, 20.0)
-    assert reader.read(metrics(initial_loss=90.0, num_examples=10**9)) == Losses(5.0, None, 200.0)
-    assert reader.read(metrics(initial_loss=2.0, num_examples=150)) == Losses(2.0, None, 150.0)  # honest outliers pass
-    many = LossReader(LossRules(times_median=10.0, least_recent=5))
-    for loss in [0.5] * 5 + [90.0] * 6:
-        many.read(metrics(initial_loss=loss))
-    assert many.read(metrics(initial_loss=90.0)).loss == 50.0  # lies count as what they were clipped to
-    free = LossReader(LossRules(times_median=math.inf))
-    for _ in range(9):
-        free.read(metrics(initial_loss=0.5))
-    assert free.read(metrics(initial_loss=90.0)).loss == 90.0
-
-
-@pytest.mark.parametrize(
-    "options", [{"most_loss": 0.0}, {"most_samples": 0.5}, {"times_median": 0.9}, {"least_recent": 0}]
-)
-def test_rules_out_of_range_are_refused(options):
-    with pytest.raises(ConfigurationError):
-        LossRules(**options)

@@ -1,10 +1,11 @@
-"""What operators see of a round."""
+"""What operators see of a round, whatever the engine."""
 
 from __future__ import annotations
 
 import csv
 import errno
 import json
+import logging
 import math
 import re
 import socket
@@ -14,14 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
-
-from fake_grid import fleet
-from test_grid import play, selecting
-
-from fedroster import RBCSF
-from fedroster.adapters.flower import CsvLog, PrometheusEndpoint, RoundReport, RoundRules, TensorBoardLog
 from fedroster.core.problem import Status
+from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
 
 
 def a_report(**changes) -> RoundReport:
@@ -49,21 +44,27 @@ def test_counts_of_a_report():
     assert math.isnan(a_report(members=(), rate=np.empty(0), backlog=np.empty(0)).least_rate)
 
 
-def test_reports_of_real_rounds_hold_what_the_policy_knows():
-    nodes = fleet(6)
-    for number, node in enumerate(nodes.values()):
-        node.delay_s = 1.0 + number
-    grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=5.0, beta=0.3), rules=RoundRules())
-    play(grid, fake, 30)
-    last = reports[-1]
-    assert last.predicted_s == pytest.approx(max(last.times_s.values()), rel=0.2)
-    assert math.fsum(last.rate) == pytest.approx(2.0)
-    assert last.least_rate >= 0.3 - last.backlog.max() / 30 - 1e-9
-    assert last.backlog.shape == (6,)
-    grid, fake, reports = selecting(fleet(3), m=2)
-    play(grid, fake)
-    assert math.isnan(reports[0].predicted_s)
-    assert reports[0].backlog.shape == (0,)
+def test_the_lines_of_a_round():
+    report = a_report(reasons={"c": "it was refused"}, status={"a": Status.COMPLETED, "b": None, "c": Status.FAILED})
+    ((level, line),) = report.lines({})
+    assert level == logging.INFO
+    assert line == (
+        "round 3: 1 of 3 updates used in 1.5 s (expected 1.2 s): a; not answered yet b; lost c (it was refused)"
+    )
+    lines = a_report(status={"b": Status.LATE, "c": Status.DROPPED}, predicted_s=math.nan, resumed=True).lines({})
+    assert lines == [
+        (logging.INFO, "round 3 (resumed): 0 of 2 updates used in 1.5 s: none; late b; lost c (gone)"),
+        (logging.WARNING, "round 3 has no update: the model stays as it is"),
+    ]
+    many = {f"n{number}": Status.COMPLETED for number in range(30)}
+    assert a_report(status=many).lines({})[0][1].endswith("n18, n19 and 10 more")
+
+
+def test_a_pause_is_told_once_and_again_when_it_grows():
+    said = "round 3: failed again and again, and pause, owed nothing: b for 2 rounds"
+    assert (logging.WARNING, said) in a_report(paused={"b": 2}).lines({})
+    assert (logging.WARNING, said) not in a_report(paused={"b": 2}).lines({"b": 3})
+    assert (logging.WARNING, said) in a_report(paused={"b": 2}).lines({"b": 1})
 
 
 def test_csv(tmp_path):
@@ -142,19 +143,9 @@ def test_tensorboard():
     assert all(name != "fedroster/predicted_s" for name, *_ in written)
 
 
-def test_a_sink_that_fails_does_not_stop_training(caplog):
-    def full_disk(report):
-        raise OSError("no space left")
-
-    grid, fake, _ = selecting(fleet(3))
-    grid._sinks = (full_disk,)
-    assert len(play(grid, fake, 2)[1]) == 3
-    assert "no space left" in caplog.text
-
-
 def test_the_dashboard_asks_for_metrics_that_exist():
     prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra 'metrics'")
-    dashboard = Path(__file__).parents[3] / "examples" / "flower" / "grafana.json"
+    dashboard = Path(__file__).parents[2] / "examples" / "flower" / "grafana.json"
     if not dashboard.exists():
         pytest.skip("the example is not part of this distribution")
     endpoint = PrometheusEndpoint(0)
