@@ -63,7 +63,7 @@ class Outcomes:
                 losses=measured("loss"),
                 squared_losses=measured("squared_loss"),
                 num_samples=measured("num_samples"),
-                round_s=round_s,
+                round_s=max(round_s, *(self.times_s[name] for name in answered), 1e-6),
                 unlearned=self.unlearned,
                 again="ignore",
             )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.errors import FedrosterError
+
+T = TypeVar("T")
 
 
 class NoNodesError(FedrosterError, RuntimeError):
@@ -97,14 +99,16 @@ class RoundRules:
         given_up_s = sent_s + (self.give_up_s or 10.0 * min(self.deadline_s, limit_s))
         return Ending(self, self.first or num_sent, sent_s, until_s, given_up_s)
 
-    def cap_s(self, selector_s: float | None) -> float | None:
-        """The cap on exchange times that counts, seconds; None for none.
+    def cap_s(self, of_selector: T) -> T | float:
+        """The cap on exchange times that counts.
 
         Args:
-            selector_s: The selector's own; the shorter one counts.
+            of_selector: The selector's own; of two in seconds the shorter one counts.
         """
-        longest_s = min(self.longest_s or 2.0 * self.deadline_s, math.inf if selector_s is None else selector_s)
-        return None if longest_s == math.inf else longest_s
+        longest_s = self.longest_s or 2.0 * self.deadline_s
+        if longest_s == math.inf:
+            return of_selector
+        return min(longest_s, float(of_selector)) if isinstance(of_selector, int | float) else longest_s
 
 
 @dataclass(frozen=True, slots=True)
