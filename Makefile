@@ -6,7 +6,8 @@ WORKERS ?= 2
 .PHONY: install demo quick test flower check size docs bench clean
 
 # Rooms whose tests take seconds: what one runs after each edit.
-QUICK := core estimation optimization/test_drift_plus_penalty.py federation policies/test_contracts.py
+QUICK := core estimation federation optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
+	test_catalogue.py test_federated.py test_public_names.py test_queues.py test_selector.py test_simulation.py
 
 install: .venv/.installed
 
