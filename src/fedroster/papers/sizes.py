@@ -45,14 +45,7 @@ class Experiment:
         settings: Mapping[str, str] | None = None,
         rounds: int | None = None,
     ) -> Need:
-        """Runs of one policy.
-
-        Args:
-            policy: As text.
-            partition: Another partition than the task's.
-            settings: Parameters of the scenario that are overridden.
-            rounds: Another number of rounds.
-        """
+        """Runs of one policy."""
         task = self.task if partition is None else replace(self.task, partition=partition)
         overridden = tuple((settings or {}).items())
         return Need(
@@ -89,11 +82,7 @@ class Experiment:
 
 
 def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
-    """Runs by panel and label, as :meth:`Experiment.in_panels` needed them.
-
-    Args:
-        runs: By their label.
-    """
+    """Runs by panel and label, as :meth:`Experiment.in_panels` needed them."""
     panels: dict[str, dict[str, Sequence[Run]]] = {}
     for key, group in runs.items():
         panel, _, label = key.partition("|")
@@ -175,12 +164,6 @@ def scales(
     *,
     cpu_seeds: Sequence[int] = range(5),
 ) -> dict[str, Scale]:
-    """A paper's training experiments in all sizes.
-
-    Args:
-        figures: Recipes of a size.
-        remarks: What is smaller than in the paper, by size.
-        cpu_seeds: Seeds of the size that a CPU trains.
-    """
+    """A paper's training experiments in all sizes."""
     seeds = {"smoke": (0, 1), "cpu": tuple(cpu_seeds), "full": (0, 1, 2, 3, 4)}
     return {size: Scale(figures(size), seeds[size], remark) for size, remark in remarks.items()}

@@ -18,35 +18,20 @@ Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 
 
 def step_function(times: FloatArray, values: FloatArray, grid: FloatArray) -> FloatArray:
-    """Values at the points of a grid: what was measured last; NaN before the first measurement.
-
-    Args:
-        times: When each value was measured, ascending, shape (measurements,).
-        values: Shape (measurements,).
-        grid: Shape (points,).
-    """
+    """Values at the points of a grid: what was measured last; NaN before the first measurement."""
     last = np.searchsorted(times, grid, side="right") - 1
     found: FloatArray = np.where(last < 0, np.nan, values[np.maximum(last, 0)])
     return found
 
 
 def curve_per_round(runs: Sequence[Run]) -> Curve:
-    """Mean accuracy with its band after each tested round.
-
-    Args:
-        runs: One for each seed, all with the same tested rounds.
-    """
+    """Mean accuracy with its band after each tested round."""
     rounds = runs[0].tested
     return Curve(rounds.astype(np.float64), *band(np.stack([run.smooth_accuracy() for run in runs])))
 
 
 def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
-    """Mean accuracy with its band against simulated time, from when all seeds have begun until the first ends.
-
-    Args:
-        runs: One for each seed.
-        points: Points of the grid, evenly spaced.
-    """
+    """Mean accuracy with its band against simulated time, from when all seeds have begun until the first ends."""
     times = [run.round_time_s.cumsum()[run.tested - 1] for run in runs]
     grid = np.linspace(max(t[0] for t in times), min(t[-1] for t in times), points)
     values = [step_function(t, run.smooth_accuracy(), grid) for t, run in zip(times, runs, strict=True)]
@@ -61,15 +46,7 @@ def accuracy_product(
     x_label: str = "round",
     curve: Callable[[Sequence[Run]], Curve] = curve_per_round,
 ) -> Product:
-    """A figure with one panel for each group of runs, and the table of what it shows.
-
-    Args:
-        panels: The runs.
-        title: What it shows.
-        places: Colour and line of each label.
-        x_label: With its unit.
-        curve: Makes the curve of one label.
-    """
+    """A figure with one panel for each group of runs, and the table of what it shows."""
     curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in panels.items()}
     column = x_label.partition(",")[0].replace(" ", "_")
     table = pl.concat(
@@ -97,31 +74,17 @@ def final_accuracies(runs: Sequence[Run]) -> FloatArray:
 
 
 def rounds_to(runs: Sequence[Run], target: float) -> FloatArray:
-    """Rounds to an accuracy, shape (seeds,); one more than there were where it was not reached.
-
-    Args:
-        runs: One for each seed.
-        target: In (0, 1).
-    """
+    """Rounds to an accuracy, shape (seeds,); one more than there were where it was not reached."""
     return np.array([min(run.rounds_to(target), run.num_rounds + 1.0) for run in runs])
 
 
 def times_to(runs: Sequence[Run], target: float) -> FloatArray:
-    """Simulated seconds to an accuracy, shape (seeds,); the run's whole time where it was not reached.
-
-    Args:
-        runs: One for each seed.
-        target: In (0, 1).
-    """
+    """Simulated seconds to an accuracy, shape (seeds,); the run's whole time where it was not reached."""
     return np.array([min(run.time_to(target), float(run.round_time_s.sum())) for run in runs])
 
 
 def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
-    """Mean accuracy over simulated time, up to when the shortest run of each seed ends, shape (labels, seeds).
-
-    Args:
-        runs: For each label one run for each seed.
-    """
+    """Mean accuracy over simulated time, up to when the shortest run of each seed ends, shape (labels, seeds)."""
     areas = np.empty((len(runs), len(runs[0])))
     for seed, group in enumerate(zip(*runs, strict=True)):
         grid = np.linspace(0.0, min(float(run.round_time_s.sum()) for run in group), 400)
@@ -132,10 +95,6 @@ def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:
 
 
 def shown_percent(values: FloatArray) -> str:
-    """A mean in percent with the half width of its 95 % interval.
-
-    Args:
-        values: One for each seed, shape (seeds,).
-    """
+    """A mean in percent with the half width of its 95 % interval."""
     interval = mean_interval(values)
     return f"{interval.mean:.1%} ± {100 * (interval.high - interval.mean):.1f}"

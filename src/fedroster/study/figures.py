@@ -40,11 +40,7 @@ _STYLE: Any = {
 
 
 def styled(changes: Mapping[str, Any]) -> AbstractContextManager[None]:
-    """The style of all figures, for one that is drawn elsewhere.
-
-    Args:
-        changes: What differs in it, as matplotlib's ``rcParams``.
-    """
+    """The style of all figures, for one that is drawn elsewhere."""
     return mpl.rc_context(_STYLE | dict(changes))
 
 
@@ -95,19 +91,7 @@ def curves_figure(
     percent_y: bool = False,
     places: Mapping[str, int] | None = None,
 ) -> Figure:
-    """Curves with bands.
-
-    Args:
-        curves: By label, in the order of the legend.
-        x_label: With its unit.
-        y_label: With its unit.
-        title: What the figure says; empty for none.
-        reference: A horizontal line and its label.
-        log_x: Logarithmic abscissa.
-        log_y: Logarithmic ordinate.
-        percent_y: Values are shares in (0, 1), shown in percent on an axis that is stretched towards 100 %.
-        places: Colour and line of each label, so that a policy looks alike in every figure; None for their order.
-    """
+    """Curves with bands; ``reference`` is a level and its label, ``percent_y`` shows shares stretched towards 100 %."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.4, 4.0))
         axes = figure.subplots()
@@ -146,15 +130,7 @@ def panels_figure(
     title: str = "",
     places: Mapping[str, int],
 ) -> Figure:
-    """Panels of curves with bands beside each other, with one ordinate in percent and one legend.
-
-    Args:
-        panels: Curves by the panel's title and their label; their values are shares in [0, 1].
-        x_label: With its unit.
-        y_label: With its unit.
-        title: What the figure says; empty for none.
-        places: Colour and line of each label.
-    """
+    """Panels of curves with bands beside each other, with one ordinate in percent and one legend."""
     with mpl.rc_context(_STYLE):
         count = len(panels)
         figure = Figure(figsize=(max(6.4, 3.3 * count), 3.9))
@@ -189,14 +165,7 @@ def intervals_figure(
     places: Mapping[str, int] | None = None,
     log_x: bool = False,
 ) -> Figure:
-    """Means with their intervals, a row for each label, and a panel for each measure.
-
-    Args:
-        panels: Intervals by the measure's name, with its unit, and by label.
-        title: What the figure says; empty for none.
-        places: Colour of each label; None for one colour, as rows tell labels apart.
-        log_x: Logarithmic abscissa.
-    """
+    """Means with their intervals, a row for each label, and a panel for each measure."""
     with mpl.rc_context(_STYLE):
         labels = list(next(iter(panels.values())))
         figure = Figure(figsize=(6.4, 1.3 + 0.34 * len(labels)))
@@ -265,19 +234,7 @@ def small_multiples_figure(
     log_y: bool = False,
     percent_y: bool = False,
 ) -> Figure:
-    """A panel for each curve, all with the same axes, so that colours need not tell many curves apart.
-
-    Args:
-        curves: By label, in the order of the panels.
-        x_label: With its unit.
-        y_label: With its unit.
-        title: What the figure says.
-        reference: Label of the curve that every panel shows in grey, too; empty for none.
-        level: A horizontal line in every panel, and what it is.
-        log_x: Logarithmic abscissa.
-        log_y: Logarithmic ordinate; what is 0 is not drawn.
-        percent_y: As for :func:`curves_figure`.
-    """
+    """A panel for each curve, all with the same axes; the curve of ``reference`` in grey, and a line at ``level``."""
     thin = {label: _thinned(curve) for label, curve in curves.items()}
     columns = 3
     rows = -(-len(thin) // columns)

@@ -42,12 +42,7 @@ class Need:
     evaluate_every: int = 1
 
     def trials(self, *, seeds: Sequence[int], num_rounds: int) -> list[Trial]:
-        """The runs, described.
-
-        Args:
-            seeds: One for each.
-            num_rounds: T where it is not stretched.
-        """
+        """The runs, described."""
         rounds = round(num_rounds * self.stretch)
         settings = dict(self.settings)
         return [
@@ -141,9 +136,6 @@ def papers() -> dict[str, EntryPoint]:
 
 def find_paper(name: str) -> Paper:
     """Load a paper.
-
-    Args:
-        name: Name of its entry point.
 
     Raises:
         UnknownNameError: If there is no such paper; names the nearest.

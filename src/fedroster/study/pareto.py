@@ -65,11 +65,6 @@ _KINDS: Mapping[str, tuple[str, dict[str, Any]]] = {
 def pareto_front(x: Sequence[float], y: Sequence[float], *, more_x: bool = False) -> list[int]:
     """Which points no other beats: better in x and at least as good in y, or more of y for no worse an x.
 
-    Args:
-        x: A cost of each point.
-        y: A good of each point.
-        more_x: Whether x is a good, too.
-
     Returns:
         Their positions, in order.
     """
@@ -82,11 +77,7 @@ def pareto_front(x: Sequence[float], y: Sequence[float], *, more_x: bool = False
 
 
 def pareto_figure(panel: Panel) -> Figure:
-    """Policies between two measures, with intervals, the Pareto front as steps, and a label at each point.
-
-    Args:
-        panel: What it shows.
-    """
+    """Policies between two measures, with intervals, the Pareto front as steps, and a label at each point."""
     with styled({}):
         figure = Figure(figsize=(6.4, 5.4))
         axes = figure.subplots()
@@ -107,10 +98,6 @@ def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
 
     Labels are given to the policy in focus, to the reference and to the corners of the fronts; the pages of the single
     pictures have the others.
-
-    Args:
-        panels: In reading order.
-        title: What the figure says.
     """
     rows = -(-len(panels) // _COLUMNS)
     with styled({"font.size": 8.5, "lines.linewidth": 1.2, "axes.titlesize": 10.0}):

@@ -20,9 +20,7 @@ _MOST_TICKS = 12
 def partitions_figure(partitions: Mapping[str, IntArray]) -> Figure:
     """Which classes each client holds: a field for each client and class, darker for more samples, white for none.
 
-    Args:
-        partitions: By title, samples of each class at each client, shape (clients, classes); as
-            :func:`~fedroster.data.partition.class_counts` gives them.  One below the other.
+    Counts have shape (clients, classes).
 
     Raises:
         InvalidInputError: If counts have another number of dimensions, or no client or class.

@@ -59,13 +59,7 @@ class Board:
         self._written = time.time_ns()  # so that a board that starts again counts on from above
 
     def report(self, index: int, rounds: int, checkpoint: bytes | None) -> None:
-        """Report on a trial.
-
-        Args:
-            index: Its place.
-            rounds: Rounds that it has played.
-            checkpoint: A new checkpoint; None if there is none.
-        """
+        """Report on a trial."""
         self._rounds[index] = rounds
         if checkpoint is not None:
             self._written += 1
@@ -75,9 +69,6 @@ class Board:
         """What was left since the last call: rounds and checkpoints by place, and the number of the last checkpoint.
 
         No checkpoint is lost if an answer is: it stays until a later call says that it was seen.
-
-        Args:
-            seen: Number that came with the last answer that arrived; 0 for none.
         """
         self._checkpoints = {index: kept for index, kept in self._checkpoints.items() if kept[0] > seen}
         new = {index: content for index, (_, content) in self._checkpoints.items()}
@@ -110,14 +101,6 @@ class _Reporter:
 
 def work(trial: Trial, index: int, conditions: Conditions, start: bytes | None, board: Any, version: str) -> Answer:
     """Run a trial on a node.
-
-    Args:
-        trial: The trial.
-        index: Its place.
-        conditions: Its conditions; the checkpoint only says whether to keep one.
-        start: Checkpoint to go on from; None to begin.
-        board: Where to report.
-        version: Version of fedroster that asks.
 
     Raises:
         ConfigurationError: If the node has another version.

@@ -17,11 +17,6 @@ def why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) ->
     """Why a policy cannot run in a scenario; empty if it can.
 
     A policy may come from another package, so whatever it raises is a reason, and not an error of ours.
-
-    Args:
-        text: The policy as text.
-        environment: The scenario.
-        may_idle: Whether it may choose no client while some are available.
     """
     try:
         policy = make_policy(text)
@@ -42,11 +37,6 @@ def why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) ->
 
 def rehearse(text: str, scenario: str, environment: AnyEnvironment) -> None:
     """Raise what a policy would raise in its first rounds, whatever it is, with the policy's name.
-
-    Args:
-        text: The policy as text.
-        scenario: Name of the scenario.
-        environment: Its environment.
 
     Raises:
         UnknownNameError: If there is no such policy or parameter.

@@ -122,12 +122,7 @@ BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over se
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write the page, atomically.
-
-    Args:
-        report: The page.
-        path: File to create or replace.
-    """
+    """Write the page, atomically."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedroster.study"),
         autoescape=True,
@@ -139,12 +134,7 @@ def write_report(report: Report, path: Path) -> None:
 
 
 def write_markdown(report: Report, path: Path) -> None:
-    """Write the page as Markdown beside its figures, atomically, for a documentation.
-
-    Args:
-        report: The page.
-        path: File to create or replace, in the folder of the figures.
-    """
+    """Write the page as Markdown beside its figures, atomically, for a documentation."""
     lines = [f"# {report.title}", "", *_paragraphs(report.lead)]
     for section in report.sections:
         lines += [f"## {section.title}", "", *_paragraphs(section.text)]

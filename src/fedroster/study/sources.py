@@ -32,9 +32,6 @@ def code_of(made: Callable[..., Any]) -> dict[str, str]:
 
     These are the modules of the class and of its bases, and those that they import from the same package; for a class
     of fedroster, from the same folder of it.  Comments and docstrings do not count.
-
-    Args:
-        made: A policy's class or an environment's.
     """
     home = _package(made.__module__)
     found: dict[str, str] = {}

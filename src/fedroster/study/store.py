@@ -50,12 +50,7 @@ def _processor() -> str:
 def rounds_table(
     runs: Iterable[tuple[Trial, Run]], describe: Callable[[Trial], Mapping[str, str]] = lambda _: {}
 ) -> pl.DataFrame:
-    """Every round of every run, a row each.
-
-    Args:
-        runs: What was run, and what came out.
-        describe: Further columns that tell a run from others.
-    """
+    """Every round of every run, a row each."""
     return pl.concat(
         pl.DataFrame(
             {
@@ -85,12 +80,7 @@ def significant(table: pl.DataFrame, digits: int = 6) -> pl.DataFrame:
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:
-    """Write a table as CSV, atomically; floats are written so that reading gives them back exactly.
-
-    Args:
-        table: The table.
-        path: File with the suffix ``.csv`` or ``.parquet``.
-    """
+    """Write a table as CSV, atomically; floats are written so that reading gives them back exactly."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()  # polars has errors of its own for a full disk
     (table.write_parquet if path.suffix == ".parquet" else table.write_csv)(content)

@@ -19,10 +19,6 @@ def write_scalars(runs: Iterable[tuple[Trial, Run]], folder: Path) -> None:
 
     A run's folder is named after its scenario, task, policy and seed; what is there already is left alone.
 
-    Args:
-        runs: What was run, and what came out.
-        folder: Where to write.
-
     Raises:
         MissingDependencyError: If TensorBoard is not installed.
     """

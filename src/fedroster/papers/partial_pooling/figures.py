@@ -38,25 +38,13 @@ WANTED, WANTED_EARLY, EARLY, REGRET_SHARE = 0.97, 0.95, 200, 0.2
 
 
 def need(policy: str, scenario: str, settings: tuple[tuple[str, str], ...] = (), stretch: float = 1.0) -> Need:
-    """Runs of a policy; the probabilities are computed for the one that looks at them.
-
-    Args:
-        policy: As text.
-        scenario: Its name.
-        settings: Parameters of the scenario that are overridden.
-        stretch: The runs are this many times as long as asked for.
-    """
+    """Runs of a policy; the probabilities are computed for the one that looks at them."""
     unread = () if policy.startswith("oracle-p") else (("probabilities", "false"),)
     return Need(policy, scenario, (*settings, *unread), stretch)
 
 
 def utility(run: Run, rounds: int | None = None) -> float:
-    """Updates in time within the first rounds, or within all.
-
-    Args:
-        run: The run.
-        rounds: How many; None for all.
-    """
+    """Updates in time within the first rounds, or within all."""
     return float(run.participants[:rounds].sum())
 
 
@@ -194,13 +182,7 @@ def _shares(runs: Runs, label: str, world: str) -> FloatArray:
 
 
 def worlds_product(panels: Mapping[str, Mapping[str, FloatArray]], names: tuple[str, str], title: str) -> Product:
-    """Shares with their intervals, a panel for each group.
-
-    Args:
-        panels: Shares of each seed by panel and row.
-        names: What a panel is, and what a row is.
-        title: What the figure says.
-    """
+    """Shares with their intervals, a panel for each group."""
     intervals = {panel: {row: mean_interval(values) for row, values in rows.items()} for panel, rows in panels.items()}
     table = pl.DataFrame(
         [

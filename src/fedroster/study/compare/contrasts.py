@@ -86,15 +86,7 @@ class Contrast:
 
 
 def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs: FloatArray) -> Contrast | None:
-    """Test a policy against another; None where there are no two seeds, or a number is missing.
-
-    Args:
-        policy: Policy as text.
-        against: The other one.
-        measure: What is compared.
-        mine: The policy's values, shape (seeds,).
-        theirs: The other's, with the same seeds.
-    """
+    """Test a policy against another; None where there are no two seeds, or a number is missing."""
     if mine.shape[0] < 2 or not np.isfinite(mine).all() or not np.isfinite(theirs).all():
         return None
     if measure.is_ratio:
@@ -111,23 +103,13 @@ def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs
 
 
 def corrected(tests: Sequence[Contrast]) -> list[Contrast]:
-    """The tests with Holm's correction over all of them.
-
-    Args:
-        tests: What is read together.
-    """
+    """The tests with Holm's correction over all of them."""
     adjusted = holm([test.p_value for test in tests])
     return [replace(test, adjusted_p=p) for test, p in zip(tests, adjusted, strict=True)]
 
 
 def contrasts_against(base: str, values: Values, settings: Settings) -> list[Contrast]:
-    """Every policy against one in every measure, corrected together; none with one seed.
-
-    Args:
-        base: The one.
-        values: Of every policy and seed.
-        settings: Of the comparison.
-    """
+    """Every policy against one in every measure, corrected together; none with one seed."""
     found = (
         paired(text, base, measure, own[measure.name], values[base][measure.name])
         for text, own in values.items()
@@ -138,13 +120,7 @@ def contrasts_against(base: str, values: Values, settings: Settings) -> list[Con
 
 
 def focus_of(policies: Sequence[str], wanted: str = "") -> str:
-    """The policy from whose side a page is told.
-
-    Args:
-        policies: Those that take part.
-        wanted: One of them, as text or by name only; where it is not among them, or empty, it is the first that the
-            catalogue marks as ours, and where none is, the first that is not the reference.
-    """
+    """The policy from whose side a page is told: ``wanted``, else one of ours, else the first but the reference."""
     ours = [name for name, entry in catalogue.policies().items() if entry.is_ours]
     found = (named(policies, name) for name in (wanted, *ours) if name)
     others = (text for text in policies if _name(text) != REFERENCE)
@@ -152,24 +128,13 @@ def focus_of(policies: Sequence[str], wanted: str = "") -> str:
 
 
 def against_of(policies: Sequence[str], wanted: Sequence[str], focus: str) -> tuple[str, ...]:
-    """The policies that the others are tested against, as far as they take part.
-
-    Args:
-        policies: Those that take part.
-        wanted: As text, or by name only; empty for the reference and the policy in focus.
-        focus: The policy in focus.
-    """
+    """What the others are tested against, where it takes part; if nothing is wanted, the reference and the focus."""
     found = (named(policies, name) for name in wanted or (REFERENCE, focus))
     return tuple(dict.fromkeys(text for text in found if text))
 
 
 def named(policies: Sequence[str], name: str) -> str:
-    """A policy by its text or, with whatever parameters, by its name; empty if there is none.
-
-    Args:
-        policies: Policies as text.
-        name: Text or name.
-    """
+    """A policy by its text or, with whatever parameters, by its name; empty if there is none."""
     return next((text for text in policies if text == name), next((t for t in policies if _name(t) == name), ""))
 
 

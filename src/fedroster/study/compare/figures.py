@@ -49,13 +49,7 @@ _LABELS = {
 
 
 def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> dict[str, Drawn]:
-    """All figures of a comparison, by the name of their file.
-
-    Args:
-        runs: By policy.
-        values: Of every policy and seed.
-        settings: Of the comparison.
-    """
+    """All figures of a comparison, by the name of their file."""
     figures = dict([_pareto(values, settings, settings.front_measure)])
     if settings.task is not None:
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
@@ -72,15 +66,7 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
 
 
 def panel_of(values: Values, settings: Settings, measure: Measure, *, focus: str = "", title: str = "") -> Panel:
-    """Every policy that has the measure, between it and how the least served fare.
-
-    Args:
-        values: Of every policy and seed.
-        settings: Of the comparison.
-        measure: A cost, or a yield.
-        focus: A policy that is marked.
-        title: What the panel says.
-    """
+    """Every policy that has the measure, between it and how the least served fare."""
     found = {
         text: (mean_interval(own[measure.name]), mean_interval(100.0 * own[LEAST_SERVED.name]))
         for text, own in values.items()

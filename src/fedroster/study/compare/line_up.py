@@ -92,11 +92,7 @@ class Wanted:
                 )
 
     def settings_in(self, entry: Entry) -> dict[str, str]:
-        """Parameters of a scenario that are overridden, by its entry or by what is asked for.
-
-        Args:
-            entry: The scenario's.
-        """
+        """Parameters of a scenario that are overridden, by its entry or by what is asked for."""
         found = {**entry.settings, **self.settings}
         if self.clients is None:
             return found
@@ -112,9 +108,6 @@ def split_policies(text: str) -> list[str]:
     """Read policies that are separated by commas, as their parameters are, too.
 
     A part with ``=`` and no ``:`` is a parameter of the policy before it: no policy's name has an ``=``.
-
-    Args:
-        text: Such as ``all``, or ``random,rbcs-f:V=5,beta=0.1,oort``.
     """
     found: list[str] = []
     for part in (part.strip() for part in text.split(",")):
@@ -127,9 +120,6 @@ def split_policies(text: str) -> list[str]:
 
 def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
     """Read which scenarios are meant.
-
-    Args:
-        wanted: Names; :data:`ALL` among them for the whole catalogue.
 
     Raises:
         UnknownNameError: If there is no such scenario or version.
@@ -155,10 +145,6 @@ def line_up(scenario: str, wanted: Wanted) -> LineUp:
     would be owed in the end: for the network of Huang et al. 2021 and its 500 rounds this is about their V = 20.
     :math:`\bar\tau` is the mean expected time of the clients that are available in the first round.  Parameters
     that are given stay as they are.
-
-    Args:
-        scenario: Name of a scenario.
-        wanted: What is asked for.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.

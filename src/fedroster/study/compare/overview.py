@@ -63,11 +63,7 @@ class _Part:
 
 
 def folder_of(scenario: str) -> str:
-    """Name of a scenario's folder.
-
-    Args:
-        scenario: Its name.
-    """
+    """Name of a scenario's folder."""
     return scenario.replace("/", "-")
 
 
@@ -80,13 +76,6 @@ def compare_all(
     **options: Any,
 ) -> tuple[pl.DataFrame, list[Compared]]:
     """Compare policies in several scenarios, each in a folder of its own, and write one page above them.
-
-    Args:
-        lines: What is compared in each scenario.
-        design: With which seeds, and how; a policy of ``against`` is a base where it takes part.
-        folder: Where to write; held until all pages are written.
-        progress: Called with the number of runs that are done, parts of runs included.
-        **options: As for :func:`~fedroster.study.compare.run.compare`.
 
     Returns:
         What :func:`render_all` returns, and what was found in each scenario.
@@ -137,19 +126,12 @@ def _finished(trials: Sequence[Trial], folder: Path) -> int:
 
 
 def is_of_several(folder: Path) -> bool:
-    """Whether :func:`compare_all` wrote a folder.
-
-    Args:
-        folder: The folder.
-    """
+    """Whether :func:`compare_all` wrote a folder."""
     return (folder / "settings.json").exists() and "folders" in read_json(folder / "settings.json")
 
 
 def render_all(folder: Path) -> pl.DataFrame:
     """Make all pages again: that of each scenario whose tables are there, and the one above them.
-
-    Args:
-        folder: A folder that :func:`compare_all` wrote, with or without the tables of every round and client.
 
     Returns:
         A row for each scenario, policy and main measure, and how the policy in focus does against it.
@@ -248,12 +230,7 @@ def _table(parts: Sequence[_Part], tests: _Tests) -> pl.DataFrame:
 
 
 def _best(part: _Part, *, as_fair: bool) -> str:
-    """The competitor with the best mean in what the scenario is about; empty if there is none.
-
-    Args:
-        part: The scenario.
-        as_fair: Only of those that serve the least served at least as well as the policy in focus does, by the means.
-    """
+    """The competitor with the best mean, of all or of those that are at least as fair; empty if there is none."""
     least = float(part.values[part.focus][LEAST_SERVED.name].mean()) if as_fair else 0.0
     means = {
         text: float(part.values[text][part.measure.name].mean())

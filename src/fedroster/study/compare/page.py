@@ -50,9 +50,6 @@ class Compared:
 def render(folder: Path) -> Compared:
     """Make summary, tests, figures and page again from the tables in a folder.
 
-    Args:
-        folder: A folder that :func:`~fedroster.study.compare.run.compare` wrote.
-
     Raises:
         InvalidInputError: If the folder does not hold a complete comparison.
     """
@@ -98,23 +95,13 @@ def render(folder: Path) -> Compared:
 
 
 def summary_table(summary: pl.DataFrame, measures: Sequence[Measure]) -> Table:
-    """Measures of the summary as text, for the terminal and the pages.
-
-    Args:
-        summary: With a row for each policy.
-        measures: What is shown.
-    """
+    """Measures of the summary as text, for the terminal and the pages."""
     rows = [(row["policy"], *(measured(row, measure) for measure in measures)) for row in summary.iter_rows(named=True)]
     return Table(("policy", *(measure.heading for measure in measures)), rows, text=("policy",))
 
 
 def measured(row: Mapping[str, Any], measure: Measure) -> str:
-    """A policy's mean with half of its interval, as text.
-
-    Args:
-        row: Of the summary.
-        measure: What is shown.
-    """
+    """A policy's mean with half of its interval, as text."""
     mean = row[measure.name]
     if mean is None:
         reached = measure == TIME_TO_TARGET
@@ -148,13 +135,7 @@ def joined(names: Sequence[str]) -> str:
 
 
 def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What the numbers of a page depend on.
-
-    Args:
-        first: What comes first.
-        task: What is trained, field by field.
-        machine: Machine and versions.
-    """
+    """What the numbers of a page depend on."""
     trained = {f"task: {name}": value for name, value in (task or {}).items() if value is not None}
     return {**first, **trained, **machine}
 
@@ -206,11 +187,7 @@ def _lead(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contr
 
 
 def notes_of(settings: Settings) -> list[str]:
-    """What the columns of the summary mean.
-
-    Args:
-        settings: Of the comparison.
-    """
+    """What the columns of the summary mean."""
     notes = []
     if settings.task is not None:
         notes.append(

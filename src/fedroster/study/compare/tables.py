@@ -192,12 +192,7 @@ DECISION = Measure("decision_s", "decision, ms", 1e3)
 
 
 def values_of(runs: Mapping[str, Runs], settings: Settings) -> Values:
-    """Measure every policy with every seed.
-
-    Args:
-        runs: By policy.
-        settings: Of the comparison.
-    """
+    """Measure every policy with every seed."""
     return {text: _values(own, runs, settings) for text, own in runs.items()}
 
 
@@ -235,12 +230,7 @@ def _shares(mine: FloatArray, theirs: FloatArray) -> FloatArray:
 
 
 def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
-    """Means with their intervals, a row for each policy.
-
-    Args:
-        values: Of every policy and seed.
-        settings: Of the comparison.
-    """
+    """Means with their intervals, a row for each policy."""
     rows = []
     for text, measures in values.items():
         row: dict[str, Any] = {"policy": text, "seeds": len(settings.seeds)}
@@ -267,9 +257,6 @@ def values_table(values: Values, settings: Settings) -> pl.DataFrame:
 def read_values(folder: Path) -> tuple[Values, Settings]:
     """Read the measures of a comparison, and its settings.
 
-    Args:
-        folder: A folder that holds ``measures.csv`` and ``settings.json``.
-
     Raises:
         InvalidInputError: If one is missing or damaged.
     """
@@ -289,9 +276,6 @@ def read_values(folder: Path) -> tuple[Values, Settings]:
 
 def read_settings(folder: Path) -> Settings:
     """Read the settings of a comparison.
-
-    Args:
-        folder: Its folder.
 
     Raises:
         InvalidInputError: If they are missing, damaged or not complete.
@@ -313,9 +297,6 @@ def read_settings(folder: Path) -> Settings:
 
 def read_runs(folder: Path) -> tuple[dict[str, Runs], Settings]:
     """Read all runs of a comparison, and its settings.
-
-    Args:
-        folder: A folder that :func:`~fedroster.study.compare.run.compare` wrote.
 
     Raises:
         InvalidInputError: If it does not hold a complete comparison.
