@@ -117,7 +117,8 @@ def test_selector_and_simulation_agree(policy, seed):
     network = FlatNetwork()
     simulated = list(simulate(policy, network, num_rounds=60, seed=seed))
     streams = Streams(seed)
-    selector = Selector(policy, cohort_size=8, num_features=3, seed=seed, clients=range(40))
+    options = {"seed": seed, "guarded": False, "longest_s": None, "longest_absence": None}  # every word is taken
+    selector = Selector(policy, cohort_size=8, num_features=3, clients=range(40), **options)
     state = network.init(rng=streams.at("environment-init"))
     for played in simulated:
         context, outcome = network.observe(state, played.number, rng=streams.at("environment", played.number))

@@ -11,7 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self, overload
 
 import numpy as np
@@ -19,12 +19,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, check_number
-from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, InvalidInputError
+from fedroster.core.errors import (
+    ConfigurationError,
+    FairnessWarning,
+    FeedbackError,
+    InfeasibleError,
+    InvalidInputError,
+)
 from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.candidates import Candidates, read_candidates
 from fedroster.federation.failures import FailureRules, Failures, without_times
 from fedroster.federation.files import opened, save_books
+from fedroster.federation.guard import Guard, LongestTime
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids
 from fedroster.federation.rounds import OpenRounds, outcomes
@@ -84,6 +91,12 @@ class Selector:
     needs the same D in all rounds: ``num_features``, or the length of the first contexts, or 1 if the first round has
     none.
 
+    Clients lie, fail, vanish and come back.  A selector learns how far each client's word goes
+    (:mod:`fedroster.federation.guard`): implausible contexts and times count for less, failures as the time that they
+    cost, a client that keeps failing pauses, and what is owed to one that is away for long rests.
+    ``guarded=False``, ``longest_s=None``, ``longest_absence=None`` and ``failures=FailureRules(False, 0)`` take every
+    word as it is told, as the papers do.
+
     Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
     until it is answered or ``patience_rounds`` later rounds have begun.
 
@@ -92,6 +105,7 @@ class Selector:
 
     _KIND: ClassVar[str] = "selector"
     _SETTINGS: ClassVar[tuple[str, ...]] = ("cohort_size", "num_features", "seed", "patience_rounds", "longest_s")
+    _GUARDS: ClassVar[dict[str, Any]] = {"guarded": False, "longest_absence": None}  # of files of 0.1.0
     _num_servers: int | None = None
 
     def __init__(
@@ -103,7 +117,9 @@ class Selector:
         seed: int = 0,
         clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
-        longest_s: float | None = None,
+        longest_s: LongestTime = "auto",
+        guarded: bool = True,
+        longest_absence: int | None = 20,
         failures: FailureRules | None = None,
     ) -> None:
         """Start a federation.
@@ -116,7 +132,10 @@ class Selector:
             clients: Ids of the first members.
             patience_rounds: Rounds after which missing feedback is given up.
             longest_s: Longer exchange times count as this, seconds, > 0, so that one report cannot outweigh all others;
-                None for no cap.
+                "auto" for ten times the median of recent times, None for no cap.
+            guarded: Whether contexts and times are weighed by each client's record.
+            longest_absence: Rounds of absence in a row after which what a client is owed rests until it is back, >= 1;
+                None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
 
         Raises:
@@ -129,8 +148,8 @@ class Selector:
         self._members = Members()
         self._rounds = OpenRounds(patience_rounds)
         self._failures = Failures(FailureRules() if failures is None else failures)
+        self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
-        self.longest_s = longest_s
         first = checked_ids(clients)
         self._learner.check_promise(len(first))
         self.join(first)
@@ -171,25 +190,27 @@ class Selector:
         """
         self._warn_of_unseen()  # before anything is booked
         asked = self._asked(contexts, clients, available)
-        resting = self._failures.resting(self.round + 1, asked.slot, asked.available)
         capacity = self._members.capacity
+        pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
+        told = believed = asked.rows
+        if self._learner.expects_times:
+            told, believed = self._guard.plausible(asked.slot, asked.rows, asked.available)
         if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
-            features, usable = asked.rows, asked.available
+            features, seen = believed, asked.available
         else:
             features = np.zeros((asked.rows.shape[1], capacity)).T
-            features[asked.slot] = asked.rows
-            usable = np.zeros(capacity, np.bool_)
-            usable[asked.slot] = asked.available
-        usable = usable & ~resting
-        here = self._members.here & ~resting
+            features[asked.slot] = believed
+            seen = np.zeros(capacity, np.bool_)
+            seen[asked.slot] = asked.available
+        here = self._members.here & ~(self._guard.resting() & ~seen | pausing)
         context = RoundContext(
             round=self.round + 1,
             features=features,
-            available=usable,
+            available=seen & ~pausing,
             cohort_size=self.cohort_size,
             members=None if here.all() else here,
         )
-        chosen, _ = self._decide(context, usable, resting)
+        chosen, _ = self._decide(context, seen, pausing, asked.slot, told)
         return Cohort(context.round, chosen)
 
     def _asked(self, contexts: Contexts, clients: Iterable[ClientId] | None, available: ArrayLike | None) -> Candidates:
@@ -199,15 +220,26 @@ class Selector:
         return asked
 
     def _decide(
-        self, context: RoundContext, seen: IntArray | BoolArray, resting: BoolArray
+        self, context: RoundContext, seen: IntArray | BoolArray, pausing: BoolArray, slots: IntArray, told: FloatArray
     ) -> tuple[tuple[Any, ...], Selection]:
-        """Decide and begin a round; returns the ids of the cohort, and the decision."""
+        """Decide and begin a round; returns the ids of the cohort, and the decision.
+
+        Args:
+            context: What the policy is told.
+            seen: Slots, or a mask of them, of clients that are there.
+            pausing: Which slots' clients pause.
+            slots: Slots of the clients that were named, shape (k,).
+            told: Their contexts, as far as they are plausible, shape (k, D).
+        """
         selection = self._learner.decide(context)
         links = selection.links
         chosen = context.clients_of(links)
-        self._members.count_round(chosen, seen, resting)
+        row_of = np.zeros(self._members.capacity, np.int64)
+        row_of[slots] = np.arange(slots.shape[0])
+        self._members.count_round(chosen, seen, pausing)
+        self._guard.see(seen)
         server = None if context.server is None else context.server[links]
-        self._rounds.begin(context.round, chosen, context.features[links], server)
+        self._rounds.begin(context.round, chosen, context.features[links], told[row_of[chosen]], server)
         return tuple(self._members.ids[slot] for slot in chosen), selection
 
     def _warn_of_unseen(self) -> None:
@@ -220,7 +252,7 @@ class Selector:
         if rare:
             warnings.warn(
                 f"beta = {beta} cannot be met for {len(rare)} clients that are available less often, "
-                f"such as {rare[:5]}; their queues grow without bound",
+                f"such as {rare[:5]}",
                 FairnessWarning,
                 stacklevel=3,
             )
@@ -240,6 +272,7 @@ class Selector:
         squared_losses: Mapping[ClientId, float] | None = None,
         num_samples: Mapping[ClientId, float] | None = None,
         round_s: float | None = None,
+        costs: Mapping[ClientId, float] | None = None,
         unlearned: Collection[ClientId] = (),
         again: Literal["error", "ignore"] = "error",
     ) -> None:
@@ -257,8 +290,12 @@ class Selector:
                 that set ``wants_losses`` learn from it and from the next two; others do not.
             squared_losses: Mean over the same samples of the squared loss, >= 0, likewise.
             num_samples: How many samples they are, > 0, likewise.
-            round_s: How long the round took, seconds, > 0, which is what a client that dropped out or failed cost; None
-                for the longest of ``times_s``.
+            round_s: How long the round took by the server's own clock, seconds, > 0: what a client that dropped out or
+                failed cost.  Where clients measure their times themselves, none counts as longer, and if all times of a
+                cohort are shorter, the client that was in most of such rounds took the rest.  None for the longest of
+                ``times_s``.
+            costs: What clients cost their edge server, >= 0, where that is measured: a client that costs more than its
+                price says is charged its mean cost from then on.
             unlearned: Those of ``times_s`` whose time says nothing about later ones, such as one in which a process was
                 started: they count as answered, and their time is not learned.
             again: What to do with feedback that was told before, or whose round was given up after
@@ -281,19 +318,33 @@ class Selector:
         )
         if feedback is None:
             return
-        longest_s = math.inf if self._longest_s is None else self._longest_s
-        cut = feedback.client[feedback.exchange_time_s > longest_s]
-        feedback = replace(feedback, exchange_time_s=np.minimum(feedback.exchange_time_s, longest_s))
+        cohort, told = self._rounds.cohort(round)
+        charged = {} if costs is None else self._charges(costs, cohort)
         hidden = set(unlearned)
         if hidden:
             slots = [slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden]
             feedback, round_s = without_times(feedback, np.array(slots, np.int64)), None
-        feedback = self._failures.cost(feedback, round_s, longest_s)
+        expected_s = self._learner.expected_times_s(feedback.client, told[np.isin(cohort, feedback.client)])
+        judged = self._guard.judge(feedback, expected_s, round_s=round_s, cohort=cohort)
+        feedback = self._failures.cost(judged.feedback, round_s, self._guard.cap_s())
         self._learner.learn(feedback)
-        self._members.capped[cut] += 1
+        self._guard.book(judged)
+        self._guard.charge(charged)
+        self._members.capped[judged.cut] += 1
         self._members.count_answers(feedback)
         self._rounds.close(feedback)
         self._failures.count(feedback, self.round)
+
+    def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
+        """Measured costs by slot."""
+        if self._num_servers is None:
+            raise InvalidInputError(f"costs are {costs!r}; expected none in a federation without edge servers")
+        slot_of = {self._members.ids[slot]: int(slot) for slot in cohort}
+        for client, cost in costs.items():
+            if client not in slot_of:
+                raise FeedbackError(f"client {client!r} has a cost and was not chosen; chosen: {list(slot_of)}")
+            check_number(f"cost of client {client!r}", cost, least=0.0)
+        return {slot_of[client]: float(cost) for client, cost in costs.items()}
 
     # ---------------------------------------------------------------- members
 
@@ -318,15 +369,13 @@ class Selector:
         return self._learner.num_features
 
     @property
-    def longest_s(self) -> float | None:
+    def longest_s(self) -> LongestTime:
         """Longer exchange times count as this, seconds; None for no cap.  It may be set anew between rounds."""
-        return self._longest_s
+        return self._guard.longest_s
 
     @longest_s.setter
-    def longest_s(self, value: float | None) -> None:
-        if value is not None:
-            check_number("longest_s", value, above=0.0)
-        self._longest_s = None if value is None else float(value)
+    def longest_s(self, value: LongestTime) -> None:
+        self._guard.longest_s = value
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
@@ -350,6 +399,7 @@ class Selector:
         self._learner.grow(capacity, is_new=not self._members.ids)
         self._members.grow(capacity)
         self._failures.grow(capacity)
+        self._guard.grow(capacity)
         self._members.join(ids)
         try:
             self._learner.check_promise(int(np.count_nonzero(self._members.here)))
@@ -372,6 +422,7 @@ class Selector:
             self._learner.forget(slots)
             self._rounds.forget(slots)
             self._failures.forget(slots)
+            self._guard.forget(slots)
 
     # ---------------------------------------------------------------- what is known
 
@@ -431,6 +482,14 @@ class Selector:
         return {client: rounds for client, rounds in left.items() if rounds}
 
     @overload
+    def trust(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
+    @overload
+    def trust(self, *, as_array: Literal[True]) -> FloatArray: ...
+    def trust(self, *, as_array: bool = False) -> Any:
+        """How far the contexts of each member are believed, in [0, 1], by id or as an array."""
+        return self._by_id(self._guard.trust(np.arange(self._members.capacity)), as_array)
+
+    @overload
     def backlog(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
     @overload
     def backlog(self, *, as_array: Literal[True]) -> FloatArray: ...
@@ -488,8 +547,8 @@ class Selector:
         save_books(path, self._settings(), self._books, kind=self._KIND)
 
     @property
-    def _books(self) -> tuple[Learner, Members, OpenRounds, Failures]:
-        return self._learner, self._members, self._rounds, self._failures
+    def _books(self) -> tuple[Learner, Members, OpenRounds, Failures, Guard]:
+        return self._learner, self._members, self._rounds, self._failures, self._guard
 
     def _settings(self) -> dict[str, Any]:
         """What the constructor is given, for a file's header."""
@@ -499,6 +558,8 @@ class Selector:
             "seed": int(self._learner.streams.seed),
             "patience_rounds": self._rounds.patience,
             "longest_s": self.longest_s,
+            "guarded": self._guard.is_on,
+            "longest_absence": self._guard.longest_absence,
         }
 
     @classmethod
@@ -514,7 +575,9 @@ class Selector:
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
         with opened(path, policy, kind=cls._KIND) as (header, arrays):
-            selector = cls(policy, **{name: header[name] for name in cls._SETTINGS})
+            settings = {name: header[name] for name in cls._SETTINGS}
+            guards = {name: header.get(name, value) for name, value in cls._GUARDS.items()}
+            selector = cls(policy, **settings, **guards)
             for book in selector._books:
                 book.unpack(header, arrays)
         return selector
@@ -548,7 +611,9 @@ class EdgeSelector(Selector):
         seed: int = 0,
         clients: Iterable[ClientId] = (),
         patience_rounds: int = 100,
-        longest_s: float | None = None,
+        longest_s: LongestTime = "auto",
+        guarded: bool = True,
+        longest_absence: int | None = 20,
         failures: FailureRules | None = None,
     ) -> None:
         """Start a federation.
@@ -561,8 +626,10 @@ class EdgeSelector(Selector):
             seed: Seed of the random streams that break ties.
             clients: Ids of the first members.
             patience_rounds: Rounds after which missing feedback is given up.
-            longest_s: Longer exchange times count as this, seconds, > 0; None for no cap.
-            failures: What becomes of clients that drop out or fail; None for the usual rules.
+            longest_s: As for :class:`Selector`, and the next ones.
+            guarded: Contexts are taken as they are told here.
+            longest_absence: Rounds of absence in a row after which what a client is owed rests.
+            failures: What becomes of clients that drop out or fail.
 
         Raises:
             ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
@@ -583,6 +650,8 @@ class EdgeSelector(Selector):
             clients=clients,
             patience_rounds=patience_rounds,
             longest_s=longest_s,
+            guarded=guarded,
+            longest_absence=longest_absence,
             failures=failures,
         )
 
@@ -603,7 +672,8 @@ class EdgeSelector(Selector):
             available: Which of these are available, shape (clients,); None for all.
             servers: Labels of the edge servers that reach each client, by id or in the order in which clients are named
                 here; unknown labels are passed over.  None if every server reaches every client.
-            prices: Cost of using each client, >= 0, likewise; None for 1.
+            prices: Cost of using each client, >= 0, likewise; None for 1.  Prices are the operator's: one that only
+                the client says needs ``costs`` in :meth:`observe`, or a client that says 0 is in every round.
 
         Raises:
             InvalidInputError: If a context or a price is malformed.
@@ -611,8 +681,11 @@ class EdgeSelector(Selector):
         """
         self._warn_of_unseen()  # before anything is booked
         asked = self._asked(contexts, clients, available)
-        resting = self._failures.resting(self.round + 1, asked.slot, asked.available)
-        usable = asked.available & ~resting[asked.slot]
+        pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
+        usable = asked.available & ~pausing[asked.slot]
+        away = self._guard.resting()
+        away[asked.slot[asked.available]] = False
+        here = self._members.here & ~(away | pausing)
         labels = list(self.budgets)
         number_of = {label: number for number, label in enumerate(labels)}
         reached = [labels] * asked.slot.shape[0] if servers is None else self._each("servers", servers, asked.slot)
@@ -624,6 +697,7 @@ class EdgeSelector(Selector):
         ]
         row, server = np.array(links, np.int64).reshape(-1, 2).T
         cost = np.ones(asked.slot.shape[0]) if prices is None else self._costs(prices, asked.slot)
+        cost = self._guard.charged(asked.slot, cost)
         context = RoundContext(
             round=self.round + 1,
             features=asked.rows[row],
@@ -633,9 +707,10 @@ class EdgeSelector(Selector):
             server=server,
             cost=cost[row],
             budget=np.array(list(self.budgets.values())),
-            members=self._members.here & ~resting,
+            members=here,
         )
-        chosen, selection = self._decide(context, np.unique(asked.slot[row][context.available]), resting)
+        seen = np.unique(asked.slot[row][asked.available[row]])
+        chosen, selection = self._decide(context, seen, pausing, asked.slot, asked.rows)
         return EdgeCohort(self.round, chosen, tuple(labels[number] for number in server[selection.links]))
 
     def _costs(self, prices: Any, slots: IntArray) -> FloatArray:

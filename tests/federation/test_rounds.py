@@ -21,7 +21,8 @@ from fedroster.core.protocols import Stateless
 
 def test_feedback_in_parts_and_out_of_order_teaches_the_same(tmp_path):
     """Only the order of one client's own observations could matter, to the last bit; here each has one a round."""
-    whole, parts = (make(["a", "b", "c", "d"], cohort_size=2) for _ in range(2))
+    options = {"cohort_size": 2, "guarded": False, "longest_s": None}
+    whole, parts = (make(["a", "b", "c", "d"], **options) for _ in range(2))
     for selector in (whole, parts):
         selector.select(contexts("ab", seed=1))
         selector.select(contexts("cd", seed=2))

@@ -11,6 +11,7 @@ from fedroster.core.errors import StateFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of, load_arrays, save_arrays
 from fedroster.federation.failures import Failures
+from fedroster.federation.guard import Guard
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import Members
 from fedroster.federation.rounds import OpenRounds
@@ -19,7 +20,7 @@ from fedroster.federation.rounds import OpenRounds
 def save_books(
     path: str | os.PathLike[str],
     settings: Mapping[str, Any],
-    books: tuple[Learner, Members, OpenRounds, Failures],
+    books: tuple[Learner, Members, OpenRounds, Failures, Guard],
     *,
     kind: str,
 ) -> None:

@@ -116,6 +116,11 @@ class Learner:
         """Participations owed to each slot's client; None from a policy that keeps no count."""
         return self.policy.backlog(self.state) if isinstance(self.policy, Owes) else None
 
+    @property
+    def expects_times(self) -> bool:
+        """Whether the policy believes anything about times."""
+        return isinstance(self.policy, ExpectsTimes)
+
     def expected_times_s(self, slots: IntArray, rows: FloatArray) -> FloatArray:
         """Exchange times that the policy expects, seconds; NaN where it believes nothing."""
         if not isinstance(self.policy, ExpectsTimes) or self.num_features is None or not slots.shape[0]:

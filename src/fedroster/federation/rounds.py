@@ -30,20 +30,22 @@ class _Pending:
 
     Attributes:
         slot: Slots of the chosen clients, shape (k,).
-        features: Their contexts, shape (k, D).
+        features: Contexts under which they were chosen, shape (k, D).
+        told: Their own contexts, as far as they are plausible, shape (k, D).
         status: What came back so far; ``_OPEN`` where nothing did, shape (k,).
         server: Servers that they serve, shape (k,); None when there is one server.
     """
 
     slot: IntArray
     features: FloatArray
+    told: FloatArray
     status: StatusArray
     server: IntArray | None = None
 
     def rows(self, rows: IntArray | BoolArray | slice) -> _Pending:
         """A part of it."""
         server = None if self.server is None else self.server[rows]
-        return _Pending(self.slot[rows], self.features[rows], self.status[rows], server)
+        return _Pending(self.slot[rows], self.features[rows], self.told[rows], self.status[rows], server)
 
 
 def _number(value: object) -> float:
@@ -167,10 +169,12 @@ class OpenRounds:
         self.patience = int(patience)
         self._pending: dict[int, _Pending] = {}
 
-    def begin(self, number: int, slot: IntArray, features: FloatArray, server: IntArray | None) -> None:
+    def begin(
+        self, number: int, slot: IntArray, features: FloatArray, told: FloatArray, server: IntArray | None
+    ) -> None:
         """Begin a round with the slots of its cohort, and give one up that began ``patience`` rounds before."""
         self.last = number
-        self._keep(number, _Pending(slot, features, np.full(slot.shape[0], _OPEN, np.uint8), server))
+        self._keep(number, _Pending(slot, features, told, np.full(slot.shape[0], _OPEN, np.uint8), server))
         self._pending.pop(number - self.patience, None)
 
     def _keep(self, number: int, pending: _Pending) -> None:
@@ -178,6 +182,11 @@ class OpenRounds:
             self._pending[number] = pending
         else:
             self._pending.pop(number, None)
+
+    def cohort(self, number: int) -> tuple[IntArray, FloatArray]:
+        """Slots of an open round's cohort, and their own contexts."""
+        pending = self._pending[number]
+        return pending.slot, pending.told
 
     def waiting(self) -> dict[int, IntArray]:
         """Slots of the clients whose feedback is missing, by round."""
@@ -261,10 +270,11 @@ class OpenRounds:
         numbers = sorted(self._pending)
         parts = [self._pending[number] for number in numbers]
         header = {"round": self.last, "pending": [[n, len(part.slot)] for n, part in zip(numbers, parts, strict=True)]}
-        empty = _Pending(np.empty(0, np.int64), np.empty((0, 0)), np.empty(0, np.uint8))
+        none = np.empty((0, 0))
+        empty = _Pending(np.empty(0, np.int64), none, none, np.empty(0, np.uint8))
         arrays = {
             f"pending.{name}": np.concatenate([getattr(part, name) for part in parts or [empty]])
-            for name in ("slot", "features", "status")
+            for name in ("slot", "features", "told", "status")
         }
         servers = [part.server for part in parts if part.server is not None]
         return header, arrays | ({"pending.server": np.concatenate(servers)} if servers else {})
@@ -273,7 +283,8 @@ class OpenRounds:
         """Take back what :meth:`pack` gave."""
         self.last = header["round"]
         slot, features, status = (arrays[f"pending.{name}"] for name in ("slot", "features", "status"))
-        kept = _Pending(slot, features, status, arrays.get("pending.server"))
+        told = arrays.get("pending.told", features)  # a file of 0.1.0 has taken contexts as they were told
+        kept = _Pending(slot, features, told, status, arrays.get("pending.server"))
         low = 0
         for number, count in header["pending"]:
             self._pending[number] = kept.rows(slice(low, low + count))

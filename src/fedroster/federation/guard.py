@@ -1,0 +1,291 @@
+r"""What a running federation believes of what its clients say: contexts, times, presence, costs.
+
+Clients lie, vanish and come back.  A policy takes what it is told; the guard stands between a selector and its
+policy, and learns from each client's own record how far its word goes:
+
+* **Contexts.**  Positive numbers are kept within a factor of the fleet's quartiles.  A client whose contexts predict
+  its times worse than its own mean time does gets the fleet's median in their place,
+  :math:`\tilde c_n = w_n c_n + (1 - w_n) \operatorname{med} c`.
+* **Times.**  A time counts as ten times the median of recent times at most, and never as more than the round took by
+  the server's clock.  If all reported times are shorter than the round was, the member that was in most of such rounds
+  took the rest.
+* **Absence.**  Debts of a client rest while it is away for long, so that it cannot stay away and then claim the rounds
+  of the others.  With :math:`R_n(T)` rounds of rest, RBCS-F's queues bound participation by
+  :math:`x_n(T) \ge \beta (T - R_n(T)) - Z_n(T)`: (6) summed over the rounds in which the queue does not rest.
+* **Costs.**  A client that cost more than its price says is charged what it cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_integer, check_number
+from fedroster.core.problem import Feedback
+from fedroster.core.state import grow, pack, per_client, reset, unpack
+
+LongestTime = float | Literal["auto"] | None
+
+_SAMPLE = 4096  # clients that the fleet's quartiles are taken from
+_SPREAD = 2.0  # contexts are kept within this factor of the fleet's quartiles
+_DISCOUNT = 0.98  # of a client's errors, a report
+_HORIZON = 50.0  # reports that a client's mean time is of
+_LARGEST_ERROR = 3.0  # of one report, in units of the mean time
+_MARGIN, _STEEPNESS = 2.0, 4.0  # errors beyond its mean time's at which a client's contexts are half trusted
+_FIRST_REPORTS = 3  # before a client's errors count
+_RECENT = 500  # times that the median is of
+_TIMES_MEDIAN = 10.0  # a longer time is cut
+_TOLERANCE = 0.9  # of a round's length that its longest reported time must explain
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is on record of each slot's client, shape (slots,).
+
+    Attributes:
+        reports: Times that it reported.
+        mean_s: Their mean over the last reports, seconds.
+        context_error: Discounted sum of squared errors of what was expected under its contexts, in units of its mean.
+        own_error: The same of its mean time.
+        told: Rounds that its cohort reported in full, and whose length is known.
+        contradicted: Those of them that took longer than all reported times.
+        away: Rounds of absence in a row.
+        costs: Costs that were measured.
+        cost: Their mean over the last ones.
+    """
+
+    reports: FloatArray = per_client()
+    mean_s: FloatArray = per_client()
+    context_error: FloatArray = per_client()
+    own_error: FloatArray = per_client()
+    told: FloatArray = per_client()
+    contradicted: FloatArray = per_client()
+    away: IntArray = per_client()
+    costs: FloatArray = per_client()
+    cost: FloatArray = per_client()
+
+
+def _blank(capacity: int) -> Record:
+    """A record of clients of which nothing is known."""
+    arrays: dict[str, Any] = {field.name: np.zeros(capacity) for field in fields(Record)}
+    return Record(**arrays | {"away": np.zeros(capacity, np.int64)})
+
+
+def _median(values: FloatArray) -> FloatArray:
+    """Lower median along the first axis: a mean of two numbers may overflow."""
+    middle = (values.shape[0] - 1) // 2
+    return np.partition(values, middle, axis=0)[middle]  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Feedback as it is learned.
+
+    Attributes:
+        feedback: The feedback, with the times that are believed.
+        cut: Slots whose time was cut to the longest.
+        recent_s: Believed times of the clients that timed, seconds.
+        changes: New values of the guard's arrays at ``feedback.client``, by name.
+    """
+
+    feedback: Feedback
+    cut: IntArray
+    recent_s: FloatArray
+    changes: Mapping[str, Any]
+
+
+class Guard:
+    """The record of each slot's client.
+
+    Attributes:
+        longest_s: Longer times count as this, seconds; "auto" for a multiple of the median of recent times; None for no
+            cap.
+        record: What is on record of each slot's client.
+        is_on: Whether contexts, failures and contradicted times are judged at all.
+        longest_absence: Rounds of absence in a row after which debts rest; None for never.
+    """
+
+    def __init__(self, *, longest_s: LongestTime, is_on: bool, longest_absence: int | None) -> None:
+        """Begin with one slot.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range.
+        """
+        self.longest_s = longest_s
+        self.is_on = bool(is_on)
+        if longest_absence is not None:
+            check_integer("longest_absence", longest_absence, least=1)
+        self.longest_absence = None if longest_absence is None else int(longest_absence)
+        self._recent_s = np.empty(0)
+        self.record = _blank(1)
+
+    @property
+    def longest_s(self) -> LongestTime:
+        """Longer times count as this, seconds."""
+        return self._longest_s
+
+    @longest_s.setter
+    def longest_s(self, value: LongestTime) -> None:
+        if value is not None and value != "auto":
+            check_number("longest_s", value, above=0.0)
+            value = float(value)
+        self._longest_s = value
+
+    # ---------------------------------------------------------------- who belongs
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more clients."""
+        if capacity > self.record.away.shape[0]:
+            self.record = grow(self.record, _blank(capacity))
+
+    def forget(self, slots: IntArray) -> None:
+        """Make some clients unknown again."""
+        reset(self.record, _blank(self.record.away.shape[0]), slots)
+
+    # ---------------------------------------------------------------- ask
+
+    def resting(self) -> BoolArray:
+        """Which slots' clients are away for so long that they are owed nothing."""
+        if self.longest_absence is None:
+            return np.zeros(self.record.away.shape[0], np.bool_)
+        return np.asarray(self.record.away > self.longest_absence)
+
+    def see(self, available: IntArray | BoolArray) -> None:
+        """Count absence, given the slots, or a mask of them, that are there in a round."""
+        np.add(self.record.away, 1, out=self.record.away)
+        self.record.away[available] = 0
+
+    def trust(self, slots: IntArray) -> FloatArray:
+        """How far the contexts of some clients are believed, w, in [0, 1]."""
+        excess = self.record.context_error[slots] - self.record.own_error[slots] - _MARGIN
+        return np.asarray(1.0 / (1.0 + np.exp(np.clip(_STEEPNESS * excess, -50.0, 50.0))))
+
+    def plausible(self, slots: IntArray, rows: FloatArray, available: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """Contexts within the fleet's range, and as they are believed.
+
+        Args:
+            slots: Slot of each row, shape (k,).
+            rows: Contexts as they are told, shape (k, D), >= 0.
+            available: Rows that count for the fleet's range, shape (k,).
+        """
+        if not self.is_on or not available.any():
+            return rows, rows
+        rows_of_fleet = np.flatnonzero(available)
+        sample = rows[rows_of_fleet[:: 1 + rows_of_fleet.shape[0] // _SAMPLE]]
+        clipped = np.empty(rows.shape[::-1]).T
+        for d in range(rows.shape[1]):
+            fleet, told = sample[:, d], rows[:, d]
+            positive = fleet[fleet > 0.0]  # a feature that is 0 or 1, such as a cold start, keeps its zeros
+            if positive.shape[0]:
+                positive.sort()
+                low, high = positive[positive.shape[0] // 4], positive[-1 - positive.shape[0] // 4]
+                with np.errstate(over="ignore"):
+                    clipped[:, d] = np.where(told > 0.0, np.clip(told, low / _SPREAD, high * _SPREAD), 0.0)
+            else:
+                clipped[:, d] = told
+        doubted = np.flatnonzero(self.record.context_error[slots] > self.record.own_error[slots])
+        if not doubted.shape[0]:
+            return clipped, clipped
+        believed = clipped.copy(order="K")
+        weight = self.trust(slots[doubted])[:, None]
+        with np.errstate(over="ignore"):
+            believed[doubted] = weight * clipped[doubted] + (1.0 - weight) * _median(sample)
+        return clipped, believed
+
+    def charged(self, slots: IntArray, prices: FloatArray) -> FloatArray:
+        """Prices, and where a client cost more on average, what it cost."""
+        return np.maximum(prices, self.record.cost[slots])
+
+    # ---------------------------------------------------------------- tell
+
+    def judge(self, feedback: Feedback, expected_s: FloatArray, *, round_s: float | None, cohort: IntArray) -> Judged:
+        """Judge what was told of a round; nothing is booked yet.
+
+        Args:
+            feedback: What was told.
+            expected_s: Times that the policy expected under the contexts as they were told, shape (k,), seconds; NaN
+                where it expects nothing.
+            round_s: How long the round took by the server's clock, seconds; None if it is not known.
+            cohort: Slots of the whole cohort.
+        """
+        client, told_s = feedback.client, feedback.exchange_time_s
+        timed = feedback.observed
+        longest_s = self.cap_s()
+        time_s = np.minimum(told_s, longest_s)
+        cut = client[told_s > longest_s]
+        changes: dict[str, Any] = {}
+        if self.is_on:
+            if round_s is not None:
+                whole = client.shape[0] == cohort.shape[0] and bool(timed.all())
+                time_s = self._explained(client, time_s, min(round_s, longest_s), whole, changes)
+            self._judge_contexts(client, time_s, expected_s, timed, changes)
+        return Judged(replace(feedback, exchange_time_s=time_s), cut, time_s[timed], changes)
+
+    def cap_s(self) -> float:
+        """Longest time that is learned, seconds."""
+        if self.longest_s == "auto":
+            enough = self._recent_s.shape[0] >= _FIRST_REPORTS
+            return _TIMES_MEDIAN * float(_median(self._recent_s)) if enough else math.inf
+        return math.inf if self.longest_s is None else self.longest_s
+
+    def _explained(
+        self, client: IntArray, time_s: FloatArray, round_s: float, whole: bool, changes: dict[str, Any]
+    ) -> FloatArray:
+        """Times that explain the round's length: if all are shorter, the most suspect client took the rest."""
+        time_s = np.minimum(time_s, round_s)
+        if not whole:
+            return time_s
+        short = float(time_s.max()) < _TOLERANCE * round_s
+        told = self.record.told[client] + 1.0
+        contradicted = self.record.contradicted[client] + short
+        if short:
+            time_s[np.argmax(contradicted / (told + 2.0))] = round_s
+        changes["told"], changes["contradicted"] = told, contradicted
+        return time_s
+
+    def _judge_contexts(
+        self, client: IntArray, time_s: FloatArray, expected_s: FloatArray, timed: BoolArray, changes: dict[str, Any]
+    ) -> None:
+        """Errors of each client's contexts and of its mean time, in units of that mean."""
+        reports, mean_s = self.record.reports[client], self.record.mean_s[client]
+        counts = timed & (reports >= _FIRST_REPORTS) & np.isfinite(expected_s) & (mean_s > 0.0)
+        scale_s = np.where(mean_s > 0.0, mean_s, 1.0)
+        for name, guess_s in (("context_error", expected_s), ("own_error", mean_s)):
+            old = getattr(self.record, name)[client]
+            with np.errstate(over="ignore"):
+                error = np.minimum(np.abs(time_s - guess_s) / scale_s, _LARGEST_ERROR) ** 2
+            changes[name] = np.where(counts, _DISCOUNT * old + error, old)
+        more = reports + timed
+        step = np.where(timed, (time_s - mean_s) / np.clip(more, 1.0, _HORIZON), 0.0)
+        changes["reports"], changes["mean_s"] = more, mean_s + step
+
+    def book(self, judged: Judged) -> None:
+        """Book what was judged, after it was learned."""
+        for name, values in judged.changes.items():
+            getattr(self.record, name)[judged.feedback.client] = values
+        if self.is_on or self.longest_s == "auto":
+            self._recent_s = np.concatenate((self._recent_s, judged.recent_s))[-_RECENT:]
+
+    def charge(self, costs: Mapping[int, float]) -> None:
+        """Book what clients cost in a round, by slot."""
+        for slot, cost in costs.items():
+            self.record.costs[slot] += 1.0
+            self.record.cost[slot] += (cost - self.record.cost[slot]) / min(self.record.costs[slot], _HORIZON)
+
+    # ---------------------------------------------------------------- keep
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of it: an entry of the header, and arrays."""
+        return {}, pack(self.record, "guard.") | {"guard.recent_s": self._recent_s}
+
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave; a file of 0.1.0 has no record of its clients."""
+        self.record = _blank(header["capacity"])
+        if "guard.recent_s" in arrays:
+            self.record = unpack(self.record, arrays, "guard.")
+            self._recent_s = arrays["guard.recent_s"]

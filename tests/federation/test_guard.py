@@ -1,0 +1,215 @@
+"""What the guard makes of lies about contexts, times, presence and prices."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from federations import kept, make
+from fedroster import RBCSF, EdgeSelector, Floor, Oort, PartialPooling, Selector
+from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError
+from fedroster.core.streams import Streams
+from fedroster.environment import FlatNetwork
+from fedroster.federation.guard import Guard
+
+OFF = {"guarded": False, "longest_s": None, "longest_absence": None}
+POLICIES = {"rbcs-f": RBCSF(V=1.0), "floor": Floor()}
+
+
+class Liars:
+    """Four of the forty clients of Huang et al.'s network lie; the server's clock measures rounds."""
+
+    def __init__(self, policy, lie="", *, seed=0, rounds=200, **options):
+        network, streams = FlatNetwork(), Streams(seed)
+        state = network.init(rng=streams.at("environment-init"))
+        selector = Selector(policy, cohort_size=8, clients=range(40), **options)
+        rng = np.random.default_rng(seed)
+        expected_s = np.zeros(40)
+        for number in range(1, 21):
+            expected_s += network.observe(state, number, rng=streams.at("environment", number))[1].expected_time_s
+        order = np.argsort(expected_s)
+        liars = order[:4] if lie.startswith("fast") else order[-4:]
+        self.round_s = []
+        for number in range(1, rounds + 1):
+            context, outcome = network.observe(state, number, rng=streams.at("environment", number))
+            features = context.features.copy()
+            if lie.endswith("contexts / 100"):
+                features[liars] /= 100.0
+            elif lie.endswith("contexts at random"):
+                features[liars] *= 10.0 ** rng.uniform(-2.0, 2.0, (4, 1))
+            elif lie.endswith("contexts of 0"):
+                features[liars] = 0.0
+            cohort = selector.select(features, available=context.available)
+            times_s = {client: float(outcome.exchange_time_s[client]) for client in cohort.clients}
+            self.round_s.append(max(times_s.values()))
+            for client in set(times_s) & set(liars.tolist()):
+                if lie.endswith("time / 100"):
+                    times_s[client] /= 100.0
+                elif lie.endswith("time x 100"):
+                    times_s[client] *= 100.0
+                elif lie.endswith("1e8 s once") and number == 30 + client % 4:
+                    times_s[client] = 1e8
+                elif lie.endswith("1e12 s always"):
+                    times_s[client] = 1e12
+            selector.observe(cohort.round, times_s=times_s, round_s=self.round_s[-1])
+        honest = np.setdiff1d(np.arange(40), liars)
+        self.least_rate = selector.participation_rates(as_array=True)[honest].min()
+        self.mean_s = math.fsum(self.round_s[50:]) / (rounds - 50)
+
+
+def mean_s(policy, lie="", **options):
+    return np.mean([Liars(policy, lie, seed=seed, **options).mean_s for seed in (0, 1)])
+
+
+@pytest.fixture(scope="module")
+def honest():
+    """Mean round of each policy where every word is taken and none is a lie."""
+    return {name: mean_s(policy, **OFF) for name, policy in POLICIES.items()}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "lie",
+    [
+        "slow, contexts / 100",
+        "slow, contexts at random",
+        "slow, contexts of 0",
+        "slow, time / 100",
+        "fast, time x 100",
+        "fast, 1e8 s once",
+        "fast, 1e12 s always",
+    ],
+)
+def test_no_lie_costs_more_than_a_quarter(honest, name, lie):
+    played = [Liars(POLICIES[name], lie, seed=seed) for seed in (0, 1)]
+    assert np.mean([run.mean_s for run in played]) < 1.25 * honest[name]
+    assert min(run.least_rate for run in played) > 0.13  # beta is 0.15; 200 rounds
+
+
+@pytest.mark.parametrize("lie", ["slow, contexts / 100", "slow, time / 100"])
+def test_without_the_guard_these_lies_cost_more(honest, lie):
+    """The control: the lies of the test above are worth telling."""
+    assert mean_s(POLICIES["floor"], lie, **OFF) > 1.4 * honest["floor"]
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_honest_clients_lose_little(honest, name):
+    assert mean_s(POLICIES[name]) < 1.02 * honest[name]
+
+
+def test_a_binary_feature_keeps_its_zeros():
+    """Most clients are cold, s = 1; the few warm ones say 0, and are believed."""
+    guard = Guard(longest_s=None, is_on=True, longest_absence=None)
+    guard.grow(20)
+    rows = np.column_stack((np.full(20, 2.0), np.arange(20) > 2))
+    told, believed = guard.plausible(np.arange(20), rows, np.ones(20, np.bool_))
+    np.testing.assert_array_equal(told, rows)
+    np.testing.assert_array_equal(believed, rows)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_time_is_cut_to_ten_medians(at_once):
+    selector = make([*"abcd"], cohort_size=4, policy=RBCSF(beta=0.0, alpha=0.0), num_features=None)
+    for _ in range(4):
+        selector.select()
+        selector.observe(selector.round, times_s=dict.fromkeys("abcd", 2.0))
+    selector.select()
+    told = {"a": 1e9} | ({} if not at_once else dict.fromkeys("bcd", 2.0))
+    selector.observe(5, times_s=told)
+    assert selector.capped() == {"a": 1, "b": 0, "c": 0, "d": 0}
+    assert 2.0 < selector.expected_times_s()["a"] < 20.0
+
+
+def test_the_member_of_most_contradicted_rounds_is_held_to_be_slow():
+    """x says 1 s whatever it takes; each round with it is longer than all that is told, none of the others is."""
+    selector = make([*"abcx"], cohort_size=2, policy=RBCSF(beta=0.0, V=0.0), num_features=None)
+    for _ in range(60):
+        cohort = selector.select()
+        selector.observe(
+            cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0), round_s=8.0 if "x" in cohort.clients else 1.0
+        )
+    expected_s = selector.expected_times_s()
+    assert expected_s["x"] > 3.0 * max(expected_s[client] for client in "abc")
+
+
+@pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
+def test_what_the_absent_are_owed_is_bounded():
+    """The absent return, and their debt is that of 20 rounds, not of 300; with the papers' rule it is all of them."""
+    owed = {}
+    for longest_absence in (20, None):
+        selector = make([*range(10)], cohort_size=3, policy=RBCSF(beta=0.2), longest_absence=longest_absence)
+        for _ in range(300):
+            cohort = selector.select({client: [1.0] for client in range(8)})
+            selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+        owed[longest_absence] = selector.backlog()[9]
+        # The guarantee that is left: x >= beta (T - R) - Z, here with x = 0 and R the rounds of rest.
+        rest = 300 - 21 if longest_absence else 0
+        assert 0.2 * (300 - rest) - owed[longest_absence] - 1e-6 <= 0.0
+    assert owed[20] == pytest.approx(0.2 * 21)
+    assert owed[None] == pytest.approx(0.2 * 300)
+    selector.select([9])
+    assert 9 in {client for clients in selector.open_rounds().values() for client in clients}
+
+
+def test_a_price_that_is_too_low_is_charged_what_was_measured():
+    """A client that says 0.01 and costs 2 is in no more rounds than the budget pays for."""
+    taken = {}
+    for told in (True, False):
+        selector = EdgeSelector(PartialPooling(), budgets={"north": 2.0}, cohort_size=3, clients=[*"abcl"])
+        prices = dict.fromkeys("abc", 1.0) | {"l": 0.01}
+        for _ in range(20):
+            cohort = selector.select(prices=prices)
+            costs = {client: 2.0 if client == "l" else 1.0 for client in cohort.clients} if told else None
+            selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0), costs=costs)
+        taken[told] = selector.participation()["l"]
+    assert taken[False] == 20
+    assert taken[True] <= 2
+    cohort = selector.select()
+    with pytest.raises(FeedbackError, match="'z' has a cost and was not chosen"):
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0), costs={"z": 1.0})
+    with pytest.raises(ConfigurationError, match="cost of client"):
+        selector.observe(
+            cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0), costs=dict.fromkeys(cohort.clients, -1.0)
+        )
+
+
+def test_costs_belong_to_edge_servers():
+    selector = make(["a"], cohort_size=1)
+    selector.select({"a": [1.0]})
+    with pytest.raises(InvalidInputError, match="without edge servers"):
+        selector.observe(1, times_s={"a": 1.0}, costs={"a": 1.0})
+
+
+def test_the_record_is_kept_and_forgotten(tmp_path):
+    """A loaded selector decides as the saved one; a forgotten client is trusted anew."""
+    selector = make([*range(6)], cohort_size=3, policy=Floor(beta=0.3), num_features=2)
+
+    def play(who, rounds):
+        rng = np.random.default_rng(1)
+        chosen = []
+        for _ in range(rounds):
+            told = {client: rng.uniform(0.5, 2.0, 2) for client in range(6)}
+            told[5] *= 100.0 ** rng.uniform(-1, 1)
+            cohort = who.select(told)
+            chosen.append(cohort.clients)
+            who.observe(cohort.round, times_s={client: 1.0 + client + rng.random() for client in cohort.clients})
+        return chosen
+
+    play(selector, 80)
+    assert selector.trust()[5] < 0.5 < min(selector.trust()[client] for client in range(5))
+    path = tmp_path / "selector.npz"
+    selector.save(path)
+    again = Selector.load(path, selector.policy)
+    assert kept(again, tmp_path) == kept(selector, tmp_path)
+    assert play(again, 20) == play(selector, 20)
+    selector.leave([5], forget=True)
+    selector.join([5])
+    assert selector.trust()[5] > 0.99
+
+
+@pytest.mark.parametrize("options", [{"longest_s": 0.0}, {"longest_s": "later"}, {"longest_absence": 0}])
+def test_ranges(options):
+    with pytest.raises(ConfigurationError, match=next(iter(options))):
+        Selector(Oort(), cohort_size=1, **options)
