@@ -197,7 +197,6 @@ def test_a_late_reply_is_fed_back_with_its_time_and_never_aggregated():
         (RoundRules(longest_s=4.0), None, 4.0),
         (RoundRules(), "auto", "auto"),
         (RoundRules(deadline_s=3.0), "auto", 6.0),
-        (RoundRules(longest_s=math.inf), "auto", None),
     ],
 )
 def test_the_longest_time_that_is_learned(rules, of_selector, expected):
