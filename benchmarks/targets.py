@@ -49,6 +49,11 @@ TARGETS: Mapping[str, Target] = {
     ),
     "gap-25": Target(3, "P2, N = 1,000, M = 10: gap of at most 0.25 %", "at most 20 ms", 20.0, "hierarchy"),
     "gap-12": Target(3, "P2, N = 1,000, M = 10: gap of at most 0.12 %", "at most 1,500 ms", 1500.0, "hierarchy"),
+    "solver-50": Target(13, "P2 proven optimal, N = 50, M = 3", "all, at most 0.05 sorts", 0.05, "assignment"),
+    "solver-1000": Target(
+        13, "P2, N = 1,000, M = 10: gap of at most 0.25 %", "16 of 16, at most 3 sorts", 3.0, "assignment"
+    ),
+    "solver-100000": Target(13, "P2, N = 100,000, M = 100", "at most 60 sorts", 60.0, "assignment"),
     "thousand-rounds": Target(3, "1,000 rounds of cocs/mnist, all policies", "at most 60 s", 60.0, "hierarchy"),
     "cocs-decision": Target(3, "COCS decision, N = 100,000, M = 100", "at most 1 s", 1.0, "hierarchy"),
     "cocs-memory": Target(3, "memory of COCS after 1,000 such rounds", "at most 1 GiB", 1024.0, "hierarchy"),
@@ -116,6 +121,7 @@ BENCHMARKS = (
     "startup",
     "selection",
     "hierarchy",
+    "assignment",
     "growth",
     "scale",
     "sweeps",

@@ -34,7 +34,6 @@ class Links(NamedTuple):
     server_links: IntArray
 
 
-@njit(cache=True)
 def compact(
     value: FloatArray,
     cost: FloatArray,
@@ -50,53 +49,19 @@ def compact(
     Rows are taken in the order of ``visit``, and clients and servers are renumbered by their ranks, so that random
     permutations here make every later tie-break random. Clients without a usable link vanish.
     """
-    count = np.zeros(client_rank.size + 1, np.int64)
-    total = 0
-    for j in range(value.size):
-        if value[j] > 0.0 and cost[j] <= limit[server[j]]:
-            count[client_rank[client[j]] + 1] += 1
-            total += 1
-    num_clients = 0
-    for n in range(client_rank.size):
-        if count[n + 1] > 0:
-            num_clients += 1
-    first = np.empty(num_clients + 1, np.int64)
-    first[0] = 0
-    filled = 0
-    for n in range(client_rank.size):
-        size = count[n + 1]
-        count[n + 1] = first[filled]
-        if size > 0:
-            first[filled + 1] = first[filled] + size
-            filled += 1
-    new_value = np.empty(total)
-    share = np.empty(total)
-    new_server = np.empty(total, np.int64)
-    row = np.empty(total, np.int64)
-    for i in range(value.size):
-        j = visit[i]
-        bound = limit[server[j]]
-        if value[j] > 0.0 and cost[j] <= bound:
-            place = count[client_rank[client[j]] + 1]
-            count[client_rank[client[j]] + 1] += 1
-            new_value[place] = value[j]
-            share[place] = cost[j] / bound if bound > 0.0 else 0.0
-            new_server[place] = server_rank[server[j]]
-            row[place] = j
-    server_first = np.zeros(limit.size + 1, np.int64)
-    for j in range(total):
-        server_first[new_server[j] + 1] += 1
-    for m in range(limit.size):
-        server_first[m + 1] += server_first[m]
-    free = server_first[:-1].copy()
-    server_links = np.empty(total, np.int64)
-    owner = np.empty(total, np.int64)
-    for n in range(num_clients):
-        for j in range(first[n], first[n + 1]):
-            owner[j] = n
-            server_links[free[new_server[j]]] = j
-            free[new_server[j]] += 1
-    return Links(first, new_value, share, new_server, owner, server_first, server_links), row
+    row = visit[((value > 0.0) & (cost <= limit[server]))[visit]]
+    rank = client_rank[client[row]]
+    order = np.argsort(rank, kind="stable")
+    row, rank = row[order], rank[order]
+    starts = np.flatnonzero(np.diff(rank, prepend=-1))
+    first = np.append(starts, row.size)
+    owner = np.repeat(np.arange(starts.size), np.diff(first))
+    budget = limit[server[row]]
+    share = np.divide(cost[row], budget, out=np.zeros(row.size), where=budget > 0.0)
+    new_server = server_rank[server[row]]
+    server_first = np.concatenate(([0], np.cumsum(np.bincount(new_server, minlength=limit.size))))
+    server_links = np.argsort(new_server, kind="stable")
+    return Links(first, value[row], share, new_server, owner, server_first, server_links), row
 
 
 def value_step(value: FloatArray) -> float:

@@ -362,7 +362,7 @@ class Search:
                 nodes *= 2
             cycle += 1
             hopeless = hopeless + 1 if self.bound - self.total > 0.98 * left_open else 0
-            if self.gap > 0.0 and hopeless == 4:
+            if self.gap > 0.0 and hopeless == 12:
                 break
 
 
