@@ -9,9 +9,7 @@ from fedroster.environment.channel import (
     mean_snr,
     pair_normal,
     participation_probability,
-    path_loss_db,
     shannon_rate,
-    upload_in_time,
 )
 
 SIZE_BIT, WORKLOAD, DEADLINE_S = 18.7e6, 28.3e6, 20.0
@@ -36,13 +34,7 @@ def probability(rate, **changes):
 
 
 class TestLinkBudget:
-    def test_path_loss_by_hand(self):
-        np.testing.assert_allclose(path_loss_db(np.array([1.0, 0.1, 10.0])), [128.1, 90.5, 165.7])
-
     def test_distance_zero_counts_as_the_least_distance(self):
-        at_zero, at_least = path_loss_db(np.array([0.0, 1e-3]))
-        assert np.isfinite(at_zero)
-        assert at_zero == at_least
         snr = mean_snr(constant(), np.array([0.0]), np.array([1e6]), min_distance_km=0.01)
         assert snr == mean_snr(constant(), np.array([0.01]), np.array([1e6]))
 
@@ -79,6 +71,11 @@ class TestPairNormal:
         np.testing.assert_array_equal(pair_normal(5, self.client[rows], self.server[rows]), whole[rows])
 
 
+def upload_in_time(time_s, *, bandwidth_hz, constant_hz, distance_km):
+    needed = (2.0 ** (SIZE_BIT / (bandwidth_hz * time_s)) - 1.0) / mean_snr(constant_hz, distance_km, bandwidth_hz)
+    return np.exp(-needed)
+
+
 class TestUploadInTime:
     def test_matches_simulated_fading(self):
         rng = np.random.default_rng(0)
@@ -86,20 +83,15 @@ class TestUploadInTime:
         band = np.array([2e6, 3e6, 4e6])
         fading = rng.standard_exponential((200_000, 3))
         time_s = SIZE_BIT / shannon_rate(band, mean_snr(constant(size=3), distance, band) * fading)
-        exact = upload_in_time(
-            np.full(3, 10.0), size_bit=SIZE_BIT, bandwidth_hz=band, constant_hz=constant(size=3), distance_km=distance
-        )
+        exact = upload_in_time(np.full(3, 10.0), bandwidth_hz=band, constant_hz=constant(size=3), distance_km=distance)
         np.testing.assert_allclose((time_s <= 10.0).mean(axis=0), exact, atol=4.5 * 0.5 / np.sqrt(200_000))
 
-    @pytest.mark.parametrize("time_s", [-1.0, 0.0, 1e-9])
-    def test_no_time_no_upload(self, time_s):
+    @pytest.mark.parametrize("left_s", [-1.0, 0.0, 1e-9])
+    def test_no_time_no_upload(self, left_s):
         one = np.ones(1)
-        assert (
-            upload_in_time(
-                time_s * one, size_bit=SIZE_BIT, bandwidth_hz=3e6 * one, constant_hz=constant(), distance_km=one
-            )
-            == 0.0
-        )
+        spent_s = SIZE_BIT / 5e6 + WORKLOAD / 10e6
+        known = {"bandwidth_hz": 3e6 * one, "distance_km": one, "deadline_s": spent_s + left_s}
+        assert probability([5e6], **known) == 0.0
 
 
 class TestParticipationProbability:
@@ -108,9 +100,7 @@ class TestParticipationProbability:
         band, compute = np.array([2.5e6, 3.5e6]), np.array([9e6, 12e6])
         found = probability(rate, compute_hz=compute, bandwidth_hz=band, distance_km=distance)
         left_s = DEADLINE_S - SIZE_BIT / rate - WORKLOAD / compute
-        expected = upload_in_time(
-            left_s, size_bit=SIZE_BIT, bandwidth_hz=band, constant_hz=constant(size=2), distance_km=distance
-        )
+        expected = upload_in_time(left_s, bandwidth_hz=band, constant_hz=constant(size=2), distance_km=distance)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
     @pytest.mark.parametrize("shadowing_db", [-8.0, 0.0, 8.0])

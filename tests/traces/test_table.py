@@ -16,9 +16,10 @@ from fedroster.core.errors import (
     MissingDependencyError,
 )
 from fedroster.core.streams import Streams
+from fedroster.traces.describe import convert
 from fedroster.traces.network import TraceNetwork
 from fedroster.traces.population import read_source
-from fedroster.traces.table import convert, read_table
+from fedroster.traces.table import read_table
 
 TABLE = """client,time,available,compute,bandwidth
 b,0,1,20,5

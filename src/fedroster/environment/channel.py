@@ -6,8 +6,9 @@ of bandwidth b has the mean signal-to-noise ratio
 .. math:: \gamma = \frac{\kappa}{b\,x},\qquad \kappa = \frac{P}{N_0} 10^{-(128.1 + S)/10},
 
 and under Rayleigh fading :math:`E \sim \mathrm{Exp}(1)` the rate :math:`r = b \log_2(1 + \gamma E)` (4).  The
-exponential tail gives the probability of an upload in time in closed form, :func:`upload_in_time`; what a context
-leaves out is integrated out, over the distance again in closed form, :func:`participation_probability`.
+exponential tail gives the probability of an upload in time in closed form, :math:`P(a / r \le \tau) =
+\exp(-(2^{a / b\tau} - 1) / \gamma)`; what a context leaves out is integrated out, over the distance again in closed
+form, :func:`participation_probability`.
 """
 
 from __future__ import annotations
@@ -23,34 +24,15 @@ from fedroster.core.units import dbm_to_w
 
 PATH_LOSS_DB = 128.1
 """Path loss at one kilometre, dB."""
-PATH_LOSS_SLOPE_DB = 37.6
-"""Path loss of each factor of ten in distance, dB."""
-EXPONENT = PATH_LOSS_SLOPE_DB / 10.0
-"""The gain falls with this power of the distance."""
+EXPONENT = 37.6 / 10.0
+"""The gain falls with this power of the distance: 37.6 dB for each factor of ten."""
 _BLOCK = 4096  # links that are worked on at once: with their nodes they fit into a cache
 _NODES = 12  # of the Gauss-Legendre rule over what a context leaves out
 _LN2 = math.log(2.0)
 
 
-def path_loss_db(distance_km: FloatArray, *, min_distance_km: float = 1e-3) -> FloatArray:
-    r"""Path loss :math:`128.1 + 37.6 \log_{10} d`, dB (Qu et al. 2021, section VI-A).
-
-    Args:
-        distance_km: d, any shape, km, >= 0.
-        min_distance_km: Shorter distances count as this one: the formula has no meaning at zero.
-    """
-    loss: FloatArray = PATH_LOSS_DB + PATH_LOSS_SLOPE_DB * np.log10(np.maximum(distance_km, min_distance_km))
-    return loss
-
-
 def channel_constant(shadowing_db: FloatArray, *, power_dbm: float, noise_dbm_hz: float) -> FloatArray:
-    r"""Mean signal-to-noise ratio over 1 Hz at one kilometre, :math:`\kappa`, Hz.
-
-    Args:
-        shadowing_db: S, any shape, dB; positive weakens the signal.
-        power_dbm: P, dBm.
-        noise_dbm_hz: N_0, dBm/Hz.
-    """
+    r"""Mean signal-to-noise ratio over 1 Hz at one kilometre, :math:`\kappa`, Hz; shadowing weakens the signal."""
     constant: FloatArray = (
         dbm_to_w(power_dbm) / dbm_to_w(noise_dbm_hz) * 10.0 ** (-(PATH_LOSS_DB + shadowing_db) / 10.0)
     )
@@ -62,40 +44,23 @@ def mean_snr(
 ) -> FloatArray:
     r"""Mean signal-to-noise ratio :math:`\gamma = \kappa / (b\, d^{3.76})`, linear.
 
-    Args:
-        constant_hz: kappa, Hz.
-        distance_km: d, km, >= 0.
-        bandwidth_hz: b, Hz, > 0.
-        min_distance_km: Shorter distances count as this one.
+    Distances below ``min_distance_km`` count as it.
     """
     snr: FloatArray = constant_hz / (bandwidth_hz * np.maximum(distance_km, min_distance_km) ** EXPONENT)
     return snr
 
 
 def shannon_rate(bandwidth_hz: FloatArray, snr: FloatArray) -> FloatArray:
-    r"""Rate :math:`b \log_2(1 + \gamma E)`, bit/s: bandwidth times Qu et al.'s channel state (4).
-
-    Args:
-        bandwidth_hz: b, Hz.
-        snr: Signal-to-noise ratio with fading, linear, >= 0.
-    """
+    r"""Rate :math:`b \log_2(1 + \gamma E)`, bit/s: bandwidth times Qu et al.'s channel state (4)."""
     rate: FloatArray = bandwidth_hz * (np.log1p(snr) / _LN2)
     return rate
 
 
 def pair_normal(key: int, client: IntArray, server: IntArray) -> FloatArray:
-    """A standard normal number for each (client, server) pair: the same whenever it is asked for.
+    """A standard normal number for each (client, server) pair, shape (links,): the same whenever it is asked for.
 
     So what is drawn once for each pair needs no memory, however many pairs there are: a counter-based generator (rounds
-    of SplitMix64, then Box and Muller).
-
-    Args:
-        key: Seed, >= 0.
-        client: Client of each link, shape (links,), below 2^32.
-        server: Server of each link, shape (links,), below 2^32.
-
-    Returns:
-        Shape (links,).
+    of SplitMix64, then Box and Muller).  Clients and servers are below 2^32.
     """
 
     def mix(word: np.ndarray[tuple[int], np.dtype[np.uint64]]) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -121,33 +86,6 @@ def _demand(size_bit: float, time_s: FloatArray, bandwidth_hz: FloatArray, const
     return demand
 
 
-def upload_in_time(
-    time_s: FloatArray,
-    *,
-    size_bit: float,
-    bandwidth_hz: FloatArray,
-    constant_hz: FloatArray,
-    distance_km: FloatArray,
-    min_distance_km: float = 1e-3,
-) -> FloatArray:
-    r"""Probability that an upload of ``size_bit`` takes at most ``time_s`` under Rayleigh fading.
-
-    .. math:: P\bigl(a / r \le \tau\bigr) = \exp\Bigl(-\frac{2^{a / b\tau} - 1}{\gamma}\Bigr)
-
-    Args:
-        time_s: tau, what the download and the computation leave of the deadline, shape (links,), seconds; <= 0 for
-            nothing, which gives 0.
-        size_bit: a, bits.
-        bandwidth_hz: b, shape (links,), Hz.
-        constant_hz: kappa, shape (links,), Hz.
-        distance_km: d, shape (links,), km.
-        min_distance_km: Shorter distances count as this one.
-    """
-    power = np.maximum(distance_km, min_distance_km) ** EXPONENT
-    probability: FloatArray = np.exp(-_demand(size_bit, time_s, bandwidth_hz, constant_hz) * power)
-    return probability
-
-
 @cache
 def _legendre() -> tuple[FloatArray, FloatArray]:
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
@@ -155,11 +93,7 @@ def _legendre() -> tuple[FloatArray, FloatArray]:
 
 
 def _rule(value: FloatArray | tuple[float, float]) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights of the mean over a uniform distribution; for what is known, the value itself.
-
-    Returns:
-        Nodes, shape (nodes, 1) or (1, links), and weights, shape (nodes,).
-    """
+    """Nodes, shape (nodes, 1) or (1, links), and weights of the mean over a uniform distribution, or what is known."""
     if not isinstance(value, tuple):
         return value[None, :], np.ones(1)
     nodes, weights = _legendre()

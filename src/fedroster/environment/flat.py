@@ -145,11 +145,7 @@ class FlatNetwork:
     churn_rounds: float = 200.0
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range, or the classes differ in number.
-        """
+        """Check the ranges, and that the classes are as many everywhere."""
         check_integer("num_clients", self.num_clients, least=1)
         check_integer("cohort_size", self.cohort_size, least=1)
         check_choice("log_base", self.log_base, ("2", "e"))
@@ -263,11 +259,6 @@ class FlatNetwork:
 
         A forward pass is a third of training, FedScale's rule for one epoch; Huang et al. 2021 has no polls.  With
         drift the time drifts as that of an exchange does.  The answer itself is a number and takes no time.
-
-        Args:
-            state: The network at the start of the round.
-            context: What was reported.
-            links: Their rows.
         """
         client = context.clients_of(links)
         group = self.client_class[client]

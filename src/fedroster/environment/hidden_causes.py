@@ -24,16 +24,7 @@ _WIDTH = 0.15  # of the hump
 def success_factor(
     context: RoundContext, *, cause: str, key: int, num_clients: int, num_servers: int, period: int
 ) -> FloatArray:
-    """Probability that the hidden cause spares each link's update, shape (links,).
-
-    Args:
-        context: The round's context.
-        cause: One of :data:`CAUSES`.
-        key: Draws who is odd.
-        num_clients: N.
-        num_servers: M.
-        period: Rounds of a turn, and half of those before the shift.
-    """
+    """Probability that the hidden cause spares each link's update, shape (links,); ``key`` draws who is odd."""
     client = context.clients_of(np.arange(context.num_links))
     server = np.zeros(context.num_links, np.int64) if context.server is None else context.server
     odd = Streams(key).at("hidden").random((num_clients, num_servers + 1)) < _ODD

@@ -75,11 +75,6 @@ def links_in_reach(
 ) -> tuple[IntArray, IntArray, FloatArray]:
     r"""The pairs of :math:`\mathcal N_m^t`, (9c): clients within ``reach_km`` of a server.
 
-    Args:
-        position_km: Of the clients, shape (2, clients), km.
-        site_km: Of the servers, shape (2, servers), km.
-        reach_km: Radius of every server, km.
-
     Returns:
         Client and server of each link, clients ascending, and their distances in km, each of shape (links,).
     """
@@ -88,12 +83,7 @@ def links_in_reach(
 
 
 def server_sites(num_servers: int, side_km: float) -> FloatArray:
-    """Sites of the servers: rows of nearly equal numbers, evenly spaced in a square, shape (2, servers), km.
-
-    Args:
-        num_servers: M.
-        side_km: Side of the square.
-    """
+    """Sites of the servers: rows of nearly equal numbers, evenly spaced in a square, shape (2, servers), km."""
     num_rows = max(1, round(math.sqrt(num_servers)))
     site = np.empty((2, num_servers))
     placed = 0
@@ -120,16 +110,8 @@ def move(
     .. math:: v \gets a v + \sqrt{1 - a^2}\, \sigma w,\qquad p \gets p + v\,\Delta t,\qquad
         \sigma = \text{speed} / \sqrt{2}
 
-    The uniform distribution of places and the normal one of velocities are stationary.
-
-    Args:
-        position_km: p, shape (2, clients), km.
-        velocity_m_s: v, shape (2, clients), m/s.
-        noise: w, standard normal, shape (2, clients).
-        memory: a, in [0, 1].
-        speed_m_s: Root mean square speed, m/s.
-        time_s: Seconds that pass.
-        side_km: Side of the square.
+    with memory a and standard normal noise w.  The uniform distribution of places and the normal one of velocities are
+    stationary.
     """
     velocity = memory * velocity_m_s + math.sqrt((1.0 - memory * memory) / 2.0) * speed_m_s * noise
     folded = np.mod(position_km + velocity * (time_s / 1e3), 2.0 * side_km)
@@ -237,11 +219,7 @@ class HierarchicalNetwork:
     cloud_time_s: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
+        """Check the ranges."""
         for name in ("num_clients", "num_servers", "num_features", "min_updates", "global_period"):
             check_integer(name, getattr(self, name), least=1)
         above = ("deadline_s", "update_size_bit", "workload_byte", "reach_km", "min_distance_km", "mean_reach")

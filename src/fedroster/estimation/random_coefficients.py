@@ -55,7 +55,8 @@ class CoefficientsState:
         mean: theta-bar, shape (D,).
         covariance: Sigma, shape (D, D); zero before the population was first estimated.
         noise: sigma^2, relative to the square of the usual time.
-        total_s: Sum of all observed times, seconds.
+        total_s: Sum of the observed times that still count, seconds.
+        num_counted: How many times still count.
         observations: How many there were.
         estimate_at: Number of observations at which the population is estimated again.
         information: s_n^2 H_n, its lower triangle by rows, shape (D (D+1) / 2, clients).
@@ -69,6 +70,7 @@ class CoefficientsState:
     covariance: FloatArray
     noise: float
     total_s: float
+    num_counted: float
     observations: int
     estimate_at: float
     information: FloatArray = per_client()
@@ -84,8 +86,8 @@ class CoefficientsState:
 
     @property
     def mean_time_s(self) -> float:
-        """Mean of all observed times, seconds; 0 before the first."""
-        return self.total_s / max(self.observations, 1)
+        """Mean of the observed times that still count, seconds; 0 before the first."""
+        return self.total_s / max(self.num_counted, 1.0)
 
 
 def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
@@ -105,6 +107,7 @@ def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
         covariance=np.zeros((num_features, num_features)),
         noise=_FIRST_NOISE,
         total_s=0.0,
+        num_counted=0.0,
         observations=0,
         estimate_at=1.0,
     )
@@ -319,10 +322,14 @@ def learn(
             precision @ state.mean,
             state.coefficients,
         )
+    # The fleet's memory is that of all its clients; until it is full, nothing fades.
+    observations, horizon = state.observations + int(client.shape[0]), memory * state.count.shape[0]
+    kept = 1.0 if observations <= horizon else max(1.0 - client.shape[0] / horizon, 0.0)
     return replace(
         state,
-        total_s=state.total_s + float(time_s.sum()),
-        observations=state.observations + int(client.shape[0]),
+        total_s=kept * state.total_s + float(time_s.sum()),
+        num_counted=kept * state.num_counted + client.shape[0],
+        observations=observations,
     )
 
 

@@ -18,19 +18,13 @@ class Timetable:
     """Session tables, ready to be looked up; they repeat with their periods.
 
     Attributes:
-        offsets: Device k has the sessions offsets[k] to offsets[k + 1], shape (devices + 1,).
-        start_s: Start of each session, shape (sessions,), seconds.
-        end_s: Its end, shape (sessions,), seconds.
+        sessions: The tables.
         until_s: When the device is gone: the end of the last of the sessions that follow without a gap, across the end
             of the period too, shape (sessions,), seconds; infinite for a device that never leaves.
-        period_s: Shape (devices,), seconds.
     """
 
-    offsets: IntArray
-    start_s: FloatArray
-    end_s: FloatArray
+    sessions: Sessions
     until_s: FloatArray
-    period_s: FloatArray
 
 
 @njit(cache=True, nogil=True)
@@ -52,15 +46,10 @@ def _until(offsets, start, end, period, wraps, until):
 
 
 def timetable(sessions: Sessions, *, wraps: bool = True) -> Timetable:
-    """Make session tables ready to be looked up.
-
-    Args:
-        sessions: Sound tables (:func:`~fedroster.traces.files.check_sessions`); a device may have no session.
-        wraps: Whether a session that reaches the end of the period goes on with one that starts at 0.
-    """
+    """Make sound session tables ready to be looked up; ``wraps``: sessions go on across the end of the period."""
     until = sessions.end_s.copy()
     _until(sessions.offsets, sessions.start_s, sessions.end_s, sessions.period_s, wraps, until)
-    return Timetable(sessions.offsets, sessions.start_s, sessions.end_s, until, sessions.period_s)
+    return Timetable(sessions, until)
 
 
 @njit(cache=True, nogil=True)
@@ -90,35 +79,27 @@ def _look_up(offsets, start, end, until, period, device, shift, time, remaining,
 
 
 def look_up(table: Timetable, device: IntArray, shift_s: FloatArray, time_s: float) -> tuple[FloatArray, IntArray]:
-    r"""How much longer each client is there.
+    r"""How much longer each client is there at time t, at O(N log(sessions of a device)), spread over the cores.
 
     Client n is at :math:`t_n = (t + \text{shift}_n) \bmod \text{period}` of its device's trace.  It is there if the
     last session that started at or before :math:`t_n`, found by bisection, has not ended.  The answer depends on t
     alone and not on what was asked before.
 
-    Cost: O(N log(sessions of a device)), spread over the cores.
-
-    Args:
-        table: The session tables.
-        device: Whose trace each client follows, shape (clients,).
-        shift_s: How far each client is ahead in it, shape (clients,), seconds.
-        time_s: t, seconds.
-
     Returns:
         Time until each client leaves, shape (clients,), seconds, 0 for who is not there; and the row of its session,
         or of its last one before (-1 for a device without any), shape (clients,).
     """
-    num_clients = device.shape[0]
+    num_clients, sessions = device.shape[0], table.sessions
     remaining = np.empty(num_clients)
     session = np.empty(num_clients, np.int64)
     for_ranges(
         _look_up,
         num_clients,
-        table.offsets,
-        table.start_s,
-        table.end_s,
+        sessions.offsets,
+        sessions.start_s,
+        sessions.end_s,
         table.until_s,
-        table.period_s,
+        sessions.period_s,
         device,
         shift_s,
         time_s,

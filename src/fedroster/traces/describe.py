@@ -3,46 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError
-from fedroster.traces import fedscale, table
-from fedroster.traces.files import (
-    SESSION_ARRAYS,
-    SPEED_ARRAYS,
-    Sessions,
-    Speeds,
-    read_arrays,
-    sessions_of,
-    speeds_of,
-)
-from fedroster.traces.population import (
-    BANDWIDTH_MBPS,
-    CAPACITY_FILES,
-    COMPUTE_MS,
-    LEVELS,
-    SESSION_FILES,
-    SHARE,
-    flash_sessions,
-)
+from fedroster.core.errors import InvalidInputError
+from fedroster.traces import fedscale
+from fedroster.traces.files import Sessions, Speeds, save_traces
+from fedroster.traces.population import BANDWIDTH_MBPS, COMPUTE_MS, LEVELS, SHARE, read_traces
+from fedroster.traces.table import read_table
 
 _TABLES = (".csv", ".parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """What a fleet is like, beside what is published.
-
-    Attributes:
-        what: Measure and unit.
-        values: Quantiles at :data:`~fedroster.traces.population.LEVELS`.
-        published: Those of FedScale's capacities or of the FLASH trace.
-    """
+    """Quantiles of a measure at :data:`~fedroster.traces.population.LEVELS`, beside what is published of it."""
 
     what: str
     values: tuple[float, ...]
@@ -51,12 +29,7 @@ class Quantiles:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Sound traces.
-
-    Attributes:
-        sessions: When devices are there; None if nothing is said of it.
-        speeds: How fast they are; None if nothing is said of it.
-    """
+    """Sound traces; None for what nothing is said of."""
 
     sessions: Sessions | None
     speeds: Speeds | None
@@ -107,68 +80,19 @@ class Description:
         return rows
 
 
-def _present(folder: Path, names: Sequence[str]) -> Path | None:
-    return next((folder / name for name in names if (folder / name).is_file()), None)
-
-
 def describe(path: str | os.PathLike[str]) -> Description:
-    """Read traces whole, and so check them.
-
-    Args:
-        path: An ``.npz`` of traces, a table of them (``.csv``, ``.parquet``), or a folder with capacities, sessions or
-            both, as :func:`fedroster.traces.population.read_source` reads it.
-
-    Raises:
-        MissingDataError: If there are no traces.
-        DataFileError: If they are damaged or malformed; names client and line or session.
-    """
+    """Read traces whole, and so check them: an ``.npz``, a table, or a folder with capacities, sessions or both."""
     path = Path(path).expanduser()
-    if path.suffix in _TABLES:
-        return Description(*table.read_table(path))
-    if path.is_dir():
-        capacity_file, session_file = _present(path, CAPACITY_FILES), _present(path, SESSION_FILES)
-        if capacity_file is None and session_file is None:
-            raise MissingDataError(
-                f"the folder {str(path)!r} holds no traces; expected {', '.join((*CAPACITY_FILES, *SESSION_FILES))}"
-            )
-        # Capacities and sessions of a folder are of different devices.
-        sessions = None if session_file is None else _read(session_file).sessions
-        return Description(sessions, None if capacity_file is None else _read(capacity_file).speeds)
-    return _read(path)
-
-
-def _read(file: Path) -> Description:
-    source, arrays = repr(str(file)), read_arrays(file)
-    sessions, speeds, num_sessions = None, None, None
-    if SESSION_ARRAYS[0] in arrays:
-        sessions = sessions_of(arrays, source=source)
-        num_sessions = sessions.start_s.shape[0]
-    elif "offsets_2st" in arrays:
-        sessions = flash_sessions(arrays, source=source)
-    if SPEED_ARRAYS[0] in arrays:
-        speeds = speeds_of(arrays, source=source, num_sessions=num_sessions)
-    if sessions is None and speeds is None:
-        raise DataFileError(f"{source} holds neither sessions nor speeds of devices")
-    return Description(sessions, speeds)
+    return Description(*(read_table(path) if path.suffix in _TABLES else read_traces(path)))
 
 
 def convert(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, period_s: float | None = None
 ) -> tuple[Path, ...]:
-    """Convert a table, or FedScale's pickles, once.
+    """Convert a table (``.csv``, ``.parquet``) or a folder with FedScale's pickles once; return the files written.
 
-    Args:
-        source: A table of traces (``.csv``, ``.parquet``), or a folder with FedScale's pickles.
-        target: The ``.npz`` for a table; a folder for FedScale's.
-        period_s: Length of a table's trace, seconds; None for its last time.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        MissingDataError: If the source is not there.
-        InvalidInputError: If the target's name does not fit, or a length is given for pickles.
-        DataFileError: If the source is damaged or malformed; nothing is written then.
+    ``target`` is the ``.npz`` for a table, a folder for FedScale's; ``period_s`` is the length of a table's trace,
+    seconds, None for its last time.  If the source is damaged or malformed, nothing is written.
     """
     source, target = Path(source).expanduser(), Path(target).expanduser()
     if source.is_dir():
@@ -184,5 +108,7 @@ def convert(
             f"the source is {str(source)!r}; expected a table that ends in {' or '.join(_TABLES)}, "
             "or a folder with FedScale's pickles"
         )
-    table.convert(source, target, period_s=period_s)
+    sessions, speeds = read_table(source, period_s=period_s)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    save_traces(target, sessions=sessions, speeds=speeds)
     return (target,)

@@ -60,15 +60,7 @@ def _numbers(path: Path, client: Any, entry: Any, name: str) -> list[Any]:
 
 
 def read_capacities(path: str | os.PathLike[str]) -> Speeds:
-    """Read the published capacities, in the file's order.
-
-    Args:
-        path: The file ``client_device_capacity``.
-
-    Raises:
-        MissingDataError: If there is no such file.
-        DataFileError: If it is truncated, asks for code, or a client's entry is malformed, not finite or not positive.
-    """
+    """Read the published capacities, in the file's order, and check them."""
     path = Path(path)
     clients = _clients(path)
     names = list(clients)
@@ -80,16 +72,7 @@ def read_capacities(path: str | os.PathLike[str]) -> Speeds:
 
 
 def read_sessions(path: str | os.PathLike[str]) -> Sessions:
-    """Read the published sessions, in the file's order.
-
-    Args:
-        path: The file ``client_behave_trace``.
-
-    Raises:
-        MissingDataError: If there is no such file.
-        DataFileError: If it is truncated, asks for code, or a client's sessions are missing, malformed, out of order,
-            overlapping, or outside its period.
-    """
+    """Read the published sessions, in the file's order, and check them."""
     path = Path(path)
     clients = _clients(path)
     names = list(clients)
@@ -116,19 +99,7 @@ def read_sessions(path: str | os.PathLike[str]) -> Sessions:
 
 
 def convert(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> tuple[Path, ...]:
-    """Convert the published files of a folder to ``.npz``; what is converted already is written anew.
-
-    Args:
-        source: Folder with ``client_device_capacity`` and ``client_behave_trace``, or one of them.
-        target: Folder for ``client_device_capacity.npz`` and ``client_behave_trace.npz``; made if it is not there.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        MissingDataError: If the folder holds neither file.
-        DataFileError: If a file is damaged or malformed; nothing is written then.
-    """
+    """Convert the published files of a folder, both or one, to ``.npz``; if one is malformed, nothing is written."""
     folder, to = Path(source), Path(target)
     found = [name for name in (CAPACITIES, SESSIONS) if (folder / name).is_file()]
     if not found:

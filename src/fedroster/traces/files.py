@@ -89,18 +89,11 @@ def _device_name(device: int) -> str:
 def check_sessions(
     sessions: Sessions, *, source: str, name: Callable[[int], str] = _device_name, allow_idle: bool = False
 ) -> None:
-    """Check session tables that come from outside.
-
-    Args:
-        sessions: The tables.
-        source: Where they come from, for messages.
-        name: What messages call a device.
-        allow_idle: Whether a device may have no session: it is never there.
+    """Check session tables that come from ``source``, a name for messages, as ``name`` is for a device.
 
     Raises:
-        DataFileError: If the tables are empty or do not fit together, a number is not finite, a period is not positive,
-            a device has no session, or a session lies outside the period, ends before it starts, or starts before the
-            one before it ends.
+        DataFileError: If the tables are empty or do not fit together, a number is not finite or out of its range,
+            sessions overlap or are out of order, or a device has none without ``allow_idle``.
     """
     offsets, start, end, period = sessions.offsets, sessions.start_s, sessions.end_s, sessions.period_s
     if period.shape[0] == 0:
@@ -154,16 +147,7 @@ def check_sessions(
 
 
 def check_speeds(speeds: Speeds, *, source: str, name: Callable[[int], str] = _device_name) -> None:
-    """Check speeds that come from outside.
-
-    Args:
-        speeds: The speeds.
-        source: Where they come from, for messages.
-        name: What messages call a row.
-
-    Raises:
-        DataFileError: If there are none, the arrays differ in length, or an entry is not finite and positive.
-    """
+    """Check that speeds that come from outside are finite, positive, and as many of one kind as of the other."""
     compute, bandwidth = speeds.compute_s, speeds.bandwidth_bps
     if compute.shape != bandwidth.shape or compute.ndim != 1 or compute.shape[0] == 0:
         raise DataFileError(
@@ -183,15 +167,7 @@ def check_speeds(speeds: Speeds, *, source: str, name: Callable[[int], str] = _d
 
 
 def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read a plain ``.npz`` whole; nothing in it is executed.
-
-    Args:
-        path: The file.
-
-    Raises:
-        MissingDataError: If there is no such file.
-        DataFileError: If it is damaged, truncated or no ``.npz`` of plain arrays.
-    """
+    """Read a plain ``.npz`` whole; nothing in it is executed."""
     if not Path(path).is_file():
         raise MissingDataError(f"there is no file {os.fspath(path)!r}; expected an .npz of device traces")
     try:
@@ -204,16 +180,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
 
 def take(arrays: dict[str, NDArray[Any]], name: str, *, source: str) -> NDArray[Any]:
-    """One array of numbers, in one dimension, from a file's content.
-
-    Args:
-        arrays: The content.
-        name: The array.
-        source: What messages call the file.
-
-    Raises:
-        DataFileError: If it is not there, not of numbers, or not one-dimensional.
-    """
+    """One array of numbers, in one dimension, from a file's content."""
     if name not in arrays:
         raise DataFileError(f"{source} holds no {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
     array = arrays[name]
@@ -223,15 +190,7 @@ def take(arrays: dict[str, NDArray[Any]], name: str, *, source: str) -> NDArray[
 
 
 def sessions_of(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
-    """The session tables of a file.
-
-    Args:
-        arrays: Its content.
-        source: What messages call it.
-
-    Raises:
-        DataFileError: As :func:`check_sessions`.
-    """
+    """The session tables of a file's content, checked."""
     offsets, start, end, period = (take(arrays, name, source=source) for name in SESSION_ARRAYS)
     if offsets.dtype.kind == "f":
         raise DataFileError(f"{source}: 'session_offsets' is {offsets.dtype}; expected integers")
@@ -243,16 +202,7 @@ def sessions_of(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
 
 
 def speeds_of(arrays: dict[str, NDArray[Any]], *, source: str, num_sessions: int | None = None) -> Speeds:
-    """The speeds of a file.
-
-    Args:
-        arrays: Its content.
-        source: What messages call it.
-        num_sessions: Sessions in the file; speeds of that number, and not of that of the devices, are by session.
-
-    Raises:
-        DataFileError: As :func:`check_speeds`, or if they are neither as many as the devices nor as the sessions.
-    """
+    """The speeds of a file's content, checked; by session if they are as many as its sessions, not as its devices."""
     compute, bandwidth = (take(arrays, name, source=source).astype(np.float64) for name in SPEED_ARRAYS)
     by_session = False
     if num_sessions is not None:
@@ -271,13 +221,7 @@ def speeds_of(arrays: dict[str, NDArray[Any]], *, source: str, num_sessions: int
 def save_traces(
     path: str | os.PathLike[str], *, sessions: Sessions | None = None, speeds: Speeds | None = None
 ) -> None:
-    """Write a file of traces, atomically.
-
-    Args:
-        path: File to create or replace.
-        sessions: When the devices are there; None to leave it out.
-        speeds: How fast they are; None to leave it out.
-    """
+    """Write a file of traces, atomically; what is None is left out."""
     arrays: dict[str, NDArray[Any]] = {}
     if sessions is not None:
         values = (sessions.offsets, sessions.start_s, sessions.end_s, sessions.period_s)

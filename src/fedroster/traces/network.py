@@ -3,7 +3,7 @@ r"""A network of real devices: sessions, speeds and a clock that every round mov
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -103,12 +103,7 @@ def _replay(client, features, cold_start_s, noise, key, exchange):
 
 
 def round_key(key: int, round: int) -> np.uint64:
-    """Seed of what happens in one round.
-
-    Args:
-        key: Seed of the network, >= 0.
-        round: Round number.
-    """
+    """Seed of what happens in one round of the network with this key."""
     mask = 2**64 - 1
     word = (key * 0xD6E8FEB86659FD93 + round * 0x9E3779B97F4A7C15) & mask
     word = ((word ^ (word >> 32)) * 0xD6E8FEB86659FD93) & mask
@@ -118,14 +113,9 @@ def round_key(key: int, round: int) -> np.uint64:
 def exchange_times(
     client: IntArray, features: FloatArray, *, cold_start_s: float, noise: float, key: np.uint64
 ) -> FloatArray:
-    r"""What the exchanges of a round take, :math:`\tau = c^\top \theta^* (1 + a (1 - 2u))`, seconds.
+    r"""What the exchanges of a round take, :math:`\tau = c^\top \theta^* (1 + a (1 - 2u))`, shape (k,), seconds.
 
-    Args:
-        client: Clients, shape (k,).
-        features: Their contexts c, shape (k, 3).
-        cold_start_s: tau^s, the second entry of :math:`\theta^* = [1, \tau^s, 1]`.
-        noise: a.
-        key: Seed of the round; u is a function of it and the client.
+    :math:`\theta^* = [1, \tau^s, 1]`; u is a function of the client and the round's key.
     """
     time_s = np.empty(client.shape[0])
     _replay(client, features, cold_start_s, noise, key, time_s)
@@ -205,11 +195,7 @@ class TraceNetwork:
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
+        """Check the ranges."""
         for name in ("num_clients", "cohort_size", "samples"):
             check_integer(name, getattr(self, name), least=1)
         times = ("jitter_s", "start_time_s", "round_interval_s", "deadline_s", "cold_start_s")
@@ -231,28 +217,15 @@ class TraceNetwork:
         return ProblemSpec(num_clients=self.num_clients, cohort_size=self.cohort_size, num_features=len(FEATURES))
 
     def init(self, *, rng: Generator) -> TraceState:
-        """Draw the fleet; everybody is cold in round 1 (Choice A1).
-
-        Raises:
-            MissingDataError: If the traces are not there.
-            DataFileError: If they are damaged, malformed, or of too few devices.
-        """
-        source = (
-            read_source(Path(self.traces).expanduser()) if self.traces else calibrated_source(self.num_clients, rng=rng)
-        )
-        wraps = self.at_end == "wrap"
-        fleet = draw_fleet(
-            source,
-            self.num_clients,
-            resample=self.resample,
-            shift=self.resample and wraps,
-            jitter_s=self.jitter_s,
-            rng=rng,
-        )
+        """Draw the fleet; everybody is cold in round 1 (Choice A1)."""
+        n, wraps = self.num_clients, self.at_end == "wrap"
+        source = read_source(Path(self.traces).expanduser()) if self.traces else calibrated_source(n, rng=rng)
+        shift = self.resample and wraps
+        fleet = draw_fleet(source, n, resample=self.resample, shift=shift, jitter_s=self.jitter_s, rng=rng)
         table = timetable(source.sessions, wraps=wraps)
         return TraceState(
             time_s=self.start_time_s,
-            end_s=math.inf if wraps else float(table.period_s[fleet.device].min()),
+            end_s=math.inf if wraps else float(source.sessions.period_s[fleet.device].min()),
             key=int(rng.integers(2**62)),
             cold=np.ones(self.num_clients, np.bool_),
             fleet=fleet,
@@ -260,14 +233,10 @@ class TraceNetwork:
         )
 
     def observe(self, state: TraceState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
-        """Look at every client at the clock's time.  What varies is a function of the round; ``rng`` is not used.
-
-        Raises:
-            InvalidInputError: If the clock has passed the end of the traces and they do not repeat.
-        """
+        """Look at every client at the clock's time.  What varies is a function of the round; ``rng`` is not used."""
         fleet, num_clients = state.fleet, self.num_clients
         if state.time_s >= state.end_s:
-            client = int(state.table.period_s[fleet.device].argmin())
+            client = int(state.table.sessions.period_s[fleet.device].argmin())
             raise InvalidInputError(
                 f"round {round} would start at {state.time_s:.12g} s, and the trace of client {client} ends at "
                 f"{state.end_s:.12g} s; expected fewer rounds, or at_end = wrap"
@@ -317,11 +286,6 @@ class TraceNetwork:
 
         W counts local epochs, and a loss needs one pass: with several epochs this is too long.  The answer itself is a
         number and takes no time.
-
-        Args:
-            state: The network at the start of the round.
-            context: What was reported.
-            links: Their rows.
         """
         work_s, cold, transfer_s = context.features[links].T
         total_bit = self.download_bit + self.upload_bit
@@ -346,11 +310,4 @@ class TraceNetwork:
             duration_s += float(self.poll_times(state, context, selection.polled).max())
         cold = np.ones(self.num_clients, np.bool_)
         cold[client] = False
-        return TraceState(
-            time_s=state.time_s + max(duration_s, self.round_interval_s),
-            end_s=state.end_s,
-            key=state.key,
-            cold=cold,
-            fleet=state.fleet,
-            table=state.table,
-        )
+        return replace(state, time_s=state.time_s + max(duration_s, self.round_interval_s), cold=cold)

@@ -117,16 +117,11 @@ class Source:
 
 
 def log_uniform_mixture(levels: FloatArray, quantiles: tuple[float, ...], ends: tuple[float, float]) -> FloatArray:
-    r"""Quantile function of a mixture of log-uniform pieces between published quantiles.
+    r"""Quantile function of a mixture of log-uniform pieces between quantiles q at :data:`LEVELS`, at levels u.
 
     .. math:: \log Q(u) = \log q_j + \frac{u - p_j}{p_{j+1} - p_j} \log\frac{q_{j+1}}{q_j},\qquad p_j \le u \le p_{j+1}
 
-    so that :math:`Q(p_j) = q_j` exactly.
-
-    Args:
-        levels: u, any shape, in [0, 1].
-        quantiles: q at :data:`LEVELS`, > 0, ascending.
-        ends: q at 0 and at 1.
+    so that :math:`Q(p_j) = q_j` exactly; ``ends`` are q at 0 and at 1.
     """
     knots = (ends[0], *quantiles, ends[1])
     value: FloatArray = np.exp(np.interp(levels, (0.0, *LEVELS, 1.0), np.log(knots)))
@@ -134,12 +129,7 @@ def log_uniform_mixture(levels: FloatArray, quantiles: tuple[float, ...], ends: 
 
 
 def calibrated_speeds(num_devices: int, *, rng: Generator) -> Speeds:
-    """Speeds with the published quantiles; compute and link are independent, as in the published records.
-
-    Args:
-        num_devices: How many devices.
-        rng: Where the draws come from.
-    """
+    """Speeds with the published quantiles; compute and link are independent, as in the published records."""
     compute_ms = log_uniform_mixture(rng.random(num_devices), COMPUTE_MS, COMPUTE_ENDS_MS)
     bandwidth_mbps = log_uniform_mixture(rng.random(num_devices), BANDWIDTH_MBPS, BANDWIDTH_ENDS_MBPS)
     return Speeds(compute_s=compute_ms / 1e3, bandwidth_bps=bandwidth_mbps * 1e6)
@@ -169,10 +159,6 @@ def calibrated_sessions(num_devices: int, *, rng: Generator) -> Sessions:
 
     Not modelled: differences between the days of the week, habits that a device keeps from day to day, and bursts of
     sessions of seconds, as a loose plug makes them.
-
-    Args:
-        num_devices: How many devices, >= 1.
-        rng: Where the draws come from.
     """
     from scipy.special import ndtr, ndtri
 
@@ -216,18 +202,11 @@ def calibrated_sessions(num_devices: int, *, rng: Generator) -> Sessions:
 
 
 def flash_sessions(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
-    """Charging sessions from the state changes of the FLASH records.
+    """Charging sessions from the state changes of the FLASH records, ``offsets_2st``, ``time_s_2st``, ``state_2st``.
 
     A device is in a state from a row's time on; state 2 is charging, FedScale's rule of being there.  The records are
     cut at :data:`FLASH_END_S`; what the subset says of the time before :data:`FLASH_START_S` is not measured and
     replaced by the state at that time.  Devices that never charge stay: they are never there.
-
-    Args:
-        arrays: Content of the file: ``offsets_2st``, ``time_s_2st`` and ``state_2st``.
-        source: What messages call the file.
-
-    Raises:
-        DataFileError: If an array is missing, truncated or malformed, or the times of a device decrease.
     """
     offsets = take(arrays, "offsets_2st", source=source).astype(np.int64)
     time_s = take(arrays, "time_s_2st", source=source).astype(np.float64)
@@ -268,11 +247,34 @@ def flash_sessions(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
     return sessions
 
 
-def _first_of(folder: Path, names: tuple[str, ...], what: str) -> Path:
-    for name in names:
-        if (folder / name).is_file():
-            return folder / name
-    raise MissingDataError(f"the folder {str(folder)!r} holds no {what}; expected {' or '.join(names)}")
+def read_traces(path: Path) -> tuple[Sessions | None, Speeds | None]:
+    """What an ``.npz`` of traces says, or a folder with FedScale's files, which are of different devices."""
+    if not path.is_dir():
+        return _read(path)
+    capacities, sessions = (
+        next((path / name for name in names if (path / name).is_file()), None)
+        for names in (CAPACITY_FILES, SESSION_FILES)
+    )
+    if capacities is None and sessions is None:
+        raise MissingDataError(
+            f"the folder {str(path)!r} holds no traces; expected {', '.join((*CAPACITY_FILES, *SESSION_FILES))}"
+        )
+    return None if sessions is None else _read(sessions)[0], None if capacities is None else _read(capacities)[1]
+
+
+def _read(file: Path) -> tuple[Sessions | None, Speeds | None]:
+    source, arrays = repr(str(file)), read_arrays(file)
+    sessions, speeds, num_sessions = None, None, None
+    if SESSION_ARRAYS[0] in arrays:
+        sessions = sessions_of(arrays, source=source)
+        num_sessions = sessions.start_s.shape[0]
+    elif "offsets_2st" in arrays:
+        sessions = flash_sessions(arrays, source=source)
+    if SPEED_ARRAYS[0] in arrays:
+        speeds = speeds_of(arrays, source=source, num_sessions=num_sessions)
+    if sessions is None and speeds is None:
+        raise DataFileError(f"{source} holds neither sessions nor speeds of devices")
+    return sessions, speeds
 
 
 def read_source(path: Path) -> Source:
@@ -286,48 +288,30 @@ def read_source(path: Path) -> Source:
         MissingDataError: If there is no such file, or a folder lacks one.
         DataFileError: If a file is damaged or malformed.
     """
-    if not path.is_dir():
-        if path.suffix != ".npz":
-            raise MissingDataError(
-                f"{str(path)!r} is no folder and no .npz of device traces; tables and pickles are converted once, by "
-                "`fedroster data traces convert`"
-            )
-        source, arrays = repr(str(path)), read_arrays(path)
-        sessions = sessions_of(arrays, source=source)
-        num_sessions = sessions.start_s.shape[0]
-        return Source(sessions, speeds_of(arrays, source=source, num_sessions=num_sessions), paired=True)
-    capacity_file = _first_of(path, CAPACITY_FILES, "device capacities")
-    session_file = _first_of(path, SESSION_FILES, "sessions")
-    source, arrays = repr(str(session_file)), read_arrays(session_file)
-    is_flash = SESSION_ARRAYS[0] not in arrays and "offsets_2st" in arrays
-    sessions = flash_sessions(arrays, source=source) if is_flash else sessions_of(arrays, source=source)
-    capacities = {name: array for name, array in read_arrays(capacity_file).items() if name in SPEED_ARRAYS}
-    return Source(sessions, speeds_of(capacities, source=repr(str(capacity_file))), paired=False)
+    paired = not path.is_dir()
+    if paired and path.suffix != ".npz":
+        raise MissingDataError(
+            f"{str(path)!r} is no folder and no .npz of device traces; tables and pickles are converted once, by "
+            "`fedroster data traces convert`"
+        )
+    sessions, speeds = read_traces(path)
+    if sessions is None:
+        raise MissingDataError(f"{str(path)!r} holds no sessions; expected {' or '.join(SESSION_FILES)}")
+    if speeds is None:
+        raise MissingDataError(f"{str(path)!r} holds no device capacities; expected {' or '.join(CAPACITY_FILES)}")
+    return Source(sessions, speeds, paired)
 
 
 def calibrated_source(num_clients: int, *, rng: Generator) -> Source:
-    """Patterns of sessions and speeds for a fleet of a given size, where there are no files.
-
-    Args:
-        num_clients: N; up to :data:`NUM_PATTERNS` patterns of sessions are made.
-        rng: Where the draws come from.
-    """
+    """Speeds of so many clients and up to :data:`NUM_PATTERNS` patterns of sessions, where there are no files."""
     sessions = calibrated_sessions(min(num_clients, NUM_PATTERNS), rng=rng)
     return Source(sessions, calibrated_speeds(num_clients, rng=rng), paired=False)
 
 
 def draw_shifts(period_s: FloatArray, *, jitter_s: float, rng: Generator) -> FloatArray:
-    """Shifts that keep the hour of the day: whole days, and up to ``jitter_s`` either way.
+    """Shifts that keep the hour of the day, shape (clients,): whole days, and up to ``jitter_s`` either way.
 
     A trace whose period is not a whole number of days is shifted by the jitter alone.
-
-    Args:
-        period_s: Period of each client's trace, shape (clients,), seconds.
-        jitter_s: Largest further shift, seconds, >= 0.
-        rng: Where the draws come from.
-
-    Returns:
-        Shape (clients,), seconds.
     """
     days = np.floor(period_s / DAY_S)
     days = np.where(days * DAY_S == period_s, days, 1.0)
@@ -336,16 +320,7 @@ def draw_shifts(period_s: FloatArray, *, jitter_s: float, rng: Generator) -> Flo
 
 
 def deal(num_devices: int, num_clients: int, *, rng: Generator) -> IntArray:
-    """Deal devices out to clients: each as often as any other, or once more, in random order.
-
-    Args:
-        num_devices: How many devices there are.
-        num_clients: How many clients want one.
-        rng: Where the order comes from.
-
-    Returns:
-        Device of each client, shape (clients,).
-    """
+    """Device of each client, shape (clients,): each device as often as any other, or once more, in random order."""
     whole, rest = divmod(num_clients, num_devices)
     dealt = np.concatenate((np.tile(np.arange(num_devices), whole), rng.permutation(num_devices)[:rest]))
     return rng.permutation(dealt)
@@ -356,17 +331,9 @@ def draw_fleet(
 ) -> Fleet:
     """Draw clients.
 
-    Args:
-        source: What they are drawn from.
-        num_clients: N.
-        resample: Whether devices are dealt out to any number of clients (:func:`deal`); else client n is the n-th
-            device of the sessions.  Speeds of other devices are dealt out on their own.
-        shift: Whether clients are shifted in time (:func:`draw_shifts`).
-        jitter_s: As there.
-        rng: Where the draws come from.
-
-    Raises:
-        DataFileError: If not ``resample`` and there are fewer devices than clients.
+    With ``resample`` devices are dealt out to any number of clients (:func:`deal`), else client n is the n-th device of
+    the sessions; ``shift`` moves clients in time (:func:`draw_shifts`).  Speeds of other devices are dealt out on their
+    own.
     """
     sessions, speeds = source.sessions, source.speeds
     if not resample and sessions.num_devices < num_clients:

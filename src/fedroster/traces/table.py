@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError, MissingDependencyError
-from fedroster.traces.files import Sessions, Speeds, save_traces
+from fedroster.traces.files import Sessions, Speeds
 
 if TYPE_CHECKING:
     import polars
@@ -38,18 +38,7 @@ _TRUE, _FALSE = ("1", "true", "1.0", "yes"), ("0", "false", "0.0", "no")
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A table, sorted by client and then as in the file.
-
-    Attributes:
-        source: What messages call the file.
-        names: Names of the clients, in the order of their first rows.
-        client: Client of each row, ascending, shape (rows,).
-        line: Line of each row in the file.
-        time_s: From when each row holds, shape (rows,), seconds.
-        available: Shape (rows,).
-        compute_ms: Shape (rows,), NaN where nothing is said.
-        bandwidth_mbps: Shape (rows,), NaN where nothing is said.
-    """
+    """A table, sorted by client and then as in the file; the names are those of the clients, by first rows."""
 
     source: str
     names: list[Any]
@@ -171,11 +160,8 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
         When the clients are there; and their speeds, by session where those of a client change.
 
     Raises:
-        MissingDataError: If there is no such file.
-        InvalidInputError: If its name ends otherwise, or ``period_s`` is not finite and positive.
-        DataFileError: If it is damaged or empty, lacks a column, or a row is malformed, out of order, later than the
-            end, or of a client that is never available: the message names line and client.
-        MissingDependencyError: If Polars is not installed.
+        FedrosterError: If there is no such file, or it is damaged or empty, lacks a column, or a row is malformed, out
+            of order, later than the end, or of a client that is never available: names line and client.
     """
     if period_s is not None and not (np.isfinite(period_s) and period_s > 0.0):
         raise InvalidInputError(f"period_s is {period_s!r}; expected a finite number > 0")
@@ -207,19 +193,3 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
     if (compute_s == compute_s[first][device]).all() and (bandwidth_bps == bandwidth_bps[first][device]).all():
         return sessions, Speeds(compute_s[first], bandwidth_bps[first])
     return sessions, Speeds(compute_s, bandwidth_bps, by_session=True)
-
-
-def convert(source: str | os.PathLike[str], target: str | os.PathLike[str], *, period_s: float | None = None) -> None:
-    """Convert a table of traces to an ``.npz`` that :class:`~fedroster.traces.network.TraceNetwork` reads.
-
-    Args:
-        source: The table, ``.csv`` or ``.parquet``.
-        target: The ``.npz`` to create or replace; its folder is made if it is not there.
-        period_s: As in :func:`read_table`.
-
-    Raises:
-        FedrosterError: As :func:`read_table`.
-    """
-    sessions, speeds = read_table(source, period_s=period_s)
-    Path(target).parent.mkdir(parents=True, exist_ok=True)
-    save_traces(target, sessions=sessions, speeds=speeds)
