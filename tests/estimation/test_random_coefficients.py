@@ -269,6 +269,18 @@ def test_old_observations_fade():
     assert found[1000.0] == pytest.approx((60 * 1.0 + 15 * 3.0) / 75, abs=0.15)
 
 
+def test_the_mean_time_forgets_an_outlier():
+    """Until the memory of all clients is full it is the plain mean; then one time of 1e9 s fades."""
+    state, one = coefficients_init(2, 1), np.ones(1)
+    times_s = [1e9, *[2.0] * 19]
+    for time_s in times_s:
+        state = learn(state, np.array([0]), one[:, None], np.array([time_s]), scale_s=one, memory=10.0)
+    assert state.mean_time_s == sum(times_s) / 20
+    for _ in range(800):
+        state = learn(state, np.array([1]), one[:, None], np.array([2.0]), scale_s=one, memory=10.0)
+    assert state.mean_time_s == pytest.approx(2.0, rel=1e-2)
+
+
 def test_weights_of_fading():
     """An observation counts for (1 - 1/h)^j after j later ones of its client; 1/e after h."""
     state, one = coefficients_init(2, 1), np.ones(1)

@@ -38,20 +38,10 @@ def fetch(source: Source, folder: Path, *, progress: Progress | None = None, tim
 
     What lies there already is checked and kept; nothing is overwritten.
 
-    Args:
-        source: The data set.
-        folder: The data folder; made if it does not exist.
-        progress: Is told how far it is.
-        timeout_s: Longest silence of a server, in seconds.
-
-    Returns:
-        Where it lies.
-
     Raises:
         ConfigurationError: If the data set is not one to be downloaded.
         DataFileError: If a file that lies there is not the published one.
         DownloadError: If no address gives the file; what came so far is kept for the next attempt.
-        OSError: If it cannot be written.
     """
     if source.download is None:
         raise ConfigurationError(f"{source.title} is not to be downloaded; expected a data set with an address")
@@ -110,15 +100,7 @@ def download(
 ) -> None:
     """Download one file: into ``<target>.part``, which a later call continues, and renamed once its digest is right.
 
-    Args:
-        file: The file; its addresses are tried in order.
-        target: Where it is to lie.
-        progress: Is told the bytes that are there.
-        timeout_s: Longest silence of a server, in seconds.
-
-    Raises:
-        DownloadError: If no address gives the file.
-        OSError: If it cannot be written.
+    The file's addresses are tried in order; a server may be silent for ``timeout_s``.
     """
     part = target.with_name(f"{target.name}.part")
     with _opened_alone(part) as out:

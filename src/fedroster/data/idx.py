@@ -12,18 +12,10 @@ from fedroster.core.errors import DataFileError
 
 
 def parse_idx(content: bytes | memoryview, *, name: str, dimensions: int) -> NDArray[np.uint8]:
-    """Read an IDX file of unsigned bytes.
+    """Read an IDX file of unsigned bytes, as a read-only view of ``content``.
 
-    The file is: two zero bytes, the type (8 for unsigned bytes), the number of dimensions, each dimension as a
-    big-endian 32-bit integer, the values in row-major order.
-
-    Args:
-        content: The file, not compressed.
-        name: What messages call it.
-        dimensions: How many there must be: 3 for images, 1 for labels.
-
-    Returns:
-        The values, a read-only view of ``content``.
+    The file is: two zero bytes, the type (8 for unsigned bytes), the number of dimensions (3 for images, 1 for labels),
+    each dimension as a big-endian 32-bit integer, the values in row-major order.
 
     Raises:
         DataFileError: If it is not such a file, or has another length than its header promises.
@@ -50,18 +42,7 @@ def parse_idx(content: bytes | memoryview, *, name: str, dimensions: int) -> NDA
 def read_idx_pair(
     images: tuple[str, bytes | memoryview], labels: tuple[str, bytes | memoryview]
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Read images and their labels.
-
-    Args:
-        images: Name and content of the file of images.
-        labels: Name and content of the file of labels.
-
-    Returns:
-        Images, shape (samples, 1, height, width), and labels, shape (samples,).
-
-    Raises:
-        DataFileError: If a file is malformed, or their lengths differ.
-    """
+    """Read the names and contents of images and of labels: shapes (samples, 1, height, width) and (samples,)."""
     pixels = parse_idx(images[1], name=images[0], dimensions=3)
     classes = parse_idx(labels[1], name=labels[0], dimensions=1)
     if pixels.shape[0] != classes.shape[0]:

@@ -13,9 +13,6 @@ from fedroster.data.fetch import Progress, fetch
 from fedroster.data.idx import read_idx_pair
 from fedroster.data.source import Layout, PublishedFile, Source, locate, read, require
 
-_MNIST = "MNIST"
-_FASHION_MNIST = "Fashion-MNIST"
-
 # Of MNIST's own address it is known that it often refuses; the two mirrors are those of PyTorch and of Google.
 _MNIST_ADDRESSES = (
     "https://yann.lecun.com/exdb/mnist/",
@@ -29,60 +26,56 @@ _FASHION_MNIST_ADDRESSES = (
 _CIFAR_10_ADDRESSES = ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/")
 
 
-def _idx(name: str, size: int, md5: str, content_md5: str, addresses: tuple[str, ...]) -> PublishedFile:
-    samples = 60_000 if name.startswith("train") else 10_000
-    content_size = 16 + samples * 28 * 28 if "images" in name else 8 + samples
-    return PublishedFile(name, size, md5, content_size, content_md5, tuple(url + name for url in addresses))
-
-
-def _idx_layout(folders: tuple[str, ...], files: tuple[PublishedFile, ...]) -> Layout:
-    train_x, train_y, test_x, test_y = files
-    return Layout("IDX files", folders, ((train_x, train_y),), ((test_x, test_y),), read_idx_pair)
-
-
-def _lookalikes(title: str, files: tuple[PublishedFile, ...]) -> dict[str, str]:
-    return {digest: title for file in files for digest in (file.md5, file.content_md5)}
+def _idx_files(rows: str, addresses: tuple[str, ...]) -> tuple[PublishedFile, ...]:
+    """Files of name, size, MD5 and MD5 of the content; training images, training labels, test images, test labels."""
+    files = []
+    for row in rows.strip().splitlines():
+        name, size, md5, content_md5 = row.split()
+        samples = 60_000 if name.startswith("train") else 10_000
+        content_size = 16 + samples * 28 * 28 if "images" in name else 8 + samples
+        urls = tuple(url + name for url in addresses)
+        files.append(PublishedFile(name, int(size), md5, content_size, content_md5, urls))
+    return tuple(files)
 
 
 # Digests of the compressed files: the published ones.  Of their content: computed from files with those digests.
-_MNIST_FILES = tuple(
-    _idx(*row, _MNIST_ADDRESSES)
-    for row in (
-        (
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "6bbc9ace898e44ae57da46a324031adb",
-        ),
-        ("train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432", "a25bea736e30d166cdddb491f175f624"),
-        (
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            "9fb629c4189551a2d022fa330f9573f3",
-            "2646ac647ad5339dbf082846283269ea",
-        ),
-        ("t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c", "27ae3e4e09519cfbb04c329615203637"),
-    )
+_MNIST = _idx_files(
+    """
+    train-images-idx3-ubyte.gz 9912422 f68b3c2dcbeaaa9fbdd348bbdeb94873 6bbc9ace898e44ae57da46a324031adb
+    train-labels-idx1-ubyte.gz   28881 d53e105ee54ea40749a09fcbcd1e9432 a25bea736e30d166cdddb491f175f624
+    t10k-images-idx3-ubyte.gz  1648877 9fb629c4189551a2d022fa330f9573f3 2646ac647ad5339dbf082846283269ea
+    t10k-labels-idx1-ubyte.gz     4542 ec29112dd5afa0611ce80d1b7f02629c 27ae3e4e09519cfbb04c329615203637
+    """,
+    _MNIST_ADDRESSES,
 )
-_FASHION_MNIST_FILES = tuple(
-    _idx(*row, _FASHION_MNIST_ADDRESSES)
-    for row in (
-        (
-            "train-images-idx3-ubyte.gz",
-            26_421_880,
-            "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-        ),
-        ("train-labels-idx1-ubyte.gz", 29_515, "25c81989df183df01b3e8a0aad5dffbe", "9018921c3c673c538a1fc5bad174d6f9"),
-        (
-            "t10k-images-idx3-ubyte.gz",
-            4_422_102,
-            "bef4ecab320f06d8554ea6380940ec79",
-            "8181f5470baa50b63fa0f6fddb340f0a",
-        ),
-        ("t10k-labels-idx1-ubyte.gz", 5_148, "bb300cfdad3c16e7a12a480ee83cd310", "15d484375f8d13e6eb1aabb0c3f46965"),
-    )
+_FASHION_MNIST = _idx_files(
+    """
+    train-images-idx3-ubyte.gz 26421880 8d4fb7e6c68d591d4c3dfef9ec88bf0d f4a8712d7a061bf5bd6d2ca38dc4d50a
+    train-labels-idx1-ubyte.gz    29515 25c81989df183df01b3e8a0aad5dffbe 9018921c3c673c538a1fc5bad174d6f9
+    t10k-images-idx3-ubyte.gz   4422102 bef4ecab320f06d8554ea6380940ec79 8181f5470baa50b63fa0f6fddb340f0a
+    t10k-labels-idx1-ubyte.gz      5148 bb300cfdad3c16e7a12a480ee83cd310 15d484375f8d13e6eb1aabb0c3f46965
+    """,
+    _FASHION_MNIST_ADDRESSES,
 )
+
+
+def _idx_source(
+    name: str, title: str, files: tuple[PublishedFile, ...], folder: str, other: str, others: tuple[PublishedFile, ...]
+) -> Source:
+    train_x, train_y, test_x, test_y = files
+    layout = Layout("IDX files", (name, folder, ""), ((train_x, train_y),), ((test_x, test_y),), read_idx_pair)
+    return Source(
+        name=name,
+        title=title,
+        shape=(1, 28, 28),
+        num_train=60_000,
+        num_test=10_000,
+        num_classes=10,
+        layouts=(layout,),
+        download=layout,
+        lookalikes={digest: other for file in others for digest in (file.md5, file.content_md5)},
+    )
+
 
 _BINARY_BATCHES = tuple(
     PublishedFile(name, 30_730_000, md5)
@@ -141,33 +134,11 @@ def _cifar_layouts() -> tuple[Layout, ...]:
     return tuple(sorted(layouts, key=lambda layout: layout.archive is not None))
 
 
-_MNIST_LAYOUT = _idx_layout(("mnist", "MNIST/raw", ""), _MNIST_FILES)
-_FASHION_MNIST_LAYOUT = _idx_layout(("fashion-mnist", "FashionMNIST/raw", ""), _FASHION_MNIST_FILES)
 _CIFAR_10_LAYOUTS = _cifar_layouts()
 
 DATASETS: dict[str, Source] = {
-    "mnist": Source(
-        name="mnist",
-        title=_MNIST,
-        shape=(1, 28, 28),
-        num_train=60_000,
-        num_test=10_000,
-        num_classes=10,
-        layouts=(_MNIST_LAYOUT,),
-        download=_MNIST_LAYOUT,
-        lookalikes=_lookalikes(_FASHION_MNIST, _FASHION_MNIST_FILES),
-    ),
-    "fashion-mnist": Source(
-        name="fashion-mnist",
-        title=_FASHION_MNIST,
-        shape=(1, 28, 28),
-        num_train=60_000,
-        num_test=10_000,
-        num_classes=10,
-        layouts=(_FASHION_MNIST_LAYOUT,),
-        download=_FASHION_MNIST_LAYOUT,
-        lookalikes=_lookalikes(_MNIST, _MNIST_FILES),
-    ),
+    "mnist": _idx_source("mnist", "MNIST", _MNIST, "MNIST/raw", "Fashion-MNIST", _FASHION_MNIST),
+    "fashion-mnist": _idx_source("fashion-mnist", "Fashion-MNIST", _FASHION_MNIST, "FashionMNIST/raw", "MNIST", _MNIST),
     "cifar-10": Source(
         name="cifar-10",
         title="CIFAR-10",
@@ -187,31 +158,17 @@ FOLDER_VARIABLE = "FEDROSTER_DATA"
 
 
 def find_dataset(name: str) -> Source:
-    """Look a data set up.
-
-    Args:
-        name: Key of :data:`DATASETS`.
-
-    Raises:
-        UnknownNameError: If there is none of that name; the nearest is named.
-    """
+    """Look a data set up by its key in :data:`DATASETS`; the error for another one names the nearest."""
     if name not in DATASETS:
         raise UnknownNameError.of("data set", name, DATASETS)
     return DATASETS[name]
 
 
 def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
-    """The data folder: the argument, else ``FEDROSTER_DATA``, else the user's cache.
+    """The data folder, which need not exist: the argument, else ``FEDROSTER_DATA``, else the user's cache.
 
-    Args:
-        folder: The folder, if it is given.
-
-    Returns:
-        The folder, which need not exist.  The user's cache is ``$XDG_CACHE_HOME/fedroster/data``, or
-        ``~/.cache/fedroster/data`` where that variable is not set to an absolute path.
-
-    Raises:
-        InvalidInputError: If it exists and is no folder.
+    The user's cache is ``$XDG_CACHE_HOME/fedroster/data``, or ``~/.cache/fedroster/data`` where that variable is not
+    set to an absolute path.
     """
     named = os.environ.get(FOLDER_VARIABLE, "")
     cache = os.environ.get("XDG_CACHE_HOME", "")
@@ -255,14 +212,7 @@ def load_dataset(
 
 
 def load_source(source: Source, folder: Path, *, download: bool = False, progress: Progress | None = None) -> Dataset:
-    """As :func:`load_dataset`, for a data set that need not be in :data:`DATASETS`.
-
-    Args:
-        source: The data set.
-        folder: The data folder.
-        download: Whether to download it if it is not there.
-        progress: As there.
-    """
+    """As :func:`load_dataset`, for a data set that need not be in :data:`DATASETS`."""
     if not source.layouts:
         return load_digits()
     if download and locate(source, folder) is None:

@@ -11,18 +11,13 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
-from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.errors import ConfigurationError
 
 
 def class_proportions(gamma: float, num_classes: int, *, rng: Generator) -> FloatArray:
     r"""Draw :math:`q \sim \mathrm{Dir}(\gamma \mathbf 1)`, shape (classes,), for any gamma > 0.
 
     In logarithms, :math:`\log G_\gamma = \log G_{\gamma+1} + \log(U) / \gamma`: a tiny gamma leaves one class, not 0/0.
-
-    Args:
-        gamma: Concentration, > 0.
-        num_classes: Number of classes.
-        rng: Draws them.
     """
     large = np.log(rng.standard_gamma(gamma + 1.0, num_classes))
     scaled = min(gamma, 1.0) * large + np.log1p(-rng.random(num_classes)) / max(gamma, 1.0)
@@ -37,11 +32,6 @@ def largest_remainder(shares: FloatArray, total: int, limit: IntArray) -> IntArr
 
     What a full class cannot give is divided among the others, again in proportion, and equally when all shares are
     full.
-
-    Args:
-        shares: Shape (classes,), >= 0, with a positive sum.
-        total: To be divided; at most the sum of ``limit``.
-        limit: Shape (classes,).
     """
     counts = np.zeros(shares.shape[0], np.int64)
     while (rest := total - int(counts.sum())) > 0:
@@ -80,11 +70,9 @@ def dirichlet_partition(
 
     Raises:
         ConfigurationError: If the data set is smaller than a client's share, or a parameter is out of range.
-        InvalidInputError: If a label is out of range.
     """
     check_number("gamma_1", gamma_1, above=0.0)
     _check(labels, num_clients, samples_per_client, disjoint=False)
-    _check_labels(labels, num_classes)
     rows_of = [np.flatnonzero(labels == label) for label in range(num_classes)]
     limit = np.array([rows.shape[0] for rows in rows_of])
     partition = np.empty((num_clients, samples_per_client), np.int64)
@@ -130,10 +118,8 @@ def label_partition(
     Raises:
         ConfigurationError: If the data set, or a class of it, is smaller than what is asked of it, or a parameter is
             out of range.
-        InvalidInputError: If a label is out of range.
     """
     _check(labels, num_clients, samples_per_client, disjoint=disjoint)
-    _check_labels(labels, num_classes)
     check_integer("labels_per_client", labels_per_client, least=1)
     if labels_per_client > min(num_classes, samples_per_client):
         raise ConfigurationError(
@@ -213,18 +199,6 @@ def _check(labels: IntArray, num_clients: int, samples_per_client: int, *, disjo
         )
 
 
-def _check_labels(labels: IntArray, num_classes: int) -> None:
-    if labels.min() < 0 or labels.max() >= num_classes:
-        row = int(np.flatnonzero((labels < 0) | (labels >= num_classes))[0])
-        raise InvalidInputError(f"label of sample {row} is {int(labels[row])}; expected 0 <= label < {num_classes}")
-
-
 def class_counts(partition: IntArray, labels: IntArray, num_classes: int) -> IntArray:
-    """How many samples of each class each client holds, shape (clients, classes).
-
-    Args:
-        partition: Rows of ``labels``, shape (clients, samples).
-        labels: Class of each sample, shape (samples,).
-        num_classes: Number of classes.
-    """
+    """How many samples of each class each client holds, shape (clients, classes); ``partition`` are rows of labels."""
     return np.stack([np.bincount(labels[rows], minlength=num_classes) for rows in partition])

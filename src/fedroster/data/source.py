@@ -116,12 +116,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A data set that was found.
-
-    Attributes:
-        layout: Its form.
-        paths: Path of each file on disk, by published name.
-    """
+    """A data set that was found: its form, and the path of each file on disk by published name."""
 
     layout: Layout
     paths: Mapping[str, Path]
@@ -134,13 +129,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class FileCheck:
-    """What became of a file's check.
-
-    Attributes:
-        path: The file.
-        fault: What is wrong with it; empty if it is the published file.
-        repacked: Whether it was unpacked or compressed anew, so that only its content is the published one.
-    """
+    """A file that was checked; ``repacked``, if only its content is the published one; its fault, or ""."""
 
     path: Path
     fault: str = ""
@@ -148,12 +137,7 @@ class FileCheck:
 
 
 def locate(source: Source, folder: Path) -> Location | None:
-    """Find a data set: the first of its layouts and sub-folders in which every file exists.
-
-    Args:
-        source: The data set.
-        folder: The data folder.
-    """
+    """Find a data set below a folder: the first of its layouts and sub-folders in which every file exists."""
     for layout, place in _places(source, folder):
         paths = _paths(layout, place)
         if len(paths) == len(layout.on_disk):
@@ -162,15 +146,7 @@ def locate(source: Source, folder: Path) -> Location | None:
 
 
 def require(source: Source, folder: Path) -> Location:
-    """Find a data set, or say where it was looked for.
-
-    Args:
-        source: The data set.
-        folder: The data folder.
-
-    Raises:
-        MissingDataError: If it is not there.
-    """
+    """Find a data set, or say where it was looked for, in a MissingDataError."""
     location = locate(source, folder)
     if location is not None:
         return location
@@ -213,16 +189,7 @@ def md5(content: Content) -> str:
 
 
 def decompress(raw: bytes, *, name: str, limit: int) -> bytes:
-    """Undo gzip.
-
-    Args:
-        raw: The compressed file.
-        name: What messages call it.
-        limit: Most bytes that may come out.
-
-    Raises:
-        DataFileError: If it is damaged, truncated, compressed twice, or larger than ``limit``.
-    """
+    """Undo gzip; what is damaged, truncated, compressed twice or holds more than ``limit`` bytes is refused."""
     pieces: list[bytes] = []
     size, rest = 0, raw
     while rest.startswith(_GZIP):  # a gzip file may be several behind each other
@@ -244,20 +211,7 @@ def decompress(raw: bytes, *, name: str, limit: int) -> bytes:
 
 
 def read_file(path: Path, file: PublishedFile, lookalikes: Mapping[str, str]) -> tuple[bytes, FileCheck]:
-    """Read a file, uncompressed, and compare its digest.
-
-    Args:
-        path: Where it lies.
-        file: What it should be.
-        lookalikes: As :attr:`Source.lookalikes`.
-
-    Returns:
-        The content, and whether it is the published one.
-
-    Raises:
-        DataFileError: If it cannot be uncompressed.
-        OSError: If it cannot be read.
-    """
+    """Read a file, uncompressed, and say whether it is the published one."""
     raw = path.read_bytes()
     published = md5(raw)
     content = raw
@@ -288,16 +242,8 @@ def _difference(
 def read_archive(path: Path, layout: Layout) -> tuple[dict[str, memoryview], tuple[FileCheck, ...]]:
     """Read the files of an archive into memory, and compare digests: the archive's, or else those of its files.
 
-    Args:
-        path: Where it lies.
-        layout: A layout with an archive.
-
     Returns:
         Content of each file by name, and the check of the archive or of each file.
-
-    Raises:
-        DataFileError: If it is no such archive, or lacks a file.
-        OSError: If it cannot be read.
     """
     assert layout.archive is not None
     raw = path.read_bytes()
@@ -331,12 +277,7 @@ def read_archive(path: Path, layout: Layout) -> tuple[dict[str, memoryview], tup
 
 
 def check(source: Source, location: Location) -> tuple[FileCheck, ...]:
-    """Compare the digest of every file of a data set; what cannot be read is a fault, not an error.
-
-    Args:
-        source: The data set.
-        location: Where it lies.
-    """
+    """Compare the digest of every file of a data set; what cannot be read is a fault, not an error."""
     checks: list[FileCheck] = []
     for file in location.layout.on_disk:
         path = location.paths[file.name]
@@ -353,14 +294,9 @@ def check(source: Source, location: Location) -> tuple[FileCheck, ...]:
 def read(source: Source, location: Location) -> Dataset:
     """Read a data set into memory, checking every file.
 
-    Args:
-        source: The data set.
-        location: Where it lies.
-
     Raises:
-        DataFileError: If a file is truncated, not the published one or not of its format, if a label is out of
-            range, or if the number or shape of the images is not the published one.
-        OSError: If a file cannot be read.
+        DataFileError: If a file is truncated, not the published one or not of its format, a label is out of range, or
+            the number or shape of the images is not the published one.
     """
     opened = _opener(source, location)
     train_x, train_y = _read_split(source, location.layout, location.layout.train, source.num_train, opened)
