@@ -91,7 +91,7 @@ class RoundReport:
             [name for name, status in self.status.items() if status in wanted]
             for wanted in ((Status.COMPLETED,), (Status.LATE,), (None,), (Status.DROPPED, Status.FAILED))
         )
-        expected = "" if math.isnan(self.predicted_s) else f" (expected {self.predicted_s:.1f} s)"
+        expected = f" (expected {self.predicted_s:.1f} s)" if self.predicted_s > 0.0 else ""
         parts = [f"{len(used)} of {len(self.status)} updates used in {self.round_s:.1f} s{expected}: {_listed(used)}"]
         parts += [f"late {_listed(late)}"] * bool(late) + [f"not answered yet {_listed(waited)}"] * bool(waited)
         if lost:
