@@ -28,8 +28,8 @@ class RoundRules:
         give_up_s: Time from sending after which a straggler counts as dropped, seconds, > 0.  Until then it is not
             chosen again, since it may still be busy; its late reply is learned from and never aggregated.  0 for ten
             times the deadline, or the strategy's timeout if that is shorter.
-        longest_s: Longer exchange times are learned as this, seconds, > 0; infinite for no cap, 0 for twice the
-            deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more; a single one
+        longest_s: Longer exchange times are learned as this, seconds, > 0; infinite for what the selector says alone, 0
+            for twice the deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more; a single one
             must not outweigh all others.
         min_nodes: The first round after a start waits for so many nodes that can be chosen, up to ``wait_s`` and as
             long as a connected one has not answered; 0 for the cohort size.
