@@ -29,8 +29,8 @@ class RoundRules:
             chosen again, since it may still be busy; its late reply is learned from and never aggregated.  0 for ten
             times the deadline, or the strategy's timeout if that is shorter.
         longest_s: Longer exchange times are learned as this, seconds, > 0; infinite for what the selector says alone, 0
-            for twice the deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more; a single one
-            must not outweigh all others.
+            for twice the deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more;
+            a single one must not outweigh all others.
         min_nodes: The first round after a start waits for so many nodes that can be chosen, up to ``wait_s`` and as
             long as a connected one has not answered; 0 for the cohort size.
         wait_s: How long to wait for a first node that can be chosen before giving up with an error, for ``min_nodes``,
