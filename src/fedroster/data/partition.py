@@ -57,14 +57,6 @@ def dirichlet_partition(
     clients may hold the same sample, as in the paper.  Where a class has fewer samples than a client wants, the rest
     comes from the client's other classes in proportion.
 
-    Args:
-        labels: Class of each sample, shape (samples,).
-        num_clients: N.
-        samples_per_client: Samples of each client; 500 in the paper.
-        gamma_1: Concentration: small for clients of one class, large for identical clients, > 0.
-        num_classes: Number of classes.
-        rng: Draws everything.
-
     Returns:
         Rows of ``labels``, shape (clients, samples_per_client).
 
@@ -99,18 +91,9 @@ def label_partition(
 
     The paper does not say how the pair is drawn.  Here a client takes the labels that the fewest clients before it
     hold, ties broken at random.  So every set of labels is as likely as every other for a client, and the numbers of
-    clients that hold a label differ by at most one: no label is missing where the clients are enough to hold all.
-    The samples of a client are divided equally among its labels, to one, and are drawn uniformly without replacement.
-
-    Args:
-        labels: Class of each sample, shape (samples,).
-        num_clients: N; 50 in the paper.
-        samples_per_client: Samples of each client, at least ``labels_per_client``.
-        num_classes: Number of classes.
-        labels_per_client: Labels of each client, from 1 to ``num_classes``.
-        disjoint: Whether no two clients hold the same sample: the data set is distributed among them, as in the
-            paper.  Otherwise each client draws from the whole data set.
-        rng: Draws everything.
+    clients that hold a label differ by at most one: no label is missing where the clients are enough to hold all.  The
+    samples of a client are divided equally among its labels, to one, and are drawn uniformly without replacement: if
+    ``disjoint``, no two clients hold the same sample, as in the paper, otherwise each draws from the whole data set.
 
     Returns:
         Rows of ``labels``, shape (clients, samples_per_client).
@@ -164,12 +147,7 @@ def iid_partition(
 ) -> IntArray:
     """Give each client samples that are drawn uniformly from the whole data set, without replacement.
 
-    Args:
-        labels: Class of each sample, shape (samples,); only their number matters.
-        num_clients: N.
-        samples_per_client: Samples of each client.
-        disjoint: Whether no two clients hold the same sample.
-        rng: Draws everything.
+    If ``disjoint``, no two clients hold the same sample.
 
     Returns:
         Rows of ``labels``, shape (clients, samples_per_client).
