@@ -11,6 +11,7 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, check_selection
 from fedroster.core.streams import Streams
 from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.optimization.budgeted import Choices
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
@@ -304,3 +305,14 @@ class TestHardConstraints:
 def _greedy_or_new(policy):
     """Fast Lazy Greedy may stop at the first link that would break a budget."""
     return getattr(policy, "solver", "exact") == "fast-lazy-greedy"
+
+
+def test_a_search_that_stops_early_says_how_much_may_be_missing():
+    rng = np.random.default_rng(0)
+    client, server = np.repeat(np.arange(200), 5), np.tile(np.arange(5), 200)
+    cost, value = np.repeat(rng.uniform(1, 8, 200), 5), rng.uniform(0.5, 1.0, 1000)
+    choices = Choices(np.arange(1000), client, server, cost, server, np.full(5, 30.0), 200, 200)
+    early, gap = Oracle(node_limit=1).best_links(choices, value, rng=np.random.default_rng(1))
+    best, proven = Oracle().best_links(choices, value, rng=np.random.default_rng(1))
+    assert 0.0 <= proven < gap < 0.05
+    assert value[early].sum() <= value[best].sum() <= value[early].sum() / (1.0 - gap) * (1 + 1e-9)

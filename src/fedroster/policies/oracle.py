@@ -24,9 +24,10 @@ class Oracle(SolverOptions, Stateless):
 
     .. math:: \max_s \sum_{(n,m) \in s} X_{n,m}^t \quad\text{s.t. (10b), (10c), (10d)}
 
-    Guarantee: with the exact solver and gap 0 (the default up to 1,000 choices), no policy has more updates in time in
-    any round, and more budget or a later deadline never lowers its utility.  Links that would be late are not chosen.
-    Cost: one P2 a round.
+    Guarantee: where :attr:`~fedroster.core.problem.Selection.gap` is 0, no policy has more updates in time in that
+    round, and more budget or a later deadline never lowers its utility.  The search stops early beyond 1,000 choices,
+    where by default a small gap will do, and after ``node_limit`` nodes; then the decision may lack the share of
+    updates that the selection's gap says.  Links that would be late are not chosen.  Cost: one P2 a round.
 
     Its options are those of :class:`~fedroster.optimization.budgeted.SolverOptions`.
     """
@@ -50,8 +51,9 @@ class OracleP(SolverOptions, Stateless):
 
     .. math:: \max_s \sum_{(n,m) \in s} p_{n,m}(\phi_{n,m}^t) \quad\text{s.t. (10b), (10c), (10d)}
 
-    The optimal policy of the regret (11).  Guarantee: with the exact solver and gap 0 (the default up to 1,000
-    choices), no policy that sees no more than contexts has more updates in time in expectation.  Cost: one P2 a round.
+    The optimal policy of the regret (11).  Guarantee: where the selection's gap is 0, no policy that sees no more than
+    contexts has more updates in time in expectation; where the search stopped early, as :class:`Oracle`'s may, none has
+    more than the gap allows.  Cost: one P2 a round.
 
     Its options are those of :class:`~fedroster.optimization.budgeted.SolverOptions`.
     """

@@ -575,6 +575,25 @@ def test_cardinality_ties_are_even_with_rng():
 # --- the problems built on it ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("size", "seed", "most"),
+    [
+        # All pairs in reach, two clients a budget: every server wants the same clients.
+        ({"num_clients": 100, "num_servers": 10}, 2, 17),
+        ({"num_clients": 100, "num_servers": 10}, 7, 18),
+        # Eight or nine clients a budget, a cost for each link.
+        ({"num_clients": 200, "num_servers": 5, "budget": 12.0, "per_link": True}, 6, 43),
+        ({"num_clients": 200, "num_servers": 5, "budget": 12.0, "per_link": True}, 11, 47),
+    ],
+)
+def test_counting_a_thousand_links_is_proven(size, seed, most):
+    instance = table_one(seed, **size)
+    result = maximise_cardinality(*instance.rows[1:], num_clients=instance.num_clients)
+    check_decision(instance, result.links)
+    assert result.is_optimal
+    assert result.value == result.links.size == most  # as HiGHS says after seconds
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_cardinality_matches_enumeration(kind):
     rng = np.random.default_rng(400 + KINDS.index(kind))

@@ -11,6 +11,7 @@ millisecond, and certifies a gap at any size. :func:`maximise_cardinality` is th
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -231,11 +232,12 @@ class Search:
         Prices are sought on the clients that may matter, and bound whatever the others are worth.
         """
         links, num_servers = self.links, self.price.size
-        size = int(np.ceil(self.clients / num_servers))
-        if not 2 <= size <= 6:
+        few = int(self.clients / num_servers)
+        sizes = [size for size in (few, few + 1) if 2 <= size <= 6]
+        if not sizes:
             return
         most, share = links.first.size, links.share
-        for slope in (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0):
+        for size, slope in itertools.product(sizes, (1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0)):
             lifted = lifted_share(links.share, size, slope)
             allowed = most_clients(links._replace(share=lifted), np.ones(num_servers))
             if allowed < most:
