@@ -108,11 +108,6 @@ def round_time(outcome: Outcome, context: RoundContext, selection: Selection) ->
 
     A drop-out is noticed when its answer was due.  Nobody waits beyond the deadline.  An empty round takes no time.
     With edge servers it is :func:`~fedroster.aggregation.hierarchical.hierarchical_round_time`.
-
-    Args:
-        outcome: What happens on every link.
-        context: What was reported.
-        selection: The decision.
     """
     if context.server is not None:
         return hierarchical_round_time(outcome, context, selection)
@@ -231,16 +226,7 @@ def restore_checkpoint(
     environment: AnyEnvironment,
     seed: int,
 ) -> Checkpoint:
-    """Rebuild a checkpoint from a file's content; see :func:`load_checkpoint`.
-
-    Args:
-        arrays: Its arrays.
-        header: Its header.
-        path: The file, for messages.
-        policy: The same policy.
-        environment: The same environment.
-        seed: The same seed.
-    """
+    """Rebuild a checkpoint from a file's content; see :func:`load_checkpoint`."""
     for name, value, is_same in (
         ("policy", policy, is_label_of(header.get("policy"), policy)),
         ("environment", environment, is_label_of(header.get("environment"), environment)),

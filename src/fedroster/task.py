@@ -37,14 +37,7 @@ class Partition:
 
     @staticmethod
     def parse(text: str) -> Partition:
-        """Read ``dirichlet:0.5``, ``labels:2`` or ``iid``.
-
-        Args:
-            text: The text.
-
-        Raises:
-            ConfigurationError: If it is none of these.
-        """
+        """Read ``dirichlet:0.5``, ``labels:2`` or ``iid``."""
         kind, colon, value = text.partition(":")
         try:
             if kind == "iid" and not colon:
@@ -66,12 +59,6 @@ class Partition:
         """Divide a data set's training samples, shape (clients, samples_per_client).
 
         Clients share no sample where the data set is large enough; with "dirichlet" they may (Choice A9).
-
-        Args:
-            dataset: The data set.
-            num_clients: N.
-            samples_per_client: Samples of each client.
-            seed: Seed of the partition.
         """
         rng = Streams(seed).at("partition")
         if self.kind == "dirichlet":
@@ -121,13 +108,7 @@ class Task:
     epochs: int | None = None
 
     def check(self) -> None:
-        """Raise what :meth:`trainer` would for its parameters, without loading data.
-
-        Raises:
-            UnknownNameError: If there is no such task.
-            ConfigurationError: If a parameter is out of its range.
-            MissingDependencyError: If PyTorch is not installed.
-        """
+        """Raise what :meth:`trainer` would for its parameters, without loading data."""
         Partition.parse(self.partition)
         for name in ("samples_per_client", "epochs"):
             if (value := getattr(self, name)) is not None:
@@ -135,12 +116,7 @@ class Task:
         self.local()
 
     def local(self) -> LocalTraining:
-        """Data set, model and local training.
-
-        Raises:
-            UnknownNameError: If there is no such task.
-            MissingDependencyError: If PyTorch is not installed.
-        """
+        """Data set, model and local training."""
         from fedroster.training.tasks import TASKS
 
         if self.name not in TASKS:
@@ -152,27 +128,14 @@ class Task:
 
         A data set is not cut into smaller pieces for more clients: each client draws its own samples, as
         :meth:`Partition.divide` says, and several hold the same one where there are more clients than data.  What a
-        client costs is a row of indices, 4 bytes a sample: 4 MB for 10,000 clients of 100 samples.
-
-        Args:
-            num_clients: N.
-            seed: Seed of the partition.
-            folder: As for :meth:`trainer`.
-
-        Returns:
-            Both are shared by all runs of a process with the same arguments, and must not be written to.
+        client costs is a row of indices, 4 bytes a sample: 4 MB for 10,000 clients of 100 samples.  Both are shared by
+        all runs of a process with the same arguments, and must not be written to.
         """
         self.check()
         return _dataset(self.local().dataset, folder), _partition(self, num_clients, seed, folder)
 
     def class_counts(self, *, num_clients: int, seed: int, folder: Path | None = None) -> IntArray:
-        """How many samples of each class each client of a run holds, shape (clients, classes).
-
-        Args:
-            num_clients: N.
-            seed: Seed of the partition.
-            folder: As for :meth:`trainer`.
-        """
+        """How many samples of each class each client of a run holds, shape (clients, classes)."""
         dataset, partition = self.divided(num_clients=num_clients, seed=seed, folder=folder)
         return class_counts(partition, dataset.train_y, dataset.num_classes)
 

@@ -28,12 +28,7 @@ class Aggregate:
 
 
 def finite_updates(stacked: Parameters, num_clients: int) -> BoolArray:
-    """Which updates hold only finite numbers, shape (k,).
-
-    Args:
-        stacked: Clients' parameters, shape (k, ...) by name.
-        num_clients: k.
-    """
+    """Which updates hold only finite numbers, shape (k,)."""
     finite = np.ones(num_clients, np.bool_)
     for values in stacked.values():
         finite &= np.isfinite(values).all(axis=tuple(range(1, values.ndim)))

@@ -6,15 +6,12 @@ has one entry for each chosen client, in the order of the decision.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedroster.aggregation.fedavg import Parameters, finite_updates
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer
-from fedroster.core.errors import InvalidInputError
 from fedroster.core.problem import Outcome, RoundContext, Selection
 
 
@@ -56,24 +53,7 @@ def edge_deadline(
         num_servers: M.
         deadline_s: tau_dead, seconds, > 0; infinite for none.
         min_updates: Z >= 1.
-
-    Raises:
-        ConfigurationError: If Z or M is no positive integer.
-        InvalidInputError: If the arrays differ in length, a server is out of range, or a time is not positive.
     """
-    check_integer("num_servers", num_servers, least=1)
-    check_integer("min_updates", min_updates, least=1)
-    if not exchange_time_s.shape == responds.shape == server.shape:
-        raise InvalidInputError(
-            f"exchange_time_s, responds and server have shapes {exchange_time_s.shape}, {responds.shape} and "
-            f"{server.shape}; expected one entry for each chosen client"
-        )
-    if server.shape[0] and (server.min() < 0 or server.max() >= num_servers):
-        raise InvalidInputError(f"servers are {server.tolist()}; expected 0..{num_servers - 1}")
-    if not deadline_s > 0.0:
-        raise InvalidInputError(f"deadline_s is {deadline_s}; expected seconds > 0, or infinity")
-    if not (exchange_time_s[responds] > 0.0).all():
-        raise InvalidInputError("an exchange time is not positive; expected seconds > 0 for a client that responds")
     used = responds & (exchange_time_s <= deadline_s)
     closed_s = np.zeros(num_servers)
     for m in np.unique(server):
@@ -109,17 +89,7 @@ def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, use
 
     Returns:
         The next edge models; arrays of the same shapes and types.
-
-    Raises:
-        InvalidInputError: If names or shapes do not fit.
     """
-    _check_names(edges, models)
-    for name, values in models.items():
-        if values.shape != (server.shape[0], *edges[name].shape[1:]):
-            raise InvalidInputError(
-                f"{name!r} of the clients has shape {values.shape}; "
-                f"expected {(server.shape[0], *edges[name].shape[1:])}"
-            )
     good = used & finite_updates(models, server.shape[0])
     following = {}
     for name, edge in edges.items():
@@ -131,35 +101,17 @@ def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, use
 
 
 def aggregate_globally(edges: Parameters) -> Parameters:
-    r"""Global aggregation, :math:`w \gets \frac1M \sum_m w_m` (Qu et al. 2021, section III-A (iv)).
-
-    Args:
-        edges: Edge models, shape (servers, ...) by name.
-
-    Returns:
-        The global model, shape (...) by name.
-    """
+    r"""Global aggregation, :math:`w \gets \frac1M \sum_m w_m` (Qu et al. 2021, section III-A (iv))."""
     return {name: values.mean(axis=0, dtype=np.float64).astype(values.dtype) for name, values in edges.items()}
 
 
 def broadcast(model: Parameters, num_servers: int) -> Parameters:
-    """Give every server the global model, shape (servers, ...) by name.
-
-    Args:
-        model: Global model, shape (...) by name.
-        num_servers: M.
-    """
+    """Give every server the global model, shape (servers, ...) by name."""
     return {name: np.repeat(values[None], num_servers, axis=0) for name, values in model.items()}
 
 
 def edge_answers(outcome: Outcome, context: RoundContext, selection: Selection) -> EdgeDeadline:
-    """Which of the chosen links' updates are aggregated, and when each server stops waiting (Qu et al. 2021, Eq. 6).
-
-    Args:
-        outcome: What happens on every link; its deadline and its Z.
-        context: What was reported.
-        selection: The decision.
-    """
+    """Which of the chosen links' updates are aggregated, and when each server stops waiting (Qu et al. 2021, Eq. 6)."""
     links = selection.links
     server = np.zeros(links.shape[0], np.int64) if context.server is None else context.server[links]
     return edge_deadline(
@@ -178,24 +130,9 @@ def hierarchical_round_time(outcome: Outcome, context: RoundContext, selection: 
     .. math:: \max_m \tau_m + \tau_{EC} + [t \bmod T_{ES} = 0]\, \tau_{cloud}
 
     Servers work side by side.  An empty round takes no time, but the cloud's.
-
-    Args:
-        outcome: What happens on every link, and the times of this round's aggregations.
-        context: What was reported.
-        selection: The decision.
-
-    Returns:
-        Seconds.
     """
     cloud_s = outcome.cloud_time_s if outcome.global_round else 0.0
     if selection.is_empty:
         return cloud_s
     waited_s = float(edge_answers(outcome, context, selection).closed_s.max())
     return waited_s + outcome.edge_time_s + cloud_s
-
-
-def _check_names(edges: Mapping[str, object], models: Mapping[str, object]) -> None:
-    if set(edges) != set(models):
-        raise InvalidInputError(
-            f"the clients' models hold {sorted(models)} and the edge models {sorted(edges)}; expected the same names"
-        )

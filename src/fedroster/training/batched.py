@@ -103,17 +103,7 @@ class BatchedModel:
     """
 
     def __init__(self, factory: ModelFactory, *, image_shape: _Shape, device: torch.device) -> None:
-        """Make the module once and see that it fits.
-
-        Args:
-            factory: Makes the module.
-            image_shape: Channels, height and width of an image.
-            device: Where to compute.
-
-        Raises:
-            ConfigurationError: If the module does not map such images to logits, or has random layers, buffers or
-                frozen parameters.
-        """
+        """Make the module once, and see that it maps such images to logits and can be trained here."""
         self._factory = factory
         self.image_shape = image_shape
         with torch_seeded(0):
@@ -161,32 +151,20 @@ class BatchedModel:
         return counter.products
 
     def draw(self, *, rng: Generator) -> Tensor:
-        """Parameters as the module's own constructor draws them, shape (P,), on the CPU.
-
-        Args:
-            rng: Seeds the draw; torch's own generators are left alone.
-        """
+        """Parameters as the module's own constructor draws them, shape (P,), on the CPU."""
         with torch_seeded(int(rng.integers(2**63))):
             module = self._factory()
         return torch.cat([parameter.detach().flatten() for parameter in module.parameters()])
 
     def module(self, row: Tensor) -> nn.Module:
-        """A module of its own with the given parameters.
-
-        Args:
-            row: Shape (P,).
-        """
+        """A module of its own with the given parameters, shape (P,)."""
         with torch_seeded(0):
             module = self._factory().to(self._device)
         module.load_state_dict(self.named(row.clone()))
         return module
 
     def named(self, rows: Tensor) -> dict[str, Tensor]:
-        """Views of the parameters by name.
-
-        Args:
-            rows: Shape (..., P).
-        """
+        """Views of the parameters, shape (..., P), by name."""
         parts = rows.split(self._sizes, dim=-1)
         return {
             name: part.view(*rows.shape[:-1], *shape)
@@ -194,29 +172,13 @@ class BatchedModel:
         }
 
     def logits(self, row: Tensor, images: Tensor) -> Tensor:
-        """Logits of one model.
-
-        Args:
-            row: Parameters, shape (P,).
-            images: Shape (batch, height, width, channels).
-
-        Returns:
-            Shape (batch, classes).
-        """
+        """Logits, shape (batch, classes), of one model, whose images have their channels last."""
         with torch.inference_mode():
             out: Tensor = functional_call(self._own_module(), self.named(row), (images.permute(0, 3, 1, 2),))
         return out
 
     def cohort_logits(self, rows: Tensor, images: Tensor) -> Tensor:
-        """Logits of k models, each on its own images.
-
-        Args:
-            rows: Parameters, shape (k, P).
-            images: Shape (k, batch, channels, height, width).
-
-        Returns:
-            Shape (k, batch, classes).
-        """
+        """Logits, shape (k, batch, classes), of k models, each on its own images, whose channels come first."""
         with torch.inference_mode():
             return self._batched(self.named(rows), images)
 
@@ -232,19 +194,11 @@ class BatchedModel:
         return torch.cat([gradients[name].reshape(rows.shape[0], -1) for name in self.layout], dim=1)
 
     def gradient(self, rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:
-        r"""Gradient of each model's mean cross-entropy over its own batch.
+        r"""Gradient, shape (k, P), of each model's mean cross-entropy over its own batch; targets are one-hot.
 
         .. math:: \nabla_{w_k} \frac{1}{b} \sum_{i=1}^{b} -\log \mathrm{softmax}(f_{w_k}(x_{k,i}))_{y_{k,i}}
 
         The first call for a shape records the operations (0.05 s or so), later ones play them.
-
-        Args:
-            rows: Parameters, shape (k, P).
-            images: Shape (k, batch, channels, height, width).
-            targets: One-hot classes, float32, shape (k, batch, classes).
-
-        Returns:
-            Shape (k, P).
         """
         key = (tuple(rows.shape), tuple(images.shape))
         if key not in self._records:
@@ -263,18 +217,11 @@ class BatchedModel:
             return strike_idle(make_fx(functionalize(gradient))(*examples))
 
     def client_gradients(self, batch: int) -> _Gradients:
-        """A function of one client's images, targets and parameters that returns the gradient of each parameter.
+        """A function ``(images, targets, *parameters) -> gradients`` of one client and so many images.
 
-        The gradient is that of :meth:`gradient`.  The first call for a batch size records it; later ones return the
-        record, which any number of threads may play.
-
-        Args:
-            batch: Images of a step.
-
-        Returns:
-            ``(images, targets, *parameters) -> gradients``, with images of shape (batch, height, width, channels),
-            one-hot targets of shape (batch, classes), and both parameters and gradients in the order and the shapes of
-            :attr:`layout`.
+        The gradient is that of :meth:`gradient`, by parameter, in the shapes of :attr:`layout`; images have their
+        channels last.  The first call for a batch size records it; later ones return the record, which any number of
+        threads may play.
         """
         key = (batch,)
         if key not in self._client_records:

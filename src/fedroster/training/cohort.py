@@ -43,19 +43,9 @@ Method = Literal["auto", "batched", "sequential", "softmax"]
 
 
 def batch_order(clients: IntArray, *, num_samples: int, epochs: int, round: int, streams: Streams) -> IntArray:
-    """In which order each client goes through its samples: a new permutation for every epoch.
+    """In which order each client goes through its samples, shape (k, epochs, num_samples): a new one every epoch.
 
     Drawn at the address ("training", round, client), so it does not depend on who else is in the cohort.
-
-    Args:
-        clients: Shape (k,).
-        num_samples: Samples of each client.
-        epochs: Passes over them.
-        round: Round number.
-        streams: Random streams of the run.
-
-    Returns:
-        Positions within the client's samples, shape (k, epochs, num_samples).
     """
     order = np.empty((clients.shape[0], epochs, num_samples), np.int64)
     order[:] = np.arange(num_samples)
@@ -231,19 +221,11 @@ class CohortTrainer:
         return int(self._partition.shape[0])
 
     def init(self, *, rng: Generator) -> Parameters:
-        """Return the model before the first round, as its constructor draws it.
-
-        Args:
-            rng: Seeds the draw; torch's own generators are left alone.
-        """
+        """Return the model before the first round, as its constructor draws it."""
         return self._named(self._model.draw(rng=rng))
 
     def module(self, parameters: Parameters) -> nn.Module:
-        """Return a torch module of its own with these parameters, to save or to use.
-
-        Args:
-            parameters: Arrays by name.
-        """
+        """Return a torch module of its own with these parameters, to save or to use."""
         return self._model.module(self._row(parameters))
 
     def _check_clients(self, clients: IntArray) -> None:
@@ -253,16 +235,7 @@ class CohortTrainer:
             )
 
     def train(self, parameters: Parameters, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
-        """Train each of the clients from the same model.
-
-        Args:
-            parameters: The model that they are sent.
-            clients: Who, shape (k,).
-            round: Round number; with ``streams`` it says in which order samples are visited (:func:`batch_order`).
-            streams: Random streams of the run.
-
-        Returns:
-            Their models, in the same order.
+        """Train each of the clients from the same model; the round says in which order samples are visited.
 
         Raises:
             InvalidInputError: If a client has no data here, or the parameters are those of another model.
@@ -291,13 +264,6 @@ class CohortTrainer:
         """Return the mean loss of a model over each client's samples, shape (k,), without training.
 
         Equal to ``loss_before`` of :meth:`train` up to rounding.
-
-        Args:
-            parameters: Arrays by name.
-            clients: Who, shape (k,).
-
-        Raises:
-            InvalidInputError: If a client has no data here, or the parameters are those of another model.
         """
         self._check_clients(clients)
         with torch_threads(self._threads), torch.inference_mode():
@@ -433,17 +399,7 @@ class CohortTrainer:
         return mean
 
     def evaluate(self, parameters: Parameters, /) -> Evaluation:
-        """Test a model.
-
-        Args:
-            parameters: Arrays by name.
-
-        Returns:
-            Accuracy and mean cross-entropy on the test images.
-
-        Raises:
-            InvalidInputError: If the parameters are those of another model.
-        """
+        """Test a model: accuracy and mean cross-entropy on the test images."""
         row = self._row(parameters)
         correct, loss = 0, 0.0
         with torch_threads(self._threads), torch.inference_mode():

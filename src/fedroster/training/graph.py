@@ -51,11 +51,7 @@ def _idle_source(node: fx.Node) -> Any:
 
 
 def strike_idle(graph: fx.GraphModule) -> fx.GraphModule:
-    """Remove operations that change nothing: same-shape views, factors of one, transposing there and back.
-
-    Args:
-        graph: A recorded function without in-place operations; it is changed.
-    """
+    """Remove operations that change nothing: same-shape views, factors of one, transposing there and back."""
     for node in list(graph.graph.nodes):
         if node.op == "call_function" and (source := _idle_source(node)) is not None:
             node.replace_all_uses_with(source)
@@ -64,14 +60,11 @@ def strike_idle(graph: fx.GraphModule) -> fx.GraphModule:
 
 
 def pool_before_relu(graph: fx.GraphModule) -> fx.GraphModule:
-    r"""Rectify after max pooling in place of before, forward and backward: a quarter of the work for windows of 2 x 2.
+    r"""Rectify after max pooling in place of before: a quarter of the work for windows of 2 x 2.
 
     .. math:: \max_i [x_i]^+ = [\max_i x_i]^+
 
     The gradients are the same too: where the maximum is positive it is the same element, elsewhere they are zero.
-
-    Args:
-        graph: A recorded gradient; it is changed.
     """
     pool, pool_back = aten.max_pool2d_with_indices.default, aten.max_pool2d_with_indices_backward.default
     for relu in list(graph.graph.nodes):
@@ -99,19 +92,10 @@ def pool_before_relu(graph: fx.GraphModule) -> fx.GraphModule:
 def pooled_convolution_backward(
     gradient: Tensor, position: Tensor, images: Tensor, weight: Tensor, width: int, stride: list[int], with_images: bool
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """Gradients of a convolution without padding from those of its max-pooled output.
+    """Gradients of a convolution without padding, at input, weight and bias, from those of its max-pooled output.
 
-    Args:
-        gradient: At the pooled output, shape (batch, channels, height, width).
-        position: Where each maximum lies in the convolution's output, as ``max_pool2d`` returns it.
-        images: Input of the convolution, shape (batch, input channels, height, width).
-        weight: Its weight, shape (channels, input channels, kernel height, kernel width).
-        width: Width of the convolution's output.
-        stride: Of the convolution.
-        with_images: Whether the gradient of the input is wanted.
-
-    Returns:
-        Gradients of the input (None if not wanted), of the weight and of the bias.
+    ``position`` says where each maximum lies in the convolution's output of that width, as ``max_pool2d`` returns it;
+    without ``with_images`` the input's gradient is None.
     """
     batch, inputs, height, row = images.shape
     channels, _, kernel, kernel_width = weight.shape
@@ -141,9 +125,6 @@ def sparse_pooled_backward(graph: fx.GraphModule) -> fx.GraphModule:
 
     Only for convolutions without padding, groups or dilation, on the CPU, whose windows do not overlap in the pooling,
     after :func:`pool_before_relu`.
-
-    Args:
-        graph: A recorded gradient; it is changed.
     """
     for node in list(graph.graph.nodes):
         if not _is_call(node, aten.convolution_backward.default):
@@ -189,11 +170,7 @@ def _onednn_product() -> Any:
 
 
 def products_by_onednn(graph: fx.GraphModule) -> fx.GraphModule:
-    """Let oneDNN multiply matrices, as it does convolutions already: on AMD processors MKL is half as fast.
-
-    Args:
-        graph: A recorded function on the CPU; it is changed.
-    """
+    """Let oneDNN multiply matrices, as it does convolutions already: on AMD processors MKL is half as fast."""
     product = _onednn_product()
     for node in list(graph.graph.nodes) if product is not None else ():
         if _is_call(node, aten.mm.default):

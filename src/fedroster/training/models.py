@@ -20,14 +20,7 @@ MODELS: dict[str, ModelFactory] = {}
 
 
 def register(name: str) -> Callable[[ModelFactory], ModelFactory]:
-    """Register the decorated function under ``name``.
-
-    Args:
-        name: Name of the model.
-
-    Raises:
-        ConfigurationError: If the name is taken.
-    """
+    """Register the decorated function under a name that is not taken."""
 
     def enter(factory: ModelFactory) -> ModelFactory:
         if name in MODELS:
@@ -39,14 +32,7 @@ def register(name: str) -> Callable[[ModelFactory], ModelFactory]:
 
 
 def model_factory(name: str) -> ModelFactory:
-    """Return the function that makes the model of that name.
-
-    Args:
-        name: Name of a registered model.
-
-    Raises:
-        UnknownNameError: If there is none; names the nearest.
-    """
+    """Return the function that makes the model of that name; the error for another one names the nearest."""
     if name not in MODELS:
         raise UnknownNameError.of("model", name, MODELS)
     return MODELS[name]

@@ -7,7 +7,6 @@ these up one by one is cheaper than a dense product, although a dense product ru
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedroster.core.compiled import njit
 
@@ -16,34 +15,15 @@ _FLAGS = {"contract", "nsz"}
 
 @njit(cache=True, nogil=True, fastmath=_FLAGS)
 def add_pooled_gradient(
-    gradient: NDArray[np.float32],
-    position: NDArray[np.int64],
-    images: NDArray[np.float32],
-    weight: NDArray[np.float32],
-    width: int,
-    stride_y: int,
-    stride_x: int,
-    d_weight: NDArray[np.float32],
-    d_bias: NDArray[np.float32],
-    d_images: NDArray[np.float32],
-    with_images: bool,
-) -> None:
-    r"""Add the gradients of a convolution, output by output.
+    gradient, position, images, weight, width, stride_y, stride_x, d_weight, d_bias, d_images, with_images,
+):  # fmt: skip
+    r"""Add the gradients of a convolution, output by output, to ``d_weight``, ``d_bias`` and ``d_images``.
 
     .. math:: dW_c \mathrel{+}= g_{b,p,c}\, x_b[\text{window}],\quad dx_b[\text{window}] \mathrel{+}= g_{b,p,c}\, W_c
 
-    Args:
-        gradient: Gradient g at the kept outputs, shape (batch, kept, channels); zeros cost nothing.
-        position: Where in the convolution's output each lies, ``row * width + column``, same shape.
-        images: Input x, shape (batch, height, row), where a row is width x channels.
-        weight: W, shape (channels, kernel height, kernel width x input channels).
-        width: Width of the convolution's output.
-        stride_y: Step of the convolution along the height.
-        stride_x: Step along a row: input channels times the step along the width.
-        d_weight: Added to; shape of ``weight``.
-        d_bias: Added to; shape (channels,).
-        d_images: Added to if ``with_images``; shape of ``images``.
-        with_images: Whether the gradient of the input is wanted.
+    ``gradient`` g at the kept outputs has shape (batch, kept, channels), ``position`` says where in the convolution's
+    output each lies, ``row * width + column``; images x are (batch, height, width x channels), the weight W is
+    (channels, kernel height, kernel width x input channels), and ``stride_x`` counts entries of a row.
     """
     batch, kept, channels = gradient.shape
     row = images.shape[2]

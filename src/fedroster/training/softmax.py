@@ -6,7 +6,6 @@ A step on 32 images of 784 pixels is 16,000 multiplications: calling an operatio
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from fedroster.core.compiled import njit
@@ -20,13 +19,7 @@ _E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / k) for k in (2, 6, 24, 120, 720
 
 
 @njit(cache=True, nogil=True, fastmath=_FLAGS)
-def _logits(
-    weight: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    images: NDArray[np.float32],
-    batch: NDArray[np.int64],
-    out: NDArray[np.float32],
-) -> None:
+def _logits(weight, bias, images, batch, out):
     """Logits W x + c of a batch, into ``out`` (batch, classes); four images and two classes at a time."""
     size, (classes, pixels) = batch.shape[0], weight.shape
     zero = np.float32(0.0)
@@ -72,12 +65,7 @@ def _logits(
 
 
 @njit(cache=True, nogil=True, fastmath=_FLAGS)
-def _subtract_products(
-    weight: NDArray[np.float32],
-    images: NDArray[np.float32],
-    batch: NDArray[np.int64],
-    errors: NDArray[np.float32],
-) -> None:
+def _subtract_products(weight, images, batch, errors):
     """Subtract the sum of ``errors[i] x_i^T`` over the batch from W; eight images at a time."""
     size, (classes, pixels) = batch.shape[0], weight.shape
     i = 0
@@ -103,16 +91,13 @@ def _subtract_products(
 
 
 @njit(cache=True, nogil=True, fastmath=_FLAGS)
-def exp_in_place(values: NDArray[np.float32], powers: NDArray[np.int32]) -> None:
+def exp_in_place(values, powers):
     r"""Exponentials of numbers <= 0, relative error below 4e-7; anything below -87 counts as -87, NaN stays.
 
     .. math:: e^x = 2^n e^r,\quad n = \lfloor x / \ln 2 + 1/2 \rfloor
 
-    The system's exponential takes one number at a time and half of a step's time; this one is compiled to vectors.
-
-    Args:
-        values: Changed, shape (size,).
-        powers: Room for the powers of two, shape (size,).
+    The system's exponential takes one number at a time and half of a step's time; this one is compiled to vectors, and
+    has room for the powers of two in ``powers``.
     """
     scale = powers.view(np.float32)
     for i in range(values.shape[0]):
@@ -130,33 +115,13 @@ def exp_in_place(values: NDArray[np.float32], powers: NDArray[np.int32]) -> None
 
 
 @njit(cache=True, nogil=True)
-def descend(
-    weight: NDArray[np.float32],
-    bias: NDArray[np.float32],
-    images: NDArray[np.float32],
-    labels: NDArray[np.int64],
-    visits: NDArray[np.int64],
-    batch_size: int,
-    learning_rate: float,
-    has_bias: bool,
-) -> None:
+def descend(weight, bias, images, labels, visits, batch_size, learning_rate, has_bias):
     r"""Make all mini-batch steps of one client.
 
     .. math::
 
         W \gets W - \frac{\eta}{b} \sum_{i \in \text{batch}} (\mathrm{softmax}(W x_i + c) - e_{y_i})\, x_i^\top
-
-    and likewise for c.
-
-    Args:
-        weight: W, changed, shape (classes, pixels).
-        bias: c, changed if ``has_bias``, shape (classes,).
-        images: Of all clients, shape (n, pixels).
-        labels: Their classes, shape (n,).
-        visits: Rows of ``images`` in the order in which they are visited, shape (epochs, samples).
-        batch_size: Samples of a step; the last one of an epoch may have fewer.
-        learning_rate: eta.
-        has_bias: Whether c is trained.
+    and likewise for c if ``has_bias``.  ``visits``, shape (epochs, samples), are rows of ``images`` in their order.
     """
     epochs, samples = visits.shape
     classes = weight.shape[0]
@@ -191,11 +156,7 @@ def descend(
 
 
 def is_softmax_regression(module: nn.Module) -> bool:
-    """Whether a module is one linear layer on the flattened image, and nothing else.
-
-    Args:
-        module: Any module.
-    """
+    """Whether a module is one linear layer on the flattened image, and nothing else."""
     if type(module) is not nn.Sequential or len(module) != 2:
         return False
     flatten, linear = module

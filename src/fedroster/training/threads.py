@@ -45,11 +45,6 @@ def each_client(work: Callable[[int], None], num_clients: int, *, num_threads: i
     """Call ``work`` with 0, 1, ... on several threads, for which torch is set to one thread (:func:`torch_threads`).
 
     Operations of torch and compiled kernels release the GIL, so that the clients do run at the same time.
-
-    Args:
-        work: Writes only to its own client's arrays.
-        num_clients: Number of calls.
-        num_threads: Calls at the same time, >= 1.
     """
     if num_threads == 1 or num_clients <= 1:
         for client in range(num_clients):
