@@ -9,6 +9,15 @@ from fedroster.core.problem import Status
 from fedroster.engine.losses import Losses
 from fedroster.selector import ClientId, Selector
 
+_LONGEST_REASON = 200
+
+
+def shown(text: str) -> str:
+    """A text from outside as one line of a log: printable, and not too long."""
+    line = " ".join(text.split())
+    line = "".join(letter if letter.isprintable() else "?" for letter in line[: _LONGEST_REASON + 1])
+    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} and more"
+
 
 @dataclass(slots=True)
 class Outcomes:
@@ -37,7 +46,7 @@ class Outcomes:
     def failed(self, name: str, reason: str, status: Status = Status.FAILED) -> None:
         """Book that nothing usable came."""
         self.status[name] = status
-        self.reasons[name] = reason
+        self.reasons[name] = shown(reason)
         self.times_s.pop(name, None)
 
     def tell(self, selector: Selector, number: int, round_s: float) -> None:

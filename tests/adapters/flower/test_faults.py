@@ -231,6 +231,24 @@ def test_every_round_has_one_line_in_flowers_log(caplog):
     assert "n01 in round 1, which is over: its update came after" in caplog.text
 
 
+def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(caplog):
+    nodes = fleet(2)
+    nodes[101].fate = ("error",)
+    grid, fake, reports = selecting(nodes, m=2)
+    later = fake._later
+
+    def raising(delay_s, reply):
+        if reply.has_error():
+            reply.error.__dict__["_reason"] = "\x1b[31mTraceback\nround 9: 2 of 2 updates used\r\n" + "x" * 10_000
+        later(delay_s, reply)
+
+    fake._later = raising
+    play(grid, fake)
+    assert reports[0].reasons["n01"].startswith("?[31mTraceback round 9: 2 of 2 updates used xxx")
+    assert len(reports[0].reasons["n01"]) < 220
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+
+
 def test_rounds_without_an_update_are_warned_of(caplog):
     strategy = FedAvg(fraction_evaluate=0.0)
     grid, *_ = selecting(fleet(3, delay_s=6.0), m=3, strategy=strategy, rules=RoundRules(deadline_s=1.0, give_up_s=2.0))

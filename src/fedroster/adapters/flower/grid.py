@@ -32,7 +32,7 @@ from fedroster.engine.choose import Choice, Chooser
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossReader, LossRules
-from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.outcomes import Outcomes, shown
 from fedroster.engine.report import RoundReport, Sink
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import EdgeSelector, Selector
@@ -345,7 +345,7 @@ class SelectingGrid(Grid):
                     wrong[name] = reason
         wrong |= check.odd({name: reply for name, reply in good.items() if name not in wrong})
         for name, reason in wrong.items():
-            log.warning("the reply of %s is refused: %s", name, reason)
+            log.warning("the reply of %s is refused: %s", name, shown(reason))
         refused = {id(good[name]) for name in wrong}
         return [arrival.reply for arrival in arrivals if id(arrival.reply) not in refused]
 

@@ -11,6 +11,7 @@ from fedroster.adapters.flower.context import ACTION
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight
 from fedroster.adapters.flower.nodes import Node, NodeBook
 from fedroster.adapters.flower.runner import RoundRunner
+from fedroster.engine.outcomes import shown
 from fedroster.engine.rules import NoNodesError, RoundRules
 
 _WAITING_PAUSE_S = 0.5
@@ -153,4 +154,4 @@ class Roster:
         if reply.has_content():
             self._book.note(node_id, reply.content, self._exchange.clock.now())
         else:
-            self._book.doubt(node_id, f"the query for its context failed: {reply.error.reason}")
+            self._book.doubt(node_id, f"the query for its context failed: {shown(str(reply.error.reason))}")

@@ -205,8 +205,8 @@ class RoundRunner:
                 round_.usable.append(arrival)
 
     def _refuse(self, round_: PlayedRound, name: str, reason: str) -> None:
-        log.warning("the reply of %s in round %d is refused: %s", name, round_.number, reason)
         round_.outcomes.failed(name, reason)
+        log.warning("the reply of %s in round %d is refused: %s", name, round_.number, round_.outcomes.reasons[name])
 
     def _read_context(self, round_: PlayedRound, arrival: Arrival) -> None:
         node, content = round_.nodes[arrival.flight.node_id], arrival.reply.content
