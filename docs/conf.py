@@ -96,10 +96,11 @@ def _plain_text(app: Sphinx, what: str, name: str, obj: object, options: object,
 def _plain_types(
     app: Sphinx, what: str, name: str, obj: object, options: object, signature: str | None, result: str | None
 ) -> tuple[str | None, str | None]:
-    """Write aliases inside unions by their name."""
+    """Write aliases inside unions by their name, and types without the ranges that the text says."""
 
     def plain(text: str | None) -> str | None:
-        return text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+        text = text and re.sub(r"TypeAliasForwardRef\('(\w+)'\)", r"\1", text)
+        return text and re.sub(r"Annotated\[(\w+), Range\([^)]*\)\]", r"\1", text)
 
     return plain(signature), plain(result)
 

@@ -14,7 +14,7 @@ from fedroster.bounds import backlog_bound, drift_plus_cost, drift_plus_cost_bou
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
 from fedroster.environment import FlatNetwork
-from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
+from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 from fedroster.simulation import simulate
 from reference import queue_formula
 
@@ -119,7 +119,6 @@ def test_policies_refuse_several_servers(policy):
     spec = ProblemSpec(num_clients=40, cohort_size=8, num_features=3, num_servers=2)
     with pytest.raises(ConfigurationError, match="selects for one server; this federation has 2"):
         policy.check(spec)
-    check_flat("it", ProblemSpec(num_clients=40, cohort_size=8, num_features=3))
 
 
 # --- (8) to (11) ---------------------------------------------------------------------------------------------------

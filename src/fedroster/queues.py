@@ -8,24 +8,10 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.errors import ConfigurationError, InfeasibleError
+from fedroster.core.errors import InfeasibleError
 from fedroster.core.problem import ProblemSpec
 
 _GRID = 2.0**-32
-
-
-def check_flat(name: str, spec: ProblemSpec) -> None:
-    """Refuse a hierarchical federation.
-
-    Args:
-        name: Name of the policy.
-        spec: The problem.
-
-    Raises:
-        ConfigurationError: If there is more than one server.
-    """
-    if spec.num_servers != 1:
-        raise ConfigurationError(f"{name} selects for one server; this federation has {spec.num_servers}")
 
 
 def snap_rate(beta: float) -> float:

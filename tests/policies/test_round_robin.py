@@ -74,7 +74,7 @@ def test_who_joins_is_served_first():
 
 
 def test_one_server_only():
-    with pytest.raises(ConfigurationError, match="round robin selects for one server"):
+    with pytest.raises(ConfigurationError, match="RoundRobin selects for one server"):
         RoundRobin().check(ProblemSpec(4, 2, 1, num_servers=2))
 
 

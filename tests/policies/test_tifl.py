@@ -248,8 +248,8 @@ def test_late_losses_do_not_replace_later_ones():
         ({"adaptive": "no"}, "adaptive is 'no'; expected True or False"),
         ({"probabilities": (1.0,)}, r"probabilities are \(1.0,\); expected 5 numbers"),
         ({"probabilities": (0.0,) * 5}, "expected one > 0"),
-        ({"probabilities": (1.0, -1.0, 0.0, 0.0, 0.0)}, "probability of a tier is -1.0"),
-        ({"tiers": 2, "credits": (1, -2)}, "credits of a tier is -2"),
+        ({"probabilities": (1.0, -1.0, 0.0, 0.0, 0.0)}, "an entry of probabilities is -1.0"),
+        ({"tiers": 2, "credits": (1, -2)}, "an entry of credits is -2"),
     ],
 )
 def test_parameters_out_of_range(options, message):

@@ -44,7 +44,7 @@ def check_number(
         raise ConfigurationError(f"{name} is {value!r}; expected a finite number {wanted}".rstrip())
 
 
-def check_integer(name: str, value: int, *, least: int) -> None:
+def check_integer(name: str, value: int, *, least: float | None = None) -> None:
     """Check that a parameter is an integer that is not too small.
 
     Args:
@@ -55,8 +55,9 @@ def check_integer(name: str, value: int, *, least: int) -> None:
     Raises:
         ConfigurationError: If it is not.
     """
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise ConfigurationError(f"{name} is {value!r}; expected an integer >= {least}")
+    is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not is_integer or (least is not None and value < least):
+        raise ConfigurationError(f"{name} is {value!r}; expected an integer{'' if least is None else f' >= {least}'}")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Parameters
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
 
 S = TypeVar("S")
@@ -62,8 +63,8 @@ class NoState:
     """Nothing is learned."""
 
 
-class Stateless:
-    """The part of the policy interface that a policy without a memory need not write."""
+class Defaults:
+    """What a policy does that says nothing else: it promises, books and learns nothing."""
 
     __slots__ = ()
 
@@ -73,17 +74,40 @@ class Stateless:
     def check(self, spec: ProblemSpec, /) -> None:
         """Promise nothing."""
 
+    def commit(self, state: Any, context: RoundContext, selection: Selection, /) -> Any:
+        """Book nothing."""
+        return state
+
+    def update(self, state: Any, feedback: Feedback, /) -> Any:
+        """Learn nothing."""
+        return state
+
+
+class Stateless(Defaults):
+    """The part of the policy interface that a policy without a memory need not write."""
+
+    __slots__ = ()
+
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> NoState:
         """Know nothing."""
         return NoState()
 
-    def commit(self, state: NoState, context: RoundContext, selection: Selection, /) -> NoState:
-        """Book nothing."""
-        return state
 
-    def update(self, state: NoState, feedback: Feedback, /) -> NoState:
-        """Learn nothing."""
-        return state
+class ForOneServer(Parameters, Defaults):
+    """The same for a policy that selects for one server, with its parameters checked."""
+
+    __slots__ = ()
+
+    def check(self, spec: ProblemSpec, /) -> None:
+        """Refuse more than one server.
+
+        Raises:
+            ConfigurationError: If there is more than one.
+        """
+        if spec.num_servers != 1:
+            raise ConfigurationError(
+                f"{type(self).__name__} selects for one server; this federation has {spec.num_servers}"
+            )
 
 
 @runtime_checkable

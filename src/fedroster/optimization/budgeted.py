@@ -7,15 +7,15 @@ flat federation, the cohort size takes the budgets' place: every link costs 1, a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.compiled import njit
 from fedroster.core.errors import InvalidInputError
+from fedroster.core.parameters import Natural, Parameters, Range, ShareBelowOne
 from fedroster.core.problem import RoundContext
 from fedroster.optimization.assignment import (
     NODE_LIMIT,
@@ -144,7 +144,7 @@ def gap_for(num_choices: int, gap: float | None) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExactOptions:
+class ExactOptions(Parameters):
     """How a policy solves P2; a base class of its parameters.
 
     Attributes:
@@ -153,18 +153,8 @@ class ExactOptions:
         node_limit: The exact solver stops after so many search nodes, 0 for no limit, with the gap that it has proven.
     """
 
-    gap: float | None = None
-    node_limit: int = NODE_LIMIT
-
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        if self.gap is not None:
-            check_number("gap", self.gap, least=0.0, below=1.0)
-        check_integer("node_limit", self.node_limit, least=0)
+    gap: ShareBelowOne | None = None
+    node_limit: Natural = NODE_LIMIT
 
     def best_links(self, choices: Choices, value: FloatArray, *, rng: Generator) -> tuple[IntArray, float]:
         """The best set of links: P2 (10).
@@ -238,14 +228,7 @@ class SolverOptions(ExactOptions):
 
     solver: Literal["exact", "fast-lazy-greedy"] = "exact"
     utility: Literal["linear", "square-root"] = "linear"
-    epsilon: float = 0.3
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        ExactOptions.__post_init__(self)
-        check_choice("solver", self.solver, ("exact", "fast-lazy-greedy"))
-        check_choice("utility", self.utility, ("linear", "square-root"))
-        check_number("epsilon", self.epsilon, above=0.0, most=1.0)
+    epsilon: Annotated[float, Range(above=0.0, most=1.0)] = 0.3
 
     def best_links(self, choices: Choices, value: FloatArray, *, rng: Generator) -> tuple[IntArray, float]:
         """The best set of links by the solver that is asked for."""

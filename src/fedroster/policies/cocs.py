@@ -13,9 +13,11 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_integer, check_number
+from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Count, Natural, NotNegative, Positive, ShareBelowOne
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.protocols import Defaults
 from fedroster.estimation.hypercubes import (
     HypercubeState,
     cells_per_axis,
@@ -82,7 +84,7 @@ class COCSDecision:
 
 
 @dataclass(frozen=True, slots=True)
-class COCS(SolverOptions):
+class COCS(SolverOptions, Defaults):
     r"""As many updates in time as the budgets buy, learned from contexts.
 
     Each round (Algorithm 1): find the hypercube of every link's context; a link is under-explored while its cell was
@@ -125,38 +127,26 @@ class COCS(SolverOptions):
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    h_T: int = 5
-    horizon: int = 1000
-    holder: float = 1.0
-    z: float = 0.0
-    scale: float = 1.0
+    h_T: Natural = 5
+    horizon: Count = 1000
+    holder: Positive = 1.0
+    z: ShareBelowOne = 0.0
+    scale: NotNegative = 1.0
     tie_by_value: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        check_integer("h_T", self.h_T, least=0)
-        check_integer("horizon", self.horizon, least=1)
-        check_number("holder", self.holder, above=0.0)
-        check_number("z", self.z, least=0.0, below=1.0)
-        check_number("scale", self.scale, least=0.0)
-        check_flag("tie_by_value", self.tie_by_value)
+        """Check the ranges, and that there are as many bounds below as above."""
         SolverOptions.__post_init__(self)
         if len(self.low) != len(self.high):
             raise ConfigurationError(
                 f"low and high have {len(self.low)} and {len(self.high)} entries; expected one each for every feature"
             )
         for below, above in zip(self.low, self.high, strict=True):
-            check_number("low", below)
             check_number("high", above, above=below)
 
     @property

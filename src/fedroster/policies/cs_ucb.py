@@ -14,12 +14,13 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_number
+from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest
-from fedroster.queues import check_flat, empty_queues, queue_step, snap_rate
+from fedroster.queues import empty_queues, queue_step, snap_rate
 
 CITATION = """@article{xia2020csucb,
   author  = {Xia, Wenchao and Quek, Tony Q. S. and Guo, Kun and Wen, Wanli and Yang, Howard H. and Zhu, Hongbo},
@@ -93,7 +94,7 @@ def upper_bounds(reward: FloatArray, plays: IntArray, *, round: int, num_chosen:
 
 
 @dataclass(frozen=True, slots=True)
-class CSUCB:
+class CSUCB(ForOneServer):
     r"""Chooses the clients of the greatest index: optimistic about their speed, and with the longest queues.
 
     CS-UCB-Q (``queues``) maximises over the available clients
@@ -118,24 +119,11 @@ class CSUCB:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
 
     queues: bool = True
-    balance: float = 0.5
-    fairness: float = 0.5
-    longest_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_flag("queues", self.queues)
-        check_number("balance", self.balance, least=0.0, most=1.0)
-        check_number("fairness", self.fairness, least=0.0, most=1.0)
-        check_number("longest_s", self.longest_s, least=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("CS-UCB", spec)
+    balance: Share = 0.5
+    fairness: Share = 0.5
+    longest_s: NotNegative = 0.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> CSUCBState:
         """Nobody was chosen."""

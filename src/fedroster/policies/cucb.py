@@ -14,8 +14,9 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_integer, check_number
+from fedroster.core.parameters import Count, NotNegative, Parameters
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.protocols import Defaults
 from fedroster.estimation.hypercubes import (
     HypercubeState,
     check_hypercubes,
@@ -72,7 +73,7 @@ def ucb1(plays: IntArray, utility: FloatArray, *, rounds: int, scale: float, wid
 
 
 @dataclass(frozen=True, slots=True)
-class CUCB:
+class CUCB(Parameters, Defaults):
     r"""UCB1 over a fixed pool of decisions (Qu et al. 2021, section VI-B 2): an arm is a whole decision.
 
     The pool is drawn in the first round, feasible under its prices and coverage, which stand for the static resources
@@ -90,20 +91,11 @@ class CUCB:
     """
 
     citation: ClassVar[str] = QU
-    omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    pool_size: int = 1000
-    width: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_integer("pool_size", self.pool_size, least=1)
-        check_number("width", self.width, least=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Promise nothing."""
+    pool_size: Count = 1000
+    width: NotNegative = 1.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> CUCBState:
         """Know nothing of any arm."""
@@ -174,7 +166,7 @@ def pair_bounds(counts: IntArray, successes: IntArray, *, rounds: int, width: fl
 
 
 @dataclass(frozen=True, slots=True)
-class CUCBPairs(ExactOptions):
+class CUCBPairs(ExactOptions, Defaults):
     r"""CUCB with semi-bandit feedback (Chen, Wang and Yuan, ICML 2013): an arm is a pair, the solver picks the set.
 
     .. math:: \max_s \sum_{(n,m) \in s} \min\Bigl\{\hat p_{n,m} + \sqrt{\tfrac{3 \ln t}{2 C_{n,m}}},\ 1\Bigr\}
@@ -189,16 +181,10 @@ class CUCBPairs(ExactOptions):
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    width: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("width", self.width, least=0.0)
-        ExactOptions.__post_init__(self)
+    width: NotNegative = 1.0
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more pairs than can be numbered."""

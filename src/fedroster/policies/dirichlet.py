@@ -12,11 +12,11 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.checks import check_number
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.parameters import Positive
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.policies.rbcs_f import CITATION
-from fedroster.queues import check_flat
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def log_gamma_variates(shape: float, size: int, *, rng: Generator) -> FloatArray
 
 
 @dataclass(frozen=True, slots=True)
-class Dirichlet:
+class Dirichlet(ForOneServer):
     r"""Draws clients without replacement with probabilities :math:`q' \sim \mathrm{Dir}(\gamma_2 \mathbf 1)`.
 
     A small gamma_2 favours a few clients, a large one approaches random selection.  q' is drawn once for a run.
@@ -58,18 +58,8 @@ class Dirichlet:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
 
-    gamma_2: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        check_number("gamma_2", self.gamma_2, above=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server; promise nothing."""
-        check_flat("selection with Dirichlet probabilities", spec)
+    gamma_2: Positive = 1.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> DirichletState:
         """Draw q': normalised Gamma variates are Dirichlet, and normalising is not needed."""
@@ -84,11 +74,3 @@ class Dirichlet:
             winners = np.argpartition(race[rows], context.cohort_size)[: context.cohort_size]
             rows = np.sort(rows[winners])
         return Selection(context.round, rows)
-
-    def commit(self, state: DirichletState, context: RoundContext, selection: Selection, /) -> DirichletState:
-        """Book nothing."""
-        return state
-
-    def update(self, state: DirichletState, feedback: Feedback, /) -> DirichletState:
-        """Learn nothing."""
-        return state

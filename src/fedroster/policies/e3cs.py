@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.parameters import Count, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import sample_systematically
-from fedroster.queues import check_flat
 
 CITATION = """@article{huang2022e3cs,
   author  = {Huang, Tiansheng and Lin, Weiwei and Shen, Li and Li, Keqin and Zomaya, Albert Y.},
@@ -103,7 +103,7 @@ def allocate(log_weight: FloatArray, size: int, quota: float) -> tuple[FloatArra
 
 
 @dataclass(frozen=True, slots=True)
-class E3CS:
+class E3CS(ForOneServer):
     r"""Exponential weights for clients that return their update in time, with a least probability for everybody.
 
     Each round: probabilities p from the weights (:func:`allocate`), a cohort with these inclusion
@@ -132,24 +132,11 @@ class E3CS:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
 
-    fairness: float = 0.5
-    eta: float = 0.5
+    fairness: Share = 0.5
+    eta: Annotated[float, Range(above=0.0, most=1e6)] = 0.5  # far beyond it, probabilities are nothing but rounding
     schedule: Literal["constant", "increasing"] = "constant"
-    horizon: int = 2500
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("fairness", self.fairness, least=0.0, most=1.0)
-        check_number("eta", self.eta, above=0.0, most=1e6)  # far beyond it, probabilities are nothing but rounding
-        check_choice("schedule", self.schedule, ("constant", "increasing"))
-        check_integer("horizon", self.horizon, least=1)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("E3CS", spec)
+    horizon: Count = 2500
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> E3CSState:
         """All weights are 1."""

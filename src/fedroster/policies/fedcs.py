@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_number
 from fedroster.core.compiled import njit
-from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import NoState, Stateless
-from fedroster.queues import check_flat
+from fedroster.core.parameters import NotNegative, Positive, Range
+from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.protocols import ForOneServer, NoState, Stateless
 
 CITATION = """@inproceedings{nishio2019fedcs,
   author    = {Nishio, Takayuki and Yonetani, Ryo},
@@ -30,7 +29,7 @@ CITATION = """@inproceedings{nishio2019fedcs,
 
 
 @dataclass(frozen=True, slots=True)
-class FedCS(Stateless):
+class FedCS(ForOneServer, Stateless):
     r"""FedCS as Huang et al. 2021 adapts it (section 6.1.1): every client that is expected to be in time.
 
     .. math:: S_t = \{n : I_{t,n} = 1,\ c_{t,n}^\top \theta_n^* < \text{deadline}\}
@@ -45,15 +44,7 @@ class FedCS(Stateless):
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
 
-    deadline_s: float = 3.0
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        check_number("deadline_s", self.deadline_s, above=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("FedCS", spec)
+    deadline_s: Positive = 3.0
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Take everybody who is expected to make it."""
@@ -124,7 +115,7 @@ def greedy_within_deadline(
 
 
 @dataclass(frozen=True, slots=True)
-class FedCSGreedy(Stateless):
+class FedCSGreedy(ForOneServer, Stateless):
     r"""FedCS as published: greedy scheduling of uploads within a deadline (Nishio and Yonetani, Algorithm 3).
 
     Knows each candidate's update and upload time, from resource reports that are taken to be true.  Sequential uploads
@@ -142,21 +133,10 @@ class FedCSGreedy(Stateless):
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
 
-    deadline_s: float = 10.0
-    fraction: float = 1.0
-    distribution_s: float = 0.0
-    overhead_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("deadline_s", self.deadline_s, above=0.0)
-        check_number("fraction", self.fraction, above=0.0, most=1.0)
-        check_number("distribution_s", self.distribution_s, least=0.0)
-        check_number("overhead_s", self.overhead_s, least=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("FedCS", spec)
+    deadline_s: Positive = 10.0
+    fraction: Annotated[float, Range(above=0.0, most=1.0)] = 1.0
+    distribution_s: NotNegative = 0.0
+    overhead_s: NotNegative = 0.0
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Ask a random share of the clients, then schedule those that answer."""

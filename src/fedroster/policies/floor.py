@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.citation import SOFTWARE
 from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
+from fedroster.core.parameters import Natural, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.usual_times import (
     LARGEST,
@@ -38,7 +39,7 @@ from fedroster.optimization.expected_maximum import (
     ratio_table,
     tie_key,
 )
-from fedroster.queues import check_flat, check_rate, snap_rate
+from fedroster.queues import check_rate, snap_rate
 
 _BLOCK = 1024
 _RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
@@ -129,7 +130,7 @@ class Parts(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class Floor(ForOneServer):
     r"""At least :math:`\lfloor \beta t \rfloor - c` participations for every client after every round, in little time.
 
     Each round:
@@ -170,31 +171,17 @@ class Floor:
     """
 
     citation: ClassVar[str] = SOFTWARE
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
     parts: ClassVar[Parts] = Parts()
 
-    beta: float = 0.15
-    slack: int = 2
+    beta: Share = 0.15
+    slack: Natural = 2
     share_of: Literal["rounds", "available"] = "rounds"
-    absence: int = 3
-    memory: float = 100.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range or of another type.
-        """
-        check_number("beta", self.beta, least=0.0, most=1.0)
-        check_integer("slack", self.slack, least=0)
-        check_choice("share_of", self.share_of, ("rounds", "available"))
-        check_integer("absence", self.absence, least=0)
-        check_number("memory", self.memory, least=1.0)
+    absence: Natural = 3
+    memory: Annotated[float, Range(least=1.0)] = 100.0
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a share of all rounds that cannot be met."""
-        check_flat("FLOOR", spec)
+        ForOneServer.check(self, spec)
         if self.share_of == "rounds":
             check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_integer, check_number
+from fedroster.core.parameters import Count, NotNegative, Parameters, Positive
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.protocols import Defaults
 from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
@@ -83,7 +84,7 @@ class LinUCBState:
 
 
 @dataclass(frozen=True, slots=True)
-class LinUCB:
+class LinUCB(Parameters, Defaults):
     r"""LinUCB over a fixed pool of decisions (Qu et al. 2021, section VI-B 3): an arm is a whole decision.
 
     The utility of an arm is taken to be linear in its pairs' contexts: with one theta for all arms,
@@ -104,22 +105,12 @@ class LinUCB:
     """
 
     citation: ClassVar[str] = QU
-    omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    pool_size: int = 1000
-    alpha: float = 1.0
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_integer("pool_size", self.pool_size, least=1)
-        check_number("alpha", self.alpha, least=0.0)
-        check_number("ridge", self.ridge, above=0.0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Promise nothing."""
+    pool_size: Count = 1000
+    alpha: NotNegative = 1.0
+    ridge: Positive = 1.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> LinUCBState:
         """Know nothing of theta."""
@@ -181,7 +172,7 @@ class LinUCBPairsState:
 
 
 @dataclass(frozen=True, slots=True)
-class LinUCBPairs(ExactOptions):
+class LinUCBPairs(ExactOptions, Defaults):
     r"""LinUCB with semi-bandit feedback (Qin, Chen and Zhu, SDM 2014): an arm is a pair, the solver picks the set.
 
     .. math:: \max_s \sum_{(n,m) \in s} \min\Bigl\{\bigl[x_{n,m}^\top \hat\theta
@@ -200,21 +191,11 @@ class LinUCBPairs(ExactOptions):
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    alpha: float = 1.0
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("alpha", self.alpha, least=0.0)
-        check_number("ridge", self.ridge, above=0.0)
-        ExactOptions.__post_init__(self)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Promise nothing."""
+    alpha: NotNegative = 1.0
+    ridge: Positive = 1.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> LinUCBPairsState:
         """Know nothing of theta."""

@@ -12,12 +12,13 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.checks import check_number
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.parameters import NotNegative, Share
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
 from fedroster.policies.rbcs_f import CITATION
-from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
+from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class OmniscientState:
 
 
 @dataclass(frozen=True, slots=True)
-class OmniscientP3:
+class OmniscientP3(ForOneServer):
     r"""Least drift plus penalty under the true mean times: RBCS-F with nothing left to learn.
 
     .. math:: \min_S V \max_{n \in S} c_{t,n}^\top \theta_n^* - \sum_{n \in S} Z_{t,n} \quad\text{(P3, (13))}
@@ -48,19 +49,13 @@ class OmniscientP3:
 
     citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
-    fills_cohort: ClassVar[bool] = True
 
-    V: float = 20.0
-    beta: float = 0.15
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_number("V", self.V, least=0.0)
-        check_number("beta", self.beta, least=0.0, most=1.0)
+    V: NotNegative = 20.0
+    beta: Share = 0.15
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a beta that cannot be met."""
-        check_flat("the omniscient P3", spec)
+        ForOneServer.check(self, spec)
         check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> OmniscientState:
@@ -79,10 +74,6 @@ class OmniscientP3:
         """Step the queues (6)."""
         served = context.clients_of(selection.links)
         queue_step(state.backlog, beta=snap_rate(self.beta), served=served, members=context.members)
-        return state
-
-    def update(self, state: OmniscientState, feedback: Feedback, /) -> OmniscientState:
-        """Learn nothing."""
         return state
 
     def backlog(self, state: OmniscientState, /) -> FloatArray:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer, check_number
+from fedroster.core.parameters import Column, Count, Natural, NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.utility import PacerState, client_utility, pace, preferred_time_s, statistical_utility, tell
 from fedroster.optimization.ranking import fill_up, greatest, sample_above, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
-from fedroster.queues import check_flat
 
 CITATION = """@inproceedings{lai2021oort,
   author    = {Lai, Fan and Zhu, Xiangfeng and Madhyastha, Harsha V. and Chowdhury, Mosharaf},
@@ -58,7 +58,7 @@ class OortState:
 
 
 @dataclass(frozen=True, slots=True)
-class Oort:
+class Oort(ForOneServer):
     r"""Exploits clients of great utility, statistical and of speed, and explores fast ones.
 
     Each round (Algorithm 1): the pacer sets the preferred duration T; explored clients get their utility
@@ -93,44 +93,25 @@ class Oort:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True
 
-    exploration: float = 0.9
-    exploration_decay: float = 0.98
-    exploration_min: float = 0.2
-    pacer_step: int = 20
-    pacer_delta: float = 5.0
-    percentile: float = 30.0
-    penalty: float = 2.0
-    clip: float = 0.95
-    cut_off: float = 0.95
-    sample_window: float = 5.0
-    max_participations: int = 0
-    max_left_out: float = 0.3
-    slowness_feature: int = 0
-
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        for name in ("exploration", "exploration_min", "clip", "cut_off", "max_left_out"):
-            check_number(name, getattr(self, name), least=0.0, most=1.0)
-        check_number("exploration_decay", self.exploration_decay, above=0.0, most=1.0)
-        check_number("pacer_delta", self.pacer_delta, above=0.0)
-        check_number("percentile", self.percentile, above=0.0, most=100.0)
-        check_number("penalty", self.penalty, least=0.0)
-        check_number("sample_window", self.sample_window, least=1.0)
-        check_integer("pacer_step", self.pacer_step, least=1)
-        check_integer("max_participations", self.max_participations, least=0)
-        check_integer("slowness_feature", self.slowness_feature, least=-1)
+    exploration: Share = 0.9
+    exploration_decay: Annotated[float, Range(above=0.0, most=1.0)] = 0.98
+    exploration_min: Share = 0.2
+    pacer_step: Count = 20
+    pacer_delta: Positive = 5.0
+    percentile: Annotated[float, Range(above=0.0, most=100.0)] = 30.0
+    penalty: NotNegative = 2.0
+    clip: Share = 0.95
+    cut_off: Share = 0.95
+    sample_window: Annotated[float, Range(least=1.0)] = 5.0
+    max_participations: Natural = 0
+    max_left_out: Share = 0.3
+    slowness_feature: Column = 0
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a column that contexts do not have."""
-        check_flat("Oort", spec)
+        ForOneServer.check(self, spec)
         check_feature("slowness_feature", self.slowness_feature, spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> OortState:

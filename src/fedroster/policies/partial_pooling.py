@@ -13,10 +13,11 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer, check_number
 from fedroster.core.citation import SOFTWARE
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Natural, NotNegative, Positive, Share, ShareBelowOne
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.protocols import Defaults
 from fedroster.core.state import per_client
 from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
 from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
@@ -51,7 +52,7 @@ def reachable_clients(choices: Choices, num_clients: int) -> BoolArray:
 
 
 @dataclass(frozen=True, slots=True)
-class PartialPooling(ExactOptions):
+class PartialPooling(ExactOptions, Defaults):
     r"""As many updates in time as the budgets buy, learned from all links together; optionally a rate for every client.
 
     Each round:
@@ -92,41 +93,27 @@ class PartialPooling(ExactOptions):
     """
 
     citation: ClassVar[str] = SOFTWARE
-    omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    beta: float = 0.0
-    V: float = 5.0
-    variances: tuple[float, ...] = (0.1, 1.0)
-    memories: tuple[float, ...] = (0.0, 30.0)
-    intervals: int = 8
-    share: float = 1e-3
-    optimism: float = 0.0
+    beta: Share = 0.0
+    V: NotNegative = 5.0
+    variances: tuple[Positive, ...] = (0.1, 1.0)
+    memories: tuple[NotNegative, ...] = (0.0, 30.0)
+    intervals: Natural = 8
+    share: ShareBelowOne = 1e-3
+    optimism: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        check_number("beta", self.beta, least=0.0, most=1.0)
-        check_number("V", self.V, least=0.0)
-        for variance in self.variances:
-            check_number("variances", variance, above=0.0)
-        for memory in self.memories:
-            check_number("memories", memory, least=0.0)
+        """Check the ranges, and that there are memories where there are variances."""
+        ExactOptions.__post_init__(self)
         if bool(self.variances) != bool(self.memories):
             raise ConfigurationError(
                 f"variances are {self.variances} and memories {self.memories}; expected both, or () and () for "
                 "one model without deviations"
             )
-        check_integer("intervals", self.intervals, least=0)
         if self.intervals > _MOST_INTERVALS:
             raise ConfigurationError(f"intervals is {self.intervals}; expected at most {_MOST_INTERVALS}")
-        check_number("share", self.share, least=0.0, below=1.0)
-        check_number("optimism", self.optimism, least=0.0)
-        ExactOptions.__post_init__(self)
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse a rate that more clients are owed than a cohort may have."""

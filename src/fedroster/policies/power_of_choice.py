@@ -13,12 +13,12 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer
+from fedroster.core.parameters import Natural
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
 from fedroster.optimization.ranking import greatest, sample_by_weight
-from fedroster.queues import check_flat
 
 CITATION = """@misc{cho2020powerofchoice,
   author = {Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri},
@@ -45,7 +45,7 @@ class PowerOfChoiceState:
 
 
 @dataclass(frozen=True, slots=True)
-class PowerOfChoice:
+class PowerOfChoice(ForOneServer):
     r"""Sample d candidates by the size of their data, then choose the m of greatest loss.
 
     .. math::
@@ -77,26 +77,15 @@ class PowerOfChoice:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True
 
-    d: int = 0
+    d: Natural = 0
     variant: Literal["rpow-d", "pow-d"] = "rpow-d"
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        check_integer("d", self.d, least=0)
-        check_choice("variant", self.variant, ("rpow-d", "pow-d"))
 
     @property
     def polls(self) -> bool:
         """Whether candidates are asked for their losses."""
         return self.variant == "pow-d"
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("Power-of-Choice", spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> PowerOfChoiceState:
         """Nobody has reported."""
@@ -115,10 +104,6 @@ class PowerOfChoice:
         else:
             loss = state.loss[context.clients_of(rows)]
         return Selection(context.round, rows[greatest(loss, context.cohort_size, rng=rng)])
-
-    def commit(self, state: PowerOfChoiceState, context: RoundContext, selection: Selection, /) -> PowerOfChoiceState:
-        """Book nothing."""
-        return state
 
     def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
         """Keep the latest loss of each client; feedback of an earlier round does not replace it."""

@@ -8,17 +8,19 @@ doi:10.1109/TPDS.2020.3040887.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_number
+from fedroster.core.checks import check_number
+from fedroster.core.parameters import NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, ridge_init
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
-from fedroster.queues import check_flat, check_rate, empty_queues, queue_step, snap_rate
+from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
 CITATION = """@article{huang2021rbcsf,
   author  = {Huang, Tiansheng and Lin, Weiwei and Wu, Wentai and He, Ligang and Li, Keqin and Zomaya, Albert Y.},
@@ -43,7 +45,7 @@ class RBCSFState:
 
 
 @dataclass(frozen=True, slots=True)
-class RBCSF:
+class RBCSF(ForOneServer):
     r"""Short rounds in the long run, with a guaranteed participation rate for every client.
 
     Each round (Algorithm 2): estimate every exchange time optimistically by ridge regression on its context (19),
@@ -72,38 +74,27 @@ class RBCSF:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
 
-    V: float = 20.0
-    beta: float = 0.15
-    alpha: float = 0.1
-    ridge: float = 1.0
+    V: NotNegative = 20.0
+    beta: Share = 0.15
+    alpha: NotNegative = 0.1
+    ridge: Positive = 1.0
     schedule: Literal["constant", "lemma-1"] = "constant"
-    R: float = 0.0
-    L: float = 0.0
-    S: float = 0.0
-    delta: float = 0.05
+    R: NotNegative = 0.0
+    L: NotNegative = 0.0
+    S: NotNegative = 0.0
+    delta: Annotated[float, Range(above=0.0, below=1.0)] = 0.05
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        for name in ("V", "alpha", "R", "L", "S"):
-            check_number(name, getattr(self, name), least=0.0)
-        check_number("beta", self.beta, least=0.0, most=1.0)
-        check_number("ridge", self.ridge, above=0.0)
-        check_number("delta", self.delta, above=0.0, below=1.0)
-        check_choice("schedule", self.schedule, ("constant", "lemma-1"))
+        """Check the ranges, and that lemma 1 has what it needs."""
+        ForOneServer.__post_init__(self)
         if self.schedule == "lemma-1":
             for name in ("R", "L", "S"):
                 check_number(f"{name} (needed by schedule = lemma-1)", getattr(self, name), above=0.0)
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a beta that cannot be met."""
-        check_flat("RBCS-F", spec)
+        ForOneServer.check(self, spec)
         check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RBCSFState:

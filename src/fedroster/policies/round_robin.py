@@ -13,10 +13,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import IntArray
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.problem import ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import greatest
-from fedroster.queues import check_flat
 
 CITATION = """@article{yang2020scheduling,
   author  = {Yang, Howard H. and Liu, Zuozhu and Quek, Tony Q. S. and Poor, H. Vincent},
@@ -40,7 +40,7 @@ class RoundRobinState:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRobin:
+class RoundRobin(ForOneServer):
     r"""Clients take turns: the m available clients that were chosen longest ago, ties by the generator.
 
     Yang et al. divide the clients into G = N / m groups that take turns, one group a round.  With everybody available
@@ -52,12 +52,6 @@ class RoundRobin:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("round robin", spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RoundRobinState:
         """Nobody was chosen."""
@@ -72,8 +66,4 @@ class RoundRobin:
     def commit(self, state: RoundRobinState, context: RoundContext, selection: Selection, /) -> RoundRobinState:
         """Note who had a turn."""
         state.last[context.clients_of(selection.links)] = context.round
-        return state
-
-    def update(self, state: RoundRobinState, feedback: Feedback, /) -> RoundRobinState:
-        """Learn nothing."""
         return state

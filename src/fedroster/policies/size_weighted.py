@@ -13,13 +13,13 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Column
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_sizes
 from fedroster.optimization.ranking import sample_by_weight
-from fedroster.queues import check_flat
 
 CITATION = """@inproceedings{li2020convergence,
   author    = {Li, Xiang and Huang, Kaixuan and Yang, Wenhao and Wang, Shusen and Zhang, Zhihua},
@@ -60,7 +60,7 @@ def check_feature(name: str, feature: int, spec: ProblemSpec) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeWeighted:
+class SizeWeighted(ForOneServer):
     r"""Clients are drawn one after the other, the next with probability :math:`n_i / \sum_j n_j` among those left.
 
     Scheme I of Li et al. draws with replacement, so that a client may count twice; a cohort here is a set, and it is
@@ -77,19 +77,13 @@ class SizeWeighted:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True
 
-    size_feature: int = -1
-
-    def __post_init__(self) -> None:
-        """Check the range."""
-        check_integer("size_feature", self.size_feature, least=-1)
+    size_feature: Column = -1
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Refuse more than one server, and a column that contexts do not have."""
-        check_flat("size-weighted sampling", spec)
+        ForOneServer.check(self, spec)
         check_feature("size_feature", self.size_feature, spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> SizesState:
@@ -104,10 +98,6 @@ class SizeWeighted:
         else:
             weight = np.maximum(context.features[rows, self.size_feature], 0.0)
         return Selection(context.round, rows[sample_by_weight(weight, context.cohort_size, rng=rng)])
-
-    def commit(self, state: SizesState, context: RoundContext, selection: Selection, /) -> SizesState:
-        """Book nothing."""
-        return state
 
     def update(self, state: SizesState, feedback: Feedback, /) -> SizesState:
         """Learn the sizes."""

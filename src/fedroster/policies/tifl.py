@@ -13,14 +13,14 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Count, Natural, NotNegative
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.core.streams import Streams
 from fedroster.estimation.reports import LARGEST, learn_losses
 from fedroster.optimization.ranking import greatest
-from fedroster.queues import check_flat
 
 CITATION = """@inproceedings{chai2020tifl,
   author    = {Chai, Zheng and Ali, Ahsan and Zawad, Syed and Truex, Stacey and Anwar, Ali and Baracaldo, Nathalie
@@ -121,7 +121,7 @@ def changed_probabilities(tier_loss: FloatArray, has_credits: BoolArray) -> Floa
 
 
 @dataclass(frozen=True, slots=True)
-class TiFL:
+class TiFL(ForOneServer):
     r"""Draws a tier, then a random cohort of it: nobody waits for clients that are much slower.
 
     Clients are profiled first: whoever took part in fewer than ``profile_rounds`` rounds goes first.  By their mean
@@ -152,40 +152,24 @@ class TiFL:
     """
 
     citation: ClassVar[str] = CITATION
-    omniscient: ClassVar[bool] = False
-    fills_cohort: ClassVar[bool] = True
     wants_losses: ClassVar[bool] = True
 
-    tiers: int = 5
-    profile_rounds: int = 1
-    probabilities: tuple[float, ...] = ()
-    credits: tuple[int, ...] = ()
+    tiers: Count = 5
+    profile_rounds: Count = 1
+    probabilities: tuple[NotNegative, ...] = ()
+    credits: tuple[Natural, ...] = ()
     adaptive: bool = True
-    interval: int = 20
+    interval: Count = 20
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range, or there are not as many numbers as tiers.
-        """
-        for name in ("tiers", "profile_rounds", "interval"):
-            check_integer(name, getattr(self, name), least=1)
-        check_flag("adaptive", self.adaptive)
+        """Check the ranges, and that there are as many numbers as tiers."""
+        ForOneServer.__post_init__(self)
         for name in ("probabilities", "credits"):
             values = getattr(self, name)
             if values and len(values) != self.tiers:
                 raise ConfigurationError(f"{name} are {values!r}; expected {self.tiers} numbers, one for each tier")
-        for probability in self.probabilities:
-            check_number("probability of a tier", probability, least=0.0)
         if self.probabilities and sum(self.probabilities) <= 0.0:
             raise ConfigurationError(f"probabilities are {self.probabilities!r}; expected one > 0")
-        for number in self.credits:
-            check_integer("credits of a tier", number, least=0)
-
-    def check(self, spec: ProblemSpec, /) -> None:
-        """Refuse more than one server."""
-        check_flat("TiFL", spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> TiFLState:
         """Nobody is profiled."""

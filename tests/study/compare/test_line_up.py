@@ -169,11 +169,11 @@ def test_rounds_are_the_scenarios_own(scenario, trained, untrained):
 
 def test_named_policies_that_cannot_run_may_be_left_out():
     wanted = ["random", "rbcs-f:V=5", "cocs"]
-    with pytest.raises(ConfigurationError, match="RBCS-F selects for one server"):
+    with pytest.raises(ConfigurationError, match="RBCSF selects for one server"):
         line_up("cocs/mnist", wanted)
     found = line_up("cocs/mnist", wanted, must_run=False)
     assert found.policies == ("random", "cocs")
-    assert found.left_out == {"rbcs-f:V=5": "RBCS-F selects for one server; this federation has 3"}
+    assert found.left_out == {"rbcs-f:V=5": "RBCSF selects for one server; this federation has 3"}
     # What is wrong everywhere is an error still.
     for text in ("nobody", "cocs:nothing=1"):
         with pytest.raises(UnknownNameError):

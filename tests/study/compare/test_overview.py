@@ -98,7 +98,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
     assert set(servers["left_out"]) == {"floor", "rbcs-f:V=5"}
     page = (folder / "report.html").read_text()
     text = html.unescape(page)
-    for words in ("cocs/mnist", "FLOOR selects for one server", "updates a round", "round, s", "of oracle-p, %"):
+    for words in ("cocs/mnist", "Floor selects for one server", "updates a round", "round, s", "of oracle-p, %"):
         assert words in text
     links = re.findall(r'<a href="([^"]*)"', page)
     assert links == [f"{folder_of(name)}/report.html" for name in SCENARIOS]

@@ -1,0 +1,74 @@
+"""Parameters whose types say what they may be: a dataclass of them is checked when it is made."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where a number lies: inclusive ends ``least`` and ``most``, exclusive ones ``above`` and ``below``."""
+
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+
+
+Share: TypeAlias = Annotated[float, Range(least=0.0, most=1.0)]
+ShareBelowOne: TypeAlias = Annotated[float, Range(least=0.0, below=1.0)]
+NotNegative: TypeAlias = Annotated[float, Range(least=0.0)]
+Positive: TypeAlias = Annotated[float, Range(above=0.0)]
+Natural: TypeAlias = Annotated[int, Range(least=0)]
+Count: TypeAlias = Annotated[int, Range(least=1)]
+Column: TypeAlias = Annotated[int, Range(least=-1)]
+"""A column of the contexts; -1 for none."""
+
+
+class Parameters:
+    """A frozen dataclass that checks its fields against their types: numbers, flags, words of a ``Literal``, tuples."""
+
+    __slots__ = ()
+
+    def __post_init__(self) -> None:
+        """Check every field.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range or of another type.
+        """
+        kind: Any = type(self)  # hashable, which mypy does not see
+        for name, hint in _hints(kind).items():
+            _check(name, getattr(self, name), hint)
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    parts, limits = typing.get_args(hint), Range()
+    if type(None) in parts:
+        if value is None:
+            return
+        parts = typing.get_args(hint := parts[0])
+    if typing.get_origin(hint) is Annotated:
+        hint, limits = parts
+    if typing.get_origin(hint) is Literal:
+        check_choice(name, value, parts)
+    elif typing.get_origin(hint) is tuple:
+        for entry in value:
+            _check(f"an entry of {name}", entry, parts[0])
+    elif hint is bool:
+        check_flag(name, value)
+    elif hint is int:
+        check_integer(name, value, least=limits.least)
+    elif hint is float:
+        check_number(name, value, least=limits.least, most=limits.most, above=limits.above, below=limits.below)

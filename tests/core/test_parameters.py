@@ -1,0 +1,55 @@
+"""Parameters are checked against their types when a policy is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import pytest
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Count, NotNegative, Parameters, Range, Share
+
+
+@dataclass(frozen=True, slots=True)
+class Options(Parameters):
+    share: Share = 0.5
+    count: Count = 1
+    gap: NotNegative | None = None
+    percent: Annotated[float, Range(above=0.0, most=100.0)] = 30.0
+    weights: tuple[NotNegative, ...] = ()
+    kind: Literal["one", "other"] = "one"
+    flag: bool = True
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class More(Options):
+    extra: Share = 0.0
+
+
+def test_what_is_in_range_is_kept():
+    made = More(share=1, count=3, gap=0.0, percent=100.0, weights=(0.0, 2.0), kind="other", flag=False, extra=1.0)
+    assert (made.share, made.gap, made.weights, made.extra) == (1, 0.0, (0.0, 2.0), 1.0)
+    assert More().gap is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"share": 1.5}, r"share is 1.5; expected a finite number >= 0 and <= 1$"),
+        ({"share": float("nan")}, "share is nan"),
+        ({"share": True}, "share is True"),
+        ({"count": 0}, r"count is 0; expected an integer >= 1$"),
+        ({"count": 1.0}, "count is 1.0; expected an integer"),
+        ({"gap": -1.0}, r"gap is -1.0; expected a finite number >= 0$"),
+        ({"percent": 0.0}, r"percent is 0.0; expected a finite number <= 100 and > 0$"),
+        ({"weights": (1.0, -2.0)}, r"an entry of weights is -2.0; expected a finite number >= 0$"),
+        ({"kind": "third"}, "kind is 'third'; expected one of one, other"),
+        ({"flag": "false"}, "flag is 'false'; expected True or False"),
+        ({"extra": -0.1}, "extra is -0.1"),
+    ],
+)
+def test_what_is_not_says_what_was_expected(given, message):
+    with pytest.raises(ConfigurationError, match=message):
+        More(**given)
