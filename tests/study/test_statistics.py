@@ -15,6 +15,7 @@ from fedroster.study.statistics import (
     Claim,
     Interval,
     band,
+    claims_of,
     holm,
     judge,
     mean_interval,
@@ -208,3 +209,11 @@ def test_holm_keeps_the_probability_of_a_false_alarm():
     worlds = [[two_sided_p(rng.normal(size=5)) for _ in range(40)] for _ in range(300)]
     assert np.mean([min(holm(world)) < 0.05 for world in worlds]) < 0.08
     assert np.mean([min(world) < 0.05 for world in worlds]) > 0.7
+
+
+def test_claims_share_a_source_and_say_which_are_ours():
+    ups = np.array([1.0, 2.0])
+    asked = {"fast": ("it is fast.", "time", [ups, -ups]), "fair": ("it is fair.", "share", iter([ups]))}
+    fast, fair = claims_of("Fig. 1", asked, prefix="a-", about="A: ", elsewhere={"fair": "Fig. 2"}, ours=["fair"])
+    assert fast == Claim("a-fast", "Fig. 1", "A: it is fast.", "time", ((1.0, 2.0), (-1.0, -2.0)), ours=False)
+    assert fair == Claim("a-fair", "Fig. 2", "A: it is fair.", "share", ((1.0, 2.0),), ours=True)

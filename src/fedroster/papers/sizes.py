@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from fedroster.core.arrays import FloatArray
+from fedroster.study.accuracy import accuracy_product
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Need, Runs, Scale
-from fedroster.study.statistics import Claim
+from fedroster.study.paper import FigureRecipe, Need, Product, Runs, Scale
+from fedroster.study.statistics import Asked, Claim, claims_of
 from fedroster.task import Task
 
 
@@ -46,16 +47,9 @@ class Experiment:
         rounds: int | None = None,
     ) -> Need:
         """Runs of one policy."""
-        task = self.task if partition is None else replace(self.task, partition=partition)
+        task = replace(self.task, partition=partition or self.task.partition)
         overridden = tuple((settings or {}).items())
-        return Need(
-            policy,
-            self.scenario,
-            overridden,
-            task=task,
-            rounds=rounds or self.rounds,
-            evaluate_every=self.evaluate_every,
-        )
+        return Need(policy, self.scenario, overridden, 1.0, task, rounds or self.rounds, self.evaluate_every)
 
     def in_panels(self, policies: Mapping[str, str], panels: Sequence[str]) -> dict[str, Need]:
         """Runs of each policy, by label, with each of the :data:`FLAT_PARTITIONS` that are named."""
@@ -65,20 +59,13 @@ class Experiment:
             for label, policy in policies.items()
         }
 
-    def claim(
-        self,
-        figure: str,
-        name: str,
-        source: str,
-        statement: str,
-        measure: str,
-        *advantages: FloatArray,
-        ours: bool = False,
-    ) -> Claim:
-        """A claim about this experiment: its id is figure, data set and name; else as :class:`Claim`."""
-        return Claim.of(
-            f"{figure}-{self.key}-{name}", source, f"{self.name}: {statement}", measure, *advantages, ours=ours
-        )
+    def product(self, runs: Runs, labels: Sequence[str], title: str, *, over_time: bool = False) -> Product:
+        """Accuracy of each label's runs."""
+        return accuracy_product({self.name: runs}, labels, title, round_label="edge round", over_time=over_time)
+
+    def claims(self, figure: str, source: str, asked: Asked, **options: Any) -> list[Claim]:
+        """Claims about this experiment: their ids are figure, data set and name; else as :func:`claims_of`."""
+        return claims_of(source, asked, prefix=f"{figure}-{self.key}-", about=f"{self.name}: ", **options)
 
 
 def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
@@ -88,6 +75,11 @@ def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
         panel, _, label = key.partition("|")
         panels.setdefault(panel, {})[label] = group
     return panels
+
+
+def panels_product(runs: Runs, labels: Sequence[str], title: str, *, over_time: bool) -> Product:
+    """Accuracy of such runs, a panel for each partition."""
+    return accuracy_product(panels_of(runs), labels, title, over_time=over_time)
 
 
 Pair = tuple[Experiment, Experiment]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
 from fedroster.core.arrays import FloatArray
-from fedroster.study.figures import Curve, panels_figure
+from fedroster.study.figures import Curve, panels_figure, places
 from fedroster.study.measures import Run
 from fedroster.study.paper import Product
 from fedroster.study.statistics import band, mean_interval
@@ -40,13 +40,14 @@ def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
 
 def accuracy_product(
     panels: Panels,
-    *,
+    labels: Sequence[str],
     title: str,
-    places: Mapping[str, int],
-    x_label: str = "round",
-    curve: Callable[[Sequence[Run]], Curve] = curve_per_round,
+    *,
+    round_label: str = "round",
+    over_time: bool = False,
 ) -> Product:
-    """A figure with one panel for each group of runs, and the table of what it shows."""
+    """Accuracy by round or over simulated time, a panel for each group of runs, and the table of what it shows."""
+    x_label, curve = ("simulated time, s", curve_per_second) if over_time else (round_label, curve_per_round)
     curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in panels.items()}
     column = x_label.partition(",")[0].replace(" ", "_")
     table = pl.concat(
@@ -64,7 +65,7 @@ def accuracy_product(
         for panel, group in curves.items()
         for label, shown in group.items()
     )
-    figure = panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, places=places)
+    figure = panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, places=places(labels))
     return Product(figure, table)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import TypeAlias
 
 import numpy as np
 
@@ -135,12 +135,41 @@ class Claim:
     advantages: tuple[tuple[float, ...], ...]
     ours: bool = False
 
-    @classmethod
-    def of(
-        cls, name: str, source: str, statement: str, measure: str, *advantages: FloatArray, ours: bool = False
-    ) -> Self:
-        """A claim of parts that are arrays, shape (seeds,); else as the attributes."""
-        return cls(name, source, statement, measure, tuple(tuple(part.tolist()) for part in advantages), ours)
+
+Asked: TypeAlias = Mapping[str, tuple[str, str, Iterable[FloatArray]]]
+"""Claims by name: statement, measure, and for each part its advantages, shape (seeds,)."""
+
+
+def claims_of(
+    source: str,
+    asked: Asked,
+    *,
+    prefix: str = "",
+    about: str = "",
+    elsewhere: Mapping[str, str] | None = None,
+    ours: bool | Collection[str] = False,
+) -> list[Claim]:
+    """Claims with one source.
+
+    Args:
+        source: Where the paper says them.
+        asked: The claims.
+        prefix: Of every name.
+        about: How every statement begins.
+        elsewhere: Sources of those that have another one, by name without the prefix.
+        ours: Whether they are our own, or the names of those that are.
+    """
+    return [
+        Claim(
+            prefix + name,
+            (elsewhere or {}).get(name, source),
+            about + statement,
+            measure,
+            tuple(tuple(part.tolist()) for part in parts),
+            ours if isinstance(ours, bool) else name in ours,
+        )
+        for name, (statement, measure, parts) in asked.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,15 @@ from functools import partial
 import numpy as np
 import polars as pl
 
+from fedroster.core.arrays import FloatArray
 from fedroster.papers.cocs.figures import BUDGETS, DEADLINES_S
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
-from fedroster.study.accuracy import accuracy_product, final_accuracies, rounds_to, shown_percent
+from fedroster.study.accuracy import final_accuracies, rounds_to, shown_percent
 from fedroster.study.courses import each
 from fedroster.study.figures import intervals_figure, places
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, mean_interval
+from fedroster.study.statistics import Claim, claims_of, mean_interval
 
 POLICIES = {"Oracle": "oracle", "COCS": "cocs", "CUCB": "cucb", "LinUCB": "linucb", "Random": "random"}
 """The paper's five: policy by label."""
@@ -26,20 +27,8 @@ BASELINES = ("CUCB", "LinUCB", "Random")
 _LABELS = (*POLICIES, *PAIRS)
 
 PRINTED = {
-    "mnist": {
-        "Oracle": (71.90, 111),
-        "COCS": (71.84, 121),
-        "CUCB": (70.94, 134),
-        "LinUCB": (71.66, 156),
-        "Random": (70.81, 161),
-    },
-    "cifar-10": {
-        "Oracle": (68.41, 92),
-        "COCS": (67.93, 101),
-        "CUCB": (63.76, 175),
-        "LinUCB": (65.19, 133),
-        "Random": (62.25, 207),
-    },
+    "mnist": dict(zip(POLICIES, ((71.90, 111), (71.84, 121), (70.94, 134), (71.66, 156), (70.81, 161)), strict=True)),
+    "cifar-10": dict(zip(POLICIES, ((68.41, 92), (67.93, 101), (63.76, 175), (65.19, 133), (62.25, 207)), strict=True)),
 }
 """Table II as printed: final accuracy in percent, rounds to 70 % (MNIST) and 60 % (CIFAR-10)."""
 
@@ -71,25 +60,19 @@ def _figure_2(experiment: Experiment, clients_each: Sequence[int], rounds: int) 
 
     def claims(runs: Runs) -> list[Claim]:
         mean = [each(runs, label, lambda run: float(np.nanmean(run.accuracy))) for label in labels]
-        return [
-            experiment.claim(
-                "2",
-                "more-clients",
-                "Fig. 2",
+        asked = {
+            "more-clients": (
                 "more participating clients improve the performance.",
                 f"mean accuracy over the rounds rises at each step of {', '.join(map(str, clients_each))} clients for "
                 "each server",
-                *(more - fewer for fewer, more in itertools.pairwise(mean)),
+                [more - fewer for fewer, more in itertools.pairwise(mean)],
             )
-        ]
+        }
+        return experiment.claims("2", "Fig. 2", asked)
 
     needs = {label: _without_limits(experiment, clients, rounds) for label, clients in labels.items()}
-    draw = partial(_draw, experiment, "Clients in each edge round", list(labels))
+    draw = partial(experiment.product, labels=list(labels), title="Clients in each edge round")
     return FigureRecipe(f"Fig. 2, {experiment.name}: number of participating clients", needs, draw, claims)
-
-
-def _draw(experiment: Experiment, title: str, labels: Sequence[str], runs: Runs) -> Product:
-    return accuracy_product({experiment.name: runs}, title=title, places=places(labels), x_label="edge round")
 
 
 # -------------------------------------------------------------------- Figs. 4a and 7: five policies
@@ -100,7 +83,7 @@ def _needs(experiment: Experiment) -> dict[str, Need]:
 
 
 def _figure_accuracy(experiment: Experiment, figure: str) -> FigureRecipe:
-    draw = partial(_draw, experiment, "Training under five policies, and two of ours", _LABELS)
+    draw = partial(experiment.product, labels=_LABELS, title="Training under five policies, and two of ours")
     claims = partial(_claims_on_accuracy, experiment, figure)
     title = f"Fig. {figure}: training on {experiment.name}"
     return FigureRecipe(title, _needs(experiment), draw, claims, _findings_on_accuracy)
@@ -110,60 +93,44 @@ def _claims_on_accuracy(experiment: Experiment, figure: str, runs: Runs) -> list
     final = {label: final_accuracies(group) for label, group in runs.items()}
     rounds = {label: rounds_to(group, experiment.target) for label, group in runs.items()}
     target = f"rounds to {experiment.target:.0%}"
-    claim = partial(experiment.claim, figure)
-    return [
-        claim(
-            "oracle-first",
-            f"Fig. {figure}",
+
+    def beats(better: str, worse: str) -> tuple[FloatArray, FloatArray]:
+        return rounds[worse] - rounds[better], final[better] - final[worse]
+
+    asked = {
+        "oracle-first": (
             "Oracle converges fastest and ends most accurate.",
             f"{target} are fewer and the final accuracy is higher than with each of the four others",
-            *(
-                part
-                for label in ("COCS", *BASELINES)
-                for part in (rounds[label] - rounds["Oracle"], final["Oracle"] - final[label])
-            ),
+            [part for label in ("COCS", *BASELINES) for part in beats("Oracle", label)],
         ),
-        claim(
-            "cocs-faster",
-            "Table II",
+        "cocs-faster": (
             "COCS reaches the target in fewer rounds than CUCB, LinUCB and Random.",
             f"{target} are fewer than with each",
-            *(rounds[label] - rounds["COCS"] for label in BASELINES),
+            [rounds[label] - rounds["COCS"] for label in BASELINES],
         ),
-        claim(
-            "cocs-more-accurate",
-            "Table II",
+        "cocs-more-accurate": (
             "COCS ends more accurate than CUCB, LinUCB and Random.",
             "final accuracy is higher than with each",
-            *(final["COCS"] - final[label] for label in BASELINES),
+            [final["COCS"] - final[label] for label in BASELINES],
         ),
-        claim(
-            "cocs-near-oracle",
-            f"Fig. {figure}",
+        "cocs-near-oracle": (
             "COCS ends about as accurate as Oracle.",
             "final accuracy of COCS is at most one percentage point below that of Oracle",
-            final["COCS"] + 0.01 - final["Oracle"],
+            [final["COCS"] + 0.01 - final["Oracle"]],
         ),
-        claim(
-            "random-last",
-            f"Fig. {figure}",
+        "random-last": (
             "Random is inferior to all others.",
             f"{target} are more, and the final accuracy is lower, than with each of the four others",
-            *(
-                part
-                for label in ("Oracle", "COCS", "CUCB", "LinUCB")
-                for part in (rounds["Random"] - rounds[label], final[label] - final["Random"])
-            ),
+            [part for label in ("Oracle", "COCS", "CUCB", "LinUCB") for part in beats(label, "Random")],
         ),
-        claim(
-            "cocs-beats-pairs",
-            f"Fig. {figure}",
+        "cocs-beats-pairs": (
             "COCS reaches the target before CUCB and LinUCB when they learn per pair (Choice B9).",
             f"{target} are fewer than with each",
-            *(rounds[label] - rounds["COCS"] for label in PAIRS),
-            ours=True,
+            [rounds[label] - rounds["COCS"] for label in PAIRS],
         ),
-    ]
+    }
+    table = dict.fromkeys(("cocs-faster", "cocs-more-accurate"), "Table II")
+    return experiment.claims(figure, f"Fig. {figure}", asked, elsewhere=table, ours=["cocs-beats-pairs"])
 
 
 def _findings_on_accuracy(runs: Runs) -> list[str]:
@@ -273,22 +240,19 @@ def _sweep(
     def claims(runs: Runs) -> list[Claim]:
         first, second, third = (rounds_to(runs[label], experiment.target) for label in labels)
         target = f"COCS's rounds to {experiment.target:.0%}"
-        return [
-            Claim.of(
-                f"{figure}-{setting}-helps",
-                f"Fig. {figure}",
+        asked = {
+            "helps": (
                 f"COCS performs better with a {what} of {values[1]:g}{unit} than of {values[0]:g}{unit}.",
                 f"{target} are fewer",
-                first - second,
+                [first - second],
             ),
-            Claim.of(
-                f"{figure}-{setting}-saturates",
-                f"Fig. {figure}",
+            "saturates": (
                 f"The {what} of {values[2]:g}{unit} brings no significant improvement over {values[1]:g}{unit}.",
                 f"{target} fall less from {values[1]:g} to {values[2]:g} than from {values[0]:g} to {values[1]:g}",
-                (first - second) - (second - third),
+                [(first - second) - (second - third)],
             ),
-        ]
+        }
+        return claims_of(f"Fig. {figure}", asked, prefix=f"{figure}-{setting}-")
 
     def findings(runs: Runs) -> list[str]:
         return [
@@ -298,7 +262,7 @@ def _sweep(
         ]
 
     needs = {label: experiment.need("cocs", settings=settings) for label, settings in labels.items()}
-    draw = partial(_draw, experiment, f"COCS with three {what}s", list(labels))
+    draw = partial(experiment.product, labels=list(labels), title=f"COCS with three {what}s")
     return FigureRecipe(f"Fig. {figure}: {what}s, {experiment.name}", needs, draw, claims, findings)
 
 

@@ -7,30 +7,14 @@ from functools import partial
 
 import numpy as np
 
-from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, panels_of, scales
-from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, shown_percent, times_to
-from fedroster.study.figures import places
-from fedroster.study.paper import FigureRecipe, Product, Runs
-from fedroster.study.statistics import Claim
+from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, panels_of, panels_product, scales
+from fedroster.study.accuracy import final_accuracies, shown_percent, times_to
+from fedroster.study.paper import FigureRecipe, Runs
+from fedroster.study.statistics import Claim, claims_of
 
-TRAINED = {
-    "random": "random",
-    "FLOOR": "floor",
-    "RBCS-F(20)": "rbcs-f:V=20",
-    "Oort": "oort",
-}
+TRAINED = {"random": "random", "FLOOR": "floor", "RBCS-F(20)": "rbcs-f:V=20", "Oort": "oort"}
 _PANELS = {"gamma_1 = 0.2": "skewed", "IID": "iid"}
 """What the claims call each panel."""
-
-
-def _draw(experiment: Experiment, runs: Runs) -> Product:
-    return accuracy_product(
-        panels_of(runs),
-        title=f"{experiment.name}: accuracy per simulated time",
-        places=places(list(TRAINED)),
-        x_label="simulated time, s",
-        curve=curve_per_second,
-    )
 
 
 def _target(group: Runs) -> float:
@@ -40,27 +24,22 @@ def _target(group: Runs) -> float:
 def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     found = []
     for panel, group in panels_of(runs).items():
-        target, key = _target(group), f"training-{experiment.key}-{_PANELS[panel]}"
-        reached = {label: times_to(group[label], target) for label in group}
+        reached = {label: times_to(group[label], _target(group)) for label in group}
         final = {label: final_accuracies(group[label]) for label in group}
-        found += [
-            Claim.of(
-                f"{key}-time",
-                experiment.name,
-                f"{experiment.name}, {panel}: FLOOR has 90 % of random's final accuracy in less simulated time.",
+        asked = {
+            "time": (
+                "FLOOR has 90 % of random's final accuracy in less simulated time.",
                 "simulated time, random's minus FLOOR's",
-                reached["random"] - reached["FLOOR"],
-                ours=True,
+                [reached["random"] - reached["FLOOR"]],
             ),
-            Claim.of(
-                f"{key}-final",
-                experiment.name,
-                f"{experiment.name}, {panel}: after as many rounds FLOOR is more accurate than RBCS-F(20) and Oort.",
+            "final": (
+                "after as many rounds FLOOR is more accurate than RBCS-F(20) and Oort.",
                 "final accuracy, FLOOR's minus each other's",
-                *(final["FLOOR"] - final[other] for other in ("RBCS-F(20)", "Oort")),
-                ours=True,
+                [final["FLOOR"] - final[other] for other in ("RBCS-F(20)", "Oort")],
             ),
-        ]
+        }
+        prefix, about = f"training-{experiment.key}-{_PANELS[panel]}-", f"{experiment.name}, {panel}: "
+        found += claims_of(experiment.name, asked, prefix=prefix, about=about, ours=True)
     return found
 
 
@@ -86,7 +65,12 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
         f"training-{experiment.key}": FigureRecipe(
             f"Training, {experiment.name}",
             experiment.in_panels(TRAINED, tuple(_PANELS)),
-            partial(_draw, experiment),
+            partial(
+                panels_product,
+                labels=list(TRAINED),
+                title=f"{experiment.name}: accuracy per simulated time",
+                over_time=True,
+            ),
             partial(_claims, experiment),
             partial(_findings, experiment),
         )

@@ -11,8 +11,9 @@ from fedroster.core.arrays import FloatArray
 from fedroster.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time, time_and_lowest
 from fedroster.study.courses import each
 from fedroster.study.figures import Curve, curves_figure
+from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, band, mean_interval
+from fedroster.study.statistics import Claim, band, claims_of, mean_interval
 
 TUNED_RATES = (0.15, 0.16, 0.17, 0.18, 0.2)
 """Rates that RBCS-F is asked for when 0.15 is wanted; N beta <= m forbids more than 0.2."""
@@ -30,14 +31,11 @@ _TITLE = "RBCS-F with V and beta tuned"
 
 def _lack(runs: Runs, label: str) -> FloatArray:
     """Most participations that a client lacks of floor(beta t) at each of the moments, shape (seeds, moments)."""
-    lacks = [
-        [
-            max(float(np.floor(BETA * run.num_rounds + 1e-9) - run.chosen.min()), 0.0)
-            for run in runs[f"{label} / {part}"]
-        ]
-        for part in _MOMENTS
-    ]
-    return np.array(lacks).T
+
+    def lack(run: Run) -> float:
+        return max(float(np.floor(BETA * run.num_rounds + 1e-9) - run.chosen.min()), 0.0)
+
+    return np.stack([each(runs, f"{label} / {part}", lack) for part in _MOMENTS], axis=1)
 
 
 def _as_fair(runs: Runs) -> tuple[str, float, FloatArray]:
@@ -77,49 +75,38 @@ def _draw(runs: Runs) -> Product:
     moments = np.array([runs[f"FLOOR / {part}"][0].num_rounds for part in _MOMENTS], np.float64)
     shown = dict.fromkeys(("FLOOR", _as_punctual(runs), f"RBCS-F(0.7, {BETA:g})", _as_fair(runs)[0]))
     curves = {label: Curve(moments, *band(_lack(runs, label))) for label in shown}
-    figure = curves_figure(
-        curves,
-        x_label="round t",
-        y_label="most that a client lacks of floor(beta t)",
-        title=_TITLE,
-        reference=(2.0, "c = 2"),
-    )
-    rows = []
-    for label in _POLICIES:
-        rows.append(
-            {
-                "policy": label,
-                **time_and_lowest(*(each(runs, f"{label} / 1.0", measure) for measure in (mean_time, least_chosen))),
-                "most_lacking": _lack(runs, label).max(axis=1).mean(),
-                "most_lacking_of_all_seeds": _lack(runs, label).max(),
-            }
-        )
+    y_label = "most that a client lacks of floor(beta t)"
+    figure = curves_figure(curves, x_label="round t", y_label=y_label, title=_TITLE, reference=(2.0, "c = 2"))
+    rows = [
+        {
+            "policy": label,
+            **time_and_lowest(*(each(runs, f"{label} / 1.0", measure) for measure in (mean_time, least_chosen))),
+            "most_lacking": _lack(runs, label).max(axis=1).mean(),
+            "most_lacking_of_all_seeds": _lack(runs, label).max(),
+        }
+        for label in _POLICIES
+    ]
     return Product(figure, pl.DataFrame(rows))
 
 
 def _claims(runs: Runs) -> list[Claim]:
     ours = each(runs, "FLOOR / 1.0", mean_time)
     punctual = _as_punctual(runs)
-    return [
-        Claim.of(
-            "tuned-as-fair",
-            _TITLE,
+    asked = {
+        "as-fair": (
             "FLOOR takes less time than RBCS-F at the V and the beta, 0.15 to 0.2, that end with the same lowest "
             "participation.",
             "mean round time of RBCS-F, between two V of the grid, minus FLOOR's",
-            _as_fair(runs)[2] - ours,
-            ours=True,
+            [_as_fair(runs)[2] - ours],
         ),
-        Claim.of(
-            "tuned-as-punctual",
-            _TITLE,
+        "as-punctual": (
             "FLOOR takes at least 10 % less time than the fastest RBCS-F of the grid where no client lacks more "
             "than 2 at the moments looked at.",
             f"0.9 times the mean round time of {punctual} minus FLOOR's",
-            WANTED * each(runs, f"{punctual} / 1.0", mean_time) - ours,
-            ours=True,
+            [WANTED * each(runs, f"{punctual} / 1.0", mean_time) - ours],
         ),
-    ]
+    }
+    return claims_of(_TITLE, asked, prefix="tuned-", ours=True)
 
 
 def _findings(runs: Runs) -> list[str]:

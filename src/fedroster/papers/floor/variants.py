@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from fedroster.core.arrays import FloatArray
 from fedroster.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
 from fedroster.policies.floor import Floor, Parts
 from fedroster.study.courses import each
 from fedroster.study.figures import intervals_figure
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import mean_interval
+from fedroster.study.statistics import Interval, mean_interval
 
 
 class NoPrices(Floor):
@@ -71,37 +72,31 @@ _VARIANT_WORLDS = ("table-1", "drift", "two-classes")
 
 
 def _variants(title: str, policies: Mapping[str, str]) -> FigureRecipe:
+    def time_s(runs: Runs, label: str, world: str) -> FloatArray:
+        return each(runs, f"{label} / {world}", mean_time)
+
+    def least(runs: Runs, label: str, world: str) -> FloatArray:
+        return each(runs, f"{label} / {world}", least_chosen)
+
     def draw(runs: Runs) -> Product:
-        panels, rows = {}, []
+        panels: dict[str, dict[str, Interval]] = {}
+        rows = []
         for world in _VARIANT_WORLDS:
-            base = each(runs, f"FLOOR / {world}", mean_time)
-            relative = {label: 100.0 * (each(runs, f"{label} / {world}", mean_time) / base - 1.0) for label in policies}
-            least = {label: each(runs, f"{label} / {world}", least_chosen) for label in policies}
-            panels[f"{world}\n% more time"] = {label: mean_interval(values) for label, values in relative.items()}
-            rows += [
-                {
-                    "world": world,
-                    "variant": label,
-                    "mean_round_time_s": float(each(runs, f"{label} / {world}", mean_time).mean()),
-                    "time_more_percent": mean_interval(relative[label]).mean,
-                    "lowest": float(least[label].mean()),
-                    "lowest_of_all_seeds": float(least[label].min()),
-                }
-                for label in policies
-            ]
+            own = panels[f"{world}\n% more time"] = {}
+            for label in policies:
+                more = 100.0 * (time_s(runs, label, world) / time_s(runs, "FLOOR", world) - 1.0)
+                own[label] = mean_interval(more)
+                row = {"world": world, "variant": label, "mean_round_time_s": float(time_s(runs, label, world).mean())}
+                lowest = least(runs, label, world)
+                row |= {"time_more_percent": own[label].mean, "lowest": float(lowest.mean())}
+                rows.append(row | {"lowest_of_all_seeds": float(lowest.min())})
         return Product(intervals_figure(panels, title=title), pl.DataFrame(rows))
 
     def findings(runs: Runs) -> list[str]:
-        return [
-            f"{world}: "
-            + "; ".join(
-                f"{label} {each(runs, f'{label} / {world}', mean_time).mean():.2f} s, lowest "
-                f"{each(runs, f'{label} / {world}', least_chosen).mean():.1f}"
-                for label in policies
-            )
-            + "."
-            for world in _VARIANT_WORLDS
-        ]
+        def told(label: str, world: str) -> str:
+            return f"{label} {time_s(runs, label, world).mean():.2f} s, lowest {least(runs, label, world).mean():.1f}"
+
+        return [f"{world}: {'; '.join(told(label, world) for label in policies)}." for world in _VARIANT_WORLDS]
 
     needs = {
         f"{label} / {world}": Need(policy, TABLE_1, WORLDS[world][1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Literal
 
@@ -16,8 +16,8 @@ from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.study.courses import each
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.pareto import Panel, Point, pareto_figure
-from fedroster.study.statistics import Claim, mean_interval
+from fedroster.study.pareto import Panel, Point, pareto_figure, pareto_front
+from fedroster.study.statistics import Claim, claims_of, mean_interval
 
 BETA = 0.15
 PENALTIES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 5.0, 20.0)
@@ -79,21 +79,18 @@ def rival_of(runs: Runs, ours: str, rivals: Sequence[str], measure: Callable[[Ru
 
 
 def _points(runs: Runs, measure: Callable[[Run], float]) -> dict[str, Point]:
-    pairs = {label: (each(runs, label, mean_time), each(runs, label, measure)) for label in runs}
+    time_s, least = (
+        {label: mean_interval(each(runs, label, shown)) for label in runs} for shown in (mean_time, measure)
+    )
+    front = pareto_front(*([interval.mean for interval in shown.values()] for shown in (time_s, least)))
     points = {}
-    for label, (time_s, least) in pairs.items():
-        beaten = any(
-            t.mean() <= time_s.mean()
-            and y.mean() >= least.mean()
-            and (t.mean(), -y.mean()) != (time_s.mean(), -least.mean())
-            for t, y in pairs.values()
-        )
-        kind: Literal["focus", "reference", "front", "other"] = "other" if beaten else "front"
+    for place, label in enumerate(runs):
+        kind: Literal["focus", "reference", "front", "other"] = "front" if place in front else "other"
         if label.startswith("FLOOR"):
             kind = "focus"
         elif label == "random":
             kind = "reference"
-        points[label] = Point(mean_interval(time_s), mean_interval(least), kind, not beaten)
+        points[label] = Point(time_s[label], least[label], kind, place in front)
     return points
 
 
@@ -137,64 +134,52 @@ def _world(key: str) -> FigureRecipe:
 
     def claims(runs: Runs) -> list[Claim]:
         rival, _ = rival_of(runs, "FLOOR", _RBCS_F, measure)
-        gap = WANTED * each(runs, rival, mean_time) - each(runs, "FLOOR", mean_time)
-        found = [
-            Claim.of(
-                f"{key}-faster",
-                title,
-                f"{title}: FLOOR takes at least 10 % less time than RBCS-F at the V of the same lowest participation.",
+        rounds = runs["FLOOR"][0].num_rounds
+        asked = {
+            "faster": (
+                "FLOOR takes at least 10 % less time than RBCS-F at the V of the same lowest participation.",
                 f"0.9 times the mean round time of {rival} minus FLOOR's",
-                gap,
-                ours=True,
-            )
-        ]
-        if not churn:
-            rounds = runs["FLOOR"][0].num_rounds
-            kept = [
-                each(runs, label, least_chosen) - np.floor(BETA * rounds) + slack + 0.5
-                for label, slack in (("FLOOR", 2), ("FLOOR, c = 1", 1), ("FLOOR, c = 0", 0))
-            ]
-            found.append(
-                Claim.of(
-                    f"{key}-guarantee",
-                    title,
-                    f"{title}: no client lacks more than c of its floor(beta T) participations.",
-                    "participations of the least served client over floor(beta T) - c, plus one half; c = 2, 1, 0",
-                    *kept,
-                    ours=True,
-                )
-            )
-        return found
+                [WANTED * each(runs, rival, mean_time) - each(runs, "FLOOR", mean_time)],
+            ),
+            "guarantee": (
+                "no client lacks more than c of its floor(beta T) participations.",
+                "participations of the least served client over floor(beta T) - c, plus one half; c = 2, 1, 0",
+                [
+                    each(runs, label, least_chosen) - np.floor(BETA * rounds) + slack + 0.5
+                    for label, slack in (("FLOOR", 2), ("FLOOR, c = 1", 1), ("FLOOR, c = 0", 0))
+                ],
+            ),
+        }
+        if churn:
+            del asked["guarantee"]
+        return claims_of(title, asked, prefix=f"{key}-", about=f"{title}: ", ours=True)
 
     def findings(runs: Runs) -> list[str]:
         rival, reached = rival_of(runs, "FLOOR", _RBCS_F, measure)
-        ratio = mean_interval(each(runs, "FLOOR", mean_time) / each(runs, rival, mean_time))
+        time_s = {label: each(runs, label, mean_time) for label in ("FLOOR", rival, "random")}
+        ratio = mean_interval(time_s["FLOOR"] / time_s[rival])
         rivals = f"{rival}{'' if reached else ', the least V tried, whose lowest participation is lower,'}"
         sentences = [
-            f"{title}: FLOOR's round takes {each(runs, 'FLOOR', mean_time).mean():.2f} s, {ratio.mean:.3f} "
-            f"({ratio.low:.3f} to {ratio.high:.3f}) of {rivals} with {each(runs, rival, mean_time).mean():.2f} s; "
+            f"{title}: FLOOR's round takes {time_s['FLOOR'].mean():.2f} s, {ratio.mean:.3f} "
+            f"({ratio.low:.3f} to {ratio.high:.3f}) of {rivals} with {time_s[rival].mean():.2f} s; "
             f"lowest participation {each(runs, 'FLOOR', measure).mean():.3g} against "
-            f"{each(runs, rival, measure).mean():.3g}, random {each(runs, 'random', mean_time).mean():.2f} s."
+            f"{each(runs, rival, measure).mean():.3g}, random {time_s['random'].mean():.2f} s."
         ]
-        if key in ("table-1", "half-normal", "log-normal", "bimodal", "two-classes", "seldom"):
-            optimum = stationary_optimum(_network(settings), BETA, seed=0)
+        network = make_scenario(TABLE_1, dict(settings))
+        assert isinstance(network, FlatNetwork)
+        if not (network.drift or network.churn):
+            optimum = stationary_optimum(network, BETA, seed=0)
             late = each(runs, "FLOOR", lambda run: float(run.round_time_s[-run.num_rounds * 3 // 5 :].mean()))
             sentences.append(
                 f"{title}: no stationary policy that knows all mean times and the scatter takes less than about "
                 f"{optimum:.2f} s (linear program over sampled rounds); FLOOR takes "
-                f"{each(runs, 'FLOOR', mean_time).mean() / optimum - 1:.1%} more over all rounds and "
+                f"{time_s['FLOOR'].mean() / optimum - 1:.1%} more over all rounds and "
                 f"{late.mean() / optimum - 1:.1%} more over the last three fifths of them."
             )
         return sentences
 
     needs = {label: Need(policy, TABLE_1, settings) for label, policy in LABELS.items()}
     return FigureRecipe(title, needs, partial(_product, measure, y_label, title), claims, findings)
-
-
-def _network(settings: Sequence[tuple[str, str]]) -> FlatNetwork:
-    network = make_scenario(TABLE_1, dict(settings))
-    assert isinstance(network, FlatNetwork)
-    return network
 
 
 # -------------------------------------------------------------------- traces of devices
@@ -221,38 +206,27 @@ def _traces() -> FigureRecipe:
     title = "1,000 devices that follow traces"
 
     def claims(runs: Runs) -> list[Claim]:
-        found: list[Claim] = []
-        for label in ours:
+        asked: dict[str, tuple[str, str, Iterable[FloatArray]]] = {}
+        for place, label in enumerate(ours, start=1):
             rival, _ = rival_of(runs, label, list(theirs), _served)
-            gap = WANTED * each(runs, rival, mean_time) - each(runs, label, mean_time)
-            found.append(
-                Claim.of(
-                    f"traces-faster-{len(found) + 1}",
-                    title,
-                    f"{title}: {label}, takes at least 10 % less time than RBCS-F at the V that serves its least "
-                    "served tenth no better.",
-                    f"0.9 times the mean round time of {rival} minus FLOOR's",
-                    gap,
-                    ours=True,
-                )
+            asked[f"faster-{place}"] = (
+                f"{label}, takes at least 10 % less time than RBCS-F at the V that serves its least served tenth no "
+                "better.",
+                f"0.9 times the mean round time of {rival} minus FLOOR's",
+                [WANTED * each(runs, rival, mean_time) - each(runs, label, mean_time)],
             )
         rates = ((0.08, "FLOOR, 8 % of available rounds"), (0.05, "FLOOR, 5 % of available rounds"))
 
         def kept(run: Run, rate: float) -> float:
             return float((run.chosen - np.floor(rate * run.available)).min() + 2.5)
 
-        found.append(
-            Claim.of(
-                "traces-guarantee",
-                title,
-                f"{title}: no client lacks more than 2 of its share of the rounds in which it was available.",
-                "least of participations - floor(beta A) + 2, plus one half, at 8 % and 5 %; N > m floor(1 / beta): "
-                "outside the theorem",
-                *(each(runs, label, partial(kept, rate=rate)) for rate, label in rates),
-                ours=True,
-            )
+        asked["guarantee"] = (
+            "no client lacks more than 2 of its share of the rounds in which it was available.",
+            "least of participations - floor(beta A) + 2, plus one half, at 8 % and 5 %; N > m floor(1 / beta): "
+            "outside the theorem",
+            [each(runs, label, partial(kept, rate=rate)) for rate, label in rates],
         )
-        return found
+        return claims_of(title, asked, prefix="traces-", about=f"{title}: ", ours=True)
 
     def findings(runs: Runs) -> list[str]:
         sentences = []
@@ -266,11 +240,11 @@ def _traces() -> FigureRecipe:
                 f"{each(runs, label, _served).mean():.1%} of its available rounds, there "
                 f"{each(runs, rival, _served).mean():.1%}."
             )
-        sentences.append(
+        return [
+            *sentences,
             "The clock moves with the rounds, so policies see the same devices at different times. Clients that were "
-            "available in fewer than 25 rounds are not in the tenth."
-        )
-        return sentences
+            "available in fewer than 25 rounds are not in the tenth.",
+        ]
 
     needs = {label: Need(policy, "traces/devices", (("num_clients", "1000"),)) for label, policy in policies.items()}
     y_label = "share of their available rounds, least served tenth"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,7 @@ from fedroster.study.courses import courses_product, each
 from fedroster.study.figures import intervals_figure
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, Interval, mean_interval
+from fedroster.study.statistics import Claim, Interval, claims_of, mean_interval
 
 OURS = "partial-pooling"
 FAIR = "partial-pooling:beta=0.05"
@@ -48,11 +49,10 @@ def utility(run: Run, rounds: int | None = None) -> float:
     return float(run.participants[:rounds].sum())
 
 
-def _share(runs: Runs, label: str, rounds: int | None = None) -> FloatArray:
+def _share(runs: Runs, label: str, best: str = "oracle-p", rounds: int | None = None) -> FloatArray:
     """Share of Oracle-p's utility, for each seed."""
-    return each(runs, label, lambda run: utility(run, rounds)) / each(
-        runs, "oracle-p", lambda run: utility(run, rounds)
-    )
+    ours, most = (each(runs, name, partial(utility, rounds=rounds)) for name in (label, best))
+    return ours / most
 
 
 # -------------------------------------------------------------------- the four networks, changing and static
@@ -72,42 +72,29 @@ def _regret(runs: Runs) -> Product:
     )
 
 
-def _claims(name: str, title: str) -> Callable[[Runs], list[Claim]]:
-    def claims(runs: Runs) -> list[Claim]:
-        early = min(EARLY, runs[OURS][0].num_rounds)
-        best, ours, cocs = (each(runs, policy, utility) for policy in ("oracle-p", OURS, "cocs"))
-        parts = [
-            ("share", f"at least {WANTED:.0%} of Oracle-p's utility", (_share(runs, OURS) - WANTED,)),
-            (
-                "early",
-                f"at least {WANTED_EARLY:.0%} of it within the first {early} rounds",
-                (_share(runs, OURS, early) - WANTED_EARLY,),
-            ),
-            ("regret", "at most a fifth of COCS's regret", (REGRET_SHARE * (best - cocs) - (best - ours),)),
-            (
-                "pairs",
-                "more utility than LinUCB and CUCB per pair",
-                tuple(ours - each(runs, other, utility) for other in ("linucb-pairs", "cucb-pairs")),
-            ),
-        ]
-        return [
-            Claim.of(
-                f"{name}-{key}",
-                title,
-                f"{title}: partial pooling has {text}.",
-                "updates in time, margin over what is wanted",
-                *advantages,
-                ours=True,
-            )
-            for key, text, advantages in parts
-        ]
-
-    return claims
+def _claims(key: str, title: str, runs: Runs) -> list[Claim]:
+    early = min(EARLY, runs[OURS][0].num_rounds)
+    best, ours, cocs = (each(runs, policy, utility) for policy in ("oracle-p", OURS, "cocs"))
+    wanted = {
+        "share": (f"at least {WANTED:.0%} of Oracle-p's utility", [_share(runs, OURS) - WANTED]),
+        "early": (
+            f"at least {WANTED_EARLY:.0%} of it within the first {early} rounds",
+            [_share(runs, OURS, rounds=early) - WANTED_EARLY],
+        ),
+        "regret": ("at most a fifth of COCS's regret", [REGRET_SHARE * (best - cocs) - (best - ours)]),
+        "pairs": (
+            "more utility than LinUCB and CUCB per pair",
+            [ours - each(runs, other, utility) for other in ("linucb-pairs", "cucb-pairs")],
+        ),
+    }
+    measure = "updates in time, margin over what is wanted"
+    asked = {name: (f"partial pooling has {text}.", measure, parts) for name, (text, parts) in wanted.items()}
+    return claims_of(title, asked, prefix=f"{key}-", about=f"{title}: ", ours=True)
 
 
 def _findings(runs: Runs) -> list[str]:
     def listed(rounds: int | None) -> str:
-        shown = {LABELS[policy]: _share(runs, policy, rounds) for policy in LABELS if policy != "oracle-p"}
+        shown = {LABELS[policy]: _share(runs, policy, rounds=rounds) for policy in LABELS if policy != "oracle-p"}
         return ", ".join(f"{label} {share.mean():.2%} (worst seed {share.min():.1%})" for label, share in shown.items())
 
     early = min(EARLY, runs[OURS][0].num_rounds)
@@ -125,7 +112,7 @@ def _network(name: str, title: str, settings: tuple[tuple[str, str], ...] = ()) 
     needs = {policy: need(policy, f"cocs/{name}", settings) for policy in LABELS}
     key = f"{name}-static" if settings else name
     title = f"{title}, static resources" if settings else title
-    return FigureRecipe(title, needs, _regret, _claims(key, title), _findings)
+    return FigureRecipe(title, needs, _regret, partial(_claims, key, title), _findings)
 
 
 # -------------------------------------------------------------------- shares of Oracle-p's utility, in many worlds
@@ -178,7 +165,7 @@ def _world_needs(policies: Mapping[str, str], worlds: Sequence[str]) -> dict[str
 
 
 def _shares(runs: Runs, label: str, world: str) -> FloatArray:
-    return each(runs, f"{label} / {world}", utility) / each(runs, f"Oracle-p / {world}", utility)
+    return _share(runs, f"{label} / {world}", f"Oracle-p / {world}")
 
 
 def worlds_product(panels: Mapping[str, Mapping[str, FloatArray]], names: tuple[str, str], title: str) -> Product:
@@ -226,33 +213,24 @@ def _hidden() -> FigureRecipe:
         def gaps(other: str, causes: Sequence[str]) -> list[FloatArray]:
             return [_shares(runs, "Partial pooling", cause) - _shares(runs, other, cause) for cause in causes]
 
-        return [
-            Claim.of(
-                "hidden-pairs",
-                "hidden causes",
+        asked = {
+            "pairs": (
                 "Whatever the hidden cause, partial pooling has more utility than LinUCB and CUCB per pair.",
                 "share of Oracle-p's utility, each cause",
-                *gaps("LinUCB per pair", CAUSES),
-                *gaps("CUCB per pair", CAUSES),
-                ours=True,
+                gaps("LinUCB per pair", CAUSES) + gaps("CUCB per pair", CAUSES),
             ),
-            Claim.of(
-                "hidden-deviations",
-                "hidden causes",
+            "deviations": (
                 "Deviations help where a server, clients or pairs fail for hidden reasons.",
                 "share of Oracle-p's utility, each cause, over the same policy without deviations",
-                *gaps("without deviations", ("server", "clients", "pairs", "turns")),
-                ours=True,
+                gaps("without deviations", ("server", "clients", "pairs", "turns")),
             ),
-            Claim.of(
-                "hidden-share",
-                "hidden causes",
+            "share": (
                 f"Whatever the hidden cause, partial pooling has {WANTED:.0%} of Oracle-p's utility.",
                 f"share of Oracle-p's utility, each cause, in {STRETCH:.0%} of the rounds",
-                *(_shares(runs, "Partial pooling", cause) - WANTED for cause in CAUSES),
-                ours=True,
+                [_shares(runs, "Partial pooling", cause) - WANTED for cause in CAUSES],
             ),
-        ]
+        }
+        return claims_of("hidden causes", asked, prefix="hidden-", ours=True)
 
     return FigureRecipe("Causes that no context tells", _world_needs(COMPARED, CAUSES), draw, claims)
 
@@ -273,8 +251,8 @@ _KEPT = tuple(RATES)[:3]
 def _rates(name: str, title: str) -> FigureRecipe:
     scenario = f"cocs/{name}"
 
-    def rate_of(run: Run) -> float:
-        return float(run.participation_rate.min())
+    def rates(runs: Runs, label: str) -> FloatArray:
+        return each(runs, label, lambda run: float(run.participation_rate.min()))
 
     def price(runs: Runs, label: str) -> FloatArray:
         return 1.0 - each(runs, label, utility) / each(runs, "free", utility)
@@ -283,15 +261,15 @@ def _rates(name: str, title: str) -> FigureRecipe:
         rows = ["free", *RATES]
         panels = {
             "price, % of the utility": {row: mean_interval(100.0 * price(runs, row)) for row in rows},
-            "lowest participation, %": {row: mean_interval(100.0 * each(runs, row, rate_of)) for row in rows},
+            "lowest participation, %": {row: mean_interval(100.0 * rates(runs, row)) for row in rows},
         }
         table = pl.DataFrame(
             [
                 {
                     "variant": row,
                     "price": mean_interval(price(runs, row)).mean,
-                    "lowest_rate": mean_interval(each(runs, row, rate_of)).mean,
-                    "lowest_rate_of_all_seeds": float(each(runs, row, rate_of).min()),
+                    "lowest_rate": mean_interval(rates(runs, row)).mean,
+                    "lowest_rate_of_all_seeds": float(rates(runs, row).min()),
                     "never_chosen": float(each(runs, row, lambda run: float((run.chosen == 0).sum())).mean()),
                     "jain_index": float(each(runs, row, lambda run: jain_index(run.chosen)).mean()),
                 }
@@ -301,36 +279,29 @@ def _rates(name: str, title: str) -> FigureRecipe:
         return Product(intervals_figure(panels, title="The price of guaranteed rates"), table)
 
     def claims(runs: Runs) -> list[Claim]:
-        label = "beta = 0.05, V = 5"
-        return [
-            Claim.of(
-                f"rates-{name}-price",
-                title,
-                f"{title}: a rate of 0.05 for every client costs less than 3 % of the utility.",
+        def margin(label: str) -> FloatArray:
+            least = each(runs, label, lambda run: float(run.chosen.min()))
+            return least - RATES[label][0] * runs[label][0].num_rounds + 8.0
+
+        asked = {
+            "price": (
+                "a rate of 0.05 for every client costs less than 3 % of the utility.",
                 "3 % minus the share of the utility that it costs, V = 5",
-                0.03 - price(runs, label),
-                ours=True,
+                [0.03 - price(runs, "beta = 0.05, V = 5")],
             ),
-            Claim.of(
-                f"rates-{name}-kept",
-                title,
-                f"{title}: the client that is chosen least lacks at most 8 participations of its share.",
+            "kept": (
+                "the client that is chosen least lacks at most 8 participations of its share.",
                 "participations over beta T - 8, at each beta, V = 5",
-                *(
-                    each(runs, label, lambda run: float(run.chosen.min()))
-                    - RATES[label][0] * runs[label][0].num_rounds
-                    + 8.0
-                    for label in _KEPT
-                ),
-                ours=True,
+                map(margin, _KEPT),
             ),
-        ]
+        }
+        return claims_of(title, asked, prefix=f"rates-{name}-", about=f"{title}: ", ours=True)
 
     def findings(runs: Runs) -> list[str]:
         return [
             "Price of the guarantee, and the share of the rounds in which the client that is chosen least takes part: "
-            + "; ".join(f"{row}: {price(runs, row).mean():.2%}, {each(runs, row, rate_of).mean():.2%}" for row in RATES)
-            + f". Without it the least chosen client has {each(runs, 'free', rate_of).mean():.2%}."
+            + "; ".join(f"{row}: {price(runs, row).mean():.2%}, {rates(runs, row).mean():.2%}" for row in RATES)
+            + f". Without it the least chosen client has {rates(runs, 'free').mean():.2%}."
         ]
 
     needs = {"free": need(OURS, scenario)}

@@ -5,6 +5,8 @@ Oracle-p is not solved to the optimum there; what each of its rounds leaves open
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from fedroster.core.arrays import FloatArray
@@ -19,9 +21,8 @@ from fedroster.papers.partial_pooling.figures import (
     worlds_product,
 )
 from fedroster.study.courses import each
-from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Product, Runs
-from fedroster.study.statistics import Claim
+from fedroster.study.statistics import Claim, claims_of
 
 NETWORKS = {"MNIST, large": "cocs/mnist-geometric", "CIFAR-10, large": "cocs/cifar-10-geometric"}
 POLICIES = {
@@ -34,14 +35,11 @@ _TITLE = "10,000 clients, 50 servers"
 
 
 def _utility(runs: Runs, label: str, network: str, rounds: int | None = None) -> FloatArray:
-    return each(runs, f"{label} / {network}", lambda run: utility(run, rounds))
+    return each(runs, f"{label} / {network}", partial(utility, rounds=rounds))
 
 
 def _best(runs: Runs, network: str, rounds: int | None = None) -> FloatArray:
-    def bounded(run: Run) -> float:
-        return float((run.participants / (1.0 - run.gap))[:rounds].sum())
-
-    return each(runs, f"Oracle-p / {network}", bounded)
+    return each(runs, f"Oracle-p / {network}", lambda run: float((run.participants / (1.0 - run.gap))[:rounds].sum()))
 
 
 def _shares(runs: Runs, label: str, network: str, rounds: int | None = None) -> FloatArray:
@@ -66,42 +64,24 @@ def _draw(runs: Runs) -> Product:
 
 
 def _claims(runs: Runs) -> list[Claim]:
-    def share(network: str, rounds: int | None = None) -> FloatArray:
-        return _shares(runs, "Partial pooling", network, rounds)
+    def margins(network: str) -> list[FloatArray]:
+        ours, pairs, cocs = (_utility(runs, label, network) for label in ("Partial pooling", "LinUCB per pair", "COCS"))
+        best = _best(runs, network)
+        early = _shares(runs, "Partial pooling", network, _early(runs))
+        regret = REGRET_SHARE * (best - cocs) - (best - ours)
+        return [ours / best - WANTED, early - WANTED_EARLY, regret, ours - pairs]
 
-    def regret(network: str) -> FloatArray:
-        most, ours = _best(runs, network), _utility(runs, "Partial pooling", network)
-        return REGRET_SHARE * (most - _utility(runs, "COCS", network)) - (most - ours)
-
-    def lead(network: str) -> FloatArray:
-        return _utility(runs, "Partial pooling", network) - _utility(runs, "LinUCB per pair", network)
-
-    early = _early(runs)
-    parts = [
-        (
-            "share",
-            f"at least {WANTED:.0%} of the best expected utility in {_length(runs)} rounds",
-            lambda network: share(network) - WANTED,
-        ),
-        (
-            "early",
-            f"at least {WANTED_EARLY:.0%} of it within the first {early}",
-            lambda network: share(network, early) - WANTED_EARLY,
-        ),
-        ("regret", "at most a fifth of COCS's regret", regret),
-        ("pairs", "more utility than LinUCB per pair", lead),
-    ]
-    return [
-        Claim.of(
-            f"large-{key}",
-            _TITLE,
-            f"10,000 moving clients, 50 servers: on both networks partial pooling has {text}.",
-            "margin over what is wanted, each network; the best is Oracle-p's utility over 1 - its gap",
-            *map(margin, NETWORKS),
-            ours=True,
-        )
-        for key, text, margin in parts
-    ]
+    texts = {
+        "share": f"at least {WANTED:.0%} of the best expected utility in {_length(runs)} rounds",
+        "early": f"at least {WANTED_EARLY:.0%} of it within the first {_early(runs)}",
+        "regret": "at most a fifth of COCS's regret",
+        "pairs": "more utility than LinUCB per pair",
+    }
+    measure = "margin over what is wanted, each network; the best is Oracle-p's utility over 1 - its gap"
+    parts = zip(*map(margins, NETWORKS), strict=True)
+    asked = {key: (f"{text}.", measure, part) for (key, text), part in zip(texts.items(), parts, strict=True)}
+    about = "10,000 moving clients, 50 servers: on both networks partial pooling has "
+    return claims_of(_TITLE, asked, prefix="large-", about=about, ours=True)
 
 
 def _findings(runs: Runs) -> list[str]:

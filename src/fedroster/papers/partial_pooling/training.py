@@ -9,10 +9,9 @@ import numpy as np
 
 from fedroster.papers.partial_pooling.figures import FAIR, OURS
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
-from fedroster.study.accuracy import accuracy_product, curve_per_second, final_accuracies, rounds_to, times_to
+from fedroster.study.accuracy import final_accuracies, rounds_to, times_to
 from fedroster.study.courses import each
-from fedroster.study.figures import places
-from fedroster.study.paper import FigureRecipe, Product, Runs
+from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import Claim, mean_interval
 
 TRAINED = {
@@ -24,43 +23,25 @@ TRAINED = {
     "LinUCB per pair": "linucb-pairs",
     "Random": "random",
 }
-_PLACES = places(list(TRAINED))
-
-
-def _draw(experiment: Experiment, runs: Runs) -> Product:
-    return accuracy_product({experiment.name: runs}, title="Accuracy by round", places=_PLACES, x_label="edge round")
-
-
-def _draw_over_time(experiment: Experiment, runs: Runs) -> Product:
-    return accuracy_product(
-        {experiment.name: runs},
-        title="Accuracy over simulated time",
-        places=_PLACES,
-        x_label="simulated time, s",
-        curve=curve_per_second,
-    )
 
 
 def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     final = {label: final_accuracies(group) for label, group in runs.items()}
-    fair, free = "the same, beta = 0.05", "Partial pooling"
-    claim = partial(experiment.claim, "training", ours=True)
-    return [
-        claim(
-            "fair",
-            experiment.name,
+    fair = final["the same, beta = 0.05"]
+    others = ("COCS", "CUCB per pair", "LinUCB per pair", "Random")
+    asked = {
+        "fair": (
             "with rates, partial pooling ends more accurate than without.",
             "final accuracy",
-            final[fair] - final[free],
+            [fair - final["Partial pooling"]],
         ),
-        claim(
-            "best",
-            experiment.name,
+        "best": (
             "with rates, it ends more accurate than COCS, CUCB and LinUCB per pair and Random.",
             "final accuracy",
-            *(final[fair] - final[other] for other in ("COCS", "CUCB per pair", "LinUCB per pair", "Random")),
+            [fair - final[other] for other in others],
         ),
-    ]
+    }
+    return experiment.claims("training", experiment.name, asked, ours=True)
 
 
 def _findings(experiment: Experiment, runs: Runs) -> list[str]:
@@ -94,16 +75,12 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
     for experiment in HIERARCHICAL[size]:
         needs = {label: experiment.need(policy) for label, policy in TRAINED.items()}
         name, title = f"training-{experiment.key}", f"Training on {experiment.name}"
-        figures[name] = FigureRecipe(
-            f"{title}, by round",
-            needs,
-            partial(_draw, experiment),
-            partial(_claims, experiment),
-            partial(_findings, experiment),
-        )
-        figures[f"{name}-time"] = FigureRecipe(
-            f"{title}, over simulated time", needs, partial(_draw_over_time, experiment)
-        )
+        draw = partial(experiment.product, labels=list(TRAINED))
+        by_round = partial(draw, title="Accuracy by round")
+        by_time = partial(draw, title="Accuracy over simulated time", over_time=True)
+        claims, findings = partial(_claims, experiment), partial(_findings, experiment)
+        figures[name] = FigureRecipe(f"{title}, by round", needs, by_round, claims, findings)
+        figures[f"{name}-time"] = FigureRecipe(f"{title}, over simulated time", needs, by_time)
     return figures
 
 

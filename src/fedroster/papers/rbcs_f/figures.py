@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -17,7 +18,7 @@ from fedroster.study.courses import banded, courses_product, each
 from fedroster.study.figures import Curve, curves_figure, styled
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, mean_interval
+from fedroster.study.statistics import Asked, Claim, claims_of, mean_interval
 
 SCENARIO = "rbcs-f/table-1"
 BETA = 0.15
@@ -43,19 +44,22 @@ def _needs(policies: Sequence[str], stretch: float = 1.0) -> dict[str, Need]:
 
 
 def _over_rounds(
-    policies: Sequence[str], course: Callable[[Run], FloatArray], name: str, y_label: str, title: str
-) -> Callable[[Runs], Product]:
-    def draw(runs: Runs) -> Product:
-        courses = {policy: np.stack([course(run) for run in runs[policy]]) for policy in policies}
-        return courses_product(courses, LABELS, name=name, x_label="round", y_label=y_label, title=title)
-
-    return draw
+    policies: Sequence[str], course: Callable[[Run], FloatArray], name: str, y_label: str, title: str, runs: Runs
+) -> Product:
+    courses = {policy: np.stack([course(run) for run in runs[policy]]) for policy in policies}
+    return courses_product(courses, LABELS, name=name, x_label="round", y_label=y_label, title=title)
 
 
-_FIGURE_2 = _over_rounds(
-    RBCS_F, lambda run: run.mean_backlog, "mean_backlog", "mean queue length, rounds owed", "Queues against V"
+_FIGURE_2 = partial(
+    _over_rounds,
+    RBCS_F,
+    lambda run: run.mean_backlog,
+    "mean_backlog",
+    "mean queue length, rounds owed",
+    "Queues against V",
 )
-_FIGURE_3 = _over_rounds(
+_FIGURE_3 = partial(
+    _over_rounds,
     FIGURE_POLICIES,
     lambda run: run.round_time_s.cumsum(),
     "elapsed_s",
@@ -99,33 +103,28 @@ def _running_regret(runs: Runs) -> FloatArray:
     return np.stack(gaps)
 
 
-def _theorem_3(num_rounds: int, penalty: float) -> FloatArray:
+def _theorem_3(num_rounds: int) -> FloatArray:
     # The noise lies in (-c.theta, c.theta), so it is sub-Gaussian with R = K (Hoeffding's lemma).
-    largest_s = _NETWORK.max_expected_time_s
-    return np.array(
-        [
-            rbcs_f_regret(
-                number,
-                num_clients=_NETWORK.num_clients,
-                beta=BETA,
-                V=penalty,
-                max_time_s=largest_s,
-                noise=largest_s,
-                feature_norm=_NETWORK.feature_norm,
-                coefficient_norm=_NETWORK.coefficient_norm,
-                delta=0.05,
-                ridge=1.0,
-            )
-            for number in range(1, num_rounds + 1)
-        ]
+    bound = partial(
+        rbcs_f_regret,
+        num_clients=_NETWORK.num_clients,
+        beta=BETA,
+        V=20.0,
+        max_time_s=_NETWORK.max_expected_time_s,
+        noise=_NETWORK.max_expected_time_s,
+        feature_norm=_NETWORK.feature_norm,
+        coefficient_norm=_NETWORK.coefficient_norm,
+        delta=0.05,
+        ridge=1.0,
     )
+    return np.array([bound(number) for number in range(1, num_rounds + 1)])
 
 
 def _figure_regret(runs: Runs) -> Product:
     regret = _running_regret(runs)
     rounds = np.arange(1, regret.shape[1] + 1)
     columns = banded("regret_s", regret)
-    bound = _theorem_3(regret.shape[1], 20.0)
+    bound = _theorem_3(regret.shape[1])
     figure = curves_figure(
         {
             "measured, RBCS-F(20) against P3(20)": Curve(rounds.astype(np.float64), *columns.values()),
@@ -195,14 +194,10 @@ def _jain(run: Run) -> float:
     return jain_index(run.chosen)
 
 
-def _rising(runs: Runs, measure: Callable[[Run], float]) -> list[FloatArray]:
-    """One part for each step of V: how much the measure rises."""
-    steps = [each(runs, policy, measure) for policy in RBCS_F]
+def _rising(runs: Runs, measure: Callable[[Run], float], sign: float = 1.0) -> list[FloatArray]:
+    """One part for each step of V: how much the measure rises, or falls with a sign of -1."""
+    steps = [sign * each(runs, policy, measure) for policy in RBCS_F]
     return [after - before for before, after in itertools.pairwise(steps)]
-
-
-def _falling(runs: Runs, measure: Callable[[Run], float]) -> list[FloatArray]:
-    return _rising(runs, lambda run: -measure(run))
 
 
 _PENALTY_LIST = ", ".join(map(str, PENALTIES))
@@ -213,123 +208,98 @@ def _late(runs: Runs) -> str:
     return f"rounds {num_rounds - num_rounds // 5 + 1}-{num_rounds}"
 
 
-def _claims_on_flattening(runs: Runs, suffix: str = "", *, ours: bool = False) -> list[Claim]:
-    return [
-        Claim.of(
-            f"flat-{penalty}{suffix}",
-            "Fig. 2",
+def _flattening(runs: Runs, suffix: str = "") -> Asked:
+    return {
+        f"flat-{penalty}{suffix}": (
             f"The queues of RBCS-F({penalty}) flatten after a number of rounds.",
             f"growth of the mean queue over {_late(runs)} is below 5 % of beta a round",
-            0.05 * BETA - each(runs, policy, _late_slope),
-            ours=ours,
+            [0.05 * BETA - each(runs, policy, _late_slope)],
         )
         for penalty, policy in zip(PENALTIES, RBCS_F, strict=True)
-    ]
+    }
 
 
 def _claims_on_long_queues(runs: Runs) -> list[Claim]:
-    return _claims_on_flattening(runs, "-long", ours=True)
+    return claims_of("Fig. 2", _flattening(runs, "-long"), ours=True)
 
 
 def _claims_on_queues(runs: Runs) -> list[Claim]:
-    late = _late(runs)
-    return [
-        *_claims_on_flattening(runs),
-        Claim.of(
-            "higher-with-V",
-            "Fig. 2",
+    asked = {
+        **_flattening(runs),
+        "higher-with-V": (
             "A higher V has a higher convergence value of the queues.",
-            f"mean queue over {late} rises at each step of V = {_PENALTY_LIST}",
-            *_rising(runs, _plateau),
+            f"mean queue over {_late(runs)} rises at each step of V = {_PENALTY_LIST}",
+            _rising(runs, _plateau),
         ),
-        Claim.of(
-            "later-with-V",
-            "Fig. 2",
+        "later-with-V": (
             "A higher V has a slower convergence of the queues.",
             f"the round that reaches 90 % of the plateau rises at each step of V = {_PENALTY_LIST}",
-            *_rising(runs, _settling_round),
+            _rising(runs, _settling_round),
         ),
-    ]
+    }
+    return claims_of("Fig. 2", asked)
 
 
 def _claims_on_time(runs: Runs) -> list[Claim]:
     time_s = {policy: each(runs, policy, _mean_time) for policy in (*RBCS_F, FEDCS, "random")}
-    between = [
-        part for policy in RBCS_F for part in (time_s[policy] - time_s[FEDCS], time_s["random"] - time_s[policy])
-    ]
     cohort = each(runs, FEDCS, lambda run: float(run.cohort_size.mean()))
-    margins = [each(runs, policy, lambda run: float(run.bound_margin.min()) + 1e-9) for policy in FIGURE_POLICIES]
-    return [
-        Claim.of(
-            "faster-with-V",
-            "Fig. 3",
+    asked = {
+        "faster-with-V": (
             "RBCS-F with a higher V takes less time for the same number of rounds.",
             f"mean round time falls at each step of V = {_PENALTY_LIST}",
-            *_falling(runs, _mean_time),
+            _rising(runs, _mean_time, -1.0),
         ),
-        Claim.of(
-            "between",
-            "Fig. 3",
+        "between": (
             "RBCS-F is faster than random, and slower than FedCS(3).",
             f"mean round time lies between the two for each V = {_PENALTY_LIST}",
-            *between,
+            [part for one in RBCS_F for part in (time_s[one] - time_s[FEDCS], time_s["random"] - time_s[one])],
         ),
-        Claim.of(
-            "eight-clients",
-            "Footnote 5",
+        "eight-clients": (
             "FedCS(3) chooses about 8 clients a round.",
             "mean cohort size is within 1 of 8",
-            cohort - 7.0,
-            9.0 - cohort,
+            [cohort - 7.0, 9.0 - cohort],
         ),
-        Claim.of(
-            "theorem-2",
-            "Theorem 2",
+        "theorem-2": (
             "The drift plus cost never exceeds the bound (11).",
             "least margin over all rounds of all policies is not below zero (to rounding, 1e-9)",
-            *margins,
+            [each(runs, policy, lambda run: float(run.bound_margin.min()) + 1e-9) for policy in FIGURE_POLICIES],
         ),
-    ]
+    }
+    return claims_of("Fig. 3", asked, elsewhere={"eight-clients": "Footnote 5", "theorem-2": "Theorem 2"})
 
 
 def _claims_on_pulls(runs: Runs) -> list[Claim]:
-    return [
-        Claim.of(
-            "uneven-with-V",
-            "Fig. 4",
+    jain = {policy: each(runs, policy, _jain) for policy in (*RBCS_F, "random", FEDCS)}
+    asked = {
+        "uneven-with-V": (
             "The pull record becomes less even as V grows.",
             f"Jain's index falls at each step of V = {_PENALTY_LIST}",
-            *_falling(runs, _jain),
+            _rising(runs, _jain, -1.0),
         ),
-        Claim.of(
-            "fedcs-least-even",
-            "Fig. 4",
+        "fedcs-least-even": (
             "The unbalanced selection is most intense for FedCS(3).",
             f"Jain's index of FedCS(3) is below that of random and of RBCS-F with each V = {_PENALTY_LIST}",
-            *(each(runs, policy, _jain) - each(runs, FEDCS, _jain) for policy in (*RBCS_F, "random")),
+            [jain[policy] - jain[FEDCS] for policy in (*RBCS_F, "random")],
         ),
-        Claim.of(
-            "fair-is-even",
-            "Fig. 4",
+        "fair-is-even": (
             "Random and RBCS-F with a low V have an even distribution.",
             "Jain's index of random and of RBCS-F(1) is above 0.95",
-            *(each(runs, policy, _jain) - 0.95 for policy in (RBCS_F[0], "random")),
+            [jain[policy] - 0.95 for policy in (RBCS_F[0], "random")],
         ),
-    ]
+    }
+    return claims_of("Fig. 4", asked)
 
 
 def _claims_on_regret(runs: Runs) -> list[Claim]:
-    regret = _running_regret(runs)[:, -1]
-    num_rounds = runs[LEARNED][0].num_rounds
-    return [
-        Claim.of(
-            "theorem-3",
-            "Theorem 3",
+    regret = _running_regret(runs)
+    asked = {
+        "theorem-3": (
             "The time-average regret stays below (24).",
-            f"R({num_rounds}) of RBCS-F(20) against P3(20) is below the bound",
-            _theorem_3(num_rounds, 20.0)[-1] - regret,
-        ),
-    ]
+            f"R({regret.shape[1]}) of RBCS-F(20) against P3(20) is below the bound",
+            [_theorem_3(regret.shape[1])[-1] - regret[:, -1]],
+        )
+    }
+    return claims_of("Theorem 3", asked)
 
 
 def _findings_on_pulls(runs: Runs) -> list[str]:
@@ -344,13 +314,11 @@ def _findings_on_pulls(runs: Runs) -> list[str]:
 
 
 def _findings_on_regret(runs: Runs) -> list[str]:
-    num_rounds = runs[LEARNED][0].num_rounds
-    bound = _theorem_3(num_rounds, 20.0)[-1]
-    regret = _running_regret(runs)[:, -1].mean()
+    regret = _running_regret(runs)
     return [
-        f"Theorem 3's bound says little at this size: it is {bound:,.0f} s a round, where the measured regret of "
-        f"RBCS-F(20) against P3 with the true mean times and the same V is {regret:.2f} s. "
-        "So its claim could hardly fail.",
+        f"Theorem 3's bound says little at this size: it is {_theorem_3(regret.shape[1])[-1]:,.0f} s a round, where "
+        f"the measured regret of RBCS-F(20) against P3 with the true mean times and the same V is "
+        f"{regret[:, -1].mean():.2f} s. So its claim could hardly fail.",
     ]
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from fedroster.papers.sizes import FLAT, FLAT_PARTITIONS, FLAT_REMARKS, Experiment, panels_of, scales
-from fedroster.study.accuracy import (
-    accuracy_product,
-    area_under,
-    curve_per_second,
-    final_accuracies,
-    rounds_to,
-    shown_percent,
-    times_to,
+from fedroster.core.arrays import FloatArray
+from fedroster.papers.sizes import (
+    FLAT,
+    FLAT_PARTITIONS,
+    FLAT_REMARKS,
+    Experiment,
+    panels_of,
+    panels_product,
+    scales,
 )
+from fedroster.study.accuracy import area_under, final_accuracies, rounds_to, shown_percent, times_to
 from fedroster.study.courses import each
-from fedroster.study.figures import places
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Product, Runs
+from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import Claim, mean_interval
 
 RANDOM, FEDCS = "random", "fedcs:deadline_s=3"
@@ -69,12 +69,7 @@ def _target(group: Runs, share: float) -> float:
     return share * float(final_accuracies(reference).mean())
 
 
-# -------------------------------------------------------------------- Fig. 5: fairness and accuracy
-
-
-def _draw_5(grid: Grid, runs: Runs) -> Product:
-    title = f"{grid.experiment.name}: how even the selection is"
-    return accuracy_product(panels_of(runs), title=title, places=places(list(grid.selections)))
+# -------------------------------------------------------------------- claims
 
 
 def _jitter(run: Run) -> float:
@@ -84,37 +79,102 @@ def _jitter(run: Run) -> float:
 
 
 def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
-    panels = panels_of(runs)
+    groups = list(panels_of(runs).values())
     least, *_, most = grid.selections
-    claim = partial(grid.experiment.claim, "5")
-    found = [
-        claim(
-            "even-is-accurate",
-            "Fig. 5",
+    asked: dict[str, tuple[str, str, Iterable[FloatArray]]] = {
+        "even-is-accurate": (
             "a higher gamma_2, a fairer selection, gives a higher final accuracy.",
             f"final accuracy of uniform selection is above that of {least}, in each panel",
-            *(final_accuracies(group[most]) - final_accuracies(group[least]) for group in panels.values()),
+            [final_accuracies(group[most]) - final_accuracies(group[least]) for group in groups],
         )
-    ]
-    if len(panels) > 1:
-        first, *_, last = panels.values()
-        jitter = [each(group, most, _jitter) for group in (first, last)]
-        rounds = [rounds_to(group[most], _target(group, HIGH)) for group in (first, last)]
-        found.append(
-            claim(
-                "alike-is-calm",
-                "Fig. 5",
-                "when gamma_1 decreases, there are more jitters and more rounds before convergence.",
-                "uniform selection, first panel above last: mean change of accuracy from test to test over the "
-                f"last half, and rounds to {HIGH:.0%} of the panel's final accuracy",
-                jitter[0] - jitter[1],
-                rounds[0] - rounds[1],
-            )
+    }
+    if len(groups) > 1:
+        jitter = [each(group, most, _jitter) for group in groups]
+        rounds = [rounds_to(group[most], _target(group, HIGH)) for group in groups]
+        asked["alike-is-calm"] = (
+            "when gamma_1 decreases, there are more jitters and more rounds before convergence.",
+            "uniform selection, first panel above last: mean change of accuracy from test to test over the "
+            f"last half, and rounds to {HIGH:.0%} of the panel's final accuracy",
+            [jitter[0] - jitter[-1], rounds[0] - rounds[-1]],
         )
-    return found
+    return grid.experiment.claims("5", "Fig. 5", asked)
 
 
-def _findings_on_accuracy(grid: Grid, runs: Runs) -> list[str]:
+def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
+    panels = panels_of(runs).values()
+    fair, *_, fast = variants = list(grid.rbcs_f)
+    final = [{label: final_accuracies(group[label]) for label in group} for group in panels]
+    reached = [{label: rounds_to(group[label], _target(group, HIGH)) for label in group} for group in panels]
+    target = f"rounds to {HIGH:.0%} of random's mean final accuracy"
+    asked = {
+        "random-first": (
+            "random yields the best final accuracy.",
+            "final accuracy of random is above that of each other policy, in each panel",
+            [panel["random"] - panel[label] for panel in final for label in (*variants, "FedCS(3)")],
+        ),
+        "fedcs-last": (
+            "FedCS(3) ends least accurate.",
+            "final accuracy of each other policy is above that of FedCS(3), in each panel",
+            [panel[label] - panel["FedCS(3)"] for panel in final for label in ("random", *variants)],
+        ),
+        "smaller-v": (
+            "RBCS-F with a smaller V achieves a higher final accuracy.",
+            f"final accuracy of {fair} is above that of {fast}, in each panel",
+            [panel[fair] - panel[fast] for panel in final],
+        ),
+        "larger-v-slower": (
+            "RBCS-F with a higher penalty spends more rounds to reach a certain accuracy.",
+            f"{target}: {fast} needs more than {fair}, in each panel",
+            [panel[fast] - panel[fair] for panel in reached],
+        ),
+        "rounds-fedcs": (
+            "RBCS-F generally outperforms FedCS(3) in round efficiency.",
+            f"{target}: FedCS(3) needs more than each RBCS-F, in each panel",
+            [panel["FedCS(3)"] - panel[label] for panel in reached for label in variants],
+        ),
+    }
+    return grid.experiment.claims("6", "Fig. 6", asked)
+
+
+def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
+    panels = panels_of(runs).values()
+    variants = list(grid.rbcs_f)
+    early, late = (
+        [{label: times_to(group[label], _target(group, share)) for label in group} for group in panels]
+        for share in (LOW, HIGH)
+    )
+    low, high = (f"simulated time to {share:.0%} of random's mean final accuracy" for share in (LOW, HIGH))
+    asked: dict[str, tuple[str, str, Iterable[FloatArray]]] = {
+        "fedcs-early": (
+            "FedCS(3) outperforms all other schemes when the accuracy is low.",
+            f"{low}: FedCS(3) needs less than each other, in each panel",
+            [panel[label] - panel["FedCS(3)"] for panel in early for label in ("random", *variants)],
+        ),
+        "random-slowest": (
+            "random has the worst time efficiency when the accuracy is low.",
+            f"{low}: random needs more than each other, in each panel",
+            [panel["random"] - panel[label] for panel in early for label in (*variants, "FedCS(3)")],
+        ),
+        "rbcs-f-faster": (
+            "RBCS-F is a significant improvement over random.",
+            f"{high}: each RBCS-F needs at most 0.9 times random's, in each panel",
+            [0.9 * panel["random"] - panel[label] for panel in late for label in variants],
+        ),
+    }
+    if {20, 50} <= set(grid.penalties) and grid.experiment.key == "cifar-10":
+        areas = [area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for group in panels]
+        asked["20-beats-50"] = (
+            "RBCS-F(20) outperforms RBCS-F(50) during the whole training process.",
+            "mean accuracy over simulated time, until the shorter run ends, in each panel",
+            [area[0] - area[1] for area in areas],
+        )
+    return grid.experiment.claims("7", "Fig. 7", asked)
+
+
+# -------------------------------------------------------------------- findings
+
+
+def _final(grid: Grid, runs: Runs) -> list[str]:
     return [
         f"{grid.experiment.name}, {panel}, final accuracy: "
         + ", ".join(f"{label} {shown_percent(final_accuracies(group[label]))}" for label in group)
@@ -123,120 +183,7 @@ def _findings_on_accuracy(grid: Grid, runs: Runs) -> list[str]:
     ]
 
 
-# -------------------------------------------------------------------- Fig. 6: accuracy per round
-
-
-def _draw_6(grid: Grid, runs: Runs) -> Product:
-    title = f"{grid.experiment.name}: accuracy per round"
-    return accuracy_product(panels_of(runs), title=title, places=places(list(grid.policies)))
-
-
-def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
-    panels = panels_of(runs).values()
-    others = [label for label in grid.policies if label != "random"]
-    variants = list(grid.rbcs_f)
-    fair, fast = variants[0], variants[-1]
-    final = [{label: final_accuracies(group[label]) for label in group} for group in panels]
-    reached = [{label: rounds_to(group[label], _target(group, HIGH)) for label in group} for group in panels]
-    target = f"rounds to {HIGH:.0%} of random's mean final accuracy"
-    claim = partial(grid.experiment.claim, "6")
-    return [
-        claim(
-            "random-first",
-            "Fig. 6",
-            "random yields the best final accuracy.",
-            "final accuracy of random is above that of each other policy, in each panel",
-            *(panel["random"] - panel[label] for panel in final for label in others),
-        ),
-        claim(
-            "fedcs-last",
-            "Fig. 6",
-            "FedCS(3) ends least accurate.",
-            "final accuracy of each other policy is above that of FedCS(3), in each panel",
-            *(panel[label] - panel["FedCS(3)"] for panel in final for label in ("random", *variants)),
-        ),
-        claim(
-            "smaller-v",
-            "Fig. 6",
-            "RBCS-F with a smaller V achieves a higher final accuracy.",
-            f"final accuracy of {fair} is above that of {fast}, in each panel",
-            *(panel[fair] - panel[fast] for panel in final),
-        ),
-        claim(
-            "larger-v-slower",
-            "Fig. 6",
-            "RBCS-F with a higher penalty spends more rounds to reach a certain accuracy.",
-            f"{target}: {fast} needs more than {fair}, in each panel",
-            *(panel[fast] - panel[fair] for panel in reached),
-        ),
-        claim(
-            "rounds-fedcs",
-            "Fig. 6",
-            "RBCS-F generally outperforms FedCS(3) in round efficiency.",
-            f"{target}: FedCS(3) needs more than each RBCS-F, in each panel",
-            *(panel["FedCS(3)"] - panel[label] for panel in reached for label in variants),
-        ),
-    ]
-
-
-# -------------------------------------------------------------------- Fig. 7: accuracy per simulated time
-
-
-def _draw_7(grid: Grid, runs: Runs) -> Product:
-    return accuracy_product(
-        panels_of(runs),
-        title=f"{grid.experiment.name}: accuracy per simulated time",
-        places=places(list(grid.policies)),
-        x_label="simulated time, s",
-        curve=curve_per_second,
-    )
-
-
-def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
-    panels = panels_of(runs).values()
-    variants = list(grid.rbcs_f)
-    early = [{label: times_to(group[label], _target(group, LOW)) for label in group} for group in panels]
-    late = [{label: times_to(group[label], _target(group, HIGH)) for label in group} for group in panels]
-    low, high = (f"simulated time to {share:.0%} of random's mean final accuracy" for share in (LOW, HIGH))
-    claim = partial(grid.experiment.claim, "7")
-    found = [
-        claim(
-            "fedcs-early",
-            "Fig. 7",
-            "FedCS(3) outperforms all other schemes when the accuracy is low.",
-            f"{low}: FedCS(3) needs less than each other, in each panel",
-            *(panel[label] - panel["FedCS(3)"] for panel in early for label in ("random", *variants)),
-        ),
-        claim(
-            "random-slowest",
-            "Fig. 7",
-            "random has the worst time efficiency when the accuracy is low.",
-            f"{low}: random needs more than each other, in each panel",
-            *(panel["random"] - panel[label] for panel in early for label in (*variants, "FedCS(3)")),
-        ),
-        claim(
-            "rbcs-f-faster",
-            "Fig. 7",
-            "RBCS-F is a significant improvement over random.",
-            f"{high}: each RBCS-F needs at most 0.9 times random's, in each panel",
-            *(0.9 * panel["random"] - panel[label] for panel in late for label in variants),
-        ),
-    ]
-    if {20, 50} <= set(grid.penalties) and grid.experiment.key == "cifar-10":
-        areas = [area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for group in panels]
-        found.append(
-            claim(
-                "20-beats-50",
-                "Fig. 7",
-                "RBCS-F(20) outperforms RBCS-F(50) during the whole training process.",
-                "mean accuracy over simulated time, until the shorter run ends, in each panel",
-                *(area[0] - area[1] for area in areas),
-            )
-        )
-    return found
-
-
-def _findings_7(grid: Grid, runs: Runs) -> list[str]:
+def _times(grid: Grid, runs: Runs) -> list[str]:
     sentences = []
     for panel, group in panels_of(runs).items():
         target = _target(group, HIGH)
@@ -271,17 +218,18 @@ _GRIDS = {
 def _figures(size: str) -> dict[str, FigureRecipe]:
     figures = {}
     for grid in _GRIDS[size]:
-        experiment = grid.experiment
-        fairness = experiment.in_panels(grid.selections, grid.fairness_panels)
-        policies = experiment.in_panels(grid.policies, grid.panels)
-        findings = partial(_findings_on_accuracy, grid)
-        for figure, title, needs, draw, claims, tells in (
-            ("5", "impact of fairness", fairness, _draw_5, _claims_5, findings),
-            ("6", "accuracy per round", policies, _draw_6, _claims_6, findings),
-            ("7", "accuracy per training time", policies, _draw_7, _claims_7, partial(_findings_7, grid)),
+        key, name = grid.experiment.key, grid.experiment.name
+        even, policies = list(grid.selections), list(grid.policies)
+        fairness = grid.experiment.in_panels(grid.selections, grid.fairness_panels)
+        needs = grid.experiment.in_panels(grid.policies, grid.panels)
+        for figure, title, shown, needed, labels, claims, tells in (
+            ("5", "impact of fairness", "how even the selection is", fairness, even, _claims_5, _final),
+            ("6", "accuracy per round", "accuracy per round", needs, policies, _claims_6, _final),
+            ("7", "accuracy per training time", "accuracy per simulated time", needs, policies, _claims_7, _times),
         ):
-            figures[f"{figure}-{experiment.key}"] = FigureRecipe(
-                f"Fig. {figure}, {experiment.name}: {title}", needs, partial(draw, grid), partial(claims, grid), tells
+            draw = partial(panels_product, labels=labels, title=f"{name}: {shown}", over_time=figure == "7")
+            figures[f"{figure}-{key}"] = FigureRecipe(
+                f"Fig. {figure}, {name}: {title}", needed, draw, partial(claims, grid), partial(tells, grid)
             )
     return {name: figures[name] for name in sorted(figures)}
 
