@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedroster import RBCSF, OmniscientP3, Selector, Uniform
-from fedroster.bounds import rbcs_f_regret
+from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
 from fedroster.queues import snap_rate
@@ -165,7 +165,7 @@ def test_regret_bound_by_hand():
     zeta = 10 (2 x 0.5 x sqrt(9) + 2 x 2) = 70; Gamma / V = 2 (1 + 0.25) / (2 x 5) = 0.25.
     """
     y = math.e**3 / 2 - 1
-    bound = rbcs_f_regret(
+    bound = rbcs_f_regret_as_printed(
         5,
         num_clients=2,
         beta=0.5,
@@ -185,7 +185,7 @@ def test_regret_bound_by_hand():
 
 def test_regret_bound_takes_at_least_one():
     """Both maxima: K = 0.1 and 2R sqrt(.) + sqrt(lambda) S = 0 count as 1."""
-    bound = rbcs_f_regret(
+    bound = rbcs_f_regret_as_printed(
         6,
         num_clients=4,
         beta=1.0,
@@ -211,10 +211,10 @@ def test_regret_bound_vanishes_but_for_the_penalty():
         "delta": 0.1,
         "ridge": 1.0,
     }
-    values = [rbcs_f_regret(10**e, V=20.0, **arguments) for e in range(1, 12)]
+    values = [rbcs_f_regret_as_printed(10**e, V=20.0, **arguments) for e in range(1, 12)]
     assert values == sorted(values, reverse=True)
     assert values[-1] == pytest.approx(40 * (1 + 0.15**2) / 40, rel=0.02)
-    assert rbcs_f_regret(100, V=1.0, **arguments) > rbcs_f_regret(100, V=2.0, **arguments)
+    assert rbcs_f_regret_as_printed(100, V=1.0, **arguments) > rbcs_f_regret_as_printed(100, V=2.0, **arguments)
 
 
 def test_theorem_3_holds_on_a_simulated_run():
@@ -231,7 +231,7 @@ def test_theorem_3_holds_on_a_simulated_run():
         random.append(np.mean(times[Uniform()] - optimal))
     regret = np.mean(regret, axis=0)
     for rounds in (10, 50, 100, 400):
-        bound = rbcs_f_regret(
+        bound = rbcs_f_regret_as_printed(
             rounds,
             num_clients=12,
             beta=0.15,
@@ -247,6 +247,36 @@ def test_theorem_3_holds_on_a_simulated_run():
     # What the bound promises beyond its constants: regret falls, and lies well below that of not learning.
     assert regret[399] < 0.7 * regret[49]
     assert regret[399] < 0.3 * np.mean(random)
+
+
+def test_the_sum_that_theorem_3_bounds_for_one_client_is_larger_for_clients_in_turn():
+    """(46) allows 2 D log(1 + T L^2 / D lambda) for the slowest clients of all rounds; 40 in turn take ten times it."""
+    visits, total = np.zeros(40), 0.0
+    for t in range(500):
+        total += min(1.0 / (1.0 + visits[t % 40]), 1.0)  # ||c||^2 in the norm of H^-1, D = L = lambda = 1
+        visits[t % 40] += 1.0
+    assert total == pytest.approx(125.7, abs=0.1)
+    assert 2.0 * math.log(1.0 + 500.0) == pytest.approx(12.4, abs=0.1)
+    assert total <= 2.0 * 40.0 * math.log(1.0 + 500.0 / 40.0)  # with a potential for each client, it holds
+
+
+def test_the_bound_that_holds_by_hand():
+    """N = 2, m = 1, D = 1, T = 5, L = lambda = 1, S = 1, delta = 1/2, R = 0: zeta = 10 x 2, potential 4 log(3.5)."""
+    bound = rbcs_f_regret(
+        5,
+        num_clients=2,
+        cohort_size=1,
+        num_features=1,
+        beta=0.5,
+        V=5.0,
+        max_time_s=10.0,
+        noise=0.0,
+        feature_norm=1.0,
+        coefficient_norm=1.0,
+        delta=0.5,
+        ridge=1.0,
+    )
+    assert bound == pytest.approx(0.25 + 20.0 * math.sqrt(4.0 * math.log(3.5) / 5.0) + 10.0, rel=1e-13)
 
 
 def test_one_client_with_an_absurd_context_does_not_stop_the_others():

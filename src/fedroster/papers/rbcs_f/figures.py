@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
-from fedroster.bounds import rbcs_f_regret
+from fedroster.bounds import rbcs_f_regret_as_printed
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.study.courses import banded, courses_product, each
@@ -106,7 +106,7 @@ def _running_regret(runs: Runs) -> FloatArray:
 def _theorem_3(num_rounds: int) -> FloatArray:
     # The noise lies in (-c.theta, c.theta), so it is sub-Gaussian with R = K (Hoeffding's lemma).
     bound = partial(
-        rbcs_f_regret,
+        rbcs_f_regret_as_printed,
         num_clients=_NETWORK.num_clients,
         beta=BETA,
         V=20.0,
