@@ -26,11 +26,6 @@ def snap_rate(beta: float) -> float:
 def check_rate(beta: float, *, num_clients: int, cohort_size: int) -> None:
     r"""Check that a participation rate can be met at all: :math:`N \beta \le m` (Choice A6).
 
-    Args:
-        beta: The rate.
-        num_clients: N.
-        cohort_size: m.
-
     Raises:
         ConfigurationError: If beta is not in [0, 1].
         InfeasibleError: If the clients are owed more places than a round has.

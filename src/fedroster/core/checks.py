@@ -19,18 +19,10 @@ def check_number(
     above: float | None = None,
     below: float | None = None,
 ) -> None:
-    """Check that a parameter is a finite number in its range.
-
-    Args:
-        name: Name of the parameter.
-        value: Its value.
-        least: Inclusive lower end.
-        most: Inclusive upper end.
-        above: Exclusive lower end.
-        below: Exclusive upper end.
+    """Check that a parameter is a finite number, >= ``least``, <= ``most``, > ``above`` and < ``below``.
 
     Raises:
-        ConfigurationError: If it is not.
+        ConfigurationError: If it is not; names the parameter, its value and the range.
     """
     ends = [(least, ">= ", float.__ge__), (most, "<= ", float.__le__), (above, "> ", float.__gt__)]
     ends.append((below, "< ", float.__lt__))
@@ -45,45 +37,19 @@ def check_number(
 
 
 def check_integer(name: str, value: int, *, least: float | None = None) -> None:
-    """Check that a parameter is an integer that is not too small.
-
-    Args:
-        name: Name of the parameter.
-        value: Its value.
-        least: Inclusive lower end.
-
-    Raises:
-        ConfigurationError: If it is not.
-    """
+    """Check that a parameter is an integer that is not too small."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
     if not is_integer or (least is not None and value < least):
         raise ConfigurationError(f"{name} is {value!r}; expected an integer{'' if least is None else f' >= {least}'}")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Check that a parameter is one of a few words.
-
-    Args:
-        name: Name of the parameter.
-        value: Its value.
-        choices: The words.
-
-    Raises:
-        ConfigurationError: If it is not.
-    """
+    """Check that a parameter is one of a few words."""
     if value not in choices:
         raise ConfigurationError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
 
 
 def check_flag(name: str, value: bool) -> None:
-    """Check that a parameter is a truth value: the text "false" would count as true.
-
-    Args:
-        name: Name of the parameter.
-        value: Its value.
-
-    Raises:
-        ConfigurationError: If it is not.
-    """
+    """Check that a parameter is a truth value: the text "false" would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise ConfigurationError(f"{name} is {value!r}; expected True or False")

@@ -31,12 +31,7 @@ _is_listening = False
 
 
 class Kernel:
-    """A function that is compiled when it is first called.
-
-    Args:
-        function: The function; other kernels that it calls are globals of its module.
-        options: Numba's.
-    """
+    """A function that is compiled when it is first called; other kernels that it calls are globals of its module."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         """Remember what to compile."""
@@ -88,11 +83,7 @@ class Kernel:
 
 
 def njit(**options: Any) -> Callable[[F], F]:
-    """Numba's decorator of the same name, which does its work later.
-
-    Args:
-        **options: Numba's.
-    """
+    """Numba's decorator of the same name, which does its work later."""
     return lambda function: Kernel(function, options)  # type: ignore[return-value]
 
 
@@ -101,10 +92,6 @@ def interpreted_at_first(kernel: F, rows: int) -> F:
 
     Both give the same, bit for bit, if the kernel adds, subtracts, multiplies, compares, takes square roots and divides
     by elements of arrays, and does nothing else.
-
-    Args:
-        kernel: The kernel.
-        rows: Rows of this call.
     """
     if isinstance(kernel, Kernel) and not kernel.is_worth_it(rows):
         return kernel.interpret  # type: ignore[return-value]
@@ -112,11 +99,7 @@ def interpreted_at_first(kernel: F, rows: int) -> F:
 
 
 def when_compiling(call: Callable[[], None]) -> None:
-    """Have a function called once, when a kernel is not in the cache and has to be compiled.
-
-    Args:
-        call: Without arguments; never called where everything is in the cache.
-    """
+    """Have a function called once, when a kernel is not in the cache and has to be compiled."""
     _listeners.append(call)
 
 

@@ -34,12 +34,8 @@ def _pool(process_id: int, workers: int) -> ThreadPoolExecutor:
 def for_ranges(kernel: Callable[..., Any], num_rows: int, *args: Any) -> None:
     """Call ``kernel(*args, start, stop)`` so that the ranges cover ``0..num_rows`` exactly once.
 
-    When this returns or raises, by Ctrl-C, too, no call is under way any more: the arrays are the caller's again.
-
-    Args:
-        kernel: A function without a return value that mostly releases the GIL and writes only to its own rows.
-        num_rows: Number of rows to cover.
-        *args: Passed on to every call.
+    The kernel mostly releases the GIL and writes only to its own rows.  When this returns or raises, by Ctrl-C, too, no
+    call is under way any more: the arrays are the caller's again.
     """
     parts = min(num_threads(), num_rows // MIN_ROWS_PER_THREAD)
     if parts <= 1:

@@ -53,11 +53,7 @@ class ProblemSpec:
     num_servers: int = 1
 
     def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a number is not a positive integer.
-        """
+        """Check that every number is a positive integer."""
         for name in ("num_clients", "cohort_size", "num_features", "num_servers"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
@@ -98,11 +94,7 @@ class Outcome:
     stay_s: FloatArray | None = None
 
     def after(self, wait_s: float) -> Outcome:
-        """Return what would happen if the exchanges began later; their times stay as they are.
-
-        Args:
-            wait_s: How much later, seconds, >= 0.
-        """
+        """Return what would happen if the exchanges began ``wait_s`` later; their times stay as they are."""
         if self.stay_s is None:
             return self
         return replace(self, responds=self.responds & (wait_s + self.exchange_time_s <= self.stay_s))
@@ -113,12 +105,7 @@ class Outcome:
         return self.responds & (self.exchange_time_s <= self.deadline_s)
 
     def reveal(self, context: RoundContext, selection: Selection) -> Feedback:
-        """Return what the server learns when ``selection`` is played: the chosen links and no other.
-
-        Args:
-            context: The round's context.
-            selection: The decision.
-        """
+        """Return what the server learns when ``selection`` is played: the chosen links and no other."""
         links = selection.links
         responds = self.responds[links]
         time_s = self.exchange_time_s[links]
@@ -171,22 +158,11 @@ class RoundContext:
         return int(self.available.shape[0])
 
     def clients_of(self, links: IntArray) -> IntArray:
-        """Return the client index of each of the given rows.
-
-        Args:
-            links: Row indices, shape (k,).
-        """
+        """Return the client index of each of the given rows, shape (k,)."""
         return links if self.client is None else self.client[links]
 
     def require_truth(self, policy: str) -> Outcome:
-        """Return the outcome of every link, for an omniscient policy.
-
-        Args:
-            policy: Its name, for the message.
-
-        Raises:
-            ConfigurationError: If nobody knows it, as outside a simulation.
-        """
+        """Return the outcome of every link, for an omniscient policy; outside of a simulation, raise an error."""
         if self.truth is None:
             raise ConfigurationError(f"{policy} knows the network's true times; it runs in simulations only")
         return self.truth
@@ -258,11 +234,7 @@ class Feedback:
         return ~np.isnan(self.exchange_time_s)
 
     def rows(self, rows: IntArray | BoolArray) -> Feedback:
-        """Return a part of the feedback.
-
-        Args:
-            rows: Rows as indices, or as a mask of shape (k,).
-        """
+        """Return a part of the feedback, by indices or by a mask of shape (k,)."""
 
         def part(values: FloatArray | None) -> FloatArray | None:
             return None if values is None else values[rows]
@@ -281,15 +253,7 @@ class Feedback:
 
 
 def check_context(context: RoundContext, spec: ProblemSpec) -> None:
-    """Check a context that comes from outside, once, at the edge.
-
-    Args:
-        context: The context.
-        spec: What it must fit.
-
-    Raises:
-        InvalidInputError: If a shape, type, index or value is wrong; the message names the first wrong row.
-    """
+    """Check a context that comes from outside, once, at the edge; an InvalidInputError names the first wrong row."""
     links = context.num_links
     if context.available.dtype != np.bool_ or context.available.ndim != 1:
         raise InvalidInputError(

@@ -169,14 +169,7 @@ AnyEnvironment = Environment[Any]
 
 
 def check_policy(policy: object) -> None:
-    """Check that something is a policy, and not its name or its class.
-
-    Args:
-        policy: What a user gave.
-
-    Raises:
-        ConfigurationError: If it is not.
-    """
+    """Refuse what is no policy, such as its name or its class."""
     missing = [name for name in ("check", "init", "select", "commit", "update") if not hasattr(policy, name)]
     if isinstance(policy, type):
         raise ConfigurationError(f"policy is the class {policy.__name__}; expected an instance, {policy.__name__}(...)")
@@ -188,33 +181,17 @@ def check_policy(policy: object) -> None:
 
 
 def wants_losses(policy: AnyPolicy) -> bool:
-    """Whether ``policy`` learns from the losses and sample counts of feedback; measuring losses costs time.
-
-    Args:
-        policy: Any policy.  One that says nothing, in an attribute ``wants_losses``, does not.
-    """
+    """Whether a policy declares ``wants_losses``: it learns from losses and sizes, and measuring losses costs time."""
     return bool(getattr(policy, "wants_losses", False))
 
 
 def polls(policy: AnyPolicy) -> bool:
-    """Whether ``policy`` asks candidates for the loss of the present model, through ``context.poll``, in ``select``.
-
-    Args:
-        policy: Any policy.  One that says nothing, in an attribute ``polls``, does not.
-    """
+    """Whether a policy declares ``polls``: in ``select`` it asks for losses of the model by ``context.poll``."""
     return bool(getattr(policy, "polls", False))
 
 
 def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
-    """Refuse a policy that asks whether updates come in time, where there is no limit that one could miss.
-
-    Args:
-        policy: Any policy.  One that says nothing, in an attribute ``needs_limits``, may be put anywhere.
-        limited: Whether there are several servers, a deadline or budgets.
-
-    Raises:
-        ConfigurationError: If the policy needs limits and there are none.
-    """
+    """Refuse a policy with an attribute ``needs_limits`` where there is no server, deadline or budget to limit it."""
     if getattr(policy, "needs_limits", False) and not limited:
         raise ConfigurationError(
             f"{type(policy).__name__} chooses the updates that come in time; it needs several servers, a deadline or "
@@ -224,17 +201,9 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
 
 
 def poll_times(environment: AnyEnvironment, state: Any, context: RoundContext, links: IntArray) -> FloatArray:
-    """How long it takes until each client has answered what its loss of the present model is, seconds.
+    """How long until each client has answered what its loss of the present model is, shape (k,), seconds.
 
-    Args:
-        environment: The network.  One without a method ``poll_times(state, context, links)`` says that it takes no
-            time.
-        state: Its state at the start of the round.
-        context: What was reported.
-        links: Rows of the clients that are asked, shape (k,).
-
-    Returns:
-        Shape (k,), >= 0.
+    An environment without a method ``poll_times(state, context, links)`` says that it takes no time.
     """
     method = getattr(environment, "poll_times", None)
     times_s: FloatArray = np.zeros(links.shape[0]) if method is None else method(state, context, links)

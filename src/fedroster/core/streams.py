@@ -37,11 +37,7 @@ class Streams:
     seed: int
 
     def __post_init__(self) -> None:
-        """Check the seed.
-
-        Raises:
-            ConfigurationError: If ``seed`` is not a non-negative integer.
-        """
+        """Check the seed."""
         if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
             raise ConfigurationError(f"seed is {self.seed!r}; expected a non-negative integer")
 

@@ -62,9 +62,6 @@ class HypercubeState:
 def exploration_exponent(holder: float) -> float:
     r"""Exponent z of the control function, :math:`z = 2\alpha / (3\alpha + 2)` (Qu et al. 2021, Theorem 2).
 
-    Args:
-        holder: Hoelder exponent alpha, > 0.
-
     Deviations: Theorem 4 prints :math:`K(t) = t^{(2\alpha+2)/(3\alpha+2)} \log t`, the exponent of its regret; its
     proof follows Theorem 2's, whose z is used for both.
     """
@@ -73,12 +70,7 @@ def exploration_exponent(holder: float) -> float:
 
 
 def cells_per_axis(horizon: int, holder: float) -> int:
-    r"""Number of intervals on each axis, :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` (Qu et al. 2021, Theorem 2).
-
-    Args:
-        horizon: Number of rounds T, >= 1.
-        holder: Hoelder exponent alpha, > 0.
-    """
+    r"""Number of intervals on each axis, :math:`h_T = \lceil T^{1/(3\alpha+2)} \rceil` (Qu et al. 2021, Theorem 2)."""
     check_integer("horizon", horizon, least=1)
     check_number("holder", holder, above=0.0)
     return math.ceil(math.pow(horizon, 1.0 / (3.0 * holder + 2.0)) - 1e-9)
@@ -87,10 +79,7 @@ def cells_per_axis(horizon: int, holder: float) -> int:
 def control(round: int, *, exponent: float, scale: float = 1.0) -> float:
     r"""Control function :math:`K(t) = s\, t^z \log t`: a cell of at most so many selections is under-explored (13).
 
-    Args:
-        round: Round number t, >= 1.
-        exponent: z.
-        scale: Scale factor s, 1 in the paper (Choice B11).
+    The scale s is 1 in the paper (Choice B11).
     """
     return scale * math.pow(round, exponent) * math.log(round)
 
@@ -103,7 +92,7 @@ def context_cells(
     low: tuple[float, ...] = (),
     high: tuple[float, ...] = (),
 ) -> IntArray:
-    r"""Hypercube of each context, :math:`\sum_i \lfloor h \phi_i \rfloor h^i`; the upper face belongs to the last one.
+    r"""Hypercube of each context, :math:`\sum_i \lfloor h \phi_i \rfloor h^i`; the last one has the upper face.
 
     Args:
         features: Contexts phi, shape (links, D).
@@ -117,7 +106,6 @@ def context_cells(
 
     Raises:
         InvalidInputError: If a context in use is outside [0, 1] after scaling, or no number.
-        ConfigurationError: If the bounds do not fit the features.
     """
     num_links, num_features = features.shape
     if low or high:
@@ -148,17 +136,7 @@ def context_cells(
 
 
 def check_hypercubes(num_clients: int, num_servers: int, num_features: int, cells_per_axis: int) -> None:
-    """Refuse a partition so fine that its cells cannot be numbered.
-
-    Args:
-        num_clients: N.
-        num_servers: M.
-        num_features: D.
-        cells_per_axis: h.
-
-    Raises:
-        ConfigurationError: If N M h^D is 2^62 or more.
-    """
+    """Refuse a partition so fine that its N M h^D cells, 2^62 or more, cannot be numbered."""
     if num_clients * num_servers * cells_per_axis**num_features >= _LARGEST_KEY:
         raise ConfigurationError(
             f"{cells_per_axis} intervals on each of {num_features} features for {num_clients} clients and "
@@ -167,17 +145,7 @@ def check_hypercubes(num_clients: int, num_servers: int, num_features: int, cell
 
 
 def hypercubes_init(num_clients: int, num_servers: int, num_features: int, *, cells_per_axis: int) -> HypercubeState:
-    r"""Before the first round: :math:`C = 0` everywhere (Algorithm 1, line 2).
-
-    Args:
-        num_clients: N.
-        num_servers: M.
-        num_features: D.
-        cells_per_axis: h, >= 1; 1 for one cell a pair, whatever its context.
-
-    Raises:
-        ConfigurationError: If there are too many cells to number.
-    """
+    """Before the first round: :math:`C = 0` everywhere (Algorithm 1, line 2); with h = 1 a pair has one cell."""
     check_integer("cells_per_axis", cells_per_axis, least=1)
     check_hypercubes(num_clients, num_servers, num_features, cells_per_axis)
     return HypercubeState(
@@ -255,16 +223,9 @@ def _servers(server: IntArray | None, num_links: int) -> IntArray:
 def look_up(
     state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray
 ) -> tuple[IntArray, IntArray]:
-    """Selections and updates in time of each link's cell.
+    """Selections C and updates in time of each link's cell, each of shape (links,); 0 for cells never seen.
 
-    Args:
-        state: The cells.
-        client: Client of each link, shape (links,).
-        server: Server of each link, shape (links,); None for one server.
-        cell: Hypercube of each link, shape (links,).
-
-    Returns:
-        C and the sum of X, each of shape (links,); 0 for cells that were never seen.
+    The server of each link is None where there is one server.
     """
     num_links = client.shape[0]
     counts, successes = np.zeros(num_links, np.int64), np.zeros(num_links, np.int64)
@@ -274,15 +235,7 @@ def look_up(
 
 
 def estimates(counts: IntArray, successes: IntArray) -> FloatArray:
-    r"""Estimated participation probabilities (12), in [0, 1]; 0 where nothing is known (Algorithm 1, line 2).
-
-    Args:
-        counts: C, shape (links,).
-        successes: Sum of X, shape (links,).
-
-    Returns:
-        Shape (links,).
-    """
+    """Estimated participation probabilities (12), shape (links,); 0 where nothing is known (Algorithm 1, line 2)."""
     return successes / np.maximum(counts, 1)
 
 
@@ -291,14 +244,7 @@ def count_selections(
 ) -> HypercubeState:
     r"""Count the chosen links, :math:`C_{n,m}(l) \gets C_{n,m}(l) + 1` (Algorithm 1, line 20, Choice B1).
 
-    Args:
-        state: The cells; its arrays are written to.
-        client: Client of each chosen link, shape (k,), each once.
-        server: Server of each, shape (k,); None for one server.
-        cell: Hypercube of each, shape (k,).
-
-    Returns:
-        The state after it.
+    Clients come once each; the state's arrays are written to.
     """
     chosen = client.shape[0]
     if chosen == 0:
@@ -325,16 +271,10 @@ def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
 
 
 def count_successes(state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray) -> HypercubeState:
-    r"""Count updates in time, X = 1; with :func:`count_selections` this is Algorithm 1, line 19.
+    """Count updates in time, X = 1; with :func:`count_selections` this is Algorithm 1, line 19.
 
-    Args:
-        state: The cells; its arrays are written to.
-        client: Client of each link whose update was in time, shape (k,).  One that was forgotten since is ignored.
-        server: Server of each, shape (k,); None for one server.
-        cell: Hypercube in which each was chosen, shape (k,).
-
-    Returns:
-        The state after it.
+    The cell is the one in which a link was chosen; a client that was forgotten since is ignored.  The state's arrays
+    are written to.
     """
     where = (client, _servers(server, client.shape[0]), cell, state.num_servers, state.cells_each)
     succeed = interpreted_at_first(_succeed, client.shape[0])

@@ -6,20 +6,16 @@ Whether the update of client n through server m comes in time, under the context
 
 The curve f is common to all links, so that what is learned on one holds for all, cold ones too.  The deviations of a
 client, a server and a pair are normal with mean 0: data moves them, lack of data leaves them where the others are
-(*partial pooling*, Gelman and Hill 2007).
+(*partial pooling*, Gelman and Hill 2007).  docs/explanation/partial-pooling.md derives what follows.
 
-**The curve.**  A feature's values become ranks in [0, 1]: its quantiles in the first contexts are the knots, so scale
-and shape of a feature do not matter.  Over ranks,
+**The curve.**  A feature's values become ranks in [0, 1]: its quantiles in the first contexts are the knots.  Over
+ranks, :math:`f(\phi) = w_0 + \sum_i f_i(\phi_i) + \sum_{i<j} f_{ij}(\phi_i, \phi_j)` with piecewise linear functions,
+whose values at the nodes have an Ornstein-Uhlenbeck prior: near nodes have near values, and no shape is ruled out.
 
-.. math:: f(\phi) = w_0 + \sum_i f_i(\phi_i) + \sum_{i<j} f_{ij}(\phi_i, \phi_j)
-
-with piecewise linear functions, whose values at the nodes have an Ornstein-Uhlenbeck prior: near nodes have near
-values, and no shape is ruled out.
-
-**Learning.**  Everything is normal, :math:`w \sim N(\mu, \Sigma)`, and stays so: after each observation the posterior
-is replaced by the normal distribution of the same moments (assumed-density filtering; Graepel et al., ICML 2010).  With
-:math:`y = \pm 1`, m and v the mean and variance of :math:`\eta`, :math:`z = y m / \sqrt{1 + v}`,
-:math:`\lambda = \varphi(z) / \Phi(z)` and c the covariance of a part of :math:`\eta` with :math:`\eta`,
+**Learning.**  After each observation the posterior is replaced by the normal distribution of the same moments
+(assumed-density filtering; Graepel et al., ICML 2010).  With :math:`y = \pm 1`, m and v the mean and variance of
+:math:`\eta`, :math:`z = y m / \sqrt{1 + v}`, :math:`\lambda = \varphi(z) / \Phi(z)` and c the covariance of a part of
+:math:`\eta` with :math:`\eta`,
 
 .. math:: \mu \gets \mu + y\, c\, \frac{\lambda}{\sqrt{1+v}},\qquad
     \Sigma \gets \Sigma - c c^\top \frac{\lambda (\lambda + z)}{1+v},\qquad P(X = 1) = \Phi\bigl(m / \sqrt{1+v}\bigr).
@@ -27,12 +23,11 @@ is replaced by the normal distribution of the same moments (assumed-density filt
 Covariances between the curve and the deviations, and among deviations, are dropped.  This depends on the order of
 observations, and feedback comes in any; so what comes during a round is kept, sorted, until the next one begins.
 
-**How much to pool.**  Nobody knows how large deviations are, or how long they last.  So several models run side by
-side: the k-th has deviations of variance :math:`s_k^2` that are forgotten within :math:`\tau_k` rounds, and forgets its
-curve ten times as slowly.  Each is weighted by its evidence, the probability that it gave to what was observed before
-it learned from it.  Every round a share :math:`\alpha` of the weight is spread evenly, so that another model may take
-over (Herbster and Warmuth 1998).  On any stretch of R rounds the mixture loses to the best model at most
-:math:`\log(K / \alpha) - (R-1)\log(1 - \alpha)` in log loss (:func:`mixture_excess`).
+**How much to pool.**  Several models run side by side: the k-th has deviations of variance :math:`s_k^2` that are
+forgotten within :math:`\tau_k` rounds, and forgets its curve ten times as slowly.  Each is weighted by the probability
+that it gave to what was observed before it learned from it.  Every round a share :math:`\alpha` of the weight is spread
+evenly, so that another model may take over (Herbster and Warmuth 1998): on any stretch of R rounds the mixture loses to
+the best of K models at most :math:`\log(K / \alpha) - (R-1)\log(1 - \alpha)` in log loss.
 """
 
 from __future__ import annotations
@@ -155,12 +150,8 @@ def _interacts(num_features: int, intervals: int) -> bool:
 def prior_covariance(num_features: int, intervals: int) -> FloatArray:
     r"""Prior covariance of the curve's weights, shape (d, d); shared, not to be written to.
 
-    Args:
-        num_features: D.
-        intervals: Intervals on each axis; 1 for straight lines without interactions, 0 for no curve.
-
-    Returns:
-        Blocks :math:`\sigma^2 e^{-|r - r'|}` over the nodes' ranks, products of these for interactions.
+    Blocks :math:`\sigma^2 e^{-|r - r'|}` over the nodes' ranks, products of these for interactions; 1 interval stands
+    for straight lines without interactions, 0 for no curve.
     """
 
     def near(parts: int) -> FloatArray:
@@ -183,21 +174,6 @@ def prior_covariance(num_features: int, intervals: int) -> FloatArray:
         start = stop
     covariance.flags.writeable = False
     return covariance
-
-
-def mixture_excess(num_models: int, share: float, rounds: int) -> float:
-    r"""Most by which the mixture's log loss exceeds a model's own on any stretch of rounds.
-
-    .. math:: \log\frac{K}{\alpha} - (R - 1) \log(1 - \alpha),
-
-    and :math:`\log K - (R-1) \log(1 - \alpha)` from the first round on, which is smaller.
-
-    Args:
-        num_models: K >= 1.
-        share: alpha, in (0, 1).
-        rounds: R >= 1, rounds of the stretch.
-    """
-    return math.log(num_models / share) - (rounds - 1) * math.log1p(-share)
 
 
 def probit_init(
@@ -594,15 +570,9 @@ def learn(
     *,
     round: int,
 ) -> ProbitState:
-    """Take observations in; the order in which they come does not matter.
+    """Take observations in, under the contexts of their choice; the order in which they come does not matter.
 
-    Args:
-        state: What is believed.
-        client: Client of each observation, shape (k,).  One that was forgotten since is ignored.
-        server: Server of each, shape (k,); None for one server.
-        features: Contexts under which they were chosen, shape (k, D), finite.
-        success: Whether each update was in time, shape (k,).
-        round: Round in which they were chosen.
+    A client that was forgotten since is ignored.
     """
     tag = state.tag[client]
     known = np.flatnonzero(tag >= 0)

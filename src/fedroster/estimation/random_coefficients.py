@@ -91,12 +91,7 @@ class CoefficientsState:
 
 
 def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
-    """State before any observation.
-
-    Args:
-        num_clients: N.
-        num_features: D.
-    """
+    """State before any observation."""
     return CoefficientsState(
         information=np.zeros((num_features * (num_features + 1) // 2, num_clients)),
         moment=np.zeros((num_features, num_clients)),
@@ -297,7 +292,7 @@ def learn(
     scale_s: FloatArray,
     memory: float,
 ) -> CoefficientsState:
-    r"""Add observations, and estimate the coefficients of their clients again.
+    """Add observations, and estimate the coefficients of their clients again.
 
     Args:
         state: What is believed; its arrays are reused.

@@ -12,11 +12,7 @@ LARGEST = 1e100
 
 
 def assumed_sizes(num_samples: FloatArray) -> FloatArray:
-    """Sizes with the mean of those that are known in the place of those that are not; ones if none is known.
-
-    Args:
-        num_samples: Samples of each client, shape (clients,); 0 where nobody knows.
-    """
+    """Sizes with the mean of those that are known in the place of those that are not, 0; ones if none is known."""
     unknown = num_samples == 0.0
     num_known = num_samples.shape[0] - int(np.count_nonzero(unknown))
     if num_known == num_samples.shape[0]:
@@ -25,25 +21,14 @@ def assumed_sizes(num_samples: FloatArray) -> FloatArray:
 
 
 def learn_sizes(num_samples: FloatArray, feedback: Feedback) -> None:
-    """Take over the sizes that feedback reports.
-
-    Args:
-        num_samples: Samples of each client, shape (clients,); written to.
-        feedback: The feedback.
-    """
+    """Take over the sizes that feedback reports, in place."""
     if feedback.num_samples is not None:
         known = ~np.isnan(feedback.num_samples)
         num_samples[feedback.client[known]] = np.minimum(feedback.num_samples[known], LARGEST)
 
 
 def learn_losses(loss: FloatArray, reported: IntArray, feedback: Feedback) -> None:
-    """Take over the losses that feedback reports; that of an earlier round does not replace a later one.
-
-    Args:
-        loss: Loss of each client, shape (clients,); written to.
-        reported: Round of that loss, shape (clients,); written to.
-        feedback: The feedback.
-    """
+    """Take over the losses that feedback reports, in place; an earlier round's does not replace a later one's."""
     if feedback.loss is not None:
         known = ~np.isnan(feedback.loss) & (feedback.round >= reported[feedback.client])
         client = feedback.client[known]

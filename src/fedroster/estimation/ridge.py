@@ -44,13 +44,7 @@ class RidgeState:
 
 
 def ridge_init(num_clients: int, num_features: int, *, ridge: float) -> RidgeState:
-    r"""State before any observation: :math:`H_n = \lambda I,\ b_n = 0` (Algorithm 2, line 2).
-
-    Args:
-        num_clients: N.
-        num_features: D.
-        ridge: lambda, > 0.
-    """
+    r"""State before any observation: :math:`H_n = \lambda I,\ b_n = 0` (Algorithm 2, line 2)."""
     factor = np.zeros((num_features * (num_features + 1) // 2, num_clients))
     factor[:num_features] = 1.0 / math.sqrt(ridge)
     return RidgeState(factor=factor, moment=np.zeros((num_features, num_clients)))
@@ -161,11 +155,8 @@ def _observe_kernel(factor, moment, client, features, target):
 def observe(state: RidgeState, client: IntArray, features: FloatArray, target: FloatArray) -> RidgeState:
     r"""Add observations: :math:`H_n \gets H_n + c c^\top,\ b_n \gets b_n + \tau c` (Algorithm 2, lines 15 and 16).
 
-    Args:
-        state: What is believed; its arrays are reused.
-        client: Client of each observation, shape (k,); a client may occur more than once.
-        features: Context vectors c, shape (k, D); a feature beyond 1e50 counts as 1e50.
-        target: Observed exchange times tau, shape (k,), seconds; NaN rows are skipped, times beyond 1e100 count as it.
+    A client may occur more than once.  Rows of a time NaN are skipped; times beyond 1e100 and features beyond 1e50
+    count as that.
     """
     kernel = interpreted_at_first(_observe_kernel, client.shape[0])
     kernel(state.factor, state.moment, client, np.ascontiguousarray(features), target)
@@ -190,17 +181,9 @@ def coefficients(state: RidgeState) -> FloatArray:
 def alpha_schedule(
     round: int, *, noise: float, feature_norm: float, coefficient_norm: float, delta: float, ridge: float
 ) -> float:
-    r"""Lemma 1's exploration factor (Huang et al. 2021).
+    r"""Lemma 1's exploration factor (Huang et al. 2021) at t >= 1, for the symbols of :class:`~fedroster.RBCSF`.
 
     .. math:: \alpha_t = R \sqrt{3 \log\frac{1 + t L^2/\lambda}{\delta}} + \sqrt\lambda\, S
-
-    Args:
-        round: t >= 1.
-        noise: R, the noise is conditionally R-sub-Gaussian, >= 0, seconds.
-        feature_norm: L >= ||c||, > 0.
-        coefficient_norm: S >= ||theta*||, >= 0.
-        delta: The bound may fail with this probability, in (0, 1).
-        ridge: lambda > 0.
     """
     return noise * math.sqrt(3.0 * math.log((1.0 + round * feature_norm**2 / ridge) / delta)) + (
         math.sqrt(ridge) * coefficient_norm

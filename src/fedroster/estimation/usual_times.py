@@ -56,12 +56,7 @@ class UsualTimesState:
 
 
 def usual_times_init(num_clients: int, num_features: int) -> UsualTimesState:
-    """State before any observation.
-
-    Args:
-        num_clients: N.
-        num_features: D.
-    """
+    """State before any observation."""
     return UsualTimesState(
         times=coefficients_init(num_clients, num_features),
         usual_context=np.zeros((num_features, num_clients)),
@@ -96,13 +91,7 @@ def _scale(usual_s: FloatArray, mean_time_s: float) -> FloatArray:
 
 
 def next_round(state: UsualTimesState, context: RoundContext, *, pooling: bool) -> UsualTimesState:
-    """Note contexts, and estimate the population when it is due.
-
-    Args:
-        state: What is believed; its arrays are reused.
-        context: The round's context.
-        pooling: Whether clients learn from each other.
-    """
+    """Note contexts, and estimate the population when it is due; without ``pooling`` no client learns of others."""
     size = min(context.num_links, max(_CONTEXTS, context.num_links // 16))
     if size:
         _note_contexts(
@@ -125,12 +114,7 @@ def next_round(state: UsualTimesState, context: RoundContext, *, pooling: bool) 
 
 
 def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) -> tuple[UsualTimesState, FloatArray]:
-    """Learn times.
-
-    Args:
-        state: What is believed; its arrays are reused.
-        feedback: The feedback.
-        memory: Observations of a client after which one counts for 1/e, >= 1.
+    """Learn times; ``memory`` is the number of observations of a client after which one counts for 1/e, >= 1.
 
     Returns:
         What is believed, and the ratios of the realised to the predicted times; none before the first estimate.
@@ -153,13 +137,7 @@ def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) ->
 
 
 def expected_times(state: UsualTimesState, clients: IntArray, features: FloatArray) -> FloatArray:
-    """Predictions, shape (k,), seconds; NaN before the first observation of any client.
-
-    Args:
-        state: What is believed.
-        clients: Clients, shape (k,).
-        features: Their contexts, shape (k, D).
-    """
+    """Predictions, shape (k,), seconds; NaN before the first observation of any client."""
     if not state.times.is_known:
         return np.full(clients.shape[0], np.nan)
     features = np.clip(features, -LARGEST, LARGEST)

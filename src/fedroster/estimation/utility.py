@@ -19,17 +19,12 @@ _LEAST_RANGE = 1e-4  # of utilities, as in the authors' code: equal ones must no
 
 
 def statistical_utility(feedback: Feedback) -> FloatArray:
-    r"""Statistical utility of the paper.
+    r"""Statistical utility of the paper, shape (k,); NaN where no loss is known.
 
     .. math:: U_i = |B_i| \sqrt{\frac{1}{|B_i|} \sum_{k \in B_i} \mathrm{Loss}(k)^2}
 
-    Args:
-        feedback: With the mean of squared losses, or at least with the mean loss, which takes the root's place: a lower
-            bound of it, and equal to it when all samples have the same loss.  Without sample counts, :math:`|B_i|` is
-            1.
-
-    Returns:
-        Shape (k,); NaN where no loss is known.
+    The mean loss stands for the root where the mean of squares is not known: a lower bound of it, and equal to it when
+    all samples have the same loss.  Without sample counts, :math:`|B_i|` is 1.
     """
     root = np.full(feedback.client.shape[0], np.nan)
     if feedback.loss is not None:
@@ -43,12 +38,7 @@ def statistical_utility(feedback: Feedback) -> FloatArray:
 
 
 def value_at(values: FloatArray, share: float) -> float:
-    """Entry number ``floor(share * n)`` of n sorted values, counted from 0, or the last: the authors' percentile.
-
-    Args:
-        values: Shape (n,), n >= 1.
-        share: In [0, 1].
-    """
+    """Entry number ``floor(share * n)`` of n sorted values, counted from 0, or the last: the authors' percentile."""
     place = min(int(values.shape[0] * share), values.shape[0] - 1)
     return float(np.partition(values, place)[place])
 
@@ -105,11 +95,9 @@ def client_utility(
 
 
 def preferred_time_s(time_s: FloatArray, percentile: float) -> float:
-    """Preferred duration T of a round: a percentile of the measured times, seconds; infinite if there are none.
+    """Preferred duration T of a round: a percentile of the measured times, seconds, those above 0.
 
-    Args:
-        time_s: Time of each client, shape (clients,), seconds; 0 for none.
-        percentile: In percent; from 100 on, none is preferred.
+    Infinite if there are none; from the percentile 100 on, none is preferred.
     """
     times_s = time_s[time_s > 0.0]
     if percentile >= 100.0 or not times_s.shape[0]:

@@ -70,7 +70,7 @@ class PartialPooling(ExactOptions, Defaults):
     links, and an optimistic index mostly costs more than it finds.
 
     Guarantee: for the utility none is proven; what is measured stands in the documentation.  The models' mixture
-    predicts as well as the best of them (:func:`~fedroster.estimation.probit.mixture_excess`).  The rates are
+    predicts as well as the best of them (:mod:`fedroster.estimation.probit`).  The rates are
     guaranteed on every sample path, whatever is believed, where the budgets allow them in every round: :math:`\sum_t
     x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q within :func:`~fedroster.bounds.debt_bound` if the rate is feasible, for
     which :func:`~fedroster.bounds.feasible_rates` gives a sufficient and a necessary condition.  What counts is the gap
