@@ -81,7 +81,7 @@ def test_a_line_has_issue_target_figures_ratio_and_verdict():
 def test_every_target_names_a_benchmark_that_is_there():
     for target in TARGETS.values():
         assert target.benchmark in BENCHMARKS
-        assert 2 <= target.issue <= 7
+        assert target.issue >= 2
         assert target.limit > 0
     for name in BENCHMARKS:
         assert importlib.util.find_spec(f"benchmarks.{name}") is not None

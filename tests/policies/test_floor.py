@@ -626,7 +626,7 @@ def test_ratios_are_counted_and_fade():
 @pytest.mark.parametrize("what", ["time", "feature"])
 def test_a_broken_clock_costs_the_others_nothing(what, value):
     """Numbers whose squares overflow are not learned from; everybody else's times stay known, all places are taken."""
-    selector = Selector(Floor(), cohort_size=4, num_features=2, clients=range(12))
+    selector = Selector(Floor(), cohort_size=4, num_features=2, clients=range(12), guarded=False, longest_s=None)
     rng = np.random.default_rng(0)
     for _ in range(60):
         features = rng.uniform(0.5, 2.0, (12, 2))
