@@ -295,3 +295,8 @@ class TestBadParameters:
         context, outcome, _ = next(play(network, 1))
         assert (context.features[:, 1] == 0.0).all()
         assert np.isfinite(outcome.participation_probability).all()
+
+
+def test_a_network_with_other_defaults_checks_them_too():
+    with pytest.raises(ConfigurationError, match=r"deadline_s is 0\.0; expected a finite number > 0"):
+        HierarchicalCifar10(deadline_s=0.0)

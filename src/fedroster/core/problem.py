@@ -17,6 +17,7 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, InvalidInputError, SelectionError
+from fedroster.core.parameters import Count, Parameters
 
 Poll: TypeAlias = Callable[[IntArray], FloatArray]
 """Asks clients for the loss of the present model: rows of a context, shape (k,), to mean losses over their samples, NaN
@@ -37,7 +38,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ProblemSpec:
+class ProblemSpec(Parameters):
     """What stays fixed over all rounds of one federation.
 
     Attributes:
@@ -47,17 +48,10 @@ class ProblemSpec:
         num_servers: Number of (edge) servers M, >= 1.
     """
 
-    num_clients: int
-    cohort_size: int
-    num_features: int
-    num_servers: int = 1
-
-    def __post_init__(self) -> None:
-        """Check that every number is a positive integer."""
-        for name in ("num_clients", "cohort_size", "num_features", "num_servers"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-                raise ConfigurationError(f"{name} is {value!r}; expected an integer >= 1")
+    num_clients: Count
+    cohort_size: Count
+    num_features: Count
+    num_servers: Count = 1
 
 
 @dataclass(frozen=True, slots=True)

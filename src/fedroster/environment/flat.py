@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Range, Share, ShareBelowOne
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.units import MEGA
 
@@ -89,7 +90,7 @@ def scatter(
 
 
 @dataclass(frozen=True, slots=True)
-class FlatNetwork:
+class FlatNetwork(Parameters):
     r"""Clients whose exchange time is linear in their context (Huang et al. 2021, Eq. 14, Table 1 and section 6.1.1).
 
     .. math:: \tau_{t,n} = c_{t,n}^\top \theta_n^* + \epsilon_{t,n},\qquad
@@ -124,36 +125,29 @@ class FlatNetwork:
         churn_rounds: Rounds of a cycle of churn, >= 1.
     """
 
-    num_clients: int = 40
-    cohort_size: int = 8
-    train_time_s: tuple[float, ...] = (1.0, 2.0, 3.0, 4.0)
-    cold_start_s: tuple[float, ...] = (1.0, 1.0, 1.0, 1.0)
-    snr: tuple[float, ...] = (1000.0, 100.0, 10.0, 1.0)
+    num_clients: Count = 40
+    cohort_size: Count = 8
+    train_time_s: tuple[NotNegative, ...] = (1.0, 2.0, 3.0, 4.0)
+    cold_start_s: tuple[NotNegative, ...] = (1.0, 1.0, 1.0, 1.0)
+    snr: tuple[Positive, ...] = (1000.0, 100.0, 10.0, 1.0)
     log_base: Literal["2", "e"] = "2"
-    compute_share_min: float = 0.5
+    compute_share_min: Positive = 0.5
     compute_share_max: float = 2.0
-    bandwidth_min_hz: float = 2.0 * MEGA
+    bandwidth_min_hz: Positive = 2.0 * MEGA
     bandwidth_max_hz: float = 4.0 * MEGA
-    model_size_bit: float = 20.0 * MEGA
-    availability: float = 0.8
-    noise: float = 1.0
-    dropout: float = 0.0
+    model_size_bit: NotNegative = 20.0 * MEGA
+    availability: Share = 0.8
+    noise: Share = 1.0
+    dropout: Share = 0.0
     noise_shape: Literal["uniform", "half-normal", "log-normal", "bimodal"] = "uniform"
-    drift: float = 0.0
-    drift_rounds: float = 250.0
-    churn: float = 0.0
-    churn_rounds: float = 200.0
+    drift: Annotated[float, Range(least=0.0, most=100.0)] = 0.0
+    drift_rounds: Annotated[float, Range(least=1.0)] = 250.0
+    churn: ShareBelowOne = 0.0
+    churn_rounds: Annotated[float, Range(least=1.0)] = 200.0
 
     def __post_init__(self) -> None:
         """Check the ranges, and that the classes are as many everywhere."""
-        check_integer("num_clients", self.num_clients, least=1)
-        check_integer("cohort_size", self.cohort_size, least=1)
-        check_choice("log_base", self.log_base, ("2", "e"))
-        for name in ("train_time_s", "cold_start_s"):
-            for value in getattr(self, name):
-                check_number(name, value, least=0.0)
-        for value in self.snr:
-            check_number("snr", value, above=0.0)
+        Parameters.__post_init__(self)
         if not len(self.train_time_s) == len(self.cold_start_s) == len(self.snr) >= 1:
             raise ConfigurationError(
                 f"train_time_s, cold_start_s and snr have {len(self.train_time_s)}, {len(self.cold_start_s)} and "
@@ -164,16 +158,7 @@ class FlatNetwork:
                 "train_time_s and model_size_bit are both 0 for a class; expected every exchange to take time"
             )
         for low, high in (("compute_share_min", "compute_share_max"), ("bandwidth_min_hz", "bandwidth_max_hz")):
-            check_number(low, getattr(self, low), above=0.0)
             check_number(high, getattr(self, high), least=getattr(self, low))
-        check_number("model_size_bit", self.model_size_bit, least=0.0)
-        for name in ("availability", "noise", "dropout"):
-            check_number(name, getattr(self, name), least=0.0, most=1.0)
-        check_choice("noise_shape", self.noise_shape, ("uniform", "half-normal", "log-normal", "bimodal"))
-        check_number("drift", self.drift, least=0.0, most=100.0)
-        check_number("churn", self.churn, least=0.0, below=1.0)
-        for name in ("drift_rounds", "churn_rounds"):
-            check_number(name, getattr(self, name), least=1.0)
 
     @property
     def spec(self) -> ProblemSpec:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
-from fedroster.core.checks import check_choice, check_integer
+from fedroster.core.parameters import Count
 from fedroster.core.problem import Outcome, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.environment.hierarchical import HierarchicalNetwork, HierarchicalState
@@ -65,13 +65,7 @@ class HiddenCauses(HierarchicalNetwork):
     """
 
     cause: Literal["server", "clients", "pairs", "hump", "exclusive", "turns", "shift"] = "clients"
-    period: int = 100
-
-    def __post_init__(self) -> None:
-        """Check the ranges."""
-        HierarchicalNetwork.__post_init__(self)
-        check_choice("cause", self.cause, CAUSES)
-        check_integer("period", self.period, least=1)
+    period: Count = 100
 
     def observe(self, state: HierarchicalState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
         """Draw one round, and let the cause work."""

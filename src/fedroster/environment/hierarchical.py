@@ -10,9 +10,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+from fedroster.core.checks import check_number
 from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.streams import Streams
 from fedroster.core.units import MEGA
@@ -127,7 +128,7 @@ def _scaled(value: FloatArray, low: float, high: float) -> FloatArray:
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalNetwork:
+class HierarchicalNetwork(Parameters):
     r"""Clients, edge servers and a cloud (Qu et al. 2021, sections III, VI-A; Table I), by default for MNIST.
 
     Each round every client offers compute y and is given bandwidth b, both uniform; its price per MHz is drawn once
@@ -188,57 +189,42 @@ class HierarchicalNetwork:
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
     """
 
-    num_clients: int = 50
-    num_servers: int = 3
-    num_features: int = 2
-    deadline_s: float = 3.0
-    budget: float = 3.5
-    update_size_bit: float = 0.18 * MEGA
-    workload_byte: float = 2.41 * MEGA
-    bandwidth_min_hz: float = 0.3 * MEGA
+    num_clients: Count = 50
+    num_servers: Count = 3
+    num_features: Count = 2
+    deadline_s: Positive = 3.0
+    budget: NotNegative = 3.5
+    update_size_bit: Positive = 0.18 * MEGA
+    workload_byte: Positive = 2.41 * MEGA
+    bandwidth_min_hz: Positive = 0.3 * MEGA
     bandwidth_max_hz: float = 1.0 * MEGA
-    compute_min_hz: float = 2.0 * MEGA
+    compute_min_hz: Positive = 2.0 * MEGA
     compute_max_hz: float = 4.0 * MEGA
-    price_min: float = 0.5
+    price_min: NotNegative = 0.5
     price_max: float = 2.0
     power_dbm: float = 23.0
     noise_dbm_hz: float = -174.0
-    shadowing_db: float = 8.0
-    reach_km: float = 2.0
-    min_distance_km: float = 1e-3
+    shadowing_db: NotNegative = 8.0
+    reach_km: Positive = 2.0
+    min_distance_km: Positive = 1e-3
     geometry: Literal["printed", "geometric"] = "printed"
-    mean_reach: float = 2.0
-    speed_m_s: float = 10.0
-    memory: float = 0.9
+    mean_reach: Positive = 2.0
+    speed_m_s: NotNegative = 10.0
+    memory: Share = 0.9
     static_resources: bool = False
-    dropout: float = 0.0
+    dropout: Share = 0.0
     probabilities: bool = True
-    min_updates: int = 1
-    global_period: int = 5
-    edge_time_s: float = 0.0
-    cloud_time_s: float = 0.0
+    min_updates: Count = 1
+    global_period: Count = 5
+    edge_time_s: NotNegative = 0.0
+    cloud_time_s: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("num_clients", "num_servers", "num_features", "min_updates", "global_period"):
-            check_integer(name, getattr(self, name), least=1)
-        above = ("deadline_s", "update_size_bit", "workload_byte", "reach_km", "min_distance_km", "mean_reach")
-        for name in above:
-            check_number(name, getattr(self, name), above=0.0)
-        least = ("budget", "price_min", "shadowing_db", "speed_m_s", "edge_time_s", "cloud_time_s")
-        for name in least:
-            check_number(name, getattr(self, name), least=0.0)
-        for low, high in (("bandwidth_min_hz", "bandwidth_max_hz"), ("compute_min_hz", "compute_max_hz")):
-            check_number(low, getattr(self, low), above=0.0)
-            check_number(high, getattr(self, high), least=getattr(self, low))
+        Parameters.__post_init__(self)
+        for name in ("bandwidth", "compute"):
+            check_number(f"{name}_max_hz", getattr(self, f"{name}_max_hz"), least=getattr(self, f"{name}_min_hz"))
         check_number("price_max", self.price_max, least=self.price_min)
-        for name in ("power_dbm", "noise_dbm_hz"):
-            check_number(name, getattr(self, name))
-        for name in ("memory", "dropout"):
-            check_number(name, getattr(self, name), least=0.0, most=1.0)
-        check_choice("geometry", self.geometry, ("printed", "geometric"))
-        for name in ("static_resources", "probabilities"):
-            check_flag(name, getattr(self, name))
         if self.min_distance_km > self.reach_km:
             raise ConfigurationError(
                 f"min_distance_km is {self.min_distance_km}; expected at most reach_km = {self.reach_km}"
@@ -378,13 +364,13 @@ class HierarchicalNetwork:
 class HierarchicalCifar10(HierarchicalNetwork):
     """The same network with Table I's values for CIFAR-10."""
 
-    deadline_s: float = 20.0
-    budget: float = 40.0
-    update_size_bit: float = 18.7 * MEGA
-    workload_byte: float = 28.3 * MEGA
-    bandwidth_min_hz: float = 2.0 * MEGA
+    deadline_s: Positive = 20.0
+    budget: NotNegative = 40.0
+    update_size_bit: Positive = 18.7 * MEGA
+    workload_byte: Positive = 28.3 * MEGA
+    bandwidth_min_hz: Positive = 2.0 * MEGA
     bandwidth_max_hz: float = 4.0 * MEGA
-    compute_min_hz: float = 8.0 * MEGA
+    compute_min_hz: Positive = 8.0 * MEGA
     compute_max_hz: float = 15.0 * MEGA
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
 from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.parallel import for_ranges
+from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.units import MEGA
 from fedroster.traces.availability import Timetable, look_up, timetable
@@ -123,7 +123,7 @@ def exchange_times(
 
 
 @dataclass(frozen=True, slots=True)
-class TraceNetwork:
+class TraceNetwork(Parameters):
     r"""Clients that follow traces of real devices, on a virtual clock.
 
     A client may be chosen while its device is in a session.  Its exchange takes (FedScale's rule, in the linear form of
@@ -177,35 +177,26 @@ class TraceNetwork:
         dropout: Probability that a client whose session lasts never answers either, in [0, 1].
     """
 
-    num_clients: int = 1000
-    cohort_size: int = 20
+    num_clients: Count = 1000
+    cohort_size: Count = 20
     traces: str = ""
     resample: bool = True
-    jitter_s: float = 1800.0
+    jitter_s: NotNegative = 1800.0
     at_end: Literal["wrap", "stop"] = "wrap"
-    start_time_s: float = 300.0
-    idle_step_s: float = 300.0
-    round_interval_s: float = 0.0
-    deadline_s: float = 0.0
-    samples: int = 500
-    download_bit: float = 20.0 * MEGA
-    upload_bit: float = 20.0 * MEGA
-    cold_start_s: float = 1.0
-    noise: float = 0.1
-    dropout: float = 0.0
+    start_time_s: NotNegative = 300.0
+    idle_step_s: Positive = 300.0
+    round_interval_s: NotNegative = 0.0
+    deadline_s: NotNegative = 0.0
+    samples: Count = 500
+    download_bit: NotNegative = 20.0 * MEGA
+    upload_bit: NotNegative = 20.0 * MEGA
+    cold_start_s: NotNegative = 1.0
+    noise: Share = 0.1
+    dropout: Share = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("num_clients", "cohort_size", "samples"):
-            check_integer(name, getattr(self, name), least=1)
-        times = ("jitter_s", "start_time_s", "round_interval_s", "deadline_s", "cold_start_s")
-        for name in (*times, "download_bit", "upload_bit"):
-            check_number(name, getattr(self, name), least=0.0)
-        check_number("idle_step_s", self.idle_step_s, above=0.0)
-        for name in ("noise", "dropout"):
-            check_number(name, getattr(self, name), least=0.0, most=1.0)
-        check_choice("at_end", self.at_end, ("wrap", "stop"))
-        check_flag("resample", self.resample)
+        Parameters.__post_init__(self)
         if not isinstance(self.traces, str):
             raise ConfigurationError(f"traces is {self.traces!r}; expected str")
         if not self.resample and not self.traces:

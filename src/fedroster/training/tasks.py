@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import UnknownNameError
+from fedroster.core.parameters import Count, Parameters, Positive
 from fedroster.training.models import MODELS
 
 
 @dataclass(frozen=True, slots=True)
-class LocalTraining:
+class LocalTraining(Parameters):
     """What a client does with the model that it is sent.
 
     Attributes:
@@ -25,18 +25,16 @@ class LocalTraining:
 
     dataset: str
     model: str
-    samples_per_client: int
-    epochs: int
-    batch_size: int
-    learning_rate: float
+    samples_per_client: Count
+    epochs: Count
+    batch_size: Count
+    learning_rate: Positive
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the ranges, and that there is such a model."""
+        Parameters.__post_init__(self)
         if self.model not in MODELS:
             raise UnknownNameError.of("model", self.model, MODELS)
-        for name in ("samples_per_client", "epochs", "batch_size"):
-            check_integer(name, getattr(self, name), least=1)
-        check_number("learning_rate", self.learning_rate, above=0.0)
 
 
 DIGITS = LocalTraining(
