@@ -9,14 +9,15 @@ from fedroster.core.problem import Status
 from fedroster.engine.losses import Losses
 from fedroster.selector import ClientId, Selector
 
-_LONGEST_REASON = 200
+_BEGIN, _END = 80, 120  # letters of a long reason: how it begins, and its last line, which says most
 
 
 def shown(text: str) -> str:
     """A text from outside as one line of a log: printable, and not too long."""
     line = " ".join(text.split())
-    line = "".join(letter if letter.isprintable() else "?" for letter in line[: _LONGEST_REASON + 1])
-    return line if len(line) <= _LONGEST_REASON else f"{line[:_LONGEST_REASON]} and more"
+    if len(line) > _BEGIN + _END:
+        line = f"{line[:_BEGIN]} ... {line[-_END:]}"
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
 
 
 @dataclass(slots=True)

@@ -239,12 +239,15 @@ def test_what_a_node_says_of_its_failure_is_one_line_of_the_log(caplog):
 
     def raising(delay_s, reply):
         if reply.has_error():
-            reply.error.__dict__["_reason"] = "\x1b[31mTraceback\nround 9: 2 of 2 updates used\r\n" + "x" * 10_000
+            reply.error.__dict__["_reason"] = (
+                "\x1b[31mTraceback\nround 9: 2 of 2 updates used\r\n" + "x" * 10_000 + " at last"
+            )
         later(delay_s, reply)
 
     fake._later = raising
     play(grid, fake)
     assert reports[0].reasons["n01"].startswith("?[31mTraceback round 9: 2 of 2 updates used xxx")
+    assert reports[0].reasons["n01"].endswith("xxx at last")
     assert len(reports[0].reasons["n01"]) < 220
     assert all("\n" not in record.getMessage() for record in caplog.records)
 
