@@ -237,7 +237,7 @@ class Selector:
         row_of = np.zeros(self._members.capacity, np.int64)
         row_of[slots] = np.arange(slots.shape[0])
         self._members.count_round(chosen, seen, pausing)
-        self._guard.see(seen)
+        self._guard.see(seen, self._members.here)
         server = None if context.server is None else context.server[links]
         self._rounds.begin(context.round, chosen, context.features[links], told[row_of[chosen]], server)
         return tuple(self._members.ids[slot] for slot in chosen), selection

@@ -153,6 +153,22 @@ def test_what_the_absent_are_owed_is_bounded():
     assert 9 in {client for clients in selector.open_rounds().values() for client in clients}
 
 
+@pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
+def test_absence_is_counted_from_joining():
+    """A client that was no member for 50 rounds, or none at all, is owed from its first round on."""
+    selector = make([*range(6)], cohort_size=2, policy=RBCSF(beta=0.2))
+    selector.leave([5])
+    for _ in range(50):
+        selector.select({client: [1.0] for client in range(4)})
+    selector.join([5, 6])
+    before = selector.backlog()
+    for _ in range(3):
+        selector.select({client: [1.0] for client in range(4)})
+    assert selector.backlog()[5] == pytest.approx(before[5] + 0.6)
+    assert selector.backlog()[6] == pytest.approx(before[6] + 0.6)
+    assert selector.backlog()[4] == pytest.approx(0.2 * 21)
+
+
 def test_a_price_that_is_too_low_is_charged_what_was_measured():
     """A client that says 0.01 and costs 2 is in no more rounds than the budget pays for."""
     taken = {}

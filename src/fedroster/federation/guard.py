@@ -155,9 +155,10 @@ class Guard:
             return np.zeros(self.record.away.shape[0], np.bool_)
         return np.asarray(self.record.away > self.longest_absence)
 
-    def see(self, available: IntArray | BoolArray) -> None:
-        """Count absence, given the slots, or a mask of them, that are there in a round."""
+    def see(self, available: IntArray | BoolArray, members: BoolArray) -> None:
+        """Count absence of members, given the slots, or a mask of them, that are there in a round."""
         np.add(self.record.away, 1, out=self.record.away)
+        self.record.away[~members] = 0
         self.record.away[available] = 0
 
     def trust(self, slots: IntArray) -> FloatArray:
