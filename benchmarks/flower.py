@@ -24,7 +24,7 @@ from flwr.serverapp.strategy import FedAvg
 from benchmarks.rows import Row, Session
 from fedroster import RBCSF, Selector
 from fedroster.adapters.flower import ContextRules, NodeContext, RoundRules, SelectingGrid, report_context
-from fedroster.adapters.flower.nodes import Node
+from fedroster.engine.choose import Node
 
 
 class TimedGrid(Grid):

@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
@@ -16,22 +15,32 @@ from fedroster.engine.edges import EdgeRules, Place
 from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
 
 
-class Candidate(Protocol):
-    """A node that can be chosen."""
+@dataclass(slots=True)
+class Node:
+    """A connected node.
+
+    Attributes:
+        node_id: The engine's own id, which may change when the node comes back.
+        context: What it last reported.
+        seen_s: When, seconds of the server's clock.
+        measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
+        place: Where the operator says that it is; None where nothing is said.
+    """
+
+    node_id: int
+    context: NodeContext
+    seen_s: float
+    measured_bps: float | None = None
+    place: Place | None = None
 
     @property
-    def context(self) -> NodeContext:
-        """What is believed of it."""
-        ...
+    def name(self) -> str:
+        """Stable name."""
+        return self.context.name
 
-    @property
-    def place(self) -> Place | None:
-        """Where it is registered to be; None where nothing says so."""
-        ...
-
-    def bandwidth_bps(self, assumed_bps: float, /) -> float:
-        """Its bandwidth, declared, measured or assumed, bit/s."""
-        ...
+    def bandwidth_bps(self, assumed_bps: float) -> float:
+        """Bandwidth: declared, else measured, else assumed, bit/s."""
+        return self.context.bandwidth_bps or self.measured_bps or assumed_bps
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +97,7 @@ class Chooser:
         self._log = logging.getLogger(__name__) if log is None else log
         self._last_seen: dict[str, int] = {}
 
-    def choose(self, nodes: Sequence[Candidate], model_bit: float) -> Choice:
+    def choose(self, nodes: Sequence[Node], model_bit: float) -> Choice:
         """Begin a round.
 
         Args:

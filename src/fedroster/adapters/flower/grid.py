@@ -21,14 +21,14 @@ from fedroster.adapters.flower.edge_models import EdgeAggregation
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
 from fedroster.adapters.flower.files import Round, StateFolder
 from fedroster.adapters.flower.needs import needs_of
-from fedroster.adapters.flower.nodes import Node, NodeBook
+from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply
 from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.runner import PlayedRound, RoundRunner
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
-from fedroster.engine.choose import Choice, Chooser
+from fedroster.engine.choose import Choice, Chooser, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossReader, LossRules

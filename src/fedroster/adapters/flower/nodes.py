@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import ConfigRecord, RecordDict
@@ -12,36 +11,9 @@ from flwr.app import ConfigRecord, RecordDict
 from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import log
 from fedroster.core.errors import InvalidInputError
+from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextRules, NodeContext, checked_name, measured_bandwidth, read_context
 from fedroster.engine.edges import Place
-
-
-@dataclass(slots=True)
-class Node:
-    """A connected node.
-
-    Attributes:
-        node_id: Flower's id, new whenever the node registers anew.
-        context: What it last reported.
-        seen_s: When, seconds of the grid's clock.
-        measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
-        place: Where the SuperLink says that it is; None where it says nothing.
-    """
-
-    node_id: int
-    context: NodeContext
-    seen_s: float
-    measured_bps: float | None = None
-    place: Place | None = None
-
-    @property
-    def name(self) -> str:
-        """Stable name."""
-        return self.context.name
-
-    def bandwidth_bps(self, assumed_bps: float) -> float:
-        """Bandwidth: declared, else measured, else assumed, bit/s."""
-        return self.context.bandwidth_bps or self.measured_bps or assumed_bps
 
 
 def read_place(location: object) -> Place | None:

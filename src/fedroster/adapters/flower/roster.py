@@ -9,8 +9,9 @@ from flwr.serverapp import Grid
 
 from fedroster.adapters.flower.context import ACTION
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight
-from fedroster.adapters.flower.nodes import Node, NodeBook
+from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.runner import RoundRunner
+from fedroster.engine.choose import Node
 from fedroster.engine.outcomes import shown
 from fedroster.engine.rules import NoNodesError, RoundRules
 

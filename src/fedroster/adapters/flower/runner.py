@@ -10,9 +10,10 @@ from flwr.app import Message
 
 from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight, log
-from fedroster.adapters.flower.nodes import Node, NodeBook
+from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.replies import ReplyCheck, is_dropout
 from fedroster.core.problem import Status
+from fedroster.engine.choose import Node
 from fedroster.engine.losses import Losses, LossReader
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.rules import Ending, RoundRules
