@@ -232,20 +232,24 @@ class SolverOptions(ExactOptions):
 
     def best_links(self, choices: Choices, value: FloatArray, *, rng: Generator) -> tuple[IntArray, float]:
         """The best set of links by the solver that is asked for."""
-        if self.solver == "exact" or not choices.rows.shape[0]:
+        if self.solver == "exact":
             return ExactOptions.best_links(self, choices, value, rng=rng)
+        rows = np.flatnonzero(choices.cost <= choices.budget[choices.purse])
+        if not rows.shape[0]:
+            return rows, 0.0
+        part = choices.part(rows)
         greedy = lazy_greedy(
-            value,
-            choices.cost,
-            choices.client,
-            choices.purse,
-            choices.budget,
-            num_clients=choices.num_clients,
+            value[rows],
+            part.cost,
+            part.client,
+            part.purse,
+            part.budget,
+            num_clients=int(part.client.max()) + 1,
             utility="sqrt" if self.utility == "square-root" else "sum",
             epsilon=self.epsilon,
             rng=rng,
         )
-        return within_cohort(choices, greedy.links, value), float("nan")
+        return within_cohort(choices, rows[greedy.links], value), float("nan")
 
 
 def _within_places(

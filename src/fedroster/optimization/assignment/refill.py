@@ -251,7 +251,7 @@ def refill_servers(
     random: RandomState,
     window: FloatArray,
     table: FloatArray,
-) -> tuple[float, int, int]:
+) -> tuple[float, int]:
     """Empty ``width`` servers and fill them one after the other, keep the better decision; ``rounds`` times.
 
     The server in turn chooses among all clients that are free, each at its value less what it may be worth to the
@@ -275,7 +275,7 @@ def refill_servers(
         table: Scratch of :func:`fill_server`.
 
     Returns:
-        ``(total, improvements, nodes)``.
+        ``(total, nodes)``.
     """
     num_servers = price.size
     group = np.empty(width, np.int64)
@@ -289,7 +289,6 @@ def refill_servers(
     pool_share = np.empty(largest)
     picks = np.empty(largest, np.bool_)
     old = np.empty(chosen.size, np.int64)
-    improvements = 0
     nodes = 0
     for _ in range(rounds):
         if total >= enough:
@@ -322,9 +321,9 @@ def refill_servers(
                     chosen[links.owner[pool[p]]] = pool[p]
                     gained += links.value[pool[p]]
         nodes += 1
-        if gained > lost + 1e-12 * total:
+        # An equal decision is taken, too: where only clients count, it leads on.
+        if gained > lost + 1e-12 * total or gained == lost:
             total += gained - lost
-            improvements += 1
             continue
         for i in range(size):
             for p in range(links.server_first[group[i]], links.server_first[group[i] + 1]):
@@ -333,7 +332,7 @@ def refill_servers(
                     chosen[links.owner[j]] = -1
         for i in range(num_old):
             chosen[links.owner[old[i]]] = old[i]
-    return total, improvements, nodes
+    return total, nodes
 
 
 @njit(cache=True)

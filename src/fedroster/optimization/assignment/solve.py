@@ -274,7 +274,7 @@ class Search:
     def refill(self, width: int, rounds: int) -> None:
         """``rounds`` of emptying and refilling servers, every other call at the clients' prices."""
         self.refilled += 1
-        self.total, _, nodes = refill_servers(
+        self.total, nodes = refill_servers(
             self.links,
             self.price,
             self.best_client_price,
@@ -344,7 +344,7 @@ class Search:
             self.tighten(60)
             if self.ended() or prove(200_000, _LARGE_CORE):
                 return
-        largest, nodes = _LARGE_CORE, 400_000
+        nodes = 5_000_000
         hopeless = 0
         cycle = 0
         while not self.ended():
@@ -355,13 +355,14 @@ class Search:
             if self.ended():
                 break
             self.tighten(20)
-            # Then an exact search from a good decision, ever longer where the others find nothing.
-            if cycle == 1 or (cycle > 1 and self.total == before and self.gap == 0.0):
+            # An exact search from a good decision; later with all nodes that are left, or ever more without a limit.
+            left = max(0, self.limit - self.nodes)
+            if cycle == 1 or (cycle > 1 and self.total == before and self.gap == 0.0 and self.nodes > left // 3):
                 if prove == self.prove_by_prices:
                     self.tighten(60)
-                if prove(min(nodes, max(0, self.limit - self.nodes) // 4), largest):
+                if prove(min(400_000, left // 4) if cycle == 1 else min(nodes, left), _LARGE_CORE):
                     return
-                nodes *= 2
+                nodes *= 2 if cycle > 1 else 1
             cycle += 1
             hopeless = hopeless + 1 if self.bound - self.total > 0.98 * left_open else 0
             if self.gap > 0.0 and hopeless == 12:
