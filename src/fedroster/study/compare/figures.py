@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
+from fedroster.study.accuracy import step_function
 from fedroster.study.compare.tables import (
     LEAST_SERVED,
     ROUND_TIME,
@@ -51,15 +52,21 @@ _LABELS = {
 def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> dict[str, Drawn]:
     """All figures of a comparison, by the name of their file."""
     figures = dict([_pareto(values, settings, settings.front_measure)])
+    accuracy: dict[str, Any] = {"y_label": "test accuracy, %", "percent_y": True}
     if settings.task is not None:
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
-        figures["accuracy-per-round"] = _per_round(runs)
-        figures["accuracy-per-second"] = _per_second(runs)
+        curves = {text: _course(own.accuracy) for text, own in runs.items()}
+        figures["accuracy-per-round"] = _lines("Accuracy per round", curves, **accuracy)
+        curves = {text: _per_second(own) for text, own in runs.items()}
+        seconds = {"x_label": "simulated time, s", "log_x": True}
+        figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, **seconds, **accuracy)
     if settings.has_prices:
-        figures["updates"] = _updates(runs)
+        figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))
     if settings.promises_rates:
-        figures["queues"] = _queues(runs, settings)
+        label = f"Rounds owed: mean virtual queue at beta = {settings.rate:g}"
+        curves = {text: _course(own.mean_backlog) for text, own in runs.items()}
+        figures["queues"] = _lines(label, curves, y_label="mean queue length, rounds")
     figures["participation"] = _participation(runs, settings)
     figures["decisions"] = _decisions(runs)
     return figures
@@ -93,69 +100,48 @@ def panel_of(values: Values, settings: Settings, measure: Measure, *, focus: str
 def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Drawn]:
     _, words, file = _LABELS[measure]
     title = words.format(target=settings.target_accuracy)
-    panel = panel_of(values, settings, measure, title=title)
-    figure = pareto_figure(panel)
-    return file, (figure, title)
+    return file, (pareto_figure(panel_of(values, settings, measure, title=title)), title)
 
 
-def _curve(x: FloatArray, values: FloatArray) -> Curve:
-    return Curve(x, *band(values))
+def _course(values: FloatArray, width: int = 1) -> Curve:
+    """What came after each round, or after each window of so many."""
+    return Curve(width * np.arange(1.0, values.shape[1] + 1), *band(values))
 
 
-def _lines(curves: Mapping[str, Curve], *, level: tuple[float, str] | None = None, **axes: Any) -> Figure:
+def _lines(
+    title: str,
+    curves: Mapping[str, Curve],
+    *,
+    level: tuple[float, str] | None = None,
+    x_label: str = "round",
+    **axes: Any,
+) -> Drawn:
     """One picture, or a panel each where curves are many."""
+    axes |= {"title": title, "x_label": x_label}
     if len(curves) > MANY:
-        return small_multiples_figure(curves, reference=REFERENCE, level=level, **axes)
-    return curves_figure(curves, reference=level, places=places(list(curves)), **axes)
+        return small_multiples_figure(curves, reference=REFERENCE, level=level, **axes), title
+    return curves_figure(curves, reference=level, places=places(list(curves)), **axes), title
 
 
-def _rounds(values: FloatArray) -> Curve:
-    return _curve(np.arange(1.0, values.shape[1] + 1), values)
+def _per_second(runs: Runs) -> Curve:
+    # Every seed is a step function of its own times; there is a mean from when all have begun until the first ends.
+    begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
+    ended = float(runs.elapsed_s[:, -1].min())
+    grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
+    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, runs.accuracy, strict=True)])
+    known = ~np.isnan(values).any(axis=0)
+    return Curve(grid[known], *band(values[:, known]))
 
 
-def _per_round(policies: Mapping[str, Runs]) -> Drawn:
-    curves = {text: _rounds(runs.accuracy) for text, runs in policies.items()}
-    label = "Accuracy per round"
-    return _lines(curves, x_label="round", y_label="test accuracy, %", title=label, percent_y=True), label
-
-
-def _per_second(policies: Mapping[str, Runs]) -> Drawn:
-    curves = {}
-    for text, runs in policies.items():
-        # Every seed is a step function of its own times; there is a mean from when all have begun until the first ends.
-        begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
-        ended = float(runs.elapsed_s[:, -1].min())
-        grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
-        values = np.stack(
-            [
-                np.where(grid < times[0], np.nan, accuracy[np.searchsorted(times, grid, side="right") - 1])
-                for times, accuracy in zip(runs.elapsed_s, runs.accuracy, strict=True)
-            ]
-        )
-        known = ~np.isnan(values).any(axis=0)
-        curves[text] = _curve(grid[known], values[:, known])
-    label = "Accuracy per simulated second"
-    axes: dict[str, Any] = {"x_label": "simulated time, s", "y_label": "test accuracy, %", "log_x": True}
-    return _lines(curves, title=label, percent_y=True, **axes), label
-
-
-def _updates(policies: Mapping[str, Runs]) -> Drawn:
+def _updates(policies: Mapping[str, Runs], width: int) -> Drawn:
     """How the number of updates in time grows while a policy learns: means over successive windows."""
     curves = {}
-    width = 1
     for text, runs in policies.items():
-        width = max(runs.num_rounds // _WINDOWS, 1)
         count = runs.num_rounds // width
         means = runs.participants[:, : count * width].reshape(-1, count, width).mean(axis=2)
-        curves[text] = _curve(width * np.arange(1.0, count + 1), means)
+        curves[text] = _course(means, width)
     label = "Updates in time" if width == 1 else f"Updates in time, means over {width} rounds"
-    return _lines(curves, x_label="round", y_label="updates in time, a round", title=label), label
-
-
-def _queues(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
-    curves = {text: _rounds(runs.mean_backlog) for text, runs in policies.items()}
-    label = f"Rounds owed: mean virtual queue at beta = {settings.rate:g}"
-    return _lines(curves, x_label="round", y_label="mean queue length, rounds", title=label), label
+    return _lines(label, curves, y_label="updates in time, a round")
 
 
 def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
@@ -164,16 +150,14 @@ def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
     for text, runs in policies.items():
         rates = 100.0 * np.quantile(runs.chosen / runs.num_rounds, share, axis=1).mean(axis=1)
         curves[text] = Curve(100.0 * share, rates, rates, rates)
-    label = "Participation per client"
-    figure = _lines(
+    return _lines(
+        "Participation per client",
         curves,
         level=(100.0 * settings.rate, f"beta = {settings.rate:g}") if settings.promises_rates else None,
         x_label="clients, sorted, %",
         y_label="rounds taken part in, %",
-        title=label,
         log_y=len(curves) > MANY,
     )
-    return figure, label
 
 
 def _decisions(policies: Mapping[str, Runs]) -> Drawn:

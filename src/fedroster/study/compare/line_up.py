@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
 
 import numpy as np
 
 from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, policies, scenarios
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import ProblemSpec
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.streams import Streams
 from fedroster.study.rehearsal import rehearse, why_not
@@ -28,11 +28,9 @@ class LineUp:
     """What is compared in a scenario, and how.
 
     Attributes:
-        scenario: Name, optionally with version.
         policies: Policies as text, with the parameters that the scenario forces on them.
         left_out: Why a policy that was asked for, by its name or by ``all``, is not among them.
         settings: Parameters of the scenario that are overridden, as text.
-        num_rounds: T.
         rate: beta at which participation is measured.
     """
 
@@ -160,11 +158,14 @@ def line_up(scenario: str, wanted: Wanted) -> LineUp:
     settings = wanted.settings_in(entry)
     rounds = wanted.num_rounds or (entry.num_rounds if wanted.is_trained else entry.untrained_rounds)
     environment = make_scenario(scenario, settings)
-    fitted = _Fitted.of(environment, wanted.rate, rounds)
+    spec = environment.spec
+    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
+    rate = wanted.rate or (DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients))
+    penalty = None if fits else _penalty(environment, rate, rounds)
     found: list[str] = []
     left_out: dict[str, str] = {}
     for text in (name for part in asked for name in (policies() if part == ALL else (part,))):
-        fit, is_named = fitted.policy(text), text in asked
+        fit, is_named = _fitted(text, spec, rate, penalty, is_given=wanted.rate is not None), text in asked
         if is_named:
             make_policy(fit)  # raises what is wrong in every scenario
         if is_named and wanted.must_run:
@@ -177,52 +178,25 @@ def line_up(scenario: str, wanted: Wanted) -> LineUp:
         else:
             found.append(fit)
     # "all" and a name again is no mistake: the name may come with other parameters.
-    return LineUp(scenario, tuple(dict.fromkeys(found)), left_out, settings, rounds, fitted.measured)
+    return LineUp(scenario, tuple(dict.fromkeys(found)), left_out, settings, rounds, rate)
 
 
-@dataclass(frozen=True, slots=True)
-class _Fitted:
-    """The beta and V that the size of a federation forces on policies.
-
-    Attributes:
-        num_clients: N.
-        cohort_size: m.
-        is_given: Whether beta was asked for.
-        measured: beta.
-        penalty: V; None to leave it.
-    """
-
-    num_clients: int
-    cohort_size: int
-    is_given: bool
-    measured: float
-    penalty: float | None
-
-    @classmethod
-    def of(cls, environment: AnyEnvironment, rate: float | None, num_rounds: int) -> Self:
-        spec = environment.spec
-        fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
-        usual = DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients)
-        measured = usual if rate is None else rate
-        penalty = None if fits else _penalty(environment, measured, num_rounds)
-        return cls(spec.num_clients, spec.cohort_size, rate is not None, measured, penalty)
-
-    def policy(self, text: str) -> str:
-        """A policy with this beta and V, where its text does not give them and its own beta does not fit."""
-        name, _, given = text.partition(":")
-        entry = policies().get(name.strip())
-        if entry is None:
-            return text  # the error is raised later, with the nearest name
-        known = entry.parameters()
-        own = {part.partition("=")[0].strip() for part in given.split(",") if part}
-        if "beta" not in known or "beta" in own:
-            return text
-        if not self.is_given and self.num_clients * known["beta"] <= self.cohort_size:
-            return text
-        parts = [given] if given else []
-        if "V" in known and "V" not in own and self.penalty is not None:
-            parts.append(f"V={self.penalty:g}")
-        return f"{name}:{','.join([*parts, f'beta={self.measured:.6g}'])}"
+def _fitted(text: str, spec: ProblemSpec, rate: float, penalty: float | None, *, is_given: bool) -> str:
+    """A policy with this beta and V, where its text does not give them and its own beta does not fit."""
+    name, _, given = text.partition(":")
+    entry = policies().get(name.strip())
+    if entry is None:
+        return text  # the error is raised later, with the nearest name
+    known = entry.parameters()
+    own = {part.partition("=")[0].strip() for part in given.split(",") if part}
+    if "beta" not in known or "beta" in own:
+        return text
+    if not is_given and spec.num_clients * known["beta"] <= spec.cohort_size:
+        return text
+    parts = [given] if given else []
+    if "V" in known and "V" not in own and penalty is not None:
+        parts.append(f"V={penalty:g}")
+    return f"{name}:{','.join([*parts, f'beta={rate:.6g}'])}"
 
 
 def _penalty(environment: AnyEnvironment, rate: float, num_rounds: int) -> float | None:
