@@ -8,8 +8,18 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from fedroster.study.figures import Curve, curves_figure
-from fedroster.study.report import Report, Section, Table, claims_table, picture, write_markdown, write_report
+from fedroster.study.figures import Curve, curves_figure, svg_text
+from fedroster.study.report import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    as_html,
+    as_markdown,
+    claims_table,
+    picture,
+    write_page,
+)
 from fedroster.study.statistics import Claim, judge
 
 NASTY = """<script>alert("1")</script> & 'quoted' <img src="http://example.org/x.png">"""
@@ -78,7 +88,7 @@ def report(word="text"):
             Section(
                 f"section {word}",
                 text=[f"paragraph {word}"],
-                figures=[picture(figure(), f"label {word}", "figure.png")],
+                figures=[Picture(f"label {word}", svg_text(figure()), "figure.png")],
                 table=Table(["policy", "value"], [[f"cell {word}", "1.5 ± 0.1"]], text=["policy"]),
                 notes=[f"note {word}"],
             ),
@@ -92,14 +102,13 @@ def report(word="text"):
 
 
 def write(tmp_path, *arguments):
-    path = tmp_path / "report.html"
-    write_report(report(*arguments), path)
-    return path.read_text(encoding="utf-8")
+    write_page(report(*arguments), tmp_path)
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_page_needs_no_network(tmp_path):
     assert_self_contained(write(tmp_path))
-    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"index.md", "report.html"}
 
 
 def test_the_page_is_readable_on_a_phone(tmp_path):
@@ -163,13 +172,13 @@ def test_a_report_replaces_the_old_one_or_nothing(tmp_path):
     broken = report()
     object.__setattr__(broken, "sections", [None])
     with pytest.raises(Exception, match="None"):
-        write_report(broken, tmp_path / "report.html")
+        write_page(broken, tmp_path)
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
-    assert [entry.name for entry in tmp_path.iterdir()] == ["report.html"]
+    assert {entry.name for entry in tmp_path.iterdir()} == {"index.md", "report.html"}
 
 
 def test_the_page_as_markdown(tmp_path):
-    write_markdown(report("a | b"), tmp_path / "index.md")
+    write_page(report("a | b"), tmp_path)
     lines = (tmp_path / "index.md").read_text(encoding="utf-8").splitlines()
     assert lines[0] == "# Title a | b"
     assert "![label a | b](figure.png)" in lines
@@ -179,7 +188,14 @@ def test_the_page_as_markdown(tmp_path):
     assert "* rounds: 500" in lines
 
 
-def test_cells_of_two_lines(tmp_path):
+def test_a_picture_stands_on_the_page_and_beside_it(tmp_path):
+    shown = picture(figure(), "label", tmp_path, "figure")
+    assert (shown.label, shown.file) == ("label", "figure.png")
+    assert shown.svg.startswith("<svg")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_cells_of_two_lines():
     """On the page as two lines with their colour, in Markdown as one."""
     rows = [
         ("random", "0.84 better\n(0.80 to 0.88)"),
@@ -187,12 +203,10 @@ def test_cells_of_two_lines(tmp_path):
         ("p", "1.00\n(0 to 2)"),
     ]
     report = Report("T", [], [Section("S", table=Table(("policy", "ratio"), rows, text=("policy",)))], "cmd")
-    write_report(report, tmp_path / "page.html")
-    write_markdown(report, tmp_path / "page.md")
-    text = (tmp_path / "page.html").read_text()
+    text = as_html(report)
     assert '<td class=" holds">0.84 better\n(0.80 to 0.88)</td>' in text
     assert '<td class=" fails">1.20 worse\n(1.10 to 1.30)</td>' in text
     assert '<td class="">1.00\n(0 to 2)</td>' in text
     assert '<td class="text name">random</td>' in text
     assert f'<td class="text">{"x" * 50}</td>' in text  # a sentence may wrap
-    assert "| random | 0.84 better (0.80 to 0.88) |" in (tmp_path / "page.md").read_text()
+    assert "| random | 0.84 better (0.80 to 0.88) |" in as_markdown(report)

@@ -15,23 +15,12 @@ from fedroster.study.statistics import band
 
 
 def each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
-    """A measure of each seed's run, shape (seeds,).
-
-    Args:
-        runs: Runs by label.
-        label: Which of them.
-        measure: What is measured.
-    """
+    """A measure of each seed's run, shape (seeds,)."""
     return np.array([measure(run) for run in runs[label]])
 
 
 def banded(name: str, values: FloatArray) -> dict[str, FloatArray]:
-    """Mean, lower and upper end of a band as columns of a table.
-
-    Args:
-        name: Of the mean; the ends have ``_low`` and ``_high`` behind it.
-        values: Shape (seeds, points).
-    """
+    """Mean, lower and upper end of a band as columns of a table, of values of shape (seeds, points)."""
     mean, low, high = band(values)
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
 

@@ -46,14 +46,7 @@ def styled(changes: Mapping[str, Any]) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A mean over seeds with its band.
-
-    Attributes:
-        x: Shape (points,).
-        mean: Shape (points,).
-        low: Lower end of the band, shape (points,).
-        high: Upper end of the band, shape (points,).
-    """
+    """A mean over seeds with the ends of its band, all of shape (points,)."""
 
     x: FloatArray
     mean: FloatArray
@@ -118,7 +111,8 @@ def curves_figure(
             _percent_axis(axes, np.concatenate([curve.mean for curve in curves.values()]))
         axes.set(xlabel=x_label, ylabel=y_label, title=title)
         axes.margins(x=0)
-        _legend_below(figure, len(curves))
+        # Outside, so that it hides no data, whatever the data.
+        figure.legend(loc="outside lower center", ncols=min(len(curves), 3), fontsize=9.5, handlelength=2.4)
     return figure
 
 
@@ -275,11 +269,6 @@ def _wrapped(label: str, width: int = 24) -> str:
         return label
     name, colon, rest = label.partition(":")
     return f"{name}{colon}\n{rest}" if rest else label
-
-
-def _legend_below(figure: Figure, entries: int) -> None:
-    # Outside, so that it hides no data, whatever the data.
-    figure.legend(loc="outside lower center", ncols=min(entries, 3), fontsize=9.5, handlelength=2.4)
 
 
 def save_png(figure: Figure, path: Path) -> None:

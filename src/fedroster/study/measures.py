@@ -21,10 +21,7 @@ from fedroster.simulation import Round
 def jain_index(values: FloatArray | IntArray) -> float:
     r"""Jain's fairness index, :math:`(\sum_n x_n)^2 / (N \sum_n x_n^2)`, in [1/N, 1]; 1 when all are equal.
 
-    All zeros are perfectly equal, too.
-
-    Args:
-        values: One value for each client, shape (clients,), >= 0.
+    All zeros are perfectly equal, too.  Values are >= 0, shape (clients,).
     """
     x = np.asarray(values, np.float64)
     squares = float(np.dot(x, x))
@@ -66,14 +63,7 @@ class Participation:
 
 
 def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rate: float) -> Participation:
-    """Measure which clients took part.
-
-    Args:
-        chosen: How often each client was chosen, shape (clients,).
-        available: How often each client was available, shape (clients,).
-        num_rounds: T >= 1.
-        rate: beta.
-    """
+    """Measure which clients took part, from how often each was chosen and available, both of shape (clients,)."""
     owed = rate * num_rounds * (1.0 - 1e-12)  # a rate that is met exactly is met
     present = available > 0
     # In a run too short for that many chances, every client that was there at all counts.
@@ -138,12 +128,7 @@ class Run:
 
     @classmethod
     def unplayed(cls, num_clients: int, num_rounds: int) -> Self:
-        """A run of which nothing is measured yet: counts are 0, the rest is NaN.
-
-        Args:
-            num_clients: N.
-            num_rounds: T.
-        """
+        """A run of which nothing is measured yet: counts are 0, the rest is NaN."""
 
         def empty(name: str, kind: object) -> NDArray[Any]:
             size = num_clients if name in ("chosen", "available") else num_rounds
@@ -178,19 +163,11 @@ class Run:
         return rounds
 
     def final_accuracy(self, last: int = 5) -> float:
-        """Mean accuracy over the last tests: single rounds are noisy.
-
-        Args:
-            last: Number of tests.
-        """
+        """Mean accuracy over the last tests: single rounds are noisy."""
         return float(self.accuracy[self.tested - 1][-last:].mean())
 
     def smooth_accuracy(self, window: int = 5) -> FloatArray:
-        """Mean of the tests so far, of the last few only, after each tested round, shape (tests,).
-
-        Args:
-            window: Number of tests.
-        """
+        """Mean of the last tests, ``window`` at most, after each tested round, shape (tests,)."""
         values = self.accuracy[self.tested - 1]
         total = np.concatenate(([0.0], values.cumsum()))
         stop = np.arange(1, total.shape[0])
@@ -199,20 +176,12 @@ class Run:
         return mean
 
     def rounds_to(self, target: float) -> float:
-        """First tested round with at least this accuracy; infinite where there is none.
-
-        Args:
-            target: In (0, 1).
-        """
+        """First tested round with at least this accuracy, in (0, 1); infinite where there is none."""
         reached: BoolArray = self.accuracy[self.tested - 1] >= target
         return float(self.tested[reached.argmax()]) if reached.any() else float("inf")
 
     def time_to(self, target: float) -> float:
-        """Simulated seconds until then; infinite where it never comes.
-
-        Args:
-            target: In (0, 1).
-        """
+        """Simulated seconds until then; infinite where it never comes."""
         rounds = self.rounds_to(target)
         return float(self.round_time_s[: int(rounds)].sum()) if np.isfinite(rounds) else float("inf")
 
@@ -249,13 +218,7 @@ class Recorder:
     """
 
     def __init__(self, num_clients: int, num_rounds: int, *, rate: float) -> None:
-        """Start before round 1.
-
-        Args:
-            num_clients: N.
-            num_rounds: T.
-            rate: beta.
-        """
+        """Start before round 1; ``rate`` is beta."""
         self.run = Run.unplayed(num_clients, num_rounds)
         self._rate = snap_rate(rate)
         self._backlog = np.zeros(num_clients)
@@ -266,24 +229,13 @@ class Recorder:
         return pack(self.run) | {"backlog": self._backlog}
 
     def restore(self, records: Mapping[str, NDArray[Any]]) -> None:
-        """Go on after what :meth:`records` returned.
-
-        Args:
-            records: Arrays by name.
-        """
+        """Go on after what :meth:`records` returned."""
         for name, values in self.records().items():
             values[:] = records[name]
         self._explored = int(self.run.exploring.sum())
 
     def add(self, played: Round, *, accuracy: float = math.nan, test_loss: float = math.nan, refused: int = 0) -> None:
-        """Measure one round.
-
-        Args:
-            played: The round.
-            accuracy: Test accuracy after it; NaN where no model was tested.
-            test_loss: Test loss after it; NaN where no model was tested.
-            refused: Updates that were refused.
-        """
+        """Measure one round; accuracy and loss are NaN where no model was tested after it."""
         run, row, context = self.run, played.number - 1, played.context
         clients = context.clients_of(played.selection.links)
         before = self._backlog.copy()

@@ -56,12 +56,7 @@ Runs = Mapping[str, Sequence[Run]]
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A figure with the data that it shows.
-
-    Attributes:
-        figure: The picture.
-        data: Tidy table.
-    """
+    """A figure with the data that it shows, as a tidy table."""
 
     figure: Figure
     data: pl.DataFrame

@@ -35,15 +35,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """What one picture shows.
-
-    Attributes:
-        points: By label.
-        x_label: With its unit.
-        y_label: With its unit.
-        title: What the panel says.
-        more_x: Whether more of x is better; else less.
-    """
+    """What one picture shows: points by label, and whether more of x is better."""
 
     points: Mapping[str, Point]
     x_label: str

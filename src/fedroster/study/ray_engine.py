@@ -38,12 +38,7 @@ _PATIENCE_S = 5.0
 
 
 class Answer(NamedTuple):
-    """What comes back from a node.
-
-    Attributes:
-        run: Its course; None if it stopped in the middle.
-        checkpoint: Content of its checkpoint, if it stopped in the middle.
-    """
+    """What comes back from a node: a run, or the content of a checkpoint if it stopped in the middle."""
 
     run: Run | None
     checkpoint: bytes | None

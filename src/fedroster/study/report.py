@@ -11,19 +11,13 @@ import jinja2
 from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
-from fedroster.study.figures import svg_text
+from fedroster.study.figures import save_png, svg_text
 from fedroster.study.statistics import LEVEL, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure on the page.
-
-    Attributes:
-        label: What it shows, for those who cannot see it.
-        svg: An SVG element.
-        file: Name of the same figure as a file beside the page.
-    """
+    """A figure on the page, what it shows in words, and the file beside the page that has it too."""
 
     label: str
     svg: str
@@ -32,13 +26,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table on the page.
-
-    Attributes:
-        columns: Headings.
-        rows: Cells as text.
-        text: Headings of columns that hold words and not numbers.
-    """
+    """A table on the page, cells as text; ``text`` names the columns that hold words and not numbers."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -47,16 +35,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-        title: Heading.
-        text: Paragraphs before the figures.
-        figures: Pictures.
-        table: Table, or None.
-        notes: Paragraphs in small print behind them.
-        pages: Further pages of this kind: their folders, beside the page, by what the link says.
-    """
+    """A part of the page: paragraphs, figures, a table, small print, and folders of further pages by their links."""
 
     title: str
     text: Sequence[str] = ()
@@ -68,16 +47,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The page.
-
-    Attributes:
-        title: Heading.
-        lead: What a reader in a hurry should know.
-        sections: Its parts.
-        command: The command that makes it again.
-        settings: Everything that the numbers depend on.
-        version: Version of fedroster.
-    """
+    """The page: what a reader in a hurry should know, its parts, and everything that the numbers depend on."""
 
     title: str
     lead: Sequence[str]
@@ -87,9 +57,10 @@ class Report:
     version: str = ""
 
 
-def picture(figure: Figure, label: str, file: str) -> Picture:
-    """Put a figure on the page."""
-    return Picture(label, svg_text(figure), file)
+def picture(figure: Figure, label: str, folder: Path, name: str) -> Picture:
+    """Put a figure on the page, and as a PNG beside it."""
+    save_png(figure, folder / f"{name}.png")
+    return Picture(label, svg_text(figure), f"{name}.png")
 
 
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
@@ -121,20 +92,25 @@ TEST_NOTE = (
 BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
 
 
-def write_report(report: Report, path: Path) -> None:
-    """Write the page, atomically."""
+def write_page(report: Report, folder: Path) -> None:
+    """Write the page as HTML, and as Markdown for a documentation, atomically."""
+    write_text_atomically(folder / "report.html", as_html(report))
+    write_text_atomically(folder / "index.md", as_markdown(report))
+
+
+def as_html(report: Report) -> str:
+    """The page, with its figures inside."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("fedroster.study"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    template = environment.get_template("report.html.j2")
-    write_text_atomically(path, template.render(report=report, zip=zip))
+    return environment.get_template("report.html.j2").render(report=report, zip=zip)
 
 
-def write_markdown(report: Report, path: Path) -> None:
-    """Write the page as Markdown beside its figures, atomically, for a documentation."""
+def as_markdown(report: Report) -> str:
+    """The page as Markdown beside its figures."""
     lines = [f"# {report.title}", "", *_paragraphs(report.lead)]
     for section in report.sections:
         lines += [f"## {section.title}", "", *_paragraphs(section.text)]
@@ -146,7 +122,7 @@ def write_markdown(report: Report, path: Path) -> None:
         lines += [f"[{words}]({folder}/index.md)\n" for words, folder in section.pages.items()]
     lines += ["## How this was made", "", "```", report.command, "```", ""]
     lines += [f"* {name}: {value}" for name, value in report.settings.items()]
-    write_text_atomically(path, "\n".join(lines).rstrip() + "\n")
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _paragraphs(sentences: Sequence[str]) -> list[str]:

@@ -12,20 +12,10 @@ import polars as pl
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study.figures import save_png
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Scale, find_paper
 from fedroster.study.partitions import partitions_figure
-from fedroster.study.report import (
-    BAND_NOTE,
-    TEST_NOTE,
-    Report,
-    Section,
-    claims_table,
-    picture,
-    write_markdown,
-    write_report,
-)
+from fedroster.study.report import BAND_NOTE, TEST_NOTE, Report, Section, claims_table, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
 from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, rounds_table, significant, write_json, write_table
@@ -76,13 +66,7 @@ PAGES = Output()
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What was made.
-
-    Attributes:
-        folder: Where it lies.
-        verdicts: The paper's claims, judged.
-        findings: What else a reader should know.
-    """
+    """What was made, and where: the paper's claims, judged, and what else a reader should know."""
 
     folder: Path
     verdicts: Sequence[Verdict]
@@ -121,7 +105,7 @@ def reproduce(
     """
     plan = _planned(order)
     _claim_folder(folder, order)
-    finished = _run(plan.trials, folder, workers, engine, conditions, progress)
+    finished = _run(plan.trials, folder, progress, workers=workers, engine=engine, conditions=conditions)
     made = _Made(plan, finished)
     settings = {
         "command": command,
@@ -149,22 +133,13 @@ def reproduce(
             lead.insert(1, plan.scale.remark)
         details = {name: value for name, value in settings.items() if name != "command"}
         page = Report(plan.paper.title, lead, sections, command, details, str(machine().get("fedroster", "")))
-        write_report(page, folder / "report.html")
-        write_markdown(page, folder / "index.md")
+        write_page(page, folder)
     return Reproduction(folder, made.verdicts, [sentence for found in made.findings.values() for sentence in found])
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """An order that can be carried out.
-
-    Attributes:
-        order: The order, with the seeds of runs with training.
-        paper: The paper.
-        scale: Its training experiments, or None.
-        recipes: Those of the wanted figures, by name.
-        trials: The runs of each need.
-    """
+    """An order that can be carried out: its recipes by name, and the runs of each need."""
 
     order: Order
     paper: Paper
@@ -212,28 +187,26 @@ class _Made:
 
     def __init__(self, plan: _Plan, finished: Mapping[Need, Sequence[Done]]) -> None:
         self.plan = plan
-        self.played = {need: [done.run for done in runs] for need, runs in finished.items()}
-        runs_of = {
-            name: {label: self.played[need] for label, need in recipe.needs.items()}
-            for name, recipe in plan.recipes.items()
-        }
-        self._runs_of = runs_of
-        self.claims = {name: recipe.claims(runs_of[name]) for name, recipe in plan.recipes.items()}
+        self._played = {need: [done.run for done in runs] for need, runs in finished.items()}
+        self.claims = self._of("claims")
         self.verdicts = judge([claim for claims in self.claims.values() for claim in claims])
-        self.findings = {name: recipe.findings(runs_of[name]) for name, recipe in plan.recipes.items()}
+        self.findings = self._of("findings")
+
+    def _of(self, what: str) -> dict[str, Any]:
+        """What each recipe makes of its runs: draw, claims or findings."""
+        return {
+            name: getattr(recipe, what)({label: self._played[need] for label, need in recipe.needs.items()})
+            for name, recipe in self.plan.recipes.items()
+        }
 
     def products(self) -> dict[str, Product]:
         """The figures."""
-        return {name: recipe.draw(self._runs_of[name]) for name, recipe in self.plan.recipes.items()}
+        return self._of("draw")
 
     def trained(self) -> list[tuple[Trial, Run]]:
         """The runs with training."""
-        return [
-            pair
-            for need, trials in self.plan.trials.items()
-            if need.task is not None
-            for pair in zip(trials, self.played[need], strict=True)
-        ]
+        trained = ((need, trials) for need, trials in self.plan.trials.items() if need.task is not None)
+        return [pair for need, trials in trained for pair in zip(trials, self._played[need], strict=True)]
 
 
 def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
@@ -256,13 +229,12 @@ def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
 def _section(made: _Made, name: str, product: Product, folder: Path) -> Section:
     """A figure on the page, with its claims; the picture is written."""
     title = made.plan.recipes[name].title
-    save_png(product.figure, folder / f"figure-{name}.png")
     own = {claim.name for claim in made.claims[name]}
     verdicts = [verdict for verdict in made.verdicts if verdict.claim.name in own]
     return Section(
         title=title,
         text=made.findings[name],
-        figures=[picture(product.figure, title, f"figure-{name}.png")],
+        figures=[picture(product.figure, title, folder, f"figure-{name}")],
         table=claims_table(verdicts) if verdicts else None,
     )
 
@@ -292,9 +264,7 @@ def _partitions(trials: Sequence[Trial], conditions: Conditions, folder: Path) -
         counts[f"{task.name}, {task.partition}"] = task.class_counts(
             num_clients=num_clients, seed=trial.seed, folder=conditions.data_dir
         )
-    figure = partitions_figure(counts)
-    save_png(figure, folder / "partitions.png")
-    shown = picture(figure, "Clients' samples by class", "partitions.png")
+    shown = picture(partitions_figure(counts), "Clients' samples by class", folder, "partitions")
     return Section("Clients' data", text=["The first seed's partition; every seed has its own."], figures=[shown])
 
 
@@ -330,10 +300,8 @@ def _claim_folder(folder: Path, order: Order) -> None:
 def _run(
     needed: Mapping[Need, Sequence[Trial]],
     folder: Path,
-    workers: int | None,
-    engine: Engine,
-    conditions: Conditions,
     progress: Callable[[float], None] | None,
+    **options: Any,
 ) -> dict[Need, list[Done]]:
     total = sum(trial.work for trials in needed.values() for trial in trials)
     before = 0.0
@@ -349,40 +317,27 @@ def _run(
             if progress is not None:
                 progress((before + work * done / rounds) / total)
 
-        runs = iter(
-            finish(
-                trials,
-                workers=workers,
-                engine=engine,
-                folder=folder / "trials",
-                conditions=conditions,
-                progress=advance,
-            )
-        )
+        runs = iter(finish(trials, folder=folder / "trials", progress=advance, **options))
         finished |= {key: [next(runs) for _ in needed[key]] for key in keys}
         before += work
     return finished
 
 
 def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
-    rows = [
-        {
-            "claim": verdict.claim.name,
-            "source": verdict.claim.source,
-            "statement": verdict.claim.statement,
-            "measure": verdict.claim.measure,
-            "margin": verdict.weakest.mean,
-            "margin_low": verdict.weakest.low,
-            "margin_high": verdict.weakest.high,
-            "p_value": verdict.p_value,
-            "p_holm": verdict.adjusted_p,
-            "asked_by": "us" if verdict.claim.ours else "paper",
-            "verdict": verdict.word,
-        }
-        for verdict in verdicts
-    ]
-    names = ("claim", "source", "statement", "measure", "margin", "margin_low", "margin_high", "p_value", "p_holm")
-    return pl.DataFrame(rows) if rows else pl.DataFrame({name: [] for name in (*names, "asked_by", "verdict")})
+    columns = {
+        "claim": [verdict.claim.name for verdict in verdicts],
+        "source": [verdict.claim.source for verdict in verdicts],
+        "statement": [verdict.claim.statement for verdict in verdicts],
+        "measure": [verdict.claim.measure for verdict in verdicts],
+        "margin": [verdict.weakest.mean for verdict in verdicts],
+        "margin_low": [verdict.weakest.low for verdict in verdicts],
+        "margin_high": [verdict.weakest.high for verdict in verdicts],
+        "p_value": [verdict.p_value for verdict in verdicts],
+        "p_holm": [verdict.adjusted_p for verdict in verdicts],
+        "asked_by": ["us" if verdict.claim.ours else "paper" for verdict in verdicts],
+        "verdict": [verdict.word for verdict in verdicts],
+    }
+    return pl.DataFrame(columns)
 
 
 def _described(trial: Trial) -> dict[str, str]:

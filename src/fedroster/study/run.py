@@ -66,9 +66,6 @@ def key(trial: Trial) -> str:
     Equal for equal trials of one version of fedroster and of the scenario, with the same code of policy and scenario
     (:func:`~fedroster.study.sources.code_of`) and the same content of the files that the scenario reads.
 
-    Args:
-        trial: The trial.
-
     Raises:
         UnknownNameError: If there is no such scenario or policy.
     """
@@ -179,11 +176,7 @@ def _load(path: Path) -> tuple[Run, str] | None:
 
 
 def finish(trials: Sequence[Trial], **options: Any) -> list[Done]:
-    """Run trials to the end, in order.
-
-    Args:
-        trials: What to run.
-        **options: As for :func:`run_trials`.
+    """Run trials to the end, in order; options are those of :func:`run_trials`.
 
     Raises:
         PausedError: If the time was up first; the same call goes on.
@@ -204,9 +197,6 @@ def provenance(finished: Iterable[Done]) -> str:
 
     Kept runs are known by what was run, by fedroster's version, and by the code of policy and scenario: an edit of
     anything else does not cost a night's work.  Whether it would change them is for the reader to judge, who is told.
-
-    Args:
-        finished: The runs.
     """
     made = Counter(done.code for done in finished)
     others = ", ".join(f"{count:,} by {found}" for found, count in sorted(made.items()) if found != code())

@@ -18,13 +18,7 @@ LEVEL = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over seeds with its confidence interval.
-
-    Attributes:
-        mean: Mean.
-        low: Lower end.
-        high: Upper end.
-    """
+    """A mean over seeds with the ends of its confidence interval."""
 
     mean: float
     low: float
@@ -32,12 +26,7 @@ class Interval:
 
 
 def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
-    """Student's t interval of a mean.
-
-    Args:
-        values: One value for each seed; a single one has an interval without width.
-        confidence: Coverage, in (0, 1).
-    """
+    """Student's t interval of a mean over seeds; a single value has an interval without width."""
     x = np.asarray(values, np.float64)
     mean = float(x.mean())
     if x.shape[0] < 2:
@@ -71,11 +60,7 @@ def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, F
 
 
 def one_sided_p(advantage: Sequence[float] | FloatArray) -> float:
-    """P-value of "the mean is not above zero", by Student's paired t test over seeds.
-
-    Args:
-        advantage: One value for each seed, positive where the claim is right.
-    """
+    """P-value of "the mean is not above zero", by Student's paired t test over seeds."""
     x = np.asarray(advantage, np.float64)
     if x.shape[0] < 2:
         return 1.0
@@ -88,24 +73,13 @@ def one_sided_p(advantage: Sequence[float] | FloatArray) -> float:
 
 
 def two_sided_p(difference: Sequence[float] | FloatArray) -> float:
-    """P-value of "the mean is zero", by Student's paired t test over seeds.
-
-    Args:
-        difference: One value for each seed.
-    """
+    """P-value of "the mean is zero", by Student's paired t test over seeds."""
     x = np.asarray(difference, np.float64)
     return min(1.0, 2.0 * min(one_sided_p(x), one_sided_p(-x)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction: p-values that may be compared with the level of all tests together.
-
-    Args:
-        p_values: One for each test, in [0, 1].
-
-    Returns:
-        In the same order, in [0, 1].
-    """
+    """Holm's correction: p-values, in the same order, that may be compared with the level of all tests together."""
     adjusted = [1.0] * len(p_values)
     running = 0.0
     for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):

@@ -41,8 +41,9 @@ def contents(folder):
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
     for module in (page, overview):
-        monkeypatch.setattr(module, "save_png", lambda figure, path: None)
-        monkeypatch.setattr(module, "picture", lambda figure, label, file: Picture(label, "<svg/>", file))
+        monkeypatch.setattr(
+            module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.png")
+        )
     monkeypatch.setattr(page, "figures_of", lambda *_: {})
 
 

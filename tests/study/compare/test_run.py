@@ -123,8 +123,7 @@ def contents(folder):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
-    monkeypatch.setattr(module, "save_png", lambda figure, path: None)
-    monkeypatch.setattr(module, "picture", lambda figure, label, file: Picture(label, "<svg/>", file))
+    monkeypatch.setattr(module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.png"))
 
 
 # -------------------------------------------------------------------- from tables to the page

@@ -29,14 +29,8 @@ _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 class Contrast:
     """A policy against another in one measure, paired by seed.
 
-    Attributes:
-        policy: Policy as text.
-        against: The other one.
-        measure: What is compared.
-        difference: Of the policy and the other: a ratio, or a difference.
-        p_value: Two-sided, Student's paired t test; of logarithms where the difference is a ratio.
-        adjusted_p: After Holm's correction over the tests that are read together.
-        is_better: Whether the difference is in the policy's favour.
+    The difference is a ratio where the measure says so. The test is Student's two-sided paired t test, of logarithms
+    where it is a ratio, and is corrected after Holm over all tests that are read together.
     """
 
     policy: str

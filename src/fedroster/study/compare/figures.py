@@ -59,7 +59,7 @@ def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> 
         curves = {text: _course(own.accuracy) for text, own in runs.items()}
         figures["accuracy-per-round"] = _lines("Accuracy per round", curves, **accuracy)
         curves = {text: _per_second(own) for text, own in runs.items()}
-        seconds = {"x_label": "simulated time, s", "log_x": True}
+        seconds: dict[str, Any] = {"x_label": "simulated time, s", "log_x": True}
         figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, **seconds, **accuracy)
     if settings.has_prices:
         figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))

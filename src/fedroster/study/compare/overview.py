@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
@@ -27,9 +27,8 @@ from fedroster.study.compare.tables import (
     read_values,
     summary_of,
 )
-from fedroster.study.figures import save_png
 from fedroster.study.pareto import pareto_panels_figure
-from fedroster.study.report import Picture, Report, Section, Table, picture, write_markdown, write_report
+from fedroster.study.report import Picture, Report, Section, Table, picture, write_page
 from fedroster.study.run import key
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import machine, read_json, write_json, write_table
@@ -43,18 +42,14 @@ class _Part:
     folder: str
     values: Values
     settings: Settings
+    scenario: str
+    focus: str
+    measure: Measure
 
-    @property
-    def scenario(self) -> str:
-        return self.settings.scenario
-
-    @property
-    def focus(self) -> str:
-        return self.settings.focus
-
-    @property
-    def measure(self) -> Measure:
-        return self.settings.front_measure
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Self:
+        values, settings = read_values(folder / name)
+        return cls(name, values, settings, settings.scenario, settings.focus, settings.front_measure)
 
     @property
     def rivals(self) -> list[str]:
@@ -153,25 +148,19 @@ def _folders(folder: Path) -> list[str]:
 
 
 def _overview(folder: Path) -> pl.DataFrame:
-    settings = read_json(folder / "settings.json")
+    file = folder / "settings.json"
+    settings = read_json(file)
     for name in ("command", "seeds", "machine"):
         if name not in settings:
-            raise InvalidInputError(
-                f"{folder / 'settings.json'} has no {name!r}; expected what `fedroster compare` wrote"
-            )
-    parts = [_Part(name, *read_values(folder / name)) for name in _folders(folder)]
+            raise InvalidInputError(f"{file} has no {name!r}; expected what `fedroster compare` wrote")
+    parts = [_Part.read(folder, name) for name in _folders(folder)]
     tests = _tests(parts)
     table = _table(parts, tests)
     write_table(table, folder / "overview.csv")
     label = "Up and right is better"
-    panels = [
-        panel_of(part.values, part.settings, part.measure, focus=part.focus, title=part.scenario) for part in parts
-    ]
+    panels = [panel_of(one.values, one.settings, one.measure, focus=one.focus, title=one.scenario) for one in parts]
     figure = pareto_panels_figure(panels, title=label)
-    save_png(figure, folder / "overview.png")
-    page = _page(parts, tests, settings, picture(figure, label, "overview.png"))
-    write_report(page, folder / "report.html")
-    write_markdown(page, folder / "index.md")
+    write_page(_page(parts, tests, settings, picture(figure, label, folder, "overview")), folder)
     return table
 
 

@@ -28,20 +28,15 @@ from fedroster.study.compare.tables import (
     values_of,
     values_table,
 )
-from fedroster.study.figures import MANY, save_png
+from fedroster.study.figures import MANY
 from fedroster.study.measures import LEAST_CHANCES
-from fedroster.study.report import Picture, Report, Section, Table, picture, write_markdown, write_report
+from fedroster.study.report import Picture, Report, Section, Table, picture, write_page
 from fedroster.study.store import write_table
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a comparison in one scenario has found.
-
-    Attributes:
-        settings: What was compared, and how.
-        summary: A row for each policy.
-    """
+    """What a comparison in one scenario has found; the summary has a row for each policy."""
 
     settings: Settings
     summary: pl.DataFrame
@@ -65,10 +60,8 @@ def render(folder: Path) -> Compared:
     for stale in folder.glob("against-*.csv"):
         if stale.name not in files.values():
             stale.unlink()
-    pictures = {}
-    for name, (figure, label) in figures_of(runs, values, settings).items():
-        save_png(figure, folder / f"{name}.png")
-        pictures[name] = picture(figure, label, f"{name}.png")
+    drawn = figures_of(runs, values, settings)
+    pictures = {name: picture(figure, label, folder, name) for name, (figure, label) in drawn.items()}
     clients = next(iter(runs.values())).chosen.shape[1]
     first = {
         "scenario": settings.scenario,
@@ -86,8 +79,7 @@ def render(folder: Path) -> Compared:
         details_of(first, settings.task, settings.machine),
         str(settings.machine.get("fedroster", "")),
     )
-    write_report(page, folder / "report.html")
-    write_markdown(page, folder / "index.md")
+    write_page(page, folder)
     return Compared(settings, summary)
 
 

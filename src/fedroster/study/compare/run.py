@@ -49,9 +49,6 @@ class Design:
     def check(self, lines: Iterable[LineUp]) -> None:
         """Check everything that can be checked without a run.
 
-        Args:
-            lines: What is compared in each scenario.
-
         Raises:
             ConfigurationError: If a parameter is out of its range, or a policy cannot run in its scenario.
         """
@@ -73,9 +70,6 @@ class Design:
 
         All policies of a seed come before the next seed: they share its division of the data.
 
-        Args:
-            line: What is compared there.
-
         Raises:
             ConfigurationError: If there is no policy or no seed, or one comes twice.
         """
@@ -89,11 +83,7 @@ class Design:
         ]
 
     def settings(self, line: LineUp) -> Settings:
-        """A scenario's comparison, as far as it is known before the runs.
-
-        Args:
-            line: What is compared there.
-        """
+        """A scenario's comparison, as far as it is known before the runs."""
         entry, focus = find_scenario(line.scenario), focus_of(line.policies, self.focus)
         return Settings(
             command=self.command,
@@ -140,14 +130,7 @@ def compare(line: LineUp, design: Design, folder: Path, **options: Any) -> Compa
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if it is not there.
-
-    Args:
-        folder: The folder.
-
-    Raises:
-        InUseError: If another process holds it; says which.
-    """
+    """Hold a folder, which is made if it is not there; InUseError says which process holds it already."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(folder)
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,15 +35,9 @@ class Settings:
     """A comparison in one scenario, as ``settings.json`` keeps it.
 
     Attributes:
-        command: The command that makes it again.
-        scenario: Name, optionally with version.
         settings: Parameters of the scenario that are overridden, as text.
-        policies: Policies as text, in the order of the tables.
-        seeds: Seeds.
-        rounds: T.
         rate: beta at which participation is measured.
         task: What is trained, field by field; None for no training.
-        target_accuracy: For the time to accuracy.
         omniscient: Policies that know what no server can know.
         left_out: Why further policies are not compared, by name.
         against: Policies that the others are tested against.
@@ -136,14 +131,12 @@ class Runs:
     def time_to(self, target: float) -> FloatArray:
         """Simulated seconds until the accuracy is first reached; infinite where it never is."""
         reached: BoolArray = self.accuracy >= target
-        first = reached.argmax(axis=1)
-        times = self.elapsed_s[np.arange(reached.shape[0]), first]
+        times = np.take_along_axis(self.elapsed_s, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
         return np.where(reached.any(axis=1), times, np.inf)
 
     def decision_time_s(self) -> FloatArray:
         """Median over rounds: the first rounds compile, and the machine does other things, too."""
-        median: FloatArray = np.median(self.decision_s, axis=1)
-        return median
+        return np.asarray(np.median(self.decision_s, axis=1))
 
 
 # -------------------------------------------------------------------- measures
@@ -200,9 +193,8 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
     found = {}
     if settings.task is not None:
         times = own.time_to(settings.target_accuracy)
-        everywhere = bool(np.isfinite(times).all())
         found["final_accuracy"] = own.accuracy[:, -LAST:].mean(axis=1)
-        found["time_to_target_s"] = times if everywhere else np.full(times.shape[0], np.nan)
+        found["time_to_target_s"] = times if np.isfinite(times).all() else np.full(times.shape[0], np.nan)
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
         found["updates_per_round"] = own.participants.mean(axis=1)
@@ -255,7 +247,7 @@ def values_table(values: Values, settings: Settings) -> pl.DataFrame:
 
 
 def read_values(folder: Path) -> tuple[Values, Settings]:
-    """Read the measures of a comparison, and its settings.
+    """Read the measures of a comparison, from ``measures.csv``, and its settings.
 
     Raises:
         InvalidInputError: If one is missing or damaged.
@@ -263,15 +255,22 @@ def read_values(folder: Path) -> tuple[Values, Settings]:
     settings = read_settings(folder)
     table = read_table(folder / "measures.csv")
     found: dict[str, dict[str, FloatArray]] = {}
-    try:
+    with _complete(f"{folder / 'measures.csv'} is not complete"):
         for text in settings.policies:
             own = table.filter(pl.col("policy") == text).sort("seed")
             if own["seed"].to_list() != sorted(settings.seeds):
                 raise ValueError(f"policy {text!r} lacks some of the seeds {settings.seeds}")
             found[text] = {name: own[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in own.columns[2:]}
-    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InvalidInputError(f"{folder / 'measures.csv'} is not complete ({error})") from error
     return found, settings
+
+
+@contextmanager
+def _complete(fault: str) -> Iterator[None]:
+    """Say what is wrong with tables where they cannot be understood."""
+    try:
+        yield
+    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InvalidInputError(f"{fault} ({error})") from error
 
 
 def read_settings(folder: Path) -> Settings:
@@ -305,16 +304,10 @@ def read_runs(folder: Path) -> tuple[dict[str, Runs], Settings]:
     rounds = read_table(folder / "rounds.csv")
     counts = read_table(folder / "participation.parquet")
     found = {}
-    try:
+    with _complete(f"{folder} does not hold a complete comparison"):
         for text in settings.policies:
-            found[text] = _runs(
-                text,
-                rounds.filter(pl.col("policy") == text).sort("seed", "round"),
-                counts.filter(pl.col("policy") == text).sort("seed", "client"),
-                settings,
-            )
-    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InvalidInputError(f"{folder} does not hold a complete comparison ({error})") from error
+            course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
+            found[text] = _runs(text, course, counts.filter(pl.col("policy") == text).sort("seed", "client"), settings)
     return found, settings
 
 
