@@ -1,9 +1,10 @@
-# make install | demo | quick | test | flower | check | size | docs | bench: everything is set up on first use, in .venv
+# make install | demo | quick | test | chaos | flower | check | size | docs | bench: everything is set up on first use, in .venv
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
+SIZE ?= full
 
-.PHONY: install demo quick test flower check size docs bench clean
+.PHONY: install demo quick test chaos flower check size docs bench clean
 
 # Rooms whose tests take seconds: what one runs after each edit.
 QUICK := core estimation federation optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
@@ -27,6 +28,9 @@ quick: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(addprefix tests/,$(QUICK))
+
+chaos: install
+	PYTHONPATH=tests $(BIN)/python -m chaos --size $(SIZE)
 
 flower:
 	PYTHON=$(PYTHON) .ci/flower

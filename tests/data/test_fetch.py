@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.server
 import signal
@@ -427,3 +428,52 @@ def test_what_has_no_address(tmp_path):
         fetch(MNIST.source, tmp_path)
     with pytest.raises(ConfigurationError, match="Tiny is not to be downloaded"):
         fetch(replace(MNIST.source, download=None), tmp_path)
+
+
+@pytest.mark.parametrize("begin", [b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["head", "body"])
+def test_a_server_that_drips_is_given_up(tmp_path, monkeypatch, begin):
+    monkeypatch.setenv("no_proxy", "*")
+    over = threading.Event()
+
+    def drip():
+        with listener.accept()[0] as connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(begin)
+            while not over.wait(0.02):
+                connection.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=drip)
+        thread.start()
+        site = Site(f"http://127.0.0.1:{listener.getsockname()[1]}/")
+        try:
+            with pytest.raises(DownloadError):
+                download(at(site), tmp_path / "file.bin", timeout_s=0.1)
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"200 OK\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n", "could not be downloaded"),
+        (b"302 Found\r\nLocation: http://[::1\r\n\r\n", "could not be downloaded"),
+        (b"404 \x1b[31mred\r\n\r\n", r"404 \?\[31mred"),
+    ],
+    ids=["long length", "no address", "control characters"],
+)
+def test_what_a_hostile_server_says_is_refused_in_words(tmp_path, monkeypatch, answer, why):
+    monkeypatch.setenv("no_proxy", "*")
+
+    def reply():
+        with listener.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 " + answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=reply)
+        thread.start()
+        with pytest.raises(DownloadError, match=why):
+            download(at(Site(f"http://127.0.0.1:{listener.getsockname()[1]}/")), tmp_path / "file.bin", timeout_s=1.0)
+        thread.join()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Any, TypeAlias
 
 from fedroster.core.errors import ConfigurationError, DataFileError, DownloadError
 from fedroster.core.state import write_bytes_atomically
@@ -26,11 +29,50 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 _CHUNK = 1 << 18
 _RESUMES = 5  # of one address in a row, each after some progress
+_HEAD_SILENCES = 4.0  # silences that the head of an answer may take in all
+_WINDOW_SILENCES, _WINDOW_BYTES = 4.0, 1 << 14  # in so many silences so much must come
 _NETWORK = (OSError, http.client.HTTPException)  # URLError, HTTPError, timeouts and broken connections are among them
 
 
 class _Refused(Exception):
     """An address answers, yet not with the file that is asked for."""
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer whose head has an end: a server that drips is no more silent than one that works."""
+
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        self._socket = sock
+        super().__init__(sock, *arguments, **options)
+
+    def begin(self) -> None:
+        """Read the head."""
+        limit_s = _HEAD_SILENCES * (self._socket.gettimeout() or 30.0)
+        timer = threading.Timer(limit_s, self._socket.shutdown, [socket.SHUT_RDWR])
+        timer.daemon = True
+        timer.start()
+        try:
+            super().begin()
+        finally:
+            timer.cancel()
+
+
+class _Connection(http.client.HTTPConnection):
+    response_class = _Response
+
+
+class _SecureConnection(http.client.HTTPSConnection):
+    response_class = _Response
+
+
+class _Handler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_Connection, request)
+
+
+class _SecureHandler(urllib.request.HTTPSHandler):
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_SecureConnection, request)
 
 
 def fetch(source: Source, folder: Path, *, progress: Progress | None = None, timeout_s: float = 30.0) -> Location:
@@ -191,16 +233,17 @@ def _transfer(file: PublishedFile, url: str, out: IO[bytes], progress: Callable[
         if continued and not _starts_at(response, there):
             raise _Refused(f"gives another part than the one from byte {there}")
         start = there if continued else 0
-        length = response.headers.get("Content-Length", "")
-        if length.isdecimal() and start + int(length) != file.size:  # such as a page that says what went wrong
-            raise _Refused(f"gives {start + int(length)} bytes; expected {file.size}")
+        length = _whole(response.headers.get("Content-Length", ""))
+        if length is not None and start + length != file.size:  # such as a page that says what went wrong
+            raise _Refused(f"gives {start + length} bytes; expected {file.size}")
         if not continued:
             out.truncate(0)  # the server starts from the beginning, whatever was asked
         progress(start)
+        window, before = time.monotonic(), start
         while True:
             # Only the network's faults are caught: a full disk is another matter.
             try:
-                chunk = response.read(_CHUNK)
+                chunk = response.read1(_CHUNK)
             except _NETWORK as error:
                 return f"the connection broke: {error or type(error).__name__}"
             if not chunk:
@@ -211,21 +254,36 @@ def _transfer(file: PublishedFile, url: str, out: IO[bytes], progress: Callable[
                 raise _Refused(f"gives more than the expected {file.size} bytes")
             out.write(chunk)
             progress(start)
+            if time.monotonic() - window > _WINDOW_SILENCES * timeout_s:
+                if start - before < _WINDOW_BYTES:
+                    raise _Refused(f"gives less than {_WINDOW_BYTES} bytes in {_WINDOW_SILENCES * timeout_s:g} s")
+                window, before = time.monotonic(), start
 
 
 def _connected(request: urllib.request.Request, timeout_s: float) -> http.client.HTTPResponse:
+    opener = urllib.request.build_opener(_Handler, _SecureHandler)
     try:
-        response: http.client.HTTPResponse = urllib.request.urlopen(request, timeout=timeout_s)
+        response: http.client.HTTPResponse = opener.open(request, timeout=timeout_s)
     except urllib.error.HTTPError as error:
         error.close()
-        raise _Refused(f"HTTP {error.code} {error.reason}") from error
+        raise _Refused(f"HTTP {error.code} {_printable(error.reason)}") from error
     except urllib.error.URLError as error:
-        raise _Refused(str(error.reason)) from error
-    except _NETWORK as error:
-        raise _Refused(str(error) or type(error).__name__) from error
+        raise _Refused(_printable(error.reason)) from error
+    except (*_NETWORK, ValueError) as error:  # the latter for an address that a server redirects to
+        raise _Refused(_printable(error) or type(error).__name__) from error
     return response
 
 
+def _printable(said: object) -> str:
+    # Nothing that a server says may steer a terminal.
+    return "".join(letter if letter.isprintable() else "?" for letter in str(said)[:200])
+
+
+def _whole(digits: str) -> int | None:
+    # A number of bytes that a server says; None if it says none.
+    return int(digits) if digits.isdecimal() and len(digits) < 20 else None
+
+
 def _starts_at(response: http.client.HTTPResponse, position: int) -> bool:
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    found = re.match(r"bytes ([0-9]{1,19})-", response.headers.get("Content-Range", ""))
     return found is not None and int(found[1]) == position

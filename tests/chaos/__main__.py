@@ -1,0 +1,125 @@
+"""All harnesses, or those that are named, and one table: ``python -m chaos [NAME ...] [--size small|full|NUMBER]``.
+
+Each runs in a process of its own.  The exit status is 1 if anything was lost or wrong, or an error was not fedroster's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from chaos.rows import Row
+from fedroster.core.state import write_text_atomically
+
+HARNESSES = (
+    "kills", "training", "fuzz", "files", "server", "soak", "threads", "signals", "disk", "liars", "writers", "flower",
+)  # fmt: skip
+SIZES = {"small": 0.02, "full": 1.0}
+RESULTS = Path("benchmarks/results/chaos.md")
+LIMIT_S = 1800.0
+_HEAD = "| harness | what | tries | lost | wrong | raw errors | peak MiB | slowest s | verdict |\n" + "| --- " * 9 + "|"
+
+
+def python_of(name: str) -> str:
+    """The interpreter that a harness runs in: Flower has its own environment, which ``.ci/flower`` makes."""
+    own = Path(os.environ.get("CHAOS_FLOWER", ".venv/flower-newest/bin/python"))
+    return str(own) if name == "flower" and own.exists() else sys.executable
+
+
+def attack(name: str, size: float, seed: int) -> list[Row]:
+    """Run a harness in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "rows.json"
+        command = [python_of(name), "-m", "chaos", name, "--size", str(size), "--seed", str(seed), "--into", str(out)]
+        with tempfile.TemporaryFile("w+") as log:
+            try:
+                code = subprocess.run(command, stdout=log, stderr=log, timeout=LIMIT_S).returncode
+            except subprocess.TimeoutExpired:
+                code = "no end"
+            if out.exists():
+                return [Row(**row) for row in json.loads(out.read_text())]
+            log.seek(0)
+            end = log.read()[-1500:]
+    return [Row(f"the harness ended with {code}", wrong=1, cases=[end[-300:].replace("\n", " / ")])]
+
+
+def line_of(name: str, row: Row) -> str:
+    verdict = "**not as promised**" if row.is_bad else "held" if row.tries else "not tried"
+    figures = (f"{row.tries:,}", row.lost, row.wrong, row.raw, f"{row.peak_mib:,.0f}", f"{row.slowest_s:.3g}")
+    cells = (name, row.what, *figures, verdict)
+    return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
+
+
+def page(found: dict[str, list[Row]], *, command: str, size: float, seed: int, seconds: float) -> str:
+    """The table, the notes and the first cases of what did not hold."""
+    from fedroster.study.store import machine
+
+    here = machine()
+    rows = [(name, row) for name, rows in found.items() for row in rows]
+    bad = sum(row.is_bad for _, row in rows)
+    lines = [
+        "# chaos",
+        "",
+        f"Made by `{command}` on {datetime.now(UTC).date().isoformat()} in {seconds:.0f} s on {here['processor']}, "
+        f"{here['cores']} cores, Python {here['python']}, fedroster {here.get('fedroster', 'not installed')}. "
+        f"Size {size:g}, seed {seed}. {len(rows) - bad} of {len(rows)} rows held.",
+        "",
+        "Lost: what was acknowledged or promised and is not there. Wrong: a result that is not what it should be. Raw: "
+        "an error that is none of fedroster's own where one of these is due. Memory is that of the largest process, "
+        "and includes what Python and compiled code take.",
+        "",
+        _HEAD,
+        *(line_of(name, row) for name, row in rows),
+        "",
+        *(f"* {name}, {row.what}: {row.note}." for name, row in rows if row.note),
+    ]
+    if bad:
+        lines += ["", "## What did not hold", ""]
+        lines += [f"* {name}, {row.what}: `{case.replace('`', '')}`" for name, row in rows for case in row.cases]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(HARNESSES)}; all by default")
+    parser.add_argument("--size", default="full", help="small, full, or a share of the full number of tries")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, help=f"the page; {RESULTS} if all harnesses run at full size")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if unknown := [name for name in given.names if name not in HARNESSES]:
+        parser.error(f"there is no harness {unknown[0]!r}; expected some of {', '.join(HARNESSES)}")
+    size = SIZES.get(given.size) or float(given.size)
+    if given.into:
+        rows = importlib.import_module(f"chaos.{given.names[0]}").run(size, given.seed)
+        write_text_atomically(given.into, json.dumps([row.asdict() for row in rows]))
+        return
+    begin = time.perf_counter()
+    found: dict[str, list[Row]] = {}
+    print(_HEAD, flush=True)
+    for name in given.names or HARNESSES:
+        start = time.perf_counter()
+        found[name] = attack(name, size, given.seed)
+        for row in found[name]:
+            print(line_of(name, row), flush=True)
+            for text in ([row.note] if row.note else []) + row.cases:
+                print(f"    {text}", flush=True)
+        print(f"  {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+    out = given.out or (RESULTS if size == 1.0 and not given.names else None)
+    if out is not None:
+        command = "make chaos" if size == 1.0 and not given.names else " ".join(["python -m chaos", *sys.argv[1:]])
+        text = page(found, command=command, size=size, seed=given.seed, seconds=time.perf_counter() - begin)
+        write_text_atomically(out, text)
+    sys.exit(1 if any(row.is_bad for rows in found.values() for row in rows) else 0)
+
+
+if __name__ == "__main__":
+    main()
