@@ -17,11 +17,6 @@ from fedroster.core.problem import RoundContext
 from fedroster.optimization.budgeted import Choices, choices_of
 
 
-def lyapunov(backlog: FloatArray) -> float:
-    r"""Lyapunov function :math:`\mathcal L(\Theta) = \tfrac12 \sum_n Z_n^2` (Huang et al. 2021, Eq. 8)."""
-    return 0.5 * float(np.dot(backlog, backlog))
-
-
 def lyapunov_drift(before: FloatArray, after: FloatArray) -> float:
     r"""Realised drift :math:`\mathcal L(\Theta(t+1)) - \mathcal L(\Theta(t))`; its conditional mean is Eq. 9.
 
@@ -31,18 +26,6 @@ def lyapunov_drift(before: FloatArray, after: FloatArray) -> float:
     """
     # Factored: the difference of two large sums of squares would lose what is asked for.
     return 0.5 * float(np.dot(after - before, after + before))
-
-
-def drift_plus_cost(before: FloatArray, after: FloatArray, *, V: float, round_time_s: float) -> float:
-    r"""Realised drift plus cost, :math:`\Delta(\Theta(t)) + V f(S_t, \tau_t)` (Eq. 10).
-
-    Args:
-        before: Z_t, shape (clients,).
-        after: Z_{t+1}, shape (clients,).
-        V: Weight of time, >= 0.
-        round_time_s: Round time f, seconds.
-    """
-    return lyapunov_drift(before, after) + V * round_time_s
 
 
 def drift_plus_cost_bound(before: FloatArray, served: IntArray, *, beta: float, V: float, round_time_s: float) -> float:
@@ -204,7 +187,7 @@ def cocs_regret(
         holder_constant: L of Assumption 1, >= 0.
         holder: alpha of Assumption 1, > 0.
         approximation: delta of Theorem 4, the share of the optimum that the solver reaches, in (0, 1];
-            :func:`greedy_share` for Fast Lazy Greedy, 1 for Theorem 2.
+            :math:`1 / ((1+\epsilon)(2+2M))` for Fast Lazy Greedy (Lemma 3), 1 for Theorem 2.
 
     Returns:
         The bound; infinite where the number of decisions overflows.
@@ -236,16 +219,6 @@ def cocs_regret(
     wrong = decisions * math.pi**2 / 3.0
     rough = (3.0 * smooth + (2.0 + smooth) / order) * growth
     return per_round * (exploring + wrong + rough) / approximation
-
-
-def greedy_share(num_servers: int, epsilon: float) -> float:
-    r"""Share of the optimum that Fast Lazy Greedy reaches, :math:`1 / ((1+\epsilon)(2+2M))` (Qu et al. 2021, Lemma 3).
-
-    Args:
-        num_servers: M.
-        epsilon: Its error parameter, > 0.
-    """
-    return 1.0 / ((1.0 + epsilon) * (2.0 + 2.0 * num_servers))
 
 
 def debt_bound(

@@ -21,7 +21,7 @@ from fedroster.core.protocols import AnyEnvironment, AnyPolicy, polls, wants_los
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.simulation import Checkpoint, Round, restore_checkpoint, simulate
-from fedroster.training.protocol import Evaluation, MeasuringTrainer, Parameters, Trainer
+from fedroster.training.protocol import Evaluation, MeasuringTrainer, Parameters, Trainer, Updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,9 @@ class TrainingCheckpoint:
 class _Exchange:
     """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
 
-    def __init__(self, trainer: Trainer, parameters: Parameters, streams: Streams, *, losses: bool) -> None:
+    def __init__(
+        self, trainer: Trainer, parameters: Parameters, edges: Parameters | None, streams: Streams, *, losses: bool
+    ) -> None:
         self._trainer = trainer
         self._streams = streams
         self._losses = losses
@@ -80,7 +82,7 @@ class _Exchange:
         self._squared_loss: FloatArray = np.empty(0)
         self._num_samples: FloatArray = np.empty(0)
         self.parameters = parameters
-        self.edges: Parameters | None = None
+        self.edges = edges
         self.evaluation: Evaluation | None = None
         self.train_loss: FloatArray = np.empty(0)
         self.refused: IntArray = np.empty(0, np.int64)
@@ -121,16 +123,19 @@ class _Exchange:
         updates = self._trainer.train(
             self.parameters, feedback.client[arrived], round=context.round, streams=self._streams
         )
-        self.train_loss[arrived] = updates.train_loss
-        self._loss_before[arrived] = updates.loss_before
-        self._num_samples[arrived] = updates.num_samples
-        if updates.squared_loss is not None:
-            self._squared_loss[arrived] = updates.squared_loss
+        self._note(updates, np.flatnonzero(arrived))
         everybody = np.ones(updates.num_samples.shape[0], np.bool_)
         average = federated_average(self.parameters, updates.parameters, updates.num_samples, arrived=everybody)
         if average.used.any():
             self.parameters, self.evaluation = average.parameters, None
         return average.used
+
+    def _note(self, updates: Updates, rows: IntArray) -> None:
+        """Keep what the clients of these rows measured."""
+        self.train_loss[rows], self._loss_before[rows] = updates.train_loss, updates.loss_before
+        self._num_samples[rows] = updates.num_samples
+        if updates.squared_loss is not None:
+            self._squared_loss[rows] = updates.squared_loss
 
     def _close(self, outcome: Outcome) -> None:
         """End the round."""
@@ -158,42 +163,25 @@ class _HierarchicalExchange(_Exchange):
     cloud aggregates the edge models every T_ES rounds.
     """
 
-    def __init__(
-        self,
-        trainer: Trainer,
-        parameters: Parameters,
-        streams: Streams,
-        num_servers: int,
-        edges: Parameters | None,
-        *,
-        losses: bool,
-    ) -> None:
-        super().__init__(trainer, parameters, streams, losses=losses)
-        self.edges: Parameters = broadcast(parameters, num_servers) if edges is None else edges
-
     def _arrived(self, context: RoundContext, selection: Selection, outcome: Outcome, feedback: Feedback) -> BoolArray:
         return edge_answers(outcome, context, selection).used
 
     def _train_and_aggregate(
         self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
     ) -> BoolArray:
-        clients = feedback.client[arrived]
+        assert self.edges is not None
+        rows, clients = np.flatnonzero(arrived), feedback.client[arrived]
         server = np.zeros(clients.shape[0], np.int64) if feedback.server is None else feedback.server[arrived]
-        measured = np.full((4, clients.shape[0]), np.nan)
         models: dict[str, NDArray[Any]] = {}
         for m in np.unique(server):
             mine = server == m
             edge = {name: values[m] for name, values in self.edges.items()}
             updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
-            measured[:3, mine] = updates.train_loss, updates.loss_before, updates.num_samples
-            if updates.squared_loss is not None:
-                measured[3, mine] = updates.squared_loss
+            self._note(updates, rows[mine])
             for name, values in updates.parameters.items():
                 if name not in models:
                     models[name] = np.empty((clients.shape[0], *values.shape[1:]), values.dtype)
                 models[name][mine] = values
-        self.train_loss[arrived], self._loss_before[arrived] = measured[:2]
-        self._num_samples[arrived], self._squared_loss[arrived] = measured[2:]
         good = finite_updates(models, clients.shape[0])
         if good.any():
             self.edges = aggregate_edges(self.edges, models, server, good)
@@ -201,9 +189,8 @@ class _HierarchicalExchange(_Exchange):
         return good
 
     def _close(self, outcome: Outcome) -> None:
-        if outcome.global_round:
-            num_servers = next(iter(self.edges.values())).shape[0]
-            self.edges = broadcast(self.parameters, num_servers)
+        if outcome.global_round and self.edges is not None:
+            self.edges = broadcast(self.parameters, next(iter(self.edges.values())).shape[0])
 
 
 def federate(
@@ -243,14 +230,11 @@ def federate(
     streams = Streams(seed)
     first = trainer.init(rng=streams.at("model")) if start is None else start.parameters
     servers = environment.spec.num_servers
-    losses = wants_losses(policy)
-    exchange = (
-        _Exchange(trainer, first, streams, losses=losses)
-        if servers == 1
-        else _HierarchicalExchange(
-            trainer, first, streams, servers, None if start is None else start.edges, losses=losses
-        )
-    )
+    edges = None if start is None else start.edges
+    if edges is None and servers > 1:
+        edges = broadcast(first, servers)
+    kind = _Exchange if servers == 1 else _HierarchicalExchange
+    exchange = kind(trainer, first, edges, streams, losses=wants_losses(policy))
     elapsed_s = 0.0 if start is None else start.elapsed_s
     rounds = simulate(
         policy,

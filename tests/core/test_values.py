@@ -29,7 +29,7 @@ from fedroster.core.problem import (
     check_selection,
 )
 from fedroster.core.protocols import wants_losses
-from fedroster.core.units import db_to_linear, dbm_to_w
+from fedroster.core.units import dbm_to_w
 from fedroster.policies import Uniform
 
 SPEC = ProblemSpec(num_clients=3, cohort_size=2, num_features=2)
@@ -126,8 +126,6 @@ def test_bad_problems(name, value):
 
 
 def test_units():
-    assert db_to_linear(30.0) == 1000.0
-    assert db_to_linear(0.0) == 1.0
     assert dbm_to_w(30.0) == 1.0
     assert dbm_to_w(23.0) == pytest.approx(0.19952623, rel=1e-7)
 

@@ -4,7 +4,7 @@ import math
 import numpy as np
 import pytest
 
-from fedroster.bounds import cocs_regret, greedy_share
+from fedroster.bounds import cocs_regret
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Feedback, ProblemSpec, Selection, Status
 from fedroster.core.streams import Streams
@@ -202,7 +202,7 @@ class TestAlgorithm1:
                 cell = np.zeros(r.context.num_links, np.int64)
                 p = estimates(*look_up(state.cells, r.context.client, r.context.server, cell))
                 share = math.sqrt(p[decision.links].sum()) / math.sqrt(p[best.links].sum())
-                assert share >= greedy_share(3, 0.3)
+                assert share >= 1.0 / (1.3 * 8.0)  # Lemma 3
             state = r.policy_state
         assert "none" in cases
 
@@ -290,8 +290,7 @@ class TestRegretBound:
 
         per_round = [bound(rounds) / rounds for rounds in (10**6, 10**9, 10**12, 10**15)]
         assert per_round == sorted(per_round, reverse=True)
-        share = greedy_share(3, 0.3)
-        assert share == pytest.approx(1 / (1.3 * 8))
+        share = 1.0 / (1.3 * 8.0)  # Lemma 3
         assert bound(1000, approximation=share) == pytest.approx(bound(1000) / share)
 
     def test_overflow_is_infinite(self):

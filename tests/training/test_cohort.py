@@ -21,6 +21,23 @@ STREAMS = Streams(11)
 CLIENTS = np.array([3, 0, 5])
 
 
+def digits_cnn() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 8, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
+
+
+def digits_softmax() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
 def in_place() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(inplace=True), nn.Linear(12, 10))
 
@@ -72,9 +89,10 @@ SHAPES = {
     "cifar-10-small": (3, 32, 32),
     "mnist-logistic": (1, 28, 28),
 }
-SOFTMAX = ["digits-softmax", "mnist-logistic", weightless_bias]
+SOFTMAX = [digits_softmax, "mnist-logistic", weightless_bias]
+ANY = [*MODELS, digits_cnn, in_place, normalised, strided]
 METHODS = [
-    *((model, method) for model in [*MODELS, in_place, normalised, strided] for method in ("batched", "sequential")),
+    *((model, method) for model in ANY for method in ("batched", "sequential")),
     *((model, "softmax") for model in SOFTMAX),
 ]
 
@@ -98,8 +116,8 @@ LOOPS = {}  # of a model, a client and a start, as every method must give them
         *((model, method, {}) for model, method in METHODS),
         ("digits-mlp", "batched", {"clients_at_once": 1}),
         ("digits-mlp", "batched", {"clients_at_once": 2}),
-        ("digits-cnn", "sequential", {"num_threads": 2}),
-        ("digits-softmax", "softmax", {"num_threads": 2}),
+        (digits_cnn, "sequential", {"num_threads": 2}),
+        (digits_softmax, "softmax", {"num_threads": 2}),
         ("digits-mlp", "auto", {"num_threads": None}),
     ],
 )
@@ -143,9 +161,9 @@ def test_cohort_equals_a_loop_over_clients(model, method, more):
     ("model", "method", "tolerance"),
     [
         ("digits-mlp", "batched", 1e-5),
-        ("digits-cnn", "sequential", 0.0),
+        (digits_cnn, "sequential", 0.0),
         (strided, "sequential", 0.0),
-        ("digits-softmax", "softmax", 0.0),
+        (digits_softmax, "softmax", 0.0),
     ],
 )
 def test_a_client_does_the_same_in_every_cohort(data, model, method, tolerance):
@@ -164,7 +182,7 @@ def test_a_client_does_the_same_in_every_cohort(data, model, method, tolerance):
 
 
 def test_the_method_follows_from_the_model(data):
-    assert trainer(data, model="digits-softmax").method == "softmax"
+    assert trainer(data, model=digits_softmax).method == "softmax"
     assert trainer(data, model="digits-mlp").method == "batched"
     assert trainer(made((1, 28, 28)), model="fashion-mnist-cnn").method == "sequential"
 
@@ -249,7 +267,7 @@ def test_the_model_that_is_sent_is_not_changed(data):
 
 
 def test_evaluate_equals_torch(data):
-    cohort = trainer(data, model="digits-cnn")
+    cohort = trainer(data, model=digits_cnn)
     start = cohort.init(rng=STREAMS.at("model"))
     with torch.no_grad():
         logits = cohort.module(start)(torch.as_tensor(data["test_x"], dtype=torch.float32))
@@ -337,7 +355,7 @@ def test_cuda_is_not_replaced_in_silence(data, monkeypatch):
 def test_a_gpu_batches(data, monkeypatch):
     monkeypatch.setattr(cohort_module, "_device", lambda name: torch.device("meta"))
     with pytest.raises(ConfigurationError, match="method is 'softmax' for a GPU"):
-        trainer(data, model="digits-softmax", method="softmax", device="cuda")
+        trainer(data, model=digits_softmax, method="softmax", device="cuda")
 
 
 def test_bad_calls(data):
@@ -345,7 +363,7 @@ def test_bad_calls(data):
     start = cohort.init(rng=STREAMS.at("model"))
     with pytest.raises(InvalidInputError, match="clients are 2 to 6; expected 0 to 5"):
         cohort.train(start, np.array([2, 6]), round=1, streams=STREAMS)
-    foreign = trainer(data, model="digits-softmax").init(rng=STREAMS.at("model"))
+    foreign = trainer(data, model=digits_softmax).init(rng=STREAMS.at("model"))
     with pytest.raises(InvalidInputError, match="parameters have names and shapes"):
         cohort.train(foreign, CLIENTS, round=1, streams=STREAMS)
     with pytest.raises(InvalidInputError, match="parameters have names and shapes"):

@@ -154,59 +154,36 @@ def participation_probability(
 
     Cost: O(links) if everything is known, 12 times that if the bandwidth is not, 144 times without the compute, too.
     """
+    bandwidths, weight_b = _rule(bandwidth_hz)
+    computes, weight_y = _rule(compute_hz)
     probability = np.empty_like(rate_bps)
 
     def fill(start: int, stop: int) -> None:
         for first in range(start, stop, _BLOCK):
             rows = slice(first, min(first + _BLOCK, stop))
-            probability[rows] = _participation_probability(
-                rate_bps[rows],
-                deadline_s=deadline_s,
-                size_bit=size_bit,
-                constant_hz=constant_hz[rows],
-                workload_byte=workload_byte,
-                compute_hz=compute_hz if isinstance(compute_hz, tuple) else compute_hz[rows],
-                bandwidth_hz=bandwidth_hz if isinstance(bandwidth_hz, tuple) else bandwidth_hz[rows],
-                distance_km=distance_km[rows] if isinstance(distance_km, np.ndarray) else distance_km,
-                min_distance_km=min_distance_km,
-            )
+            rate, constant = rate_bps[rows], constant_hz[rows]
+            bandwidth = bandwidths[:, rows] if bandwidths.shape[0] == 1 else bandwidths
+            compute = computes[:, rows] if computes.shape[0] == 1 else computes
+            bits = _LN2 * np.minimum(rate / bandwidth, 900.0)  # no channel comes near it, and 2^r/b stays finite
+            decay = np.expm1(bits) * bandwidth / constant  # A, shape (bandwidths, links)
+            base = np.log(weight_b)[:, None] + bits
+            if isinstance(distance_km, np.ndarray):
+                power = np.maximum(distance_km[rows], min_distance_km) ** EXPONENT
+                log_below = base - decay * power
+            else:
+                log_below = base + _log_distance_integral(decay, distance_km)
+            peak = log_below.max(axis=0)
+            below = np.exp(log_below - peak).sum(axis=0)
+            above = np.zeros_like(rate)
+            for speed, weight in zip(compute, weight_y, strict=True):
+                left_s = deadline_s - size_bit / rate - workload_byte / speed
+                demand = _demand(size_bit, left_s, bandwidth, constant)  # U
+                if isinstance(distance_km, np.ndarray):
+                    log_above = base - (decay + demand) * power
+                else:
+                    log_above = base + _log_distance_integral(decay + demand, distance_km)
+                above += weight * np.exp(log_above - peak).sum(axis=0)
+            probability[rows] = np.clip(above / below, 0.0, 1.0)
 
     for_ranges(fill, rate_bps.shape[0])
-    return probability
-
-
-def _participation_probability(
-    rate_bps: FloatArray,
-    *,
-    deadline_s: float,
-    size_bit: float,
-    constant_hz: FloatArray,
-    workload_byte: float,
-    compute_hz: FloatArray | tuple[float, float],
-    bandwidth_hz: FloatArray | tuple[float, float],
-    distance_km: FloatArray | float,
-    min_distance_km: float,
-) -> FloatArray:
-    """A block of links; each for itself."""
-    bandwidth, weight_b = _rule(bandwidth_hz)
-    computes, weight_y = _rule(compute_hz)
-    bits = _LN2 * np.minimum(rate_bps / bandwidth, 900.0)  # no channel comes near it, and 2^r/b stays finite
-    decay = np.expm1(bits) * bandwidth / constant_hz  # A, shape (bandwidths, links)
-    base = np.log(weight_b)[:, None] + bits
-
-    def log_integral(total: FloatArray) -> FloatArray:
-        if isinstance(distance_km, np.ndarray):
-            known: FloatArray = base - total * np.maximum(distance_km, min_distance_km) ** EXPONENT
-            return known
-        return base + _log_distance_integral(total, distance_km)
-
-    log_below = log_integral(decay)
-    peak = log_below.max(axis=0)
-    below = np.exp(log_below - peak).sum(axis=0)
-    above = np.zeros_like(rate_bps)
-    for compute, weight in zip(computes, weight_y, strict=True):
-        left_s = deadline_s - size_bit / rate_bps - workload_byte / compute
-        demand = _demand(size_bit, left_s, bandwidth, constant_hz)  # U
-        above += weight * np.exp(log_integral(decay + demand) - peak).sum(axis=0)
-    probability: FloatArray = np.clip(above / below, 0.0, 1.0)
     return probability

@@ -165,34 +165,19 @@ def _posterior(information, moment, variance, precision, shift, n, work, spread,
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _estimate(
-    information, moment, count, scale, noise, precision, shift, mean, coefficients, begin, stop
-):  # fmt: skip
+def _estimate(client, information, moment, count, scale, noise, precision, shift, mean, coefficients, begin, stop):
     d = moment.shape[0]
     work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
-    for n in range(begin, stop):
+    for row in range(begin, stop):
+        n = client[row]
         if count[n] > 0.0:
-            variance = _bounded(noise * scale[n] ** 2, information, precision, n)
+            variance = _bounded(noise * scale[row] ** 2, information, precision, n)
             _posterior(information, moment, variance, precision, shift, n, work, spread, theta)
             for i in range(d):
                 coefficients[i, n] = theta[i]
         else:
             for i in range(d):
                 coefficients[i, n] = mean[i]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _estimate_some(
-    client, information, moment, scale, noise, precision, shift, coefficients
-):  # fmt: skip
-    d = moment.shape[0]
-    work, spread, theta = np.empty((d, d)), np.empty((d, d)), np.empty(d)
-    for row in range(client.shape[0]):
-        n = client[row]
-        variance = _bounded(noise * scale[row] ** 2, information, precision, n)
-        _posterior(information, moment, variance, precision, shift, n, work, spread, theta)
-        for i in range(d):
-            coefficients[i, n] = theta[i]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -283,6 +268,20 @@ def _guess(state: CoefficientsState) -> FloatArray:
     return guess
 
 
+def _estimate_rows(
+    state: CoefficientsState,
+    client: IntArray,
+    scale_s: FloatArray,
+    mean: FloatArray,
+    precision: FloatArray,
+    noise: float,
+    begin: int,
+    stop: int,
+) -> None:
+    shift, known = precision @ mean, (state.information, state.moment, state.count)
+    _estimate(client, *known, scale_s, noise, precision, shift, mean, state.coefficients, begin, stop)
+
+
 def learn(
     state: CoefficientsState,
     client: IntArray,
@@ -307,16 +306,7 @@ def learn(
     _absorb(client, rows, time_s, fade, state.information, state.moment, state.square, state.count)
     if state.is_known:
         precision = _precision(state.covariance)
-        _estimate_some(
-            client,
-            state.information,
-            state.moment,
-            scale_s,
-            state.noise,
-            precision,
-            precision @ state.mean,
-            state.coefficients,
-        )
+        _estimate_rows(state, client, scale_s, state.mean, precision, state.noise, 0, client.shape[0])
     # The fleet's memory is that of all its clients; until it is full, nothing fades.
     observations, horizon = state.observations + int(client.shape[0]), memory * state.count.shape[0]
     kept = 1.0 if observations <= horizon else max(1.0 - client.shape[0] / horizon, 0.0)
@@ -364,19 +354,8 @@ def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, poolin
         around = second - np.outer(first, mean) - np.outer(mean, first) + clients * np.outer(mean, mean)
         covariance = (around + prior) / (clients + 1.0)
     precision = _precision(covariance)
-    for_ranges(
-        _estimate,
-        state.count.shape[0],
-        state.information,
-        state.moment,
-        state.count,
-        scale_s,
-        noise,
-        precision,
-        precision @ mean,
-        mean,
-        state.coefficients,
-    )
+    clients = np.arange(state.count.shape[0])
+    for_ranges(_estimate_rows, clients.shape[0], state, clients, scale_s, mean, precision, noise)
     return replace(
         state, mean=mean, covariance=covariance, noise=float(noise), estimate_at=state.observations * _GROWTH
     )

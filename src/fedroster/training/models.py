@@ -44,27 +44,6 @@ def digits_mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
-@register("digits-cnn")
-def digits_cnn() -> nn.Module:
-    """Two 3 x 3 convolutions (8 and 16 channels), each with 2 x 2 max pooling, and a linear layer: 1,898 parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 8, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 16, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(64, 10),
-    )
-
-
-@register("digits-softmax")
-def digits_softmax() -> nn.Module:
-    """Softmax regression on 64 pixels: 650 parameters."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-
-
 @register("fashion-mnist-cnn")
 def fashion_mnist_cnn() -> nn.Module:
     """Huang et al.'s CNN for Fashion-MNIST (section 6.2.1): 431,080 parameters, 13.8 Mbit as float32.
