@@ -31,14 +31,8 @@ def lyapunov_drift(before: FloatArray, after: FloatArray) -> float:
 def drift_plus_cost_bound(before: FloatArray, served: IntArray, *, beta: float, V: float, round_time_s: float) -> float:
     r"""Theorem 2's bound on (10): :math:`\Gamma + \sum_n Z_{t,n}(\beta - x_{t,n}) + V f` (Eq. 11).
 
-    :math:`\Gamma = N(1+\beta^2)/2`.  Holds for every realisation, not only in expectation.
-
-    Args:
-        before: Z_t, shape (clients,).
-        served: Indices of the chosen clients.
-        beta: Guaranteed rate.
-        V: Weight of time, >= 0.
-        round_time_s: Round time f, seconds.
+    :math:`\Gamma = N(1+\beta^2)/2`, and Z is ``before`` the round.  Holds for every realisation, not only in
+    expectation.
     """
     gamma = before.shape[0] * (1.0 + beta * beta) / 2.0
     return float(gamma + beta * before.sum() - before[served].sum() + V * round_time_s)
@@ -47,15 +41,9 @@ def drift_plus_cost_bound(before: FloatArray, served: IntArray, *, beta: float, 
 def backlog_bound(num_clients: int, beta: float, V: float, max_time_s: float, rounds: int) -> float:
     r"""Bound on the root of the summed squared queues after T rounds, from (53) (Huang et al. 2021, appendix D).
 
-    :math:`\sqrt{\sum_n Z_{T,n}^2} \le \sqrt{2T(\Gamma + V \tau_{\max})}`.  The paper drops V's term in (56) by
-    comparing with the optimal policy; what is kept here needs no such comparison.
-
-    Args:
-        num_clients: N.
-        beta: Guaranteed rate, feasible with slack.
-        V: Weight of time, >= 0.
-        max_time_s: A bound on every estimated exchange time, seconds.
-        rounds: T.
+    :math:`\sqrt{\sum_n Z_{T,n}^2} \le \sqrt{2T(\Gamma + V \tau_{\max})}`, with a bound on every estimated exchange
+    time.  The paper drops V's term in (56) by comparing with the optimal policy; what is kept here needs no such
+    comparison.
     """
     gamma = num_clients * (1.0 + beta * beta) / 2.0
     return math.sqrt(2.0 * rounds * (gamma + V * max_time_s))
@@ -74,26 +62,15 @@ def rbcs_f_regret_as_printed(
     delta: float,
     ridge: float,
 ) -> float:
-    r"""Theorem 3's bound on RBCS-F's time-average regret (Huang et al. 2021, Eq. 24).
+    r"""Theorem 3's bound on RBCS-F's time-average regret (Huang et al. 2021, Eq. 24), for lambda >= 1.
 
     Its proof fails: (46) applies a bound for one client, Lemma 3, to the slowest clients of the rounds, which change.
-    The bound that holds is :func:`rbcs_f_regret`; docs/explanation/errors-in-the-papers.md has a counterexample.
+    The bound that holds is :func:`rbcs_f_regret`, whose arguments it has; docs/explanation/errors-in-the-papers.md has
+    a counterexample.
 
     .. math::
         R(T) \le \frac{N(1+\beta^2)}{2V} + \zeta_T \sqrt{\frac{6 \log(1 + T L^2/3\lambda)}{T}},\qquad
         \zeta_T = \max\{K, 1\} \max\Bigl\{2R\sqrt{3\log\tfrac{1+TL^2/\lambda}{\delta}} + \sqrt\lambda S,\ 1\Bigr\}
-
-    Args:
-        rounds: T >= 1.
-        num_clients: N.
-        beta: Guaranteed rate.
-        V: Weight of time, > 0.
-        max_time_s: K, a bound on every expected exchange time, seconds.
-        noise: R, the noise is conditionally R-sub-Gaussian.
-        feature_norm: L >= ||c||.
-        coefficient_norm: S >= ||theta*||.
-        delta: In (0, 1).
-        ridge: lambda >= 1, as Lemma 3 asks.
 
     Deviations: as printed in (24), where :math:`2\alpha_T` appears without the factor 2 on its second term.
     """

@@ -273,14 +273,8 @@ def save_training(
 ) -> None:
     """Save everything that :func:`load_training` needs, atomically.
 
-    Args:
-        path: File to create or replace.
-        last: The last finished round.
-        policy: The policy that plays.
-        environment: The network that it plays on.
-        seed: Seed of the run.
-        task: What is trained, in words of the caller's: a file of another task is not loaded.
-        records: Further arrays to keep beside it, such as what was measured so far.
+    ``task`` says what is trained, in words of the caller's: a file of another task is not loaded.  ``records`` are
+    further arrays to keep beside it, such as what was measured so far.
     """
     arrays = (
         pack(last.round.policy_state, "policy.")
@@ -303,14 +297,7 @@ def save_training(
 def load_training(
     path: str | os.PathLike[str], *, policy: AnyPolicy, environment: AnyEnvironment, seed: int, task: str = ""
 ) -> TrainingCheckpoint:
-    """Load what :func:`save_training` saved.
-
-    Args:
-        path: The file.
-        policy: The same policy.
-        environment: The same environment.
-        seed: The same seed.
-        task: The same task.
+    """Load what :func:`save_training` saved, for the same policy, environment, seed and task.
 
     Raises:
         StateFileError: If the file is damaged or foreign.

@@ -47,16 +47,8 @@ def empty_queues(spec: ProblemSpec) -> FloatArray:
 def queue_step(backlog: FloatArray, *, beta: float, served: IntArray, members: BoolArray | None = None) -> FloatArray:
     r"""One step of the virtual queues, :math:`Z_n \gets [Z_n + \beta - x_n]^+` (Huang et al. 2021, Eq. 6).
 
-    The queues of unavailable clients grow too (Choice A6).
-
-    Args:
-        backlog: Queue lengths Z, shape (clients,), rounds owed, >= 0; overwritten.
-        beta: Guaranteed participation rate, in [0, 1].
-        served: Indices of the clients that were chosen (x = 1), each once.
-        members: Clients in the federation, shape (clients,); the queues of others rest.  None for all.
-
-    Returns:
-        ``backlog``.
+    ``backlog``, rounds owed, is overwritten and returned; the clients of ``served`` have x = 1.  The queues of
+    unavailable clients grow too (Choice A6), those of clients that are no ``members`` rest.
     """
     np.add(backlog, beta, out=backlog, where=True if members is None else members)
     # Only a chosen client can fall below zero.

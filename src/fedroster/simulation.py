@@ -184,15 +184,7 @@ def simulate(
 def save_checkpoint(
     path: str | os.PathLike[str], last: Round, *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
 ) -> None:
-    """Save the state after a round, atomically.
-
-    Args:
-        path: File to create or replace.
-        last: The round.
-        policy: The policy that plays.
-        environment: The network that it plays on.
-        seed: Seed of the simulation.
-    """
+    """Save the state after a round of a policy on a network, atomically."""
     arrays = pack(last.policy_state, "policy.") | pack(last.environment_state, "environment.")
     header = {"round": last.number, "policy": repr(policy), "environment": repr(environment), "seed": seed}
     save_arrays(path, arrays, header, kind="simulation")
@@ -201,13 +193,7 @@ def save_checkpoint(
 def load_checkpoint(
     path: str | os.PathLike[str], *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
 ) -> Checkpoint:
-    """Load what :func:`save_checkpoint` saved.
-
-    Args:
-        path: The file.
-        policy: The same policy.
-        environment: The same environment.
-        seed: The same seed.
+    """Load what :func:`save_checkpoint` saved, for the same policy, environment and seed.
 
     Raises:
         StateFileError: If the file is damaged or foreign.

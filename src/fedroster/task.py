@@ -161,11 +161,7 @@ class Task:
                 that want losses need.
 
         Raises:
-            UnknownNameError: If there is no such task.
-            ConfigurationError: If a parameter is out of its range, or the data set is too small.
-            MissingDependencyError: If PyTorch or scikit-learn is not installed.
-            MissingDataError: If the data set is not there.
-            DataFileError: If it is damaged.
+            FedrosterError: As :meth:`check`, or if the data set is not there, damaged or too small.
         """
         from fedroster.training.cohort import CohortTrainer
 

@@ -41,13 +41,7 @@ def federated_average(
     r"""One step of FedAvg, :math:`w \gets \sum_{k \in A} n_k w_k / \sum_{k \in A} n_k`.
 
     A holds the clients whose update arrived and is finite; an update that is not finite is refused.  When A is empty
-    the model stays as it is.
-
-    Args:
-        current: Global parameters.
-        stacked: Clients' parameters, shape (k, ...) by name.
-        num_samples: n, shape (k,), > 0.
-        arrived: Whether each client's update arrived, shape (k,).
+    the model stays as it is.  ``stacked`` holds the clients' parameters, shape (k, ...) by name.
     """
     used = arrived & finite_updates(stacked, num_samples.shape[0])
     if not used.any():

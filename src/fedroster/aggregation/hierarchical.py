@@ -45,14 +45,6 @@ def edge_deadline(
     where :math:`\tau^Z` is the time of the server's Z-th fastest client.  A server stops waiting when all its clients
     have answered, at the deadline, or at :math:`\tau^Z` when that is later.  With fewer than Z answers in all it uses
     what there is: it waits for the last of them, and at least until the deadline, since nobody tells it who is silent.
-
-    Args:
-        exchange_time_s: tau of each chosen client, shape (k,), seconds, > 0; any value where it does not respond.
-        responds: Whether each chosen client answers at all, shape (k,).
-        server: Server of each, shape (k,).
-        num_servers: M.
-        deadline_s: tau_dead, seconds, > 0; infinite for none.
-        min_updates: Z >= 1.
     """
     used = responds & (exchange_time_s <= deadline_s)
     closed_s = np.zeros(num_servers)
@@ -80,15 +72,6 @@ def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, use
 
     Updates that are not finite are refused.  A server without an update keeps its model.  Clients count alike, whatever
     their samples, as the paper has it.
-
-    Args:
-        edges: Edge models, shape (servers, ...) by name.
-        models: The chosen clients' models after training, shape (k, ...) by name.
-        server: Server of each chosen client, shape (k,).
-        used: Which of them are used, shape (k,); :func:`edge_deadline` says.
-
-    Returns:
-        The next edge models; arrays of the same shapes and types.
     """
     good = used & finite_updates(models, server.shape[0])
     following = {}

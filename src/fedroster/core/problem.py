@@ -285,16 +285,10 @@ def check_context(context: RoundContext, spec: ProblemSpec) -> None:
 
 
 def check_selection(selection: Selection, context: RoundContext, *, fills_cohort: bool) -> None:
-    r"""Check the hard constraints of Huang et al. 2021 on a decision.
+    r"""Check the hard constraints of Huang et al. 2021 on a decision, and Qu et al.'s where links have prices.
 
-    Also Qu et al.'s, where links have prices: every server keeps its budget, every client serves one server.
-
-    (3): only available clients; (4): :math:`|S_t| = \min\{m, \sum_n I_{t,n}\}`.
-
-    Args:
-        selection: The decision.
-        context: The context that it answers.
-        fills_cohort: Whether the policy promises (4); FedCS, by its design, does not.
+    (3): only available clients; (4): :math:`|S_t| = \min\{m, \sum_n I_{t,n}\}`, if the policy promises it with
+    ``fills_cohort``; every server keeps its budget, every client serves one server.
 
     Raises:
         SelectionError: If a constraint is broken.

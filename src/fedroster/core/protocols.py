@@ -124,15 +124,9 @@ class ExpectsTimes(Protocol):
     """A policy that believes something about exchange times."""
 
     def expected_times_s(self, state: Any, clients: IntArray, features: FloatArray, /) -> FloatArray:
-        """Return the exchange times that the policy expects, without its optimism.
+        """Return the exchange times that the policy expects, without its optimism, shape (k,), seconds.
 
-        Args:
-            state: What the policy knows; it stays as it is.
-            clients: Clients, shape (k,).
-            features: Their contexts, shape (k, D).
-
-        Returns:
-            Shape (k,), seconds; NaN where the policy knows nothing of a client.
+        NaN where the policy knows nothing of a client.  The features of the clients (k,) have shape (k, D).
         """
         ...
 

@@ -201,12 +201,8 @@ def load_dataset(
         progress: Is told the bytes that are downloaded, and the bytes in all.
 
     Raises:
-        UnknownNameError: If there is no such data set.
-        InvalidInputError: If the data folder is a file.
-        MissingDataError: If the data set is not there; the message says where it was looked for.
-        DataFileError: If a file is damaged or not the published one.
-        DownloadError: If it could not be downloaded.
-        MissingDependencyError: If the digits are asked for without scikit-learn.
+        FedrosterError: If there is no such data set, it is not there, could not be downloaded, or a file is damaged or
+            not the published one; says where it was looked for.
     """
     return load_source(find_dataset(name), data_folder(folder), download=download, progress=progress)
 

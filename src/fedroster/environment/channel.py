@@ -127,27 +127,19 @@ def participation_probability(
 ) -> FloatArray:
     r"""Probability of being in time given the download rate and whatever else is known, p of Qu et al. 2021, IV.
 
-    The download takes :math:`a/r`, the computation :math:`q/y`; the upload has the rest of the deadline and its own
-    fading.  What is not known is uniform and integrated out given the download rate r, whose density at (b, d) is
-    :math:`\propto 2^{r/b}\, x\, e^{-A x}` with :math:`A = (2^{r/b} - 1)\, b / \kappa`.  With U(b, y) for the fading
-    that the upload needs, over x,
+    The download takes :math:`a/r`, the computation :math:`q/y` (a cycle works on a byte, Choice B2); the upload has the
+    rest of the deadline and its own fading.  What is not known is uniform and integrated out given the download rate r,
+    whose density at (b, d) is :math:`\propto 2^{r/b}\, x\, e^{-A x}` with :math:`A = (2^{r/b} - 1)\, b / \kappa`.  With
+    U(b, y) for the fading that the upload needs, over x,
 
     .. math:: p = \frac{\int 2^{r/b} \int x\, e^{-(A + U) x}\,\mathrm{d}d\,\mathrm{d}b\,\mathrm{d}y}
                        {\int 2^{r/b} \int x\, e^{-A x}\,\mathrm{d}d\,\mathrm{d}b\,\mathrm{d}y}.
 
     The integral over the distance is an incomplete gamma function; those over b and y take 12 Gauss-Legendre nodes.
 
-    Args:
-        rate_bps: r, shape (links,), bit/s, > 0.
-        deadline_s: Seconds.
-        size_bit: a of the download and of the upload, bits (Choice B2).
-        constant_hz: kappa of each pair, shape (links,), Hz.
-        workload_byte: q, bytes; a cycle works on one (Choice B2).
-        compute_hz: y, shape (links,), Hz; or the ends of its uniform distribution.
-        bandwidth_hz: b, shape (links,), Hz; or the ends of its uniform distribution.
-        distance_km: d, shape (links,), km; or the upper end R of its uniform distribution on (0, R].
-        min_distance_km: Shorter distances count as this one where d is known; where it is not, the difference is below
-            the share ``min_distance_km / R`` of the links.
+    What is known of compute y, bandwidth b and distance d has shape (links,); else the ends of the uniform distribution
+    are given, or R for distances on (0, R].  Where d is not known, ``min_distance_km`` is left out: the difference is
+    below the share ``min_distance_km / R`` of the links.
 
     Returns:
         Shape (links,), in [0, 1].

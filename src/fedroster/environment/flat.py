@@ -23,16 +23,10 @@ FEATURES = ("1/mu", "s", "M/B")
 def exchange_features(
     compute_share: FloatArray, cold: BoolArray, model_size_bit: float, bandwidth_hz: FloatArray
 ) -> FloatArray:
-    r"""Context vectors :math:`c = [1/\mu,\ s,\ M/B]` (Huang et al. 2021, section 4.4.2).
+    r"""Context vectors :math:`c = [1/\mu,\ s,\ M/B]` (Huang et al. 2021, section 4.4.2), shape (clients, 3).
 
-    Args:
-        compute_share: mu, share of one CPU that is free, shape (clients,), > 0; above 1 with several CPUs.
-        cold: s, whether the client did not take part in the previous round, shape (clients,) (Choice A1).
-        model_size_bit: M, bits.
-        bandwidth_hz: B, shape (clients,), Hz, > 0.
-
-    Returns:
-        Shape (clients, 3), column-major.
+    mu is the free share of one CPU, above 1 with several; s is whether the client did not take part in the previous
+    round (Choice A1).  Column-major.
     """
     features = np.empty((3, compute_share.shape[0]))
     np.divide(1.0, compute_share, out=features[0])

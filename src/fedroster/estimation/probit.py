@@ -187,16 +187,9 @@ def probit_init(
 ) -> ProbitState:
     """Before the first round: every probability is one half.
 
-    Args:
-        num_clients: N.
-        num_servers: M.
-        num_features: D.
-        intervals: Intervals on each axis of the curve, >= 0; 1 for straight lines, 0 for no curve.
-        variance: s^2 of each model, length K, >= 0.
-        memory: Rounds after which a deviation is forgotten by all but a share 1/e, length K, > 0, infinite for never.
-
-    Raises:
-        ConfigurationError: If a number is out of its range, or there are too many pairs to number.
+    ``intervals`` on each axis of the curve are 1 for straight lines, 0 for no curve.  Each of K models has a variance
+    s^2 of deviations, and rounds of memory after which a deviation is forgotten by all but a share 1/e, infinite for
+    never.
     """
     check_integer("intervals", intervals, least=0)
     if not variance or len(variance) != len(memory):
@@ -385,18 +378,10 @@ def predict(
     round: int,
     optimism: float = 0.0,
 ) -> FloatArray:
-    r"""Probability of an update in time, :math:`\sum_k w_k \Phi(m_k / \sqrt{1 + v_k})`.
+    r"""Probability of an update in time in a round, :math:`\sum_k w_k \Phi(m_k / \sqrt{1 + v_k})`, shape (links,).
 
-    Args:
-        state: What is believed.
-        client: Client of each link, shape (links,).
-        server: Server of each link, shape (links,); None for one server.
-        features: Contexts, shape (links, D), finite.
-        round: Round that the answer is for: what fades has faded until then.
-        optimism: Standard deviations of :math:`\eta` that are added to its mean; 0 for the probability itself.
-
-    Returns:
-        Shape (links,), in [0, 1].
+    So many standard deviations of :math:`\eta` as ``optimism`` says are added to its mean; 0 for the probability
+    itself.
     """
     state = settle(state)
     num_links = client.shape[0]
@@ -449,12 +434,7 @@ def _spread(variance: FloatArray, prior: FloatArray, left: FloatArray) -> FloatA
 def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, round: int, share: float) -> ProbitState:
     """Book a round's decision: learn from what came, let a round pass, tag who was chosen, set the knots in time.
 
-    Args:
-        state: What is believed; its arrays are written to.
-        client: Clients that were chosen, shape (k,).
-        contexts: Contexts of the links that could be used, shape (links, D).
-        round: The round's number.
-        share: Share of the weights that is spread evenly, in [0, 1).
+    The contexts are those of the links that could be used; so large a share of the weights is spread evenly.
     """
     state = _settle(state)
     num_tags = state.num_tags

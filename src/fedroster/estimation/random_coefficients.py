@@ -291,15 +291,10 @@ def learn(
     scale_s: FloatArray,
     memory: float,
 ) -> CoefficientsState:
-    """Add observations, and estimate the coefficients of their clients again.
+    """Add observations, and estimate the coefficients of their clients again; the state's arrays are reused.
 
-    Args:
-        state: What is believed; its arrays are reused.
-        client: Clients, shape (k,).
-        features: Contexts c, shape (k, D).
-        time_s: Observed times tau, shape (k,), seconds, finite.
-        scale_s: Usual times s_n of these clients, shape (k,), seconds, > 0.
-        memory: h >= 1, number of observations of a client after which one counts for 1/e.
+    ``scale_s`` are the usual times s_n of these clients, > 0, and after h = ``memory`` observations of a client one
+    counts for 1/e.
     """
     fade = 1.0 - 1.0 / memory
     rows = np.ascontiguousarray(features)

@@ -95,9 +95,9 @@ def client_utility(
 
 
 def preferred_time_s(time_s: FloatArray, percentile: float) -> float:
-    """Preferred duration T of a round: a percentile of the measured times, seconds, those above 0.
+    """Preferred duration T of a round: a percentile of the measured times, those above 0, seconds.
 
-    Infinite if there are none; from the percentile 100 on, none is preferred.
+    Infinite if there are none, and from the percentile 100 on.
     """
     times_s = time_s[time_s > 0.0]
     if percentile >= 100.0 or not times_s.shape[0]:
@@ -125,17 +125,11 @@ class PacerState:
 
 
 def pace(state: PacerState, round: int, *, step: int, delta: float) -> PacerState:
-    r"""The pacer's look back at the start of a round (Algorithm 1).
+    """The pacer's look back at the start of a round (Algorithm 1).
 
     As the authors' code has it: every W rounds, the utilities that exploitation brought in the last W rounds are
     compared with those of the W rounds before.  If they differ by at most a tenth, patience buys more: the percentile
     grows by Delta.  If they differ by at least five times as much as there was, it falls by Delta.
-
-    Args:
-        state: The pacer after the feedback of the last round.
-        round: R >= 1.
-        step: W >= 1, rounds.
-        delta: Delta > 0, percent.
 
     Deviations: the paper's T is in seconds, grows by a fixed step and only when the utility falls; a percentile needs
     no scale, and it is what the authors run.  As long as no utility is known, the pacer rests.
