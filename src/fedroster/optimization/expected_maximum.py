@@ -23,6 +23,7 @@ With F a step at 1 the objective is P4's (Huang et al. 2021, Eq. 21), and the sw
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -252,89 +253,59 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
         thresholds[:] = -np.inf
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def choose_cohort(time, price, must, size, table, log_table, first, key):
-    """Bins, sweep and improvement: :func:`least_expected_maximum` with its table at hand.
+class _Candidates(NamedTuple):
+    """What :func:`choose_cohort` may choose from.
 
-    Args:
-        time: Predicted mean times mu, shape (rows,), seconds, > 0; infinite for rows that are not available.
-        price: What each row is worth, p, shape (rows,), seconds.
-        must: Available rows that take part in any case, at most ``size``, shape (rows,).
-        size: k, >= 0; fewer when fewer are available.
-        table: F, from :func:`ratio_table`.
-        log_table: Its logarithm.
-        first: Power of the grid at its first point.
-        key: Seed of the ties, from :func:`tie_key`.
-
-    Returns:
-        Chosen rows, those of ``must`` first, in no order otherwise, shape (k,).
+    Attributes:
+        worth: Price of each with a jitter that breaks ties.
+        bin: Its bin of times.
+        order: Candidates by bin.
+        start: Where each bin starts in ``order``, one entry more than bins.
+        stop: Where the most valuable ones of each bin, as many as are wanted, stop.
     """
-    num_rows = time.shape[0]
-    width = table.shape[0]
-    fastest, slowest_time = np.inf, 0.0
-    count = 0
-    spread = 0.0
-    for n in range(num_rows):
-        t = time[n]
-        if t < np.inf:
-            count += 1
-            fastest = min(fastest, t)
-            slowest_time = max(slowest_time, t)
-            spread = max(spread, abs(price[n]))
-    size = min(size, count)
-    chosen = np.empty(size, np.int64)
-    if size == 0:
-        return chosen
-    num_bins = min(int(math.log(slowest_time / fastest) / GRID_STEP + 0.5) + 1, _TIME_BINS)
-    bits = time.view(np.int64)
-    origin = math.log(fastest) - 0.5 * GRID_STEP  # the fastest stands in the middle of bin 0
-    chosen_bin = np.empty(size, np.int64)
-    num_must = 0
-    for n in range(num_rows):
-        if must[n]:
-            chosen[num_must] = n
-            chosen_bin[num_must] = min(int((_log(bits[n]) - origin) / GRID_STEP), num_bins - 1)
-            num_must += 1
-    free = size - num_must
-    if free == 0:
-        return chosen
-    # Candidates by bin (counting sort).  Ties are broken by a jitter far below every price.
-    candidate, bin_of = _candidates(time, bits, price, must, origin, num_bins, count, free)
+
+    worth: FloatArray
+    bin: IntArray
+    order: IntArray
+    start: IntArray
+    stop: IntArray
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _by_bin(candidate, bin_of, price, num_bins, free, jitter, key):
+    """Counting sort.  Ties are broken by a jitter far below every price."""
     worth = np.empty(candidate.shape[0])
-    jitter = _TIE * (spread + fastest)
     start = np.zeros(num_bins + 1, np.int64)
     for i in range(candidate.shape[0]):
         worth[i] = price[candidate[i]] + jitter * tie_breaker(key, candidate[i])
         start[bin_of[i] + 1] += 1
     for b in range(num_bins):
         start[b + 1] += start[b]
-    rows = np.empty(candidate.shape[0], np.int64)
+    order = np.empty(candidate.shape[0], np.int64)
     fill = start.copy()
     for i in range(candidate.shape[0]):
-        rows[fill[bin_of[i]]] = i
+        order[fill[bin_of[i]]] = i
         fill[bin_of[i]] += 1
     stop = start[1:].copy()
     for b in range(num_bins):
         if stop[b] - start[b] > free:
-            greatest_first(worth, rows, start[b], stop[b], free)
+            greatest_first(worth, order, start[b], stop[b], free)
             stop[b] = start[b] + free
+    return _Candidates(worth, bin_of, order, start, stop)
 
-    points = np.empty(num_bins + width)
-    growth = math.exp(GRID_STEP)
-    x = fastest * math.exp(GRID_STEP * first)
-    for i in range(num_bins + width):
-        points[i] = x
-        x *= growth
-    log_cdf = np.zeros(num_bins + width)
-    cdf = np.empty(num_bins + width)
-    members = np.zeros(num_bins, np.int64)
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _sweep(candidates, must, free, points, log_table):
+    """For every bin the most valuable clients that are not slower, with ``must`` in each bin; the best of these."""
+    worth, start, stop = candidates.worth, candidates.start, candidates.stop
+    num_bins, width = must.shape[0], log_table.shape[0]
+    log_cdf, cdf = np.zeros(num_bins + width), np.empty(num_bins + width)
+    members = must.copy()
     counted = np.zeros(num_bins, np.int64)  # those that log_cdf has
     must_slowest = -1
-    for i in range(num_must):
-        members[chosen_bin[i]] += 1
-        must_slowest = max(must_slowest, chosen_bin[i])
-
-    # 2. Sweep.
+    for b in range(num_bins):
+        if must[b] > 0:
+            must_slowest = b
     heap_price = np.empty(free)
     heap_client = np.empty(free, np.int64)
     picked = np.empty(free, np.int64)
@@ -344,13 +315,13 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
     for b in range(num_bins):
         changed = False
         for i in range(start[b], stop[b]):
-            n = rows[i]
+            n = candidates.order[i]
             p = worth[n]
             if filled < free:
                 push(heap_price, heap_client, filled, p, n)
                 filled += 1
             elif p > heap_price[0]:
-                members[bin_of[heap_client[0]]] -= 1
+                members[candidates.bin[heap_client[0]]] -= 1
                 total -= heap_price[0]
                 replace_least(heap_price, heap_client, free, p, n)
             else:
@@ -373,24 +344,39 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
                     best = objective
                     for i in range(free):
                         picked[i] = heap_client[i]
+    return picked
 
-    # 3. Improve.
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _cohort(candidates, must, picked, points, log_table, members, cdf):
+    """Slowest bin and objective of the picked clients with ``must``; fills ``members`` and ``cdf``."""
+    total = 0.0
+    for b in range(must.shape[0]):
+        members[b] = must[b]
+    for n in picked:
+        members[candidates.bin[n]] += 1
+        total += candidates.worth[n]
+    log_cdf = np.zeros(cdf.shape[0])
+    slowest = _distribution(members, log_table, log_cdf)
+    return slowest, _expected_maximum(log_cdf, points, slowest, log_table.shape[0], cdf) - total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _improve(candidates, must, picked, points, table, log_table, jitter):
+    """Charge every client its marginal cost and choose again, as long as the objective falls; changes ``picked``."""
+    start, stop, free = candidates.start, candidates.stop, picked.shape[0]
+    num_bins, width = must.shape[0], table.shape[0]
+    members = np.empty(num_bins, np.int64)
+    cdf = np.empty(num_bins + width)
     inside = np.zeros(num_bins)
     outside = np.zeros(num_bins)
-    is_member = np.zeros(candidate.shape[0], np.bool_)
+    is_member = np.zeros(candidates.worth.shape[0], np.bool_)
+    heap_price = np.empty(free)
+    heap_client = np.empty(free, np.int64)
     for _ in range(_IMPROVEMENTS):
-        log_cdf[:] = 0.0
-        members[:] = 0
-        total = 0.0
-        for i in range(num_must):
-            members[chosen_bin[i]] += 1
-        for i in range(free):
-            n = picked[i]
-            members[bin_of[n]] += 1
-            total += worth[n]
+        slowest, objective = _cohort(candidates, must, picked, points, log_table, members, cdf)
+        for n in picked:
             is_member[n] = True
-        slowest = _distribution(members, log_table, log_cdf)
-        objective = _expected_maximum(log_cdf, points, slowest, width, cdf) - total
         for b in range(num_bins):
             if stop[b] > start[b]:
                 outside[b] = _marginal(cdf, points, slowest, width, table, b, False)
@@ -398,31 +384,81 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
         filled = 0
         for b in range(num_bins):
             for i in range(start[b], stop[b]):
-                n = rows[i]
-                p = worth[n] - (inside[b] if is_member[n] else outside[b])
+                n = candidates.order[i]
+                p = candidates.worth[n] - (inside[b] if is_member[n] else outside[b])
                 if filled < free:
                     push(heap_price, heap_client, filled, p, n)
                     filled += 1
                 elif p > heap_price[0]:
                     replace_least(heap_price, heap_client, free, p, n)
-        total = 0.0
         same = True
-        log_cdf[:] = 0.0
-        members[:] = 0
-        for i in range(num_must):
-            members[chosen_bin[i]] += 1
-        for i in range(free):
-            n = heap_client[i]
-            members[bin_of[n]] += 1
-            total += worth[n]
+        for n in heap_client:
             same = same and is_member[n]
-        slowest = _distribution(members, log_table, log_cdf)
-        for i in range(free):
-            is_member[picked[i]] = False
-        if same or _expected_maximum(log_cdf, points, slowest, width, cdf) - total >= objective - jitter:
+        for n in picked:
+            is_member[n] = False
+        slowest, found = _cohort(candidates, must, heap_client, points, log_table, members, cdf)
+        if same or found >= objective - jitter:
             break
         for i in range(free):
             picked[i] = heap_client[i]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def choose_cohort(time, price, must, size, table, log_table, first, key):
+    """Bins, sweep and improvement: :func:`least_expected_maximum` with its table at hand.
+
+    Args:
+        time: Predicted mean times mu, shape (rows,), seconds, > 0; infinite for rows that are not available.
+        price: What each row is worth, p, shape (rows,), seconds.
+        must: Available rows that take part in any case, at most ``size``, shape (rows,).
+        size: k, >= 0; fewer when fewer are available.
+        table: F, from :func:`ratio_table`.
+        log_table: Its logarithm.
+        first: Power of the grid at its first point.
+        key: Seed of the ties, from :func:`tie_key`.
+
+    Returns:
+        Chosen rows, those of ``must`` first, in no order otherwise, shape (k,).
+    """
+    num_rows = time.shape[0]
+    fastest, slowest_time = np.inf, 0.0
+    count = 0
+    spread = 0.0
+    for n in range(num_rows):
+        t = time[n]
+        if t < np.inf:
+            count += 1
+            fastest = min(fastest, t)
+            slowest_time = max(slowest_time, t)
+            spread = max(spread, abs(price[n]))
+    size = min(size, count)
+    chosen = np.empty(size, np.int64)
+    if size == 0:
+        return chosen
+    num_bins = min(int(math.log(slowest_time / fastest) / GRID_STEP + 0.5) + 1, _TIME_BINS)
+    bits = time.view(np.int64)
+    origin = math.log(fastest) - 0.5 * GRID_STEP  # the fastest stands in the middle of bin 0
+    must_members = np.zeros(num_bins, np.int64)
+    num_must = 0
+    for n in range(num_rows):
+        if must[n]:
+            chosen[num_must] = n
+            must_members[min(int((_log(bits[n]) - origin) / GRID_STEP), num_bins - 1)] += 1
+            num_must += 1
+    free = size - num_must
+    if free == 0:
+        return chosen
+    candidate, bin_of = _candidates(time, bits, price, must, origin, num_bins, count, free)
+    jitter = _TIE * (spread + fastest)
+    candidates = _by_bin(candidate, bin_of, price, num_bins, free, jitter, key)
+    points = np.empty(num_bins + table.shape[0])
+    growth = math.exp(GRID_STEP)
+    x = fastest * math.exp(GRID_STEP * first)
+    for i in range(points.shape[0]):
+        points[i] = x
+        x *= growth
+    picked = _sweep(candidates, must_members, free, points, log_table)
+    _improve(candidates, must_members, picked, points, table, log_table, jitter)
     for i in range(free):
         chosen[num_must + i] = candidate[picked[i]]
     return chosen
