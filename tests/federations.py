@@ -39,7 +39,7 @@ def kept(selector, folder):
 def learned(selector, folder):
     """The policy's arrays, one column for each member in the order of ``clients``."""
     path = Path(folder) / "learned.npz"
-    selector.save(path)
+    selector.save(path, replace=True)
     arrays, _ = load_arrays(path, kind="selector")
     return {name: value[..., arrays["members"]] for name, value in arrays.items() if name.startswith("policy.")}
 

@@ -22,7 +22,7 @@ POLICY = COCS(h_T=2, scale=0.02)
 
 
 def test_budgets_are_checked():
-    with pytest.raises(ConfigurationError, match="budgets is empty"):
+    with pytest.raises(ConfigurationError, match=r"budgets are \{\}; expected"):
         EdgeSelector(POLICY, budgets={}, cohort_size=2)
     with pytest.raises(ConfigurationError, match="budget of server 'a'"):
         EdgeSelector(POLICY, budgets={"a": -1.0}, cohort_size=2)

@@ -236,7 +236,7 @@ def test_promises_are_checked_before_the_first_round():
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
 def test_bad_seeds(seed):
-    with pytest.raises(ConfigurationError, match=r"seed is .*; expected a non-negative integer"):
+    with pytest.raises(ConfigurationError, match=r"seed is .*; expected an integer >= 0"):
         next(simulate(Uniform(), FlatNetwork(), num_rounds=1, seed=seed))
 
 

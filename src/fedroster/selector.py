@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_number
+from fedroster.core.checks import check_choice, check_flag, check_number, shown
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -28,12 +28,13 @@ from fedroster.core.errors import (
 )
 from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
-from fedroster.federation.candidates import Candidates, read_candidates
+from fedroster.federation.calls import Calls, whole
+from fedroster.federation.candidates import read_candidates
 from fedroster.federation.failures import FailureRules, Failures, without_times
-from fedroster.federation.files import opened, save_books
+from fedroster.federation.files import Generations, distinct, opened, path_of, save_books
 from fedroster.federation.guard import Guard, LongestTime
 from fedroster.federation.learner import Learner
-from fedroster.federation.members import ClientId, Members, checked_ids
+from fedroster.federation.members import ClientId, Members, checked_ids, is_id, listed
 from fedroster.federation.rounds import OpenRounds, outcomes
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
@@ -100,7 +101,8 @@ class Selector:
     Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
     until it is answered or ``patience_rounds`` later rounds have begun.
 
-    One thread at a time may use it.
+    Every call is done in full or not at all: handlers of signals, such as Ctrl-C's, run when it has ended, and a call
+    that comes in the middle of another one, from another thread, raises an :class:`~fedroster.types.InUseError`.
     """
 
     _KIND: ClassVar[str] = "selector"
@@ -142,11 +144,14 @@ class Selector:
             ConfigurationError: If a parameter is out of its range, or the policy needs a simulation, or edge servers.
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
+        self._calls, self._generations = Calls(), Generations()
         self._learner = Learner(
             policy, cohort_size=cohort_size, num_features=num_features, num_servers=self._num_servers, seed=seed
         )
         self._members = Members()
         self._rounds = OpenRounds(patience_rounds)
+        if not isinstance(failures, FailureRules | None):
+            raise ConfigurationError(f"failures are {shown(failures)}; expected a fedroster.FailureRules")
         self._failures = Failures(FailureRules() if failures is None else failures)
         self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
@@ -165,6 +170,7 @@ class Selector:
 
     # ---------------------------------------------------------------- ask
 
+    @whole
     def select(
         self,
         contexts: Contexts = None,
@@ -189,7 +195,7 @@ class Selector:
             UnknownNameError: If a client is not a member.
         """
         self._warn_of_unseen()  # before anything is booked
-        asked = self._asked(contexts, clients, available)
+        asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
         capacity = self._members.capacity
         pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
         told = believed = asked.rows
@@ -213,12 +219,6 @@ class Selector:
         chosen, _ = self._decide(context, seen, pausing, asked.slot, told)
         return Cohort(context.round, chosen)
 
-    def _asked(self, contexts: Contexts, clients: Iterable[ClientId] | None, available: ArrayLike | None) -> Candidates:
-        asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
-        if asked.slot.shape[0]:
-            self._learner.expect_contexts(int(asked.rows.shape[1]))
-        return asked
-
     def _decide(
         self, context: RoundContext, seen: IntArray | BoolArray, pausing: BoolArray, slots: IntArray, told: FloatArray
     ) -> tuple[tuple[Any, ...], Selection]:
@@ -231,7 +231,7 @@ class Selector:
             slots: Slots of the clients that were named, shape (k,).
             told: Their contexts, as far as they are plausible, shape (k, D).
         """
-        selection = self._learner.decide(context)
+        selection = self._learner.decide(context, knows_contexts=slots.shape[0] > 0)
         links = selection.links
         chosen = context.clients_of(links)
         row_of = np.zeros(self._members.capacity, np.int64)
@@ -254,11 +254,12 @@ class Selector:
                 f"beta = {beta} cannot be met for {len(rare)} clients that are available less often, "
                 f"such as {rare[:5]}",
                 FairnessWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
 
     # ---------------------------------------------------------------- tell
 
+    @whole
     def observe(
         self,
         round: int,
@@ -320,7 +321,7 @@ class Selector:
             return
         cohort, told = self._rounds.cohort(round)
         charged = {} if costs is None else self._charges(costs, cohort)
-        hidden = set(unlearned)
+        hidden = listed("unlearned", unlearned)
         if hidden:
             slots = [slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden]
             feedback, round_s = without_times(feedback, np.array(slots, np.int64)), None
@@ -338,11 +339,13 @@ class Selector:
     def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
         """Measured costs by slot."""
         if self._num_servers is None:
-            raise InvalidInputError(f"costs are {costs!r}; expected none in a federation without edge servers")
+            raise InvalidInputError(f"costs are {shown(costs)}; expected none in a federation without edge servers")
         slot_of = {self._members.ids[slot]: int(slot) for slot in cohort}
+        if not isinstance(costs, Mapping):
+            raise InvalidInputError(f"costs are {shown(costs)}; expected a mapping from client to number")
         for client, cost in costs.items():
-            if client not in slot_of:
-                raise FeedbackError(f"client {client!r} has a cost and was not chosen; chosen: {list(slot_of)}")
+            if not is_id(client) or client not in slot_of:
+                raise FeedbackError(f"client {shown(client)} has a cost and was not chosen; chosen: {list(slot_of)}")
             check_number(f"cost of client {client!r}", cost, least=0.0)
         return {slot_of[client]: float(cost) for client, cost in costs.items()}
 
@@ -382,6 +385,7 @@ class Selector:
         """Ids of the members, in the order of rows that arrays follow."""
         return self._members.clients
 
+    @whole
     def join(self, clients: Iterable[ClientId]) -> None:
         """Let clients in, new ones or ones that had left (they keep what was learned of them).
 
@@ -396,16 +400,17 @@ class Selector:
         """
         ids = checked_ids(clients)
         capacity = self._members.wanted_capacity(ids)
+        try:
+            self._learner.check_promise(int(np.count_nonzero(self._members.here)) + len(ids))
+        except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
+            warnings.warn(str(error), FairnessWarning, stacklevel=3)
         self._learner.grow(capacity, is_new=not self._members.ids)
         self._members.grow(capacity)
         self._failures.grow(capacity)
         self._guard.grow(capacity)
         self._members.join(ids)
-        try:
-            self._learner.check_promise(int(np.count_nonzero(self._members.here)))
-        except InfeasibleError as error:
-            warnings.warn(str(error), FairnessWarning, stacklevel=2)
 
+    @whole
     def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
         """Let members go.  Their queues rest, and late feedback from them is still accepted.
 
@@ -417,6 +422,7 @@ class Selector:
             InvalidInputError: If an id occurs twice.
             UnknownNameError: If one is not a member.
         """
+        check_flag("forget", forget)
         slots = self._members.leave(clients, forget=forget)
         if forget:
             self._learner.forget(slots)
@@ -538,13 +544,21 @@ class Selector:
 
     # ---------------------------------------------------------------- keep
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    @whole
+    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Save everything that :meth:`load` needs, atomically and without pickles.
 
         Args:
-            path: File to create or replace.
+            path: File to create, or one that this selector was loaded from or has saved.
+            replace: Whether to replace any other file, too.
+
+        Raises:
+            InUseError: If another selector has written the file since this one loaded or saved it.
+            OSError: If it cannot be written; the old file stays as it was.
         """
-        save_books(path, self._settings(), self._books, kind=self._KIND)
+        path = path_of(path)
+        with self._generations.next(path, replace=replace) as stamp:
+            save_books(path, self._settings(), self._books, kind=self._KIND, stamp=stamp)
 
     @property
     def _books(self) -> tuple[Learner, Members, OpenRounds, Failures, Guard]:
@@ -574,12 +588,18 @@ class Selector:
             FileNotFoundError: If there is no such file.
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
+        path = path_of(path)
+        generations = Generations()
+        generations.has_read(path)  # before its content: if another writer comes between, the next save notices
         with opened(path, policy, kind=cls._KIND) as (header, arrays):
             settings = {name: header[name] for name in cls._SETTINGS}
+            if "budgets" in settings:
+                settings["budgets"] = distinct(settings["budgets"])
             guards = {name: header.get(name, value) for name, value in cls._GUARDS.items()}
             selector = cls(policy, **settings, **guards)
             for book in selector._books:
                 book.unpack(header, arrays)
+        selector._generations = generations
         return selector
 
 
@@ -635,12 +655,15 @@ class EdgeSelector(Selector):
             ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
-        if not budgets:
-            raise ConfigurationError("budgets is empty; expected the budget of each edge server by its label")
-        self.budgets = {str(label): budget for label, budget in dict(budgets).items()}
-        for label, budget in self.budgets.items():
+        if not isinstance(budgets, Mapping) or not budgets:
+            raise ConfigurationError(
+                f"budgets are {shown(budgets)}; expected a mapping from the label of each edge server to its budget"
+            )
+        for label, budget in budgets.items():
+            if not isinstance(label, str):
+                raise ConfigurationError(f"an edge server has the label {shown(label)}; expected a string")
             check_number(f"budget of server {label!r}", budget, least=0.0)
-            self.budgets[label] = float(budget)
+        self.budgets = {label: float(budget) for label, budget in budgets.items()}
         self._num_servers = len(budgets)
         super().__init__(
             policy,
@@ -655,6 +678,7 @@ class EdgeSelector(Selector):
             failures=failures,
         )
 
+    @whole
     def select(
         self,
         contexts: Contexts = None,
@@ -680,7 +704,7 @@ class EdgeSelector(Selector):
             UnknownNameError: If a client is no member.
         """
         self._warn_of_unseen()  # before anything is booked
-        asked = self._asked(contexts, clients, available)
+        asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
         pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
         usable = asked.available & ~pausing[asked.slot]
         away = self._guard.resting()
@@ -692,7 +716,7 @@ class EdgeSelector(Selector):
         links = [
             (row, number_of[label])
             for row, near in enumerate(reached)
-            for label in dict.fromkeys([near] if isinstance(near, str) else near)
+            for label in dict.fromkeys(_labels(near))
             if label in number_of
         ]
         row, server = np.array(links, np.int64).reshape(-1, 2).T
@@ -717,22 +741,34 @@ class EdgeSelector(Selector):
         given = self._each("prices", prices, slots)
         try:
             cost = np.asarray(given, np.float64)
-        except (TypeError, ValueError):
+        except Exception:  # an entry may be any object, or a number beyond any float
             cost = np.full(slots.shape[0], np.nan)
         if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
-            raise InvalidInputError(f"prices are {list(given)}; expected a finite number >= 0 for each client")
+            raise InvalidInputError(f"prices are {shown(given)}; expected a finite number >= 0 for each client")
         return cost
 
     def _each(self, name: str, values: Any, slots: IntArray) -> Any:
         """What is said of each client, in the order in which the clients are named."""
         if isinstance(values, Mapping):
             missing = [client for slot in slots if (client := self._members.ids[slot]) not in values]
-            if missing:
-                raise InvalidInputError(f"{name} lacks client {missing[0]!r}; expected one entry for each client")
+            if missing or not all(is_id(client) for client in values):
+                what = f"{name} lacks client {missing[0]!r}" if missing else f"{name} names what is no client"
+                raise InvalidInputError(f"{what}; expected one entry for each client")
             return [values[self._members.ids[slot]] for slot in slots]
-        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != slots.shape[0]:
-            raise InvalidInputError(f"{name} are {values!r}; expected one entry for each of {slots.shape[0]} clients")
+        is_sequence = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
+        if not is_sequence or getattr(values, "ndim", 1) == 0 or len(values) != slots.shape[0]:
+            raise InvalidInputError(
+                f"{name} are {shown(values)}; expected one entry for each of {slots.shape[0]} clients"
+            )
         return values
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers
+
+
+def _labels(near: object) -> list[str]:
+    """Labels of the edge servers that reach a client."""
+    labels: list[Any] = [near] if isinstance(near, str) or not isinstance(near, Iterable) else list(near)
+    if not all(isinstance(label, str) for label in labels):
+        raise InvalidInputError(f"servers of a client are {shown(near)}; expected labels, which are strings")
+    return labels

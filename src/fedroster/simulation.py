@@ -15,7 +15,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls
-from fedroster.core.state import is_label_of, load_arrays, pack, save_arrays, unpack
+from fedroster.core.state import is_label_of, load_arrays, pack, save_arrays, unpack, whole
 from fedroster.core.streams import Streams
 
 
@@ -223,4 +223,6 @@ def restore_checkpoint(
     streams = Streams(seed)
     state = policy.init(environment.spec, rng=streams.at("policy-init"))
     network = environment.init(rng=streams.at("environment-init"))
-    return Checkpoint(header["round"], unpack(state, arrays, "policy."), unpack(network, arrays, "environment."))
+    round = whole(header, "round", 0)
+    learned = unpack(state, arrays, "policy.", spec=environment.spec, round=round)
+    return Checkpoint(round, learned, unpack(network, arrays, "environment."))

@@ -249,7 +249,7 @@ def test_pickled_arrays_are_never_loaded(tmp_path):
     file = tmp_path / "state.npz"
     header = {"format": FORMAT, "format_version": 1, "kind": "simulation", "arrays": ["a"]}
     np.savez(file, __header__=np.frombuffer(json.dumps(header).encode(), np.uint8), a=np.array([Bomb()], dtype=object))
-    with pytest.raises(StateFileError, match="allow_pickle=False"):
+    with pytest.raises(StateFileError, match="holds Python objects"):
         load_arrays(file, kind="simulation")
     assert not (tmp_path / "bang").exists()
 
@@ -285,14 +285,14 @@ def test_the_old_file_survives(tmp_path, monkeypatch, error, place):
         raise error
 
     if place == "first byte":
-        monkeypatch.setattr(np, "savez", fail)
+        monkeypatch.setattr(np.lib.format, "write_array", fail)
     elif place == "half way":
 
-        def half(target, **arrays):
+        def half(target, array, **words):
             target.write(before[: len(before) // 2])
             raise error
 
-        monkeypatch.setattr(np, "savez", half)
+        monkeypatch.setattr(np.lib.format, "write_array", half)
     elif place == "fsync":
         monkeypatch.setattr(os, "fsync", fail)
     else:

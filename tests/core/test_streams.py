@@ -56,5 +56,5 @@ def test_numpy_integers_are_seeds_too():
 
 @pytest.mark.parametrize("seed", [-1, 1.0, "7", None, True])
 def test_bad_seeds(seed):
-    with pytest.raises(ConfigurationError, match="expected a non-negative integer"):
+    with pytest.raises(ConfigurationError, match="expected an integer >= 0"):
         Streams(seed)

@@ -3,11 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from fedroster.core.errors import ConfigurationError
+
+_LARGEST_INTEGER = 2**63
+_SHOWN = 200  # characters of a value that a message shows
+
+
+def shown(value: object, how: Callable[[Any], str] = repr) -> str:
+    """A value as a message shows it: short, whatever it is; some numbers and objects cannot be written at all.
+
+    Args:
+        value: The value.
+        how: Writes it.
+    """
+    try:
+        text = how(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def real(value: object) -> float:
+    """A real number as a float; NaN for anything that is none, or too great for a float."""
+    if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.nan
 
 
 def check_number(
@@ -27,29 +55,28 @@ def check_number(
     ends = [(least, ">= ", float.__ge__), (most, "<= ", float.__le__), (above, "> ", float.__gt__)]
     ends.append((below, "< ", float.__lt__))
     wanted = " and ".join(f"{sign}{end:g}" for end, sign, _ in ends if end is not None)
-    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if (
-        not is_number
-        or not math.isfinite(value)
-        or any(end is not None and not holds(float(value), float(end)) for end, _, holds in ends)
-    ):
-        raise ConfigurationError(f"{name} is {value!r}; expected a finite number {wanted}".rstrip())
+    number = real(value)
+    if not math.isfinite(number) or any(end is not None and not holds(number, float(end)) for end, _, holds in ends):
+        raise ConfigurationError(f"{name} is {shown(value)}; expected a finite number {wanted}".rstrip())
 
 
 def check_integer(name: str, value: int, *, least: float | None = None) -> None:
     """Check that a parameter is an integer that is not too small."""
     is_integer = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not is_integer or (least is not None and value < least):
-        raise ConfigurationError(f"{name} is {value!r}; expected an integer{'' if least is None else f' >= {least}'}")
+    if not is_integer or (least is not None and value < least) or value >= _LARGEST_INTEGER:
+        if is_integer and least is not None and value >= least:
+            raise ConfigurationError(f"{name} is {shown(value)}; expected an integer below 2^63")
+        wanted = "" if least is None else f" >= {least}"
+        raise ConfigurationError(f"{name} is {shown(value)}; expected an integer{wanted}")
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
     """Check that a parameter is one of a few words."""
-    if value not in choices:
-        raise ConfigurationError(f"{name} is {value!r}; expected one of {', '.join(choices)}")
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigurationError(f"{name} is {shown(value)}; expected one of {', '.join(choices)}")
 
 
 def check_flag(name: str, value: bool) -> None:
     """Check that a parameter is a truth value: the text "false" would count as true."""
     if not isinstance(value, bool | np.bool_):
-        raise ConfigurationError(f"{name} is {value!r}; expected True or False")
+        raise ConfigurationError(f"{name} is {shown(value)}; expected True or False")

@@ -12,7 +12,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError
+
+_LARGEST_SEED = 2**4096  # a file's header cannot hold any longer integer
 
 
 @lru_cache(maxsize=256)
@@ -31,15 +34,16 @@ class Streams:
         True
 
     Attributes:
-        seed: Any non-negative integer.
+        seed: An integer >= 0 of at most 4,096 bits.
     """
 
     seed: int
 
     def __post_init__(self) -> None:
         """Check the seed."""
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int | np.integer) or self.seed < 0:
-            raise ConfigurationError(f"seed is {self.seed!r}; expected a non-negative integer")
+        whole = isinstance(self.seed, int | np.integer) and not isinstance(self.seed, bool)
+        if not whole or not 0 <= self.seed < _LARGEST_SEED:
+            raise ConfigurationError(f"seed is {shown(self.seed)}; expected an integer >= 0 and below 2^4096")
 
     def at(self, role: str, *where: int) -> np.random.Generator:
         """Return a fresh generator at the address ``(seed, role, *where)``.

@@ -25,8 +25,9 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.state import per_client
-from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, slot_of, slots_for
+from fedroster.core.problem import ProblemSpec
+from fedroster.core.state import kept, per_client
+from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, places, slot_of, slots_for, table_flaw, tag_flaw
 
 _LARGEST_KEY = 2**62
 
@@ -49,14 +50,24 @@ class HypercubeState:
         tag: Tag of each client, shape (clients,); -1 before its first selection.
     """
 
-    num_tags: int
-    num_cells: int
-    num_servers: int
-    cells_each: int
-    key: IntArray
-    count: NDArray[np.int32]
-    success: NDArray[np.int32]
-    tag: IntArray = per_client()
+    num_tags: int = kept(0)
+    num_cells: int = kept(0)
+    num_servers: int = kept(fixed=True)
+    cells_each: int = kept(fixed=True)
+    key: IntArray = kept(-1, 2**62, sized=True)
+    count: NDArray[np.int32] = kept(0, "round", sized=True)
+    success: NDArray[np.int32] = kept(0, sized=True)
+    tag: IntArray = per_client(least=-1)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        if not self.key.shape == self.count.shape == self.success.shape:
+            return "keys, counts and successes differ in length"
+        if (self.success > self.count).any():
+            return "more updates came in time than were asked for"
+        return table_flaw(self.key, self.num_cells) or tag_flaw(
+            self.tag, self.num_tags, self.key, self.num_servers * self.cells_each
+        )
 
 
 def exploration_exponent(holder: float) -> float:
@@ -202,20 +213,6 @@ def _succeed(table, success, count, tag, client, server, cell, num_servers, cell
             success[slot] += 1
 
 
-@njit(cache=True, nogil=True)
-def _move_cells(key, count, success, alive, per_tag, new_key, new_count, new_success):
-    moved = 0
-    for old in range(key.shape[0]):
-        if key[old] == EMPTY or not alive[key[old] // per_tag]:
-            continue
-        slot = slot_of(new_key, key[old])
-        new_key[slot] = key[old]
-        new_count[slot] = count[old]
-        new_success[slot] = success[old]
-        moved += 1
-    return moved
-
-
 def _servers(server: IntArray | None, num_links: int) -> IntArray:
     return np.zeros(num_links, np.int64) if server is None else server
 
@@ -259,15 +256,14 @@ def count_selections(
 
 def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
     """A table with room for ``wanted`` more cells, without those of clients that were forgotten."""
-    alive = np.zeros(state.num_tags, np.bool_)
-    alive[state.tag[state.tag >= 0]] = True
-    per_tag = state.num_servers * state.cells_each
-    kept = int(np.count_nonzero(alive[state.key[state.key != EMPTY] // per_tag]))
-    num_slots = slots_for(kept + wanted)
+    used = np.flatnonzero(state.key != EMPTY)
+    used = used[np.isin(state.key[used] // (state.num_servers * state.cells_each), state.tag)]
+    num_slots = slots_for(used.shape[0] + wanted)
     key = np.full(num_slots, EMPTY, np.int64)
     count, success = np.zeros(num_slots, np.int32), np.zeros(num_slots, np.int32)
-    moved = _move_cells(state.key, state.count, state.success, alive, per_tag, key, count, success)
-    return replace(state, key=key, count=count, success=success, num_cells=int(moved))
+    place = places(key, state.key[used])
+    count[place], success[place] = state.count[used], state.success[used]
+    return replace(state, key=key, count=count, success=success, num_cells=used.shape[0])
 
 
 def count_successes(state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray) -> HypercubeState:

@@ -44,8 +44,8 @@ from fedroster.core.checks import check_integer, check_number
 from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parallel import for_ranges
-from fedroster.core.state import per_client
-from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, slot_of, slots_for
+from fedroster.core.state import kept, per_client
+from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, places, slot_of, slots_for
 
 _INTERCEPT, _MAIN, _INTERACTION = 1.0, 4.0, 1.0
 """Prior variances of the parts of the curve; 1 makes a probability uniform, 4 lets one feature decide alone."""
@@ -106,31 +106,31 @@ class ProbitState:
         tag: Tag of each client, shape (clients,); -1 before its first selection.  One that is forgotten is a stranger.
     """
 
-    round: int
-    num_tags: int
-    num_pairs: int
-    sample: FloatArray
-    knot: FloatArray
-    num_knots: IntArray
-    log_weight: FloatArray
-    variance: FloatArray
-    decay: FloatArray
-    mean: FloatArray
-    covariance: FloatArray
-    server_mean: FloatArray
-    server_variance: FloatArray
-    key: IntArray
-    pair_round: IntArray
-    pair_mean: FloatArray
-    pair_variance: FloatArray
-    new_round: IntArray
-    new_tag: IntArray
-    new_server: IntArray
-    new_features: FloatArray
-    new_success: BoolArray
-    client_mean: FloatArray = per_client()
-    client_variance: FloatArray = per_client()
-    tag: IntArray = per_client()
+    round: int = kept(0, "round")
+    num_tags: int = kept(0)
+    num_pairs: int = kept(0)
+    sample: FloatArray = kept(0.0, sized=True)
+    knot: FloatArray = kept(0.0)
+    num_knots: IntArray = kept(0)
+    log_weight: FloatArray = kept(-math.inf)
+    variance: FloatArray = kept(fixed=True)
+    decay: FloatArray = kept(fixed=True)
+    mean: FloatArray = kept(-1e6, 1e6)
+    covariance: FloatArray = kept(-math.inf)
+    server_mean: FloatArray = kept(-1e6, 1e6)
+    server_variance: FloatArray = kept(0.0)
+    key: IntArray = kept(-1, 2**62, sized=True)
+    pair_round: IntArray = kept(0, "round", sized=True)
+    pair_mean: FloatArray = kept(-1e6, 1e6, sized=True)
+    pair_variance: FloatArray = kept(0.0, sized=True)
+    new_round: IntArray = kept(1, "round", sized=True)
+    new_tag: IntArray = kept(0, sized=True)
+    new_server: IntArray = kept(0, sized=True)
+    new_features: FloatArray = kept(0.0, sized=True)
+    new_success: BoolArray = kept(0, sized=True)
+    client_mean: FloatArray = per_client(least=-1e6, most=1e6)
+    client_variance: FloatArray = per_client(least=0.0)
+    tag: IntArray = per_client(least=-1)
 
     @property
     def weight(self) -> FloatArray:
@@ -584,9 +584,12 @@ def _settle(state: ProbitState) -> ProbitState:
         return state
     if state.num_pairs + rows > FULLEST * state.key.shape[0]:
         state = _with_room(state, rows)
-    owner = np.full(state.num_tags + 1, -1, np.int64)
-    owner[state.tag] = np.arange(state.tag.shape[0])
-    client = owner[state.new_tag]
+    holders = np.flatnonzero(np.isin(state.tag, state.new_tag))
+    holders = np.append(holders[np.argsort(state.tag[holders])], state.tag.shape[0])
+    place = np.searchsorted(state.tag[holders[:-1]], state.new_tag)
+    client = holders[place]
+    lost = np.append(state.tag, -1)[client] != state.new_tag
+    client[lost] = -1
     intervals = state.knot.shape[1] - 1
     added = _learn_kernel(
         state.new_features,
@@ -617,25 +620,14 @@ def _settle(state: ProbitState) -> ProbitState:
     return replace(state, num_pairs=state.num_pairs + int(added), **nothing)
 
 
-@njit(cache=True, nogil=True)
-def _places(new_key, key):
-    place = np.empty(key.shape[0], np.int64)
-    for row in range(key.shape[0]):
-        place[row] = slot_of(new_key, key[row])
-        new_key[place[row]] = key[row]
-    return place
-
-
 def _with_room(state: ProbitState, wanted: int) -> ProbitState:
     """A table with room for ``wanted`` more pairs, without those of clients that were forgotten."""
-    alive = np.zeros(state.num_tags + 1, np.bool_)
-    alive[state.tag] = True  # the last entry stands for -1, no tag
     used = np.flatnonzero(state.key != EMPTY)
-    used = used[alive[state.key[used] // state.server_mean.shape[1]]]
+    used = used[np.isin(state.key[used] // state.server_mean.shape[1], state.tag)]
     slots, models = slots_for(used.shape[0] + wanted), state.variance.shape[0]
     key, pair_round = np.full(slots, EMPTY, np.int64), np.zeros(slots, np.int64)
     pair_mean, pair_variance = np.zeros((slots, models)), np.zeros((slots, models))
-    place = _places(key, state.key[used])
+    place = places(key, state.key[used])
     pair_round[place] = state.pair_round[used]
     pair_mean[place] = state.pair_mean[used]
     pair_variance[place] = state.pair_variance[used]

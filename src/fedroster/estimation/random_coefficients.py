@@ -35,7 +35,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 
 _FIRST_NOISE = 0.5  # sigma^2 before anything is known: times spread by some 70 %
 _ITERATIONS = 3  # of expectation maximisation each time; it starts where it stopped
@@ -45,6 +45,9 @@ _LEAST_NOISE = 1e-8
 _MOST_CERTAIN = 1e12  # a client is known so much better than the population at most; arithmetic ends at 1e16
 _ROUNDING = 1e-15
 _OUT_OF_PROPORTION = 1e6  # who has a feature of a thousand times the usual one has no part in the pseudo-client
+
+
+_MOST = 1e200  # no time and no context is so great that a state exceeds it
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +69,18 @@ class CoefficientsState:
         coefficients: The estimates, shape (D, clients).
     """
 
-    mean: FloatArray
-    covariance: FloatArray
-    noise: float
-    total_s: float
-    num_counted: float
-    observations: int
-    estimate_at: float
-    information: FloatArray = per_client()
-    moment: FloatArray = per_client()
-    square: FloatArray = per_client()
-    count: FloatArray = per_client()
-    coefficients: FloatArray = per_client()
+    mean: FloatArray = kept(-_MOST, _MOST)
+    covariance: FloatArray = kept(-_MOST, _MOST)
+    noise: float = kept(0.0)
+    total_s: float = kept(0.0)
+    num_counted: float = kept(0.0)
+    observations: int = kept(0)
+    estimate_at: float = kept(0.0)
+    information: FloatArray = per_client(least=-_MOST, most=_MOST)
+    moment: FloatArray = per_client(least=-_MOST, most=_MOST)
+    square: FloatArray = per_client(least=0.0)
+    count: FloatArray = per_client(least=0.0)
+    coefficients: FloatArray = per_client(least=-_MOST, most=_MOST)
 
     @property
     def is_known(self) -> bool:

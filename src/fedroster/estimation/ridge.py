@@ -22,6 +22,7 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.parallel import for_ranges
+from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import per_client
 
 _BLOCK = 1024  # clients for each pass over the features: the working set stays in the first-level cache
@@ -39,8 +40,13 @@ class RidgeState:
         moment: Whitened moments z = L^-1 b, shape (D, clients).
     """
 
-    factor: FloatArray = per_client()
-    moment: FloatArray = per_client()
+    factor: FloatArray = per_client(least=-math.inf)
+    moment: FloatArray = per_client(least=-math.inf)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        diagonal = self.factor[: self.moment.shape[0]]
+        return "" if (diagonal > 0.0).all() else "the diagonal of a Cholesky factor is not positive"
 
 
 def ridge_init(num_clients: int, num_features: int, *, ridge: float) -> RidgeState:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedroster.core.arrays import IntArray
 from fedroster.core.compiled import njit
 
 EMPTY = -1
 FIRST_SLOTS = 1024
+_LARGEST_KEY = 2**62
 FULLEST = 0.6  # share of the slots that are in use before a table grows
 
 
@@ -28,3 +30,36 @@ def slots_for(used: int) -> int:
     while used > slots / 2:
         slots *= 2
     return slots
+
+
+@njit(cache=True, nogil=True)
+def places(table, keys):
+    """Slot of each key, which is put where it belongs if it is not there yet."""
+    place = np.empty(keys.shape[0], np.int64)
+    for row in range(keys.shape[0]):
+        place[row] = slot_of(table, keys[row])
+        table[place[row]] = keys[row]
+    return place
+
+
+def table_flaw(key: IntArray, num_used: int) -> str:
+    """What is impossible about a table of a file; empty if nothing is: every search then ends, and finds its key."""
+    slots = key.shape[0]
+    if slots < FIRST_SLOTS or slots & (slots - 1):
+        return f"a table has {slots} slots; expected a power of two from {FIRST_SLOTS} on"
+    used = np.flatnonzero(key != EMPTY)
+    if used.shape[0] != num_used or num_used > FULLEST * slots:
+        return f"{used.shape[0]} slots of {slots} are in use, and {num_used} are counted"
+    if not (places(key.copy(), key[used]) == used).all():
+        return "a key is not where it would be looked for"
+    return ""
+
+
+def tag_flaw(tag: IntArray, num_tags: int, key: IntArray, keys_each: int) -> str:
+    """What is impossible about the tags of a file; empty if nothing is."""
+    given = tag[tag >= 0]
+    if given.max(initial=-1) >= num_tags or np.unique(given).shape[0] != given.shape[0]:
+        return "a tag was never given, or is given twice"
+    if num_tags > _LARGEST_KEY // keys_each or key.max(initial=EMPTY) >= num_tags * keys_each:
+        return "a key is of a tag that was never given"
+    return ""

@@ -45,9 +45,9 @@ class UsualTimesState:
     """
 
     times: CoefficientsState
-    usual_context: FloatArray = per_client()
-    contexts_seen: FloatArray = per_client()
-    usual_s: FloatArray = per_client()
+    usual_context: FloatArray = per_client(least=-LARGEST, most=LARGEST)
+    contexts_seen: FloatArray = per_client(least=0.0)
+    usual_s: FloatArray = per_client(least=-(LARGEST**4), most=LARGEST**4)
 
     @property
     def known(self) -> tuple[FloatArray, FloatArray]:
@@ -133,6 +133,7 @@ def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) ->
         usual_s[client] = (theta * state.usual_context[:, client]).sum(axis=0)
         least_s = LEAST_NOW * np.maximum(usual_s[client], LEAST_USUAL * mean_time_s)
         times_ratio = time_s / np.maximum((theta * features.T).sum(axis=0), least_s)
+        times_ratio = times_ratio[np.isfinite(times_ratio)]
     return replace(state, times=times), times_ratio
 
 

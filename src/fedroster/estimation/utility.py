@@ -13,6 +13,7 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import Feedback
+from fedroster.core.state import kept
 from fedroster.estimation.reports import LARGEST
 
 _LEAST_RANGE = 1e-4  # of utilities, as in the authors' code: equal ones must not divide by zero
@@ -117,11 +118,11 @@ class PacerState:
         previous: The same of the window before.
     """
 
-    percentile: float
-    total: float
-    num_reports: int
-    window: float
-    previous: float
+    percentile: float = kept(0.0)
+    total: float = kept(0.0)
+    num_reports: int = kept(0)
+    window: float = kept(0.0)
+    previous: float = kept(0.0)
 
 
 def pace(state: PacerState, round: int, *, step: int, delta: float) -> PacerState:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
 from fedroster.federation.members import ClientId, Members
 
@@ -59,7 +60,7 @@ def read_candidates(
         clients = given
         given = list(contexts.values()) if isinstance(contexts, Mapping) else None
     slot = members.slots() if clients is None else members.distinct_slots(clients)
-    usable = np.ones(slot.shape[0], np.bool_) if available is None else np.asarray(available)
+    usable = np.ones(slot.shape[0], np.bool_) if available is None else as_array("available", available)
     if usable.dtype != np.bool_ or usable.shape != slot.shape:
         raise InvalidInputError(
             f"available has type {usable.dtype} and shape {usable.shape}; expected booleans of shape {slot.shape}"
@@ -75,10 +76,22 @@ def read_candidates(
     return Candidates(slot, rows, usable)
 
 
+def as_array(name: str, values: ArrayLike) -> NDArray[Any]:
+    """An array of what a caller gave.
+
+    Raises:
+        InvalidInputError: If it cannot be one.
+    """
+    try:
+        return np.asarray(values)
+    except Exception as error:
+        raise InvalidInputError(f"{name} is no array ({shown(error, str)}); expected one") from error
+
+
 def _are_ids(contexts: object, clients: object) -> bool:
     """Whether plain ids stand where contexts may stand."""
-    if isinstance(contexts, str):
-        raise InvalidInputError(f"contexts are the string {contexts!r}; expected contexts, or a collection of ids")
+    if isinstance(contexts, str | bytes | bytearray | memoryview):
+        raise InvalidInputError(f"contexts are the string {shown(contexts)}; expected contexts, or a collection of ids")
     if isinstance(contexts, np.ndarray):
         return contexts.ndim == 1 and contexts.dtype.kind in "iuU"
     if contexts is None or clients is not None or not isinstance(contexts, Collection):
@@ -95,8 +108,9 @@ def _rows(contexts: ArrayLike, num_clients: int, num_features: int | None) -> Fl
         if given.dtype.kind not in "biufO":
             raise TypeError(f"they are of type {given.dtype}")
         rows = given.astype(np.float64, copy=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"contexts are not an array of numbers ({error}); expected {wanted}") from error
+    except Exception as error:  # an entry may be any object, or a number beyond any float
+        why = shown(error, str)
+        raise InvalidInputError(f"contexts are not an array of numbers ({why}); expected {wanted}") from error
     right = rows.ndim == 2 and rows.shape[0] == num_clients and rows.shape[1] >= 1
     if not right or num_features not in (None, rows.shape[1]):
         raise InvalidInputError(f"contexts have shape {rows.shape}; expected ({num_clients}, {length}), {wanted}")

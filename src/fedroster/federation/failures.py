@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer
+from fedroster.core.checks import check_flag, check_integer
 from fedroster.core.problem import Feedback, Status
+from fedroster.core.state import take
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class FailureRules:
         Raises:
             ConfigurationError: If a number is out of its range.
         """
+        check_flag("learned", self.learned)
         check_integer("pause_after", self.pause_after, least=0)
         check_integer("longest_pause", self.longest_pause, least=1)
 
@@ -121,8 +123,11 @@ class Failures:
         """Take back what :meth:`pack` gave; files of 0.1.0 know of no failures."""
         self.grow(header["capacity"])
         if "failures" in header:
-            self.rules = FailureRules(*header["failures"])
-            self._in_a_row, self._until = arrays["failed_in_a_row"], arrays["paused_until"]
+            learned, pause_after, longest_pause = header["failures"]
+            self.rules = FailureRules(learned, pause_after, longest_pause)
+            self._in_a_row = take(arrays, "failed_in_a_row", np.int64, (header["capacity"],), 0, header["round"])
+            latest = header["round"] + longest_pause
+            self._until = take(arrays, "paused_until", np.int64, (header["capacity"],), 0, latest)
 
 
 def without_times(feedback: Feedback, slots: IntArray) -> Feedback:

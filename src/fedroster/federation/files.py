@@ -3,18 +3,103 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
-from fedroster.core.errors import StateFileError
+from filelock import FileLock, Timeout
+
+from fedroster.core.checks import shown
+from fedroster.core.errors import InUseError, InvalidInputError, StateFileError
 from fedroster.core.protocols import AnyPolicy
-from fedroster.core.state import is_label_of, load_arrays, save_arrays
+from fedroster.core.state import is_label_of, load_arrays, remove_leftovers, save_arrays, stamp_of
 from fedroster.federation.failures import Failures
 from fedroster.federation.guard import Guard
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import Members
 from fedroster.federation.rounds import OpenRounds
+
+_PATIENCE_S = 10.0  # a save takes a fraction of it
+
+
+def path_of(path: object) -> str:
+    """A path as a text.
+
+    Raises:
+        InvalidInputError: If it is no path.
+    """
+    if not isinstance(path, str | bytes | os.PathLike) or "\0" in (text := os.fsdecode(path)):
+        raise InvalidInputError(f"path is {shown(path)}; expected the path of a file")
+    return text
+
+
+class Generations:
+    """Which generation of each file a selector knows, so that it never replaces what another one has written.
+
+    A copy knows as much as its original, and has a name of its own from its first save on.
+    """
+
+    def __init__(self) -> None:
+        """Begin without a file."""
+        self._writer, self._number = "", 0
+        self._known: dict[str, set[str]] = {}
+
+    def has_read(self, path: str) -> None:
+        """Remember the generation of a file that was loaded."""
+        found = stamp_of(path)
+        self._known[os.path.realpath(path)] = set() if found is None else {found}
+
+    @contextmanager
+    def next(self, path: str, *, replace: bool) -> Iterator[str]:
+        """Hold a file while its next generation is written, whose stamp this gives.
+
+        Raises:
+            InUseError: If another writer holds the file, or has written it since this one read or wrote it.
+        """
+        target = Path(os.path.realpath(path))
+        known = self._known.get(os.fspath(target), set())
+        with _held(target) if target.parent.is_dir() else nullcontext():
+            found = stamp_of(target)
+            if not replace and target.is_file() and found not in known:
+                raise InUseError(
+                    f"{path!r} holds a state that this selector has neither loaded nor saved: another selector has "
+                    "written it; expected a selector that was loaded from it, another path, or replace=True"
+                )
+            remove_leftovers(target)
+            self._writer = self._writer or secrets.token_hex(8)
+            self._number += 1
+            stamp = f"{self._writer} {self._number}"
+            self._known[os.fspath(target)] = known | {stamp}  # whether or not an error comes after the file is there
+            yield stamp
+            self._known[os.fspath(target)] = {stamp}
+
+    def __deepcopy__(self, memo: object) -> Generations:
+        """A copy with a name of its own."""
+        copy = Generations()
+        copy._known = {path: set(stamps) for path, stamps in self._known.items()}
+        return copy
+
+
+@contextmanager
+def _held(target: Path) -> Iterator[None]:
+    """Hold a file against other writers, for as long as it takes to write it."""
+    lock = FileLock(target.parent / f".{target.name}.lock", timeout=_PATIENCE_S, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise InUseError(f"{os.fspath(target)!r} is being written by another process; expected one writer") from error
+    except NotImplementedError:  # a file system without locks
+        yield
+        return
+    except OSError as error:
+        error.filename = os.fspath(target)
+        raise
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def save_books(
@@ -23,6 +108,7 @@ def save_books(
     books: tuple[Learner, Members, OpenRounds, Failures, Guard],
     *,
     kind: str,
+    stamp: str,
 ) -> None:
     """Save what a selector was constructed with and what it keeps, atomically and without pickles."""
     header: dict[str, Any] = dict(settings)
@@ -31,7 +117,19 @@ def save_books(
         more, values = book.pack()
         header |= more
         arrays |= values
-    save_arrays(path, arrays, header, kind=kind)
+    save_arrays(path, arrays, header, kind=kind, stamp=stamp)
+
+
+def distinct(pairs: Any) -> dict[Any, Any]:
+    """A mapping that a header keeps as pairs, because their order counts.
+
+    Raises:
+        StateFileError: If a name is there twice.
+    """
+    mapping = dict(pairs)
+    if len(mapping) != len(pairs):
+        raise StateFileError(f"{shown(pairs)} in the state file has a name twice")
+    return mapping
 
 
 @contextmanager
@@ -52,5 +150,7 @@ def opened(
         )
     try:
         yield header, arrays
-    except (KeyError, TypeError, IndexError) as error:
-        raise StateFileError(f"{os.fspath(path)!r} lacks a part of a {kind} ({error!r})") from error
+    except StateFileError as error:
+        raise StateFileError(f"{os.fspath(path)!r}: {error}") from error
+    except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        raise StateFileError(f"{os.fspath(path)!r} is no {kind} ({shown(error)})") from error

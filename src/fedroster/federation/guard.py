@@ -25,9 +25,9 @@ from typing import Any, Literal
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_integer, check_number
+from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.problem import Feedback
-from fedroster.core.state import grow, pack, per_client, reset, unpack
+from fedroster.core.state import grow, pack, per_client, reset, take, unpack
 
 LongestTime = float | Literal["auto"] | None
 
@@ -38,6 +38,7 @@ _HORIZON = 50.0  # reports that a client's mean time is of
 _LARGEST_ERROR = 3.0  # of one report, in units of the mean time
 _MARGIN, _STEEPNESS = 2.0, 4.0  # errors beyond its mean time's at which a client's contexts are half trusted
 _FIRST_REPORTS = 3  # before a client's errors count
+_SHORTEST_S = 5e-324  # above 0
 _RECENT = 500  # times that the median is of
 _TIMES_MEDIAN = 10.0  # a longer time is cut
 _TOLERANCE = 0.9  # of a round's length that its longest reported time must explain
@@ -59,15 +60,15 @@ class Record:
         cost: Their mean over the last ones.
     """
 
-    reports: FloatArray = per_client()
-    mean_s: FloatArray = per_client()
-    context_error: FloatArray = per_client()
-    own_error: FloatArray = per_client()
-    told: FloatArray = per_client()
-    contradicted: FloatArray = per_client()
-    away: IntArray = per_client()
-    costs: FloatArray = per_client()
-    cost: FloatArray = per_client()
+    reports: FloatArray = per_client(least=0.0)
+    mean_s: FloatArray = per_client(least=0.0)
+    context_error: FloatArray = per_client(least=0.0)
+    own_error: FloatArray = per_client(least=0.0)
+    told: FloatArray = per_client(least=0.0)
+    contradicted: FloatArray = per_client(least=0.0)
+    away: IntArray = per_client(least=0, most="round")
+    costs: FloatArray = per_client(least=0.0)
+    cost: FloatArray = per_client(least=0.0)
 
 
 def _blank(capacity: int) -> Record:
@@ -117,6 +118,7 @@ class Guard:
             ConfigurationError: If a parameter is out of its range.
         """
         self.longest_s = longest_s
+        check_flag("guarded", is_on)
         self.is_on = bool(is_on)
         if longest_absence is not None:
             check_integer("longest_absence", longest_absence, least=1)
@@ -131,7 +133,7 @@ class Guard:
 
     @longest_s.setter
     def longest_s(self, value: LongestTime) -> None:
-        if value is not None and value != "auto":
+        if value is not None and not (isinstance(value, str) and value == "auto"):
             check_number("longest_s", value, above=0.0)
             value = float(value)
         self._longest_s = value
@@ -288,5 +290,5 @@ class Guard:
         """Take back what :meth:`pack` gave; a file of 0.1.0 has no record of its clients."""
         self.record = _blank(header["capacity"])
         if "guard.recent_s" in arrays:
-            self.record = unpack(self.record, arrays, "guard.")
-            self._recent_s = arrays["guard.recent_s"]
+            self.record = unpack(self.record, arrays, "guard.", round=header["round"])
+            self._recent_s = take(arrays, "guard.recent_s", np.float64, (None,), least=_SHORTEST_S)[-_RECENT:]

@@ -12,7 +12,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy
-from fedroster.core.state import grow, pack, reset, unpack
+from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 
 S = TypeVar("S")
@@ -25,7 +25,7 @@ def _with_contexts(old: S, fresh: S) -> S:
         before, after = getattr(old, field.name), getattr(fresh, field.name)
         if is_dataclass(after):
             changes[field.name] = _with_contexts(before, after)
-        elif np.shape(before) == np.shape(after):
+        elif np.shape(before) == np.shape(after) and not is_fixed(field):
             changes[field.name] = before
     return replace(fresh, **changes)  # type: ignore[type-var]
 
@@ -91,7 +91,7 @@ class Learner:
         self._num_forgotten += 1
         reset(self.state, self._fresh(), slots)
 
-    def expect_contexts(self, num_features: int) -> None:
+    def _expect_contexts(self, num_features: int) -> None:
         """Take the length of contexts from the first ones; once it is known, nothing changes."""
         if self.num_features is not None:
             return
@@ -100,11 +100,23 @@ class Learner:
             self.spec = replace(self.spec, num_features=num_features)
             self.state = _with_contexts(self.state, self._fresh())
 
-    def decide(self, context: RoundContext) -> Selection:
-        """Choose, check the decision and book it."""
-        check_context(context, self.spec)
-        selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
-        check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
+    def decide(self, context: RoundContext, *, knows_contexts: bool) -> Selection:
+        """Choose, check the decision and book it; if that fails, nothing was learned.
+
+        Args:
+            context: The round.
+            knows_contexts: Whether there are contexts, from which their length is taken.
+        """
+        before = self.num_features, self.spec, self.state
+        try:
+            if knows_contexts:
+                self._expect_contexts(context.features.shape[1])
+            check_context(context, self.spec)
+            selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
+            check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
+        except BaseException:
+            self.num_features, self.spec, self.state = before
+            raise
         self.state = self.policy.commit(self.state, context, selection)
         return selection
 
@@ -137,7 +149,10 @@ class Learner:
         return header, pack(self.state, "policy.")
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave."""
-        self.spec = replace(self.spec, num_clients=header["capacity"])
-        self._num_forgotten = header["strangers"]
-        self.state = unpack(self._fresh(), arrays, "policy.")
+        """Take back what :meth:`pack` gave, into a learner of one client."""
+        capacity = whole(header, "capacity", 1)
+        take(arrays, "members", np.bool_, (capacity,))  # before anything is made for so many
+        like = self._fresh()
+        self.spec = replace(self.spec, num_clients=capacity)
+        self._num_forgotten = whole(header, "strangers", 0)
+        self.state = unpack(like, arrays, "policy.", spec=self.spec, round=whole(header, "round", 0))

@@ -14,11 +14,14 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
-from fedroster.core.errors import InvalidInputError, UnknownNameError
+from fedroster.core.checks import shown
+from fedroster.core.errors import InvalidInputError, StateFileError, UnknownNameError
 from fedroster.core.problem import Feedback, Status
+from fedroster.core.state import take
 
 ClientId: TypeAlias = str | int
 
+_LONGEST_ID = 4096  # bits; a file's header cannot hold any integer
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
 _COUNTERS = ("chosen", "trained", "used", "present", "seen", "capped")
@@ -28,13 +31,37 @@ def checked_id(client: object) -> ClientId:
     """Return a client's id.
 
     Raises:
-        InvalidInputError: If it is neither a string nor an integer.
+        InvalidInputError: If it is neither a string nor an integer of at most 4,096 bits.
     """
     if isinstance(client, np.integer):
         return int(client)
     if isinstance(client, bool) or not isinstance(client, str | int):
-        raise InvalidInputError(f"client id is {client!r}; expected a string or an integer")
+        raise InvalidInputError(f"client id is {shown(client)}; expected a string or an integer")
+    if isinstance(client, int) and client.bit_length() > _LONGEST_ID:
+        raise InvalidInputError(f"client id is {shown(client)}; expected an integer of at most {_LONGEST_ID} bits")
     return client
+
+
+def is_id(client: object) -> bool:
+    """Whether something can be a client's id: 1.0 equals the id 1 and is none."""
+    return isinstance(client, str | int | np.integer) and not isinstance(client, bool)
+
+
+def listed(name: str, clients: object) -> list[Any]:
+    """What a caller names in a collection.
+
+    Args:
+        name: What the caller calls it.
+        clients: The collection.
+
+    Raises:
+        InvalidInputError: If it is none, or a text, whose letters would count as ids.
+    """
+    if isinstance(clients, str | bytes | bytearray | memoryview):
+        raise InvalidInputError(f"{name} is the string {shown(clients)}; expected a collection of ids")
+    if not isinstance(clients, Iterable) or (isinstance(clients, np.ndarray) and clients.ndim != 1):
+        raise InvalidInputError(f"{name} are {shown(clients)}; expected a collection of ids")
+    return list(clients)
 
 
 def checked_ids(clients: Iterable[ClientId]) -> list[ClientId]:
@@ -43,9 +70,7 @@ def checked_ids(clients: Iterable[ClientId]) -> list[ClientId]:
     Raises:
         InvalidInputError: If one is no id or occurs twice.
     """
-    if isinstance(clients, str):
-        raise InvalidInputError(f"clients are the string {clients!r}; expected a collection of ids")
-    ids = [checked_id(client) for client in clients]
+    ids = [checked_id(client) for client in listed("clients", clients)]
     if len(set(ids)) != len(ids):
         twice = next(client for client, count in Counter(ids).items() if count > 1)
         raise InvalidInputError(f"client {twice!r} occurs twice in one call; expected distinct ids")
@@ -108,7 +133,7 @@ class Members:
 
     def distinct_slots(self, clients: Iterable[ClientId]) -> IntArray:
         """Slots of distinct members, in the order in which they are named; raises as :meth:`slot` does."""
-        slots = np.array([self.slot(client) for client in clients], np.int64)
+        slots = np.array([self.slot(client) for client in listed("clients", clients)], np.int64)
         distinct, count = np.unique(slots, return_counts=True)
         if distinct.shape[0] != slots.shape[0]:
             twice = self.ids[distinct[count > 1][0]]
@@ -206,10 +231,20 @@ class Members:
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Take back what :meth:`pack` gave."""
+        capacity = header["capacity"]
         self.ids = list(header["ids"])
-        self._slot_of = {client: slot for slot, client in enumerate(self.ids) if client is not None}
+        self._slot_of = {checked_id(client): slot for slot, client in enumerate(self.ids) if client is not None}
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
-        self.here, self.cold = arrays["members"], arrays["cold"]
+        self.here, self.cold = (take(arrays, name, np.bool_, (capacity,)) for name in ("members", "cold"))
+        nameless = [*self._free, *range(len(self.ids), capacity)]
+        if len(self.ids) > capacity or len(self._slot_of) + len(nameless) != capacity or self.here[nameless].any():
+            raise StateFileError(
+                f"ids in the state file are {len(self._slot_of)} of {len(self.ids)} for {capacity} slots; expected "
+                "distinct ones, and one for each member"
+            )
         for name in _COUNTERS:
             is_new = name in ("trained", "used") and name not in arrays  # files of 0.1.0 count no answers
-            setattr(self, name, np.zeros(self.capacity, np.int64) if is_new else arrays[name])
+            counted = np.zeros(capacity, np.int64) if is_new else take(arrays, name, np.int64, (capacity,))
+            if counted.max() > header["round"] or (name == "present" and (counted < self.chosen).any()):
+                raise StateFileError(f"{name!r} in the state file counts more rounds than there were")
+            setattr(self, name, counted)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
-from fedroster.core.checks import check_integer
-from fedroster.core.errors import FeedbackError, InvalidInputError
+from fedroster.core.checks import check_integer, shown
+from fedroster.core.errors import FeedbackError, InvalidInputError, StateFileError
 from fedroster.core.problem import Feedback, Status
-from fedroster.federation.members import ClientId
+from fedroster.core.state import take, whole
+from fedroster.federation.members import ClientId, is_id, listed
 
 Again = Literal["error", "ignore"]
 
@@ -51,8 +52,8 @@ class _Pending:
 def _number(value: object) -> float:
     """A real number, or NaN."""
     try:
-        return float("nan") if isinstance(value, bool | np.bool_ | str | bytes) else float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+        return float(value) if hasattr(value, "__float__") and not isinstance(value, bool | np.bool_) else float("nan")
+    except Exception:  # a number beyond any float, or an object that is none
         return float("nan")
 
 
@@ -67,14 +68,14 @@ def outcomes(
         raise InvalidInputError(f"status is a {type(status).__name__}; expected a mapping from client to Status")
     for client, how in status.items():
         if how is not None and not isinstance(how, Status):
-            raise InvalidInputError(f"status of client {client!r} is {how!r}; expected a fedroster.types.Status")
+            raise InvalidInputError(
+                f"status of client {shown(client)} is {shown(how)}; expected a fedroster.types.Status"
+            )
         if how is not None:
             yield client, how
     lists = {"late": (late, Status.LATE), "dropped": (dropped, Status.DROPPED), "failed": (failed, Status.FAILED)}
     for name, (clients, how) in lists.items():
-        if isinstance(clients, str):
-            raise InvalidInputError(f"{name} is the string {clients!r}; expected a collection of ids")
-        for client in clients:
+        for client in listed(name, clients):
             yield client, how
 
 
@@ -92,10 +93,10 @@ class _Answer:
 
     def _row(self, client: ClientId) -> int | None:
         """Row of a chosen client; None if it was told before and that may be ignored."""
-        row = self._row_of.get(client) if isinstance(client, Hashable) else None
-        if row is None or isinstance(client, bool):
+        row = self._row_of.get(client) if is_id(client) else None
+        if row is None:
             chosen = list(self._row_of)
-            raise FeedbackError(f"client {client!r} was not chosen in round {self._number}; chosen: {chosen}")
+            raise FeedbackError(f"client {shown(client)} was not chosen in round {self._number}; chosen: {chosen}")
         if self._status[row] == _OPEN:
             return row
         if self._again == "ignore":
@@ -124,7 +125,7 @@ class _Answer:
             self.times_s[row] = time_s = _number(value)
             if not 0.0 < time_s < float("inf"):
                 raise InvalidInputError(
-                    f"time of client {client!r} is {value!r}; expected a finite number of seconds > 0"
+                    f"time of client {client!r} is {shown(value)}; expected a finite number of seconds > 0"
                 )
 
     def measured(self, name: str, values: Mapping[ClientId, float] | None) -> FloatArray | None:
@@ -136,16 +137,18 @@ class _Answer:
         wanted, in_range = _MEASURED[name]
         found = {}
         for client, value in values.items():
-            row = self._row_of.get(client) if isinstance(client, Hashable) and not isinstance(client, bool) else None
+            row = self._row_of.get(client) if is_id(client) else None
             if row is not None and self._status[row] != _OPEN and self._again == "ignore":
                 continue
             if row not in self.times_s:
                 raise FeedbackError(
-                    f"client {client!r} is in {name} of round {self._number}, but has no time in times_s"
+                    f"client {shown(client)} is in {name} of round {self._number}, but has no time in times_s"
                 )
             number = _number(value)
             if not (np.isfinite(number) and in_range(number)):
-                raise InvalidInputError(f"{name} of client {client!r} is {value!r}; expected a finite number{wanted}")
+                raise InvalidInputError(
+                    f"{name} of client {client!r} is {shown(value)}; expected a finite number{wanted}"
+                )
             found[row] = number
         return np.array([found.get(row, np.nan) for row in sorted(self.outcomes)])
 
@@ -220,8 +223,8 @@ class OpenRounds:
         Returns:
             The feedback, by ascending row of the cohort; None if there is nothing new.
         """
-        if again not in ("error", "ignore"):
-            raise InvalidInputError(f"again is {again!r}; expected 'error' or 'ignore'")
+        if not isinstance(again, str) or again not in ("error", "ignore"):
+            raise InvalidInputError(f"again is {shown(again)}; expected 'error' or 'ignore'")
         if not isinstance(times_s, Mapping):
             raise InvalidInputError(f"times_s is a {type(times_s).__name__}; expected a mapping from client to seconds")
         is_number = isinstance(number, int | np.integer) and not isinstance(number, bool)
@@ -251,7 +254,7 @@ class OpenRounds:
     def _not_open(self, number: int, *, is_number: bool) -> str:
         open_ = f"open rounds: {sorted(self._pending) or 'none'}"
         if not is_number or not 0 < number <= self.last:
-            return f"feedback for round {number!r}, which has not begun; the last one was {self.last}, {open_}"
+            return f"feedback for round {shown(number)}, which has not begun; the last one was {self.last}, {open_}"
         if number <= self.last - self.patience:
             return (
                 f"feedback for round {number}, which is given up: patience_rounds = {self.patience} later rounds have "
@@ -282,10 +285,30 @@ class OpenRounds:
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Take back what :meth:`pack` gave."""
         self.last = header["round"]
-        slot, features, status = (arrays[f"pending.{name}"] for name in ("slot", "features", "status"))
-        told = arrays.get("pending.told", features)  # a file of 0.1.0 has taken contexts as they were told
-        kept = _Pending(slot, features, told, status, arrays.get("pending.server"))
+        numbers = [whole(dict(enumerate(entry)), 0, 1, self.last) for entry in header["pending"]]
+        sizes = [whole(dict(enumerate(entry)), 1, 1, header["capacity"]) for entry in header["pending"]]
+        total, length = sum(sizes), header["num_features"]
+        if numbers != sorted(set(numbers)) or (numbers and (numbers[0] <= self.last - self.patience or length is None)):
+            raise StateFileError(f"open rounds in the state file are {numbers[:5]}...; expected some of the last ones")
+        slot = take(arrays, "pending.slot", np.int64, (total,), most=header["capacity"] - 1)
+        status = take(arrays, "pending.status", np.uint8, (total,))
+        features = take(arrays, "pending.features", np.float64, (total, length if total else None))
+        told = features  # a file of 0.1.0 has taken contexts as they were told
+        if "pending.told" in arrays:
+            told = take(arrays, "pending.told", np.float64, features.shape)
+        server = None
+        if total and "budgets" in header:
+            server = take(arrays, "pending.server", np.int64, (total,), most=len(header["budgets"]) - 1)
+        kept = _Pending(slot, features, told, status, server)
+        waiting = np.bincount(slot[status == _OPEN], minlength=header["capacity"])
+        for name in ("trained", "used", "capped"):
+            if name in arrays and (arrays[name] + waiting > arrays["chosen"]).any():
+                raise StateFileError(f"{name!r} in the state file counts more answers than were awaited")
+        named = [client is not None for client in header["ids"]] + [False] * header["capacity"]
         low = 0
-        for number, count in header["pending"]:
-            self._pending[number] = kept.rows(slice(low, low + count))
+        for number, count in zip(numbers, sizes, strict=True):
+            self._pending[number] = part = kept.rows(slice(low, low + count))
             low += count
+            known = all(named[each] for each in part.slot) and np.unique(part.slot).shape[0] == count
+            if not known or not np.isin(part.status, (*Status, _OPEN)).all() or not (part.status == _OPEN).any():
+                raise StateFileError(f"open round {number} in the state file has impossible clients or outcomes")

@@ -15,6 +15,8 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import njit
+from fedroster.core.problem import ProblemSpec
+from fedroster.core.state import kept
 from fedroster.core.streams import Streams
 from fedroster.optimization.budgeted import Choices, fill_in_order
 
@@ -35,11 +37,21 @@ class PoolState:
         recent_arm: Arm that was played in each, shape (256,).
     """
 
-    seed: int
-    client: IntArray
-    server: IntArray
-    recent_round: IntArray
-    recent_arm: IntArray
+    seed: int = kept(0, 2**62)
+    client: IntArray = kept(-1, sized=True)
+    server: IntArray = kept(-1, sized=True)
+    recent_round: IntArray = kept(0, "round")
+    recent_arm: IntArray = kept(0)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        if self.client.shape != self.server.shape or ((self.client < 0) != (self.server < 0)).any():
+            return "arms have clients without servers"
+        if (self.client >= spec.num_clients).any() or (self.server >= spec.num_servers).any():
+            return "an arm has a client or server that does not exist"
+        if (self.recent_arm >= max(1, self.client.shape[0])).any():
+            return "an arm was played that does not exist"
+        return ""
 
 
 def pool_init(rng: Generator) -> PoolState:

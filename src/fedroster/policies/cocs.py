@@ -18,6 +18,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative, Positive, ShareBelowOne
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import Defaults
+from fedroster.core.state import kept
 from fedroster.estimation.hypercubes import (
     HypercubeState,
     cells_per_axis,
@@ -55,10 +56,10 @@ class COCSState:
     """
 
     cells: HypercubeState
-    rounds: int
-    exploring_rounds: int
-    chosen_links: int
-    exploring_links: int
+    rounds: int = kept(0, "round")
+    exploring_rounds: int = kept(0, "round")
+    chosen_links: int = kept(0)
+    exploring_links: int = kept(0)
 
     @property
     def explore_share(self) -> float:

@@ -17,7 +17,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import ForOneServer
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest
 from fedroster.queues import empty_queues, queue_step, snap_rate
@@ -44,12 +44,18 @@ class CSUCBState:
         backlog: Virtual queues D, shape (clients,), rounds owed.
     """
 
-    longest_s: float
-    plays: IntArray = per_client()
-    answers: IntArray = per_client()
-    measured: IntArray = per_client()
-    total_s: FloatArray = per_client()
-    backlog: FloatArray = per_client()
+    longest_s: float = kept(0.0)
+    plays: IntArray = per_client(least=0, most="round")
+    answers: IntArray = per_client(least=0, most="round")
+    measured: IntArray = per_client(least=0, most="round")
+    total_s: FloatArray = per_client(least=0.0)
+    backlog: FloatArray = per_client(least=0.0, most=2.0**53)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        if (self.measured > self.answers).any() or (self.answers > self.plays).any():
+            return "more answers than plays, or more times than answers"
+        return ""
 
 
 def mean_reward(answers: IntArray, measured: IntArray, total_s: FloatArray, longest_s: float) -> FloatArray:

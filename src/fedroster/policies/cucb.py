@@ -17,6 +17,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import Defaults
+from fedroster.core.state import kept
 from fedroster.estimation.hypercubes import (
     HypercubeState,
     check_hypercubes,
@@ -49,9 +50,15 @@ class CUCBState:
     """
 
     pool: PoolState
-    plays: IntArray
-    utility: FloatArray
-    rounds: int
+    plays: IntArray = kept(0, "round", sized=True)
+    utility: FloatArray = kept(0.0, sized=True)
+    rounds: int = kept(0, "round")
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        arms = self.pool.client.shape[0]
+        known = self.plays.shape == self.utility.shape and self.plays.ndim == 1
+        return self.pool.flaw(spec) or ("" if known and self.plays.shape[0] >= arms else "arms and plays differ")
 
 
 def ucb1(plays: IntArray, utility: FloatArray, *, rounds: int, scale: float, width: float = 1.0) -> FloatArray:
@@ -145,7 +152,7 @@ class CUCBPairsState:
     """
 
     pairs: HypercubeState
-    rounds: int
+    rounds: int = kept(0, "round")
 
 
 def pair_bounds(counts: IntArray, successes: IntArray, *, rounds: int, width: float = 1.0) -> FloatArray:

@@ -5,6 +5,7 @@ Huang et al. 2021 (section 6.2.2; :mod:`fedroster.policies.rbcs_f`) vary fairnes
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,7 +28,7 @@ class DirichletState:
         log_weight: Logarithm of each client's weight, up to a common constant, shape (clients,).
     """
 
-    log_weight: FloatArray = per_client()
+    log_weight: FloatArray = per_client(least=-math.inf)
 
 
 def log_gamma_variates(shape: float, size: int, *, rng: Generator) -> FloatArray:

@@ -17,7 +17,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Count, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import ForOneServer
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 from fedroster.optimization.ranking import sample_systematically
 
 CITATION = """@article{huang2022e3cs,
@@ -45,10 +45,18 @@ class E3CSState:
         log_weight: Logarithm of each client's weight, shape (clients,).
     """
 
-    open_round: IntArray
-    open_client: IntArray
-    open_gain: FloatArray
-    log_weight: FloatArray = per_client()
+    open_round: IntArray = kept(1, "round", sized=True)
+    open_client: IntArray = kept(0, sized=True)
+    open_gain: FloatArray = kept(0.0, sized=True)
+    log_weight: FloatArray = per_client(least=-math.inf)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        if not self.open_round.shape == self.open_client.shape == self.open_gain.shape:
+            return "open rounds, clients and gains differ in length"
+        if (self.open_client >= spec.num_clients).any() or (np.diff(self.open_round) < 0).any():
+            return "an open client is none, or open rounds do not ascend"
+        return ""
 
 
 def allocate(log_weight: FloatArray, size: int, quota: float) -> tuple[FloatArray, BoolArray]:

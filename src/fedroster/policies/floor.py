@@ -19,7 +19,7 @@ from fedroster.core.parallel import for_ranges
 from fedroster.core.parameters import Natural, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import ForOneServer
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 from fedroster.estimation.usual_times import (
     LARGEST,
     LEAST_NOW,
@@ -57,9 +57,9 @@ class FloorState:
     """
 
     belief: UsualTimesState
-    ratios: FloatArray
-    debt: FloatArray = per_client()
-    own_debt: FloatArray = per_client()
+    ratios: FloatArray = kept(0.0)
+    debt: FloatArray = per_client(least=-(2.0**53), most=2.0**53)
+    own_debt: FloatArray = per_client(least=-(2.0**53), most=2.0**53)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

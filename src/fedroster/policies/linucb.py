@@ -7,6 +7,7 @@ Recommendation", WWW 2010, doi:10.1145/1772690.1772758.  Over decisions as in Qu
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import Defaults
+from fedroster.core.state import kept
 from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
@@ -66,6 +68,14 @@ def upper_bounds(gram: FloatArray, moment: FloatArray, context: FloatArray, *, a
     return bound
 
 
+def _gram_flaw(gram: FloatArray) -> str:
+    """What is impossible about A; empty if nothing is."""
+    scale = np.sqrt(np.abs(gram.diagonal()))
+    limit = np.outer(scale, scale) * (1.0 + 1e-6)
+    possible = (gram.diagonal() > 0.0).all() and (gram == gram.T).all() and (np.abs(gram) <= limit).all()
+    return "" if possible else "the Gram matrix is not one"
+
+
 @dataclass(frozen=True, slots=True)
 class LinUCBState:
     """What LinUCB knows.
@@ -78,9 +88,13 @@ class LinUCBState:
     """
 
     pool: PoolState
-    gram: FloatArray
-    moment: FloatArray
-    recent: FloatArray
+    gram: FloatArray = kept(-math.inf)
+    moment: FloatArray = kept(-math.inf)
+    recent: FloatArray = kept(-math.inf)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        return self.pool.flaw(spec) or _gram_flaw(self.gram)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +181,12 @@ class LinUCBPairsState:
         moment: b, the sum of x over the updates in time, shape (D + 1,).
     """
 
-    gram: FloatArray
-    moment: FloatArray
+    gram: FloatArray = kept(-math.inf)
+    moment: FloatArray = kept(-math.inf)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        return _gram_flaw(self.gram)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class OmniscientState:
         backlog: Virtual queues Z, shape (clients,), rounds owed.
     """
 
-    backlog: FloatArray = per_client()
+    backlog: FloatArray = per_client(least=0.0, most=2.0**53)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Column, Count, Natural, NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import ForOneServer
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 from fedroster.estimation.utility import PacerState, client_utility, pace, preferred_time_s, statistical_utility, tell
 from fedroster.optimization.ranking import fill_up, greatest, sample_above, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
@@ -37,8 +37,8 @@ class OortState:
     """What Oort knows: 41 bytes a client.
 
     Attributes:
-        exploration: Share epsilon of the last cohort that explored, in [0, 1].
         pacer: The pacer.
+        exploration: Share epsilon of the last cohort that explored, in [0, 1].
         utility: Statistical utility, shape (clients,), >= 0; 0 where it is not known.
         time_s: Exchange time that was measured last, shape (clients,), seconds; 0 for none.
         last: Round of the last participation that is known, shape (clients,); 0 for a client not yet explored.
@@ -47,14 +47,14 @@ class OortState:
         exploited: Whether each client's last participation exploited what was known, shape (clients,).
     """
 
-    exploration: float
     pacer: PacerState
-    utility: FloatArray = per_client()
-    time_s: FloatArray = per_client()
-    last: IntArray = per_client()
-    measured: IntArray = per_client()
-    count: IntArray = per_client()
-    exploited: BoolArray = per_client()
+    exploration: float = kept(0.0, 1.0)
+    utility: FloatArray = per_client(least=0.0)
+    time_s: FloatArray = per_client(least=0.0)
+    last: IntArray = per_client(least=0, most="round")
+    measured: IntArray = per_client(least=0, most="round")
+    count: IntArray = per_client(least=0, most="round")
+    exploited: BoolArray = per_client(least=0)
 
 
 @dataclass(frozen=True, slots=True)

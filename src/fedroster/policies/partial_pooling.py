@@ -20,6 +20,7 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.core.protocols import Defaults
 from fedroster.core.state import per_client
 from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
+from fedroster.estimation.slots import table_flaw, tag_flaw
 from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
@@ -36,7 +37,37 @@ class PartialPoolingState:
     """
 
     belief: ProbitState
-    backlog: FloatArray = per_client()
+    backlog: FloatArray = per_client(least=0.0, most=2.0**53)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        belief = self.belief
+        slots, models, rows = belief.key.shape[0], belief.log_weight.shape[0], belief.new_tag.shape[0]
+        pairs = {"pair_round": (slots,), "pair_mean": (slots, models), "pair_variance": (slots, models)}
+        new = {"new_round": (rows,), "new_server": (rows,), "new_success": (rows,)}
+        sizes = pairs | new | {"new_features": (rows, spec.num_features)}
+        for name, shape in sizes.items():
+            if getattr(belief, name).shape != shape:
+                return f"{name} has shape {getattr(belief, name).shape}; expected {shape}"
+        if belief.sample.shape[1] != spec.num_features:
+            return f"sample has shape {belief.sample.shape}"
+        if (belief.new_tag >= belief.num_tags).any() or (belief.new_server >= spec.num_servers).any():
+            return "an observation is of a tag or server that was never given"
+        if (belief.num_knots > belief.knot.shape[1]).any() or belief.log_weight.max() - belief.log_weight.min() > 1e6:
+            return "there are more knots than intervals, or weights beyond any"
+        spread = np.sqrt(np.diagonal(belief.covariance, axis1=1, axis2=2).clip(0.0, 100.0)) + 1e-9
+        if (np.abs(belief.covariance) > spread[:, :, None] * spread[:, None] * (1.0 + 1e-6)).any():
+            return "a covariance is none"
+        own = belief.variance * (1.0 + 1e-6)
+        deviations = belief.server_variance.T, belief.client_variance.T, belief.pair_variance
+        if any((variance > own).any() for variance in deviations):
+            return "a deviation is less certain than before anything was learned"
+        inner = np.arange(1, belief.knot.shape[1]) < belief.num_knots[:, None]
+        if (np.diff(belief.knot, axis=1) <= 0.0)[inner].any():
+            return "knots do not ascend"
+        return table_flaw(belief.key, belief.num_pairs) or tag_flaw(
+            belief.tag, belief.num_tags, belief.key, spec.num_servers
+        )
 
 
 def reachable_clients(choices: Choices, num_clients: int) -> BoolArray:

@@ -6,6 +6,7 @@ Selection Strategies", 2020, arXiv:2010.01243.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -39,9 +40,9 @@ class PowerOfChoiceState:
         num_samples: Samples of each client, shape (clients,); 0 where nobody knows.
     """
 
-    loss: FloatArray = per_client()
-    reported: IntArray = per_client()
-    num_samples: FloatArray = per_client()
+    loss: FloatArray = per_client(least=-math.inf, infinite=True)
+    reported: IntArray = per_client(least=0, most="round")
+    num_samples: FloatArray = per_client(least=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class RBCSFState:
     """
 
     ridge: RidgeState
-    backlog: FloatArray = per_client()
+    backlog: FloatArray = per_client(least=0.0, most=2.0**53)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class RoundRobinState:
         last: Round in which each client was chosen last, shape (clients,); 0 for never.
     """
 
-    last: IntArray = per_client()
+    last: IntArray = per_client(least=0, most="round")
 
 
 @dataclass(frozen=True, slots=True)

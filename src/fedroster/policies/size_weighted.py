@@ -39,7 +39,7 @@ class SizesState:
         num_samples: Samples of each client, shape (clients,), as last reported; 0 for not yet.
     """
 
-    num_samples: FloatArray = per_client()
+    num_samples: FloatArray = per_client(least=0.0)
 
 
 def check_feature(name: str, feature: int, spec: ProblemSpec) -> None:

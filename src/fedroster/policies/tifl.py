@@ -6,6 +6,7 @@ Tier-based Federated Learning System", HPDC 2020, doi:10.1145/3369583.3392686.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -17,7 +18,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import ForOneServer
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
 from fedroster.estimation.reports import LARGEST, learn_losses
 from fedroster.optimization.ranking import greatest
@@ -52,16 +53,24 @@ class TiFLState:
         reported: Round of that report, shape (clients,); 0 for none.
     """
 
-    probability: FloatArray
-    credits: IntArray
-    tier_loss: FloatArray
-    current: int
-    seed: int
-    asked: IntArray = per_client()
-    measured: IntArray = per_client()
-    total_s: FloatArray = per_client()
-    loss: FloatArray = per_client()
-    reported: IntArray = per_client()
+    probability: FloatArray = kept(0.0, 1.0)
+    credits: IntArray = kept(-1)
+    tier_loss: FloatArray = kept(-math.inf, infinite=True)
+    current: int = kept(-1)
+    seed: int = kept(0, 2**62)
+    asked: IntArray = per_client(least=0, most="round")
+    measured: IntArray = per_client(least=0, most="round")
+    total_s: FloatArray = per_client(least=0.0)
+    loss: FloatArray = per_client(least=-math.inf, infinite=True)
+    reported: IntArray = per_client(least=0, most="round")
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """What is impossible about it in a federation; empty if nothing is."""
+        if self.current >= self.probability.shape[0]:
+            return f"tier {self.current} was drawn of {self.probability.shape[0]}"
+        if not self.probability.any() or (self.measured > self.asked).any():
+            return "no tier can be drawn, or a client was measured more often than asked"
+        return ""
 
 
 def tiers_of(measured: IntArray, total_s: FloatArray, num_tiers: int) -> IntArray:

@@ -1,0 +1,158 @@
+"""A call is done in full or not at all, and one at a time."""
+
+from __future__ import annotations
+
+import copy
+import signal
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+from federations import LETTERS_LIST, kept, make
+from fedroster import RBCSF, FairnessWarning, InUseError, Selector
+from fedroster.federation.calls import Calls
+
+
+class Interrupted(Exception):
+    pass
+
+
+@pytest.fixture
+def alarm():
+    """A handler that raises, as that of Ctrl-C does."""
+
+    def interrupt(*_):
+        raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    yield interrupt
+    signal.setitimer(signal.ITIMER_REAL, 0.0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_handler_that_raises_leaves_the_old_state_or_the_new_one(tmp_path, alarm):
+    rng = np.random.default_rng(0)
+    selector = make(LETTERS_LIST, num_features=3, cohort_size=3)
+    interrupted = 0
+    for number in range(60):
+        rows = rng.uniform(0.5, 2.0, (len(LETTERS_LIST), 3))
+        after = copy.deepcopy(selector)
+        after.select(rows)
+        states = kept(selector, tmp_path), kept(after, tmp_path)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 6e-4))
+            selector.select(rows)
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+        except Interrupted:
+            interrupted += 1
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        assert kept(selector, tmp_path) in states, number
+    assert interrupted
+
+
+def test_a_signal_in_a_call_is_handled_when_it_has_ended(alarm):
+    done = []
+
+    def call():
+        with Calls():
+            signal.raise_signal(signal.SIGALRM)
+            done.append(True)
+
+    with pytest.raises(Interrupted):
+        call()
+    assert done
+    assert signal.getsignal(signal.SIGALRM) is alarm
+
+
+def test_every_handler_runs_and_the_first_error_is_raised():
+    met = []
+
+    def note(number, frame):
+        met.append(number)
+        raise Interrupted(number)
+
+    def call():
+        with Calls():
+            signal.raise_signal(signal.SIGUSR2)
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGUSR1, signal.SIGUSR2)}
+    try:
+        with pytest.raises(Interrupted, match=str(int(signal.SIGUSR2))):
+            call()
+        assert met == [signal.SIGUSR2, signal.SIGUSR1]
+        assert all(signal.getsignal(number) is note for number in before)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_a_second_thread_is_told():
+    selector = make(LETTERS_LIST, cohort_size=3)
+    errors = []
+
+    class Slow(dict):
+        """Contexts whose reading waits until another thread has tried."""
+
+        def values(self):
+            def other():
+                try:
+                    selector.select()
+                except InUseError as error:
+                    errors.append(str(error))
+
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+            return super().values()
+
+    cohort = selector.select(Slow({client: [1.0] for client in LETTERS_LIST}))
+    assert cohort.round == selector.round == 1
+    assert "in the middle of another call" in errors[0]
+    assert selector.select().round == 2
+
+
+def test_a_call_that_calls_back_is_told():
+    selector = make(LETTERS_LIST, cohort_size=3)
+
+    class Curious(dict):
+        def values(self):
+            selector.join(["z"])
+            return super().values()
+
+    with pytest.raises(InUseError, match="one call at a time"):
+        selector.select(Curious({client: [1.0] for client in LETTERS_LIST}))
+    assert "z" not in selector.clients
+    assert selector.round == 0
+
+
+def test_many_threads_lose_nothing():
+    selector = make(LETTERS_LIST, cohort_size=3)
+    rounds, refused = [], []
+
+    def ask():
+        for _ in range(50):
+            try:
+                rounds.append(selector.select().round)
+            except InUseError:
+                refused.append(None)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(rounds) == list(range(1, selector.round + 1))
+    assert len(rounds) + len(refused) == 200
+
+
+def test_a_join_whose_warning_is_an_error_books_nothing(tmp_path):
+    selector = Selector(RBCSF(beta=0.5), cohort_size=1, clients=["a", "b"])
+    before = kept(selector, tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(FairnessWarning):
+            selector.join(["c"])
+    assert kept(selector, tmp_path) == before

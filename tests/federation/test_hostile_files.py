@@ -1,0 +1,229 @@
+"""A file is believed as far as it can be checked: what loads works, and what does not is refused at once."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+
+from federations import LETTERS_LIST, make, play
+from fedroster import EdgeSelector, InUseError, Selector, StateFileError
+from fedroster.catalogue import make_policy
+from fedroster.core.problem import ProblemSpec
+from fedroster.core.state import load_arrays, save_arrays
+from fedroster.federation.files import Generations
+from fedroster.policies import COCS, E3CS, PartialPooling
+
+FLAT = ["rbcs-f", "floor", "oort", "tifl", "e3cs", "cs-ucb", "power-of-choice", "round-robin"]
+EDGE = ["cocs", "partial-pooling", "cucb", "cucb-pairs", "linucb", "linucb-pairs"]
+
+
+def federation(name):
+    """A selector with a history."""
+    options = {"cohort_size": 3, "clients": LETTERS_LIST, "num_features": 2}
+    if name in FLAT:
+        return Selector(make_policy(name), **options)
+    return EdgeSelector(make_policy(name), budgets={"n": 2.0, "s": 2.0}, **options)
+
+
+def go(selector, rounds, seed=0):
+    rng = np.random.default_rng(seed)
+    for _ in range(rounds):
+        cohort = selector.select({client: rng.uniform(0.1, 0.9, 2) for client in selector.clients})
+        answered = [client for client in cohort.clients if rng.random() < 0.8]
+        if answered:
+            selector.observe(cohort.round, times_s={client: float(rng.uniform(0.5, 5.0)) for client in answered})
+
+
+def changed(path, arrays=None, header=None):
+    """The same file with other content."""
+    with np.load(path) as file:
+        held = {name: file[name] for name in file.files}
+    head = json.loads(held.pop("__header__").tobytes()) | (header or {})
+    held |= arrays or {}
+    head["arrays"] = sorted(held)
+    np.savez(path, __header__=np.frombuffer(json.dumps(head).encode(), np.uint8), **held)
+
+
+@pytest.mark.parametrize("name", FLAT + EDGE)
+def test_mutated_files_are_refused_or_work(tmp_path, name):
+    rng = np.random.default_rng(5)
+    selector = federation(name)
+    go(selector, 12)
+    path = tmp_path / "state.npz"
+    selector.save(path)
+    with np.load(path) as file:
+        names = [each for each in file.files if each != "__header__"]
+        arrays = {each: file[each] for each in names}
+    content = path.read_bytes()
+    for number in range(40):
+        path.write_bytes(content)
+        which = names[rng.integers(len(names))]
+        array = arrays[which].copy()
+        extreme = {"f": [np.nan, np.inf, -1.0, 1e308], "i": [-1, 2**62, 100], "u": [0, 7, 255], "b": [True, False]}
+        value = array.dtype.type(rng.choice(extreme[array.dtype.kind]))
+        if number % 3 == 0:
+            array = np.full_like(array, value)
+        elif number % 3 == 1 and array.size:
+            array.reshape(-1)[rng.integers(array.size)] = value
+        else:
+            array = np.concatenate((array, array)) if array.ndim else array[None]
+        changed(path, {which: array})
+        try:
+            loaded = type(selector).load(path, make_policy(name))
+        except StateFileError:
+            continue
+        with np.errstate(all="ignore"):
+            go(loaded, 5, seed=number)
+        loaded.join(["new"])
+        loaded.leave(loaded.clients[:1], forget=True)
+        go(loaded, 3, seed=number)
+        loaded.save(path)
+        type(selector).load(path, make_policy(name))
+
+
+@pytest.mark.parametrize("name", FLAT + EDGE)
+def test_every_field_of_a_state_says_what_a_file_may_hold(name):
+    def undeclared(state, prefix=""):
+        for field in dataclasses.fields(state):
+            value = getattr(state, field.name)
+            if dataclasses.is_dataclass(value):
+                yield from undeclared(value, f"{prefix}{field.name}.")
+            elif "range" not in field.metadata and not field.metadata.get("fixed"):
+                yield prefix + field.name
+
+    spec = ProblemSpec(4, 2, 2, 2 if name in EDGE else 1)
+    assert not list(undeclared(make_policy(name).init(spec, rng=np.random.default_rng(0))))
+
+
+def test_a_slot_that_does_not_exist_is_refused(tmp_path):
+    """Compiled code would write there."""
+    selector, path = federation("rbcs-f"), tmp_path / "state.npz"
+    go(selector, 5)
+    selector.select({client: [0.5, 0.5] for client in selector.clients})
+    selector.save(path)
+    slots = load_arrays(path, kind="selector")[0]["pending.slot"]
+    changed(path, {"pending.slot": np.full_like(slots, 10**6)})
+    with pytest.raises(StateFileError, match=r"'pending.slot' in the state file has values from 1000000 to 1000000"):
+        Selector.load(path, make_policy("rbcs-f"))
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ({"capacity": 10**8}, "'members' in the state file is bool of shape"),
+        ({"capacity": 10**12}, "'members'"),
+        ({"capacity": -1}, "capacity in the state file is -1; expected an integer in 1"),
+        ({"round": -1}, "round in the state file is -1"),
+        ({"ids": ["a"] * 10}, "expected distinct ones"),
+        ({"num_features": 10**9}, "num_features is 1000000000"),
+        ({"cohort_size": 10**30}, "cohort_size is 1"),
+        ({"pending": [[10**6, 1]]}, r"in the state file is 1000000"),
+        ({"failures": [True, 3, 10**400]}, "longest_pause"),
+    ],
+)
+def test_a_header_that_asks_for_too_much_is_refused(tmp_path, header, message):
+    selector, path = federation("rbcs-f"), tmp_path / "state.npz"
+    go(selector, 5)
+    selector.save(path)
+    changed(path, header=header)
+    with pytest.raises(StateFileError, match=message):
+        Selector.load(path, make_policy("rbcs-f"))
+
+
+def test_a_bomb_is_not_unpacked(tmp_path):
+    path = tmp_path / "state.npz"
+    header = json.dumps({"format": "fedroster-state", "format_version": 1, "kind": "selector", "arrays": ["a"]})
+    np.savez_compressed(path, __header__=np.frombuffer(header.encode(), np.uint8), a=np.zeros(10**7))
+    with pytest.raises(StateFileError, match="claims to hold more than it does"):
+        load_arrays(path, kind="selector")
+
+
+def test_an_array_that_claims_to_be_long_is_not_made(tmp_path):
+    path, array = tmp_path / "state.npz", io.BytesIO()
+    np.lib.format.write_array_header_1_0(array, {"descr": "<f8", "fortran_order": False, "shape": (10**12,)})
+    save_arrays(path, {}, {}, kind="selector")
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("a.npy", array.getvalue())
+    with pytest.raises(StateFileError, match="which is not what its header says"):
+        load_arrays(path, kind="selector")
+
+
+def test_open_clients_of_a_policy_are_in_range():
+    state = E3CS().init(ProblemSpec(4, 2, 1), rng=np.random.default_rng(0))
+    beyond = dataclasses.replace(state, open_round=np.array([1]), open_client=np.array([4]), open_gain=np.array([0.5]))
+    assert not state.flaw(ProblemSpec(4, 2, 1))
+    assert "open client" in beyond.flaw(ProblemSpec(4, 2, 1))
+
+
+@pytest.mark.parametrize("policy", [COCS(h_T=2, scale=0.02), PartialPooling()])
+def test_a_table_without_an_empty_slot_is_refused(tmp_path, policy):
+    """A search in it would never end."""
+    selector, path = EdgeSelector(policy, budgets={"n": 2.0}, cohort_size=3, clients=LETTERS_LIST), tmp_path / "s.npz"
+    go(selector, 3)
+    selector.save(path)
+    arrays, _ = load_arrays(path, kind="edge-selector")
+    name = next(each for each in arrays if each.endswith(".key"))
+    changed(path, {name: np.arange(arrays[name].shape[0])})
+    with pytest.raises(StateFileError, match=r"are in use, and \d+ are counted"):
+        EdgeSelector.load(path, policy)
+
+
+def test_contexts_of_two_features_make_cells_of_two_features():
+    """A state that met no context is for one feature; its cells must not stay so."""
+    told, met = (
+        EdgeSelector(COCS(h_T=2, scale=0.02), budgets={"n": 2.0}, cohort_size=3, **options)
+        for options in ({"num_features": 2}, {})
+    )
+    for selector in (told, met):
+        selector.join(LETTERS_LIST)
+        go(selector, 1)
+    assert met._learner.state.cells.cells_each == told._learner.state.cells.cells_each == 4
+
+
+# --- several writers ---------------------------------------------------------------------------------------------
+
+
+def test_a_stale_writer_is_refused(tmp_path):
+    path = tmp_path / "state.npz"
+    first = make(LETTERS_LIST, num_features=3, cohort_size=3)
+    first.save(path)
+    second = Selector.load(path, first.policy)
+    play(second, 1)
+    second.save(path)
+    before = path.read_bytes()
+    with pytest.raises(InUseError, match="another selector has written it"):
+        first.save(path)
+    assert path.read_bytes() == before
+    second.save(path)
+    Selector.load(path, first.policy).save(path)
+    with pytest.raises(InUseError):
+        second.save(path)
+    second.save(path, replace=True)
+    second.save(path)
+
+
+def test_a_selector_that_has_not_read_a_file_does_not_replace_it(tmp_path):
+    path = tmp_path / "state.npz"
+    path.write_bytes(b"something")
+    with pytest.raises(InUseError, match="replace=True"):
+        make(LETTERS_LIST, cohort_size=3).save(path)
+    assert path.read_bytes() == b"something"
+
+
+def test_a_save_that_fails_after_the_file_is_there_is_no_stranger(tmp_path):
+    generations, path = Generations(), str(tmp_path / "state.npz")
+
+    def save_and_fail():
+        with generations.next(path, replace=False) as stamp:
+            save_arrays(path, {}, {}, kind="selector", stamp=stamp)
+            raise OSError("sync")
+
+    with pytest.raises(OSError, match="sync"):
+        save_and_fail()
+    with generations.next(path, replace=False):
+        pass
