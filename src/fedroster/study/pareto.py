@@ -74,11 +74,8 @@ def pareto_figure(panel: Panel) -> Figure:
         figure = Figure(figsize=(6.4, 5.4))
         axes = figure.subplots()
         shown: dict[str, Any] = {}
-        corners = _draw(axes, panel, shown)
-        _legend(figure, shown)
-        figure.draw_without_rendering()  # settles the layout, so that labels can be placed
-        _place_labels(axes, panel.points, corners)
-        figure.set_layout_engine("none")
+        drawn = [(axes, panel, _draw(axes, panel, shown))]
+        _finish(figure, drawn, shown, 8.0, tuple(_KINDS))
     return figure
 
 
@@ -108,13 +105,23 @@ def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
         for axes in list(grid.flat)[len(panels) :]:
             axes.set_axis_off()
         figure.suptitle(title, fontsize=11.5)
-        _legend(figure, shown)
-        figure.draw_without_rendering()
-        for axes, panel, corners in drawn:
-            named = {label for label, point in panel.points.items() if point.kind in ("focus", "reference", "front")}
-            _place_labels(axes, panel.points, corners, named=named, size=7.0)
-        figure.set_layout_engine("none")
+        _finish(figure, drawn, shown, 7.0, ("focus", "reference", "front"))
     return figure
+
+
+def _finish(
+    figure: Figure, drawn: Sequence[tuple[Any, Panel, Any]], shown: Mapping[str, Any], size: float, kinds: Sequence[str]
+) -> None:
+    """Add the legend, and labels at the points of some kinds once the layout is settled."""
+    order = [name for name, _ in _KINDS.values() if name in shown]
+    figure.legend(
+        [shown[name] for name in order], order, loc="outside lower center", ncols=5, fontsize=9, handletextpad=0.4
+    )
+    figure.draw_without_rendering()
+    for axes, panel, corners in drawn:
+        named = {label for label, point in panel.points.items() if point.kind in kinds}
+        _place_labels(axes, panel.points, corners, named=named, size=size)
+    figure.set_layout_engine("none")
 
 
 def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, float]]:
@@ -152,13 +159,6 @@ def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, f
     return corners
 
 
-def _legend(figure: Figure, shown: Mapping[str, Any]) -> None:
-    order = [name for name, _ in _KINDS.values() if name in shown]
-    figure.legend(
-        [shown[name] for name in order], order, loc="outside lower center", ncols=5, fontsize=9, handletextpad=0.4
-    )
-
-
 _RINGS = (7.0, 14.0, 24.0, 36.0, 50.0, 66.0, 84.0, 104.0, 128.0, 156.0)
 
 
@@ -167,8 +167,8 @@ def _place_labels(
     points: Mapping[str, Point],
     corners: Sequence[tuple[float, float]],
     *,
-    named: Collection[str] | None = None,
-    size: float = 8.0,
+    named: Collection[str],
+    size: float,
 ) -> None:
     """Write a label beside each point, as near as there is room, with a line to it where that is not next to it.
 
@@ -194,7 +194,7 @@ def _place_labels(
         taken.append((min(x0, x1) - 1.0, min(y0, y1) - 1.0, max(x0, x1) + 1.0, max(y0, y1) + 1.0))
     # Points with few neighbours first would waste the near places of the crowded ones.
     crowd = {a: sum(abs(at[a][0] - x) + abs(at[a][1] - y) < 60.0 for x, y in at.values()) for a in at}
-    for label in sorted(at if named is None else [one for one in at if one in named], key=lambda name: -crowd[name]):
+    for label in sorted([one for one in at if one in named], key=lambda name: -crowd[name]):
         x, y = at[label]
         width, height = 0.6 * size * len(label) + 2.0, 1.2 * size
         best, least = None, np.inf

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -13,7 +13,7 @@ from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Scale, find_paper
+from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, find_paper
 from fedroster.study.partitions import partitions_figure
 from fedroster.study.report import BAND_NOTE, TEST_NOTE, Report, Section, claims_table, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
@@ -21,6 +21,8 @@ from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, rounds_table, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.trial import ALONE, Conditions, Trial
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,20 +190,20 @@ class _Made:
     def __init__(self, plan: _Plan, finished: Mapping[Need, Sequence[Done]]) -> None:
         self.plan = plan
         self._played = {need: [done.run for done in runs] for need, runs in finished.items()}
-        self.claims = self._of("claims")
+        self.claims = self._each(lambda recipe: recipe.claims)
         self.verdicts = judge([claim for claims in self.claims.values() for claim in claims])
-        self.findings = self._of("findings")
+        self.findings = self._each(lambda recipe: recipe.findings)
 
-    def _of(self, what: str) -> dict[str, Any]:
-        """What each recipe makes of its runs: draw, claims or findings."""
+    def _each(self, what: Callable[[FigureRecipe], Callable[[Runs], T]]) -> dict[str, T]:
+        """What a part of each recipe makes of its runs."""
         return {
-            name: getattr(recipe, what)({label: self._played[need] for label, need in recipe.needs.items()})
+            name: what(recipe)({label: self._played[need] for label, need in recipe.needs.items()})
             for name, recipe in self.plan.recipes.items()
         }
 
     def products(self) -> dict[str, Product]:
         """The figures."""
-        return self._of("draw")
+        return self._each(lambda recipe: recipe.draw)
 
     def trained(self) -> list[tuple[Trial, Run]]:
         """The runs with training."""

@@ -134,6 +134,10 @@ def _claims_on_accuracy(experiment: Experiment, figure: str, runs: Runs) -> list
 
 
 def _findings_on_accuracy(runs: Runs) -> list[str]:
+    def even(label: str) -> str:
+        silent = np.mean([np.count_nonzero(run.chosen == 0) for run in runs[label]])
+        return f"{label} {np.mean([jain_index(run.chosen) for run in runs[label]]):.2f} ({silent:.1f} clients never)"
+
     used = {label: each(runs, label, lambda run: float(run.participants.mean())).mean() for label in runs}
     explored = each(runs, "COCS", lambda run: float(run.exploring.mean())).mean()
     advantage = _share_of_advantage(runs)
@@ -142,23 +146,10 @@ def _findings_on_accuracy(runs: Runs) -> list[str]:
         + ", ".join(f"{label} {value:.2f}" for label, value in used.items())
         + f". COCS explores in {explored:.0%} of its rounds (Choice B11).",
         *([advantage] if advantage else []),
-        _evenness(runs),
+        # With two labels each, updates from the same few clients teach less than from others.
+        f"Jain's index of how often clients were chosen: {', '.join(map(even, runs))}. The utility counts updates and "
+        "not whose they are: policies that gather more of them choose the cheap clients again and again.",
     ]
-
-
-def _evenness(runs: Runs) -> str:
-    """How evenly clients are chosen: with two labels each, updates from the same few teach less than from others."""
-
-    def shown(label: str) -> str:
-        silent = np.mean([np.count_nonzero(run.chosen == 0) for run in runs[label]])
-        return f"{label} {np.mean([jain_index(run.chosen) for run in runs[label]]):.2f} ({silent:.1f} clients never)"
-
-    return (
-        "Jain's index of how often clients were chosen: "
-        + ", ".join(shown(label) for label in runs)
-        + ". The utility counts updates and not whose they are: policies that gather more of them choose the cheap "
-        "clients again and again."
-    )
 
 
 def _share_of_advantage(runs: Runs) -> str:

@@ -69,29 +69,21 @@ _FIGURE_3 = partial(
 
 
 def _figure_4(runs: Runs) -> Product:
-    counts = {policy: np.stack([np.sort(run.chosen) for run in runs[policy]]) for policy in FIGURE_POLICIES}
-    tables = []
-    for policy, values in counts.items():
-        rank = np.arange(1, values.shape[1] + 1)
-        columns = banded("chosen", values.astype(np.float64))
-        tables.append(pl.DataFrame({"policy": policy, "rank": rank, **columns, "seeds": values.shape[0]}))
-    return Product(
-        _pull_record({LABELS[policy]: values.mean(axis=0) for policy, values in counts.items()}), pl.concat(tables)
-    )
-
-
-def _pull_record(counts: Mapping[str, FloatArray]) -> Figure:
     """How often each client was chosen, clients sorted by it, a row for each policy; brighter is more often."""
+    rows, tables = [], []
+    for policy in FIGURE_POLICIES:
+        values = np.stack([np.sort(run.chosen) for run in runs[policy]])
+        columns = {"rank": np.arange(1, values.shape[1] + 1), **banded("chosen", values.astype(np.float64))}
+        tables.append(pl.DataFrame({"policy": policy, **columns, "seeds": values.shape[0]}))
+        rows.append(values.mean(axis=0))
     with styled({"axes.grid": False}):
-        figure = Figure(figsize=(6.4, 0.8 + 0.42 * len(counts)))
+        figure = Figure(figsize=(6.4, 0.8 + 0.42 * len(rows)))
         axes = figure.subplots()
-        image = axes.imshow(
-            np.stack([*counts.values()]), aspect="auto", cmap="viridis", interpolation="nearest", vmin=0
-        )
-        axes.set_yticks(range(len(counts)), list(counts))
+        image = axes.imshow(np.stack(rows), aspect="auto", cmap="viridis", interpolation="nearest", vmin=0)
+        axes.set_yticks(range(len(rows)), [LABELS[policy] for policy in FIGURE_POLICIES])
         axes.set(xlabel="clients, sorted by how often they were chosen", title="Pull record")
         figure.colorbar(image, ax=axes, label="times chosen")
-    return figure
+    return Product(figure, pl.concat(tables))
 
 
 def _running_regret(runs: Runs) -> FloatArray:
