@@ -298,45 +298,29 @@ def read(source: Source, location: Location) -> Dataset:
         DataFileError: If a file is truncated, not the published one or not of its format, a label is out of range, or
             the number or shape of the images is not the published one.
     """
-    opened = _opener(source, location)
-    train_x, train_y = _read_split(source, location.layout, location.layout.train, source.num_train, opened)
-    test_x, test_y = _read_split(source, location.layout, location.layout.test, source.num_test, opened)
-    return Dataset(
-        name=source.name,
-        train_x=train_x,
-        train_y=train_y,
-        test_x=test_x,
-        test_y=test_y,
-        num_classes=source.num_classes,
-    )
+    layout, members, fault = location.layout, None, ""
+    if layout.archive is not None:
+        members, checks = read_archive(location.paths[layout.archive.name], layout)
+        fault = next((found.fault for found in checks if found.fault), "")
 
+    def opened(file: PublishedFile) -> tuple[str, Content, str]:
+        """Name, content and fault of a file."""
+        if layout.archive is not None and members is not None:
+            return f"{location.paths[layout.archive.name]}: {file.name}", members[file.name], fault
+        content, found = read_file(location.paths[file.name], file, source.lookalikes)
+        return str(location.paths[file.name]), content, found.fault
 
-_Opener: TypeAlias = Callable[[PublishedFile], tuple[str, Content, str]]
-
-
-def _opener(source: Source, location: Location) -> _Opener:
-    # Gives the name, the content and the fault of a file.
-    layout = location.layout
-    if layout.archive is None:
-
-        def from_folder(file: PublishedFile) -> tuple[str, Content, str]:
-            path = location.paths[file.name]
-            content, found = read_file(path, file, source.lookalikes)
-            return str(path), content, found.fault
-
-        return from_folder
-    path = location.paths[layout.archive.name]
-    members, checks = read_archive(path, layout)
-    fault = next((found.fault for found in checks if found.fault), "")
-
-    def from_archive(file: PublishedFile) -> tuple[str, Content, str]:
-        return f"{path}: {file.name}", members[file.name], fault
-
-    return from_archive
+    train_x, train_y = _read_split(source, layout, layout.train, source.num_train, opened)
+    test_x, test_y = _read_split(source, layout, layout.test, source.num_test, opened)
+    return Dataset(source.name, train_x, train_y, test_x, test_y, source.num_classes)
 
 
 def _read_split(
-    source: Source, layout: Layout, pieces: tuple[tuple[PublishedFile, ...], ...], num_samples: int, opened: _Opener
+    source: Source,
+    layout: Layout,
+    pieces: tuple[tuple[PublishedFile, ...], ...],
+    num_samples: int,
+    opened: Callable[[PublishedFile], tuple[str, Content, str]],
 ) -> tuple[ImageArray, IntArray]:
     # Converted piece by piece into the final array: no more than one piece is in memory twice.
     x = np.empty((num_samples, *source.shape), np.float32)

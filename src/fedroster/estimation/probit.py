@@ -33,6 +33,7 @@ the best of K models at most :math:`\log(K / \alpha) - (R-1)\log(1 - \alpha)` in
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -56,19 +57,6 @@ _CURVE_MEMORY = 10.0  # a curve is remembered so many times as long as deviation
 _NEGLIGIBLE = 1e-3  # weight below which a model is not asked
 _LANES = 4  # models whose sums run side by side
 _LARGEST_KEY = 2**62
-_WRITTEN = (  # what learning writes to
-    "log_weight",
-    "mean",
-    "covariance",
-    "server_mean",
-    "server_variance",
-    "key",
-    "pair_round",
-    "pair_mean",
-    "pair_variance",
-    "client_mean",
-    "client_variance",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +126,17 @@ class ProbitState:
         relative = np.exp(self.log_weight - self.log_weight.max())
         weight: FloatArray = relative / relative.sum()
         return weight
+
+    @property
+    def axes(self) -> tuple[FloatArray, IntArray, int, bool]:
+        """Knots, how many count, intervals, and whether features interact, as kernels take them."""
+        num_features, intervals = self.knot.shape[0], self.knot.shape[1] - 1
+        return self.knot, self.num_knots, intervals, _interacts(num_features, intervals)
+
+    @property
+    def pairs(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+        """The table of pairs, as kernels take it."""
+        return self.key, self.pair_round, self.pair_mean, self.pair_variance
 
 
 def _interacts(num_features: int, intervals: int) -> bool:
@@ -391,37 +390,16 @@ def predict(
     weight[weight < _NEGLIGIBLE] = 0.0
     weight = (weight / weight.sum())[asked]
     variance, decay = state.variance[asked], state.decay[asked]
-    intervals = state.knot.shape[1] - 1
     faded = (decay ** (round - state.round))[:, None]
-    for_ranges(
-        _predict_kernel,
-        num_links,
-        np.ascontiguousarray(features),
-        client,
-        _servers(server, num_links),
-        state.knot,
-        state.num_knots,
-        intervals,
-        _interacts(features.shape[1], intervals),
-        asked,
-        weight,
-        float(optimism),
-        variance,
-        decay,
-        _side_by_side(state.mean[asked]),
-        _side_by_side(state.covariance[asked]),
-        state.server_mean[asked] * faded,
-        _spread(state.server_variance[asked], variance[:, None], faded),
-        state.key,
-        state.pair_round,
-        state.pair_mean,
-        state.pair_variance,
-        state.client_mean[asked] * faded,
-        _spread(state.client_variance[asked], variance[:, None], faded),
-        state.tag,
-        round,
-        probability,
+    links = (np.ascontiguousarray(features), client, _servers(server, num_links))
+    models = (asked, weight, float(optimism), variance, decay)
+    curve = (_side_by_side(state.mean[asked]), _side_by_side(state.covariance[asked]))
+    servers, clients = (
+        (mean[asked] * faded, _spread(spread[asked], variance[:, None], faded))
+        for mean, spread in ((state.server_mean, state.server_variance), (state.client_mean, state.client_variance))
     )
+    known = (*links, *state.axes, *models, *curve, *servers, *state.pairs, *clients, state.tag)
+    for_ranges(_predict_kernel, num_links, *known, round, probability)
     return probability
 
 
@@ -574,7 +552,7 @@ def settle(state: ProbitState) -> ProbitState:
     """Return what is believed after the new observations; ``state`` itself is not changed."""
     if not state.new_tag.shape[0]:
         return state
-    return _settle(replace(state, **{name: getattr(state, name).copy() for name in _WRITTEN}))
+    return _settle(deepcopy(state))
 
 
 def _settle(state: ProbitState) -> ProbitState:
@@ -590,32 +568,10 @@ def _settle(state: ProbitState) -> ProbitState:
     client = holders[place]
     lost = np.append(state.tag, -1)[client] != state.new_tag
     client[lost] = -1
-    intervals = state.knot.shape[1] - 1
-    added = _learn_kernel(
-        state.new_features,
-        client,
-        state.new_server,
-        state.new_success,
-        state.knot,
-        state.num_knots,
-        intervals,
-        _interacts(state.new_features.shape[1], intervals),
-        state.log_weight,
-        state.variance,
-        state.decay,
-        state.mean,
-        state.covariance,
-        state.server_mean,
-        state.server_variance,
-        state.key,
-        state.pair_round,
-        state.pair_mean,
-        state.pair_variance,
-        state.client_mean,
-        state.client_variance,
-        state.tag,
-        state.round,
-    )
+    new = (state.new_features, client, state.new_server, state.new_success)
+    models = (state.log_weight, state.variance, state.decay, state.mean, state.covariance)
+    servers, clients = (state.server_mean, state.server_variance), (state.client_mean, state.client_variance)
+    added = _learn_kernel(*new, *state.axes, *models, *servers, *state.pairs, *clients, state.tag, state.round)
     nothing = _nothing_new(state.new_features.shape[1])
     return replace(state, num_pairs=state.num_pairs + int(added), **nothing)
 

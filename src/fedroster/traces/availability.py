@@ -92,18 +92,6 @@ def look_up(table: Timetable, device: IntArray, shift_s: FloatArray, time_s: flo
     num_clients, sessions = device.shape[0], table.sessions
     remaining = np.empty(num_clients)
     session = np.empty(num_clients, np.int64)
-    for_ranges(
-        _look_up,
-        num_clients,
-        sessions.offsets,
-        sessions.start_s,
-        sessions.end_s,
-        table.until_s,
-        sessions.period_s,
-        device,
-        shift_s,
-        time_s,
-        remaining,
-        session,
-    )
+    tables = (sessions.offsets, sessions.start_s, sessions.end_s, table.until_s, sessions.period_s)
+    for_ranges(_look_up, num_clients, *tables, device, shift_s, time_s, remaining, session)
     return remaining, session

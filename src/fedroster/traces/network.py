@@ -134,8 +134,8 @@ class TraceNetwork(Parameters):
         \theta^* = [1,\ \tau^s,\ 1],\qquad \epsilon \sim U(-a, a)
 
     with W samples, :math:`\kappa_n` seconds for inference on one, cold start s (Choice A1), model sizes M and link
-    speed B.  So the context is Huang et al.'s :math:`[1/\mu, s, M/B]` with compute and link in the seconds that the
-    device's own report predicts, and the true coefficients are the same for everybody; a policy does not know that.
+    speed B.  The true coefficients are the same for every client; a policy does not know that.  Speeds that change from
+    session to session are reported and used as they are when the round starts.
 
     The clock starts at ``start_time_s`` and moves on by the round's duration
     (:func:`fedroster.simulation.round_time`), by ``idle_step_s`` after a round without anybody, and in any case by
@@ -147,12 +147,9 @@ class TraceNetwork(Parameters):
 
     Without ``traces`` the fleet is drawn from a mixture that is calibrated to the published quantiles of FedScale's
     capacities and of the FLASH trace (:mod:`fedroster.traces.population`): every client has speeds of its own; its
-    sessions are one of up to 4,096 patterns of a week, shifted by whole days and by up to ``jitter_s``.  So with many
-    clients about N / 28,672 share a pattern and its day, and differ in their jitter alone.  With traces, devices are
-    dealt out to the clients in the same way; ``resample = false`` makes client n the n-th device, unshifted.
-
-    Speeds that change from session to session, as a user's trace may have them, are reported and used as they are when
-    the round starts.
+    sessions are one of up to 4,096 patterns of a week, shifted by whole days and by up to ``jitter_s``.  With
+    traces, devices are dealt out to the clients in the same way; ``resample = false`` makes client n the n-th device,
+    unshifted.
 
     Cost of a round: O(N log(sessions of a device)), in parallel, and 74 bytes a client; state: 33 bytes a client.
 
@@ -236,29 +233,11 @@ class TraceNetwork(Parameters):
         features = np.empty((len(FEATURES), num_clients))
         expected_s, upload_s, exchange_s = np.empty(num_clients), np.empty(num_clients), np.empty(num_clients)
         available, responds = np.empty(num_clients, np.bool_), np.empty(num_clients, np.bool_)
-        for_ranges(
-            _play,
-            num_clients,
-            remaining_s,
-            session,
-            fleet.by_session,
-            fleet.compute_s,
-            fleet.bandwidth_bps,
-            state.cold,
-            BACKWARD_FACTOR * self.samples,
-            float(self.download_bit + self.upload_bit),
-            float(self.upload_bit),
-            float(self.cold_start_s),
-            float(self.noise),
-            float(self.dropout),
-            round_key(state.key, round),
-            features,
-            expected_s,
-            upload_s,
-            exchange_s,
-            available,
-            responds,
-        )
+        clients = (remaining_s, session, fleet.by_session, fleet.compute_s, fleet.bandwidth_bps, state.cold)
+        sizes = (BACKWARD_FACTOR * self.samples, float(self.download_bit + self.upload_bit), float(self.upload_bit))
+        chances = (float(self.cold_start_s), float(self.noise), float(self.dropout), round_key(state.key, round))
+        written = (features, expected_s, upload_s, exchange_s, available, responds)
+        for_ranges(_play, num_clients, *clients, *sizes, *chances, *written)
         context = RoundContext(round=round, features=features.T, available=available, cohort_size=self.cohort_size)
         outcome = Outcome(
             exchange_time_s=exchange_s,
