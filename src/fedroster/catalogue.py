@@ -256,14 +256,7 @@ def _warn(text: str) -> None:
 
 
 def find_policy(text: str) -> Entry:
-    """Return the entry of a policy.
-
-    Args:
-        text: ``name`` or ``name:parameter=value,...``.
-
-    Raises:
-        UnknownNameError: If there is no such policy; names the nearest.
-    """
+    """Return the entry of a policy from ``name`` or ``name:parameter=value,...``."""
     name = text.partition(":")[0].strip()
     if "." in name and name not in policies():
         return _outside(name)
@@ -299,14 +292,7 @@ def make_policy(text: str) -> AnyPolicy:
 
 
 def find_scenario(text: str) -> Entry:
-    """Return the entry of a scenario.
-
-    Args:
-        text: ``name`` or ``name@version``.
-
-    Raises:
-        UnknownNameError: If there is no such scenario or version.
-    """
+    """Return the entry of a scenario from ``name`` or ``name@version``."""
     name, _, version = text.partition("@")
     entry = _find("scenario", name, scenarios())
     if version and version != str(entry.version):
@@ -330,14 +316,7 @@ def make_scenario(text: str, settings: Mapping[str, str] | None = None) -> AnyEn
 
 
 def parse_settings(parts: typing.Iterable[str]) -> dict[str, str]:
-    """Read ``name=value`` texts.
-
-    Args:
-        parts: The texts.
-
-    Raises:
-        ConfigurationError: If one has no ``=``, or a name comes twice.
-    """
+    """Read ``name=value`` texts; each name comes once."""
     return _distinct(_setting(part, f"setting {part!r}") for part in parts)
 
 

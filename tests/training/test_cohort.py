@@ -114,8 +114,6 @@ LOOPS = {}  # of a model, a client and a start, as every method must give them
     ("model", "method", "more"),
     [
         *((model, method, {}) for model, method in METHODS),
-        ("digits-mlp", "batched", {"clients_at_once": 1}),
-        ("digits-mlp", "batched", {"clients_at_once": 2}),
         (digits_cnn, "sequential", {"num_threads": 2}),
         (digits_softmax, "softmax", {"num_threads": 2}),
         ("digits-mlp", "auto", {"num_threads": None}),
@@ -321,7 +319,6 @@ def test_losses_without_training(data, monkeypatch):
         ({"epochs": 0}, ConfigurationError, "epochs is 0; expected an integer >= 1"),
         ({"batch_size": 2.5}, ConfigurationError, "batch_size is 2.5"),
         ({"learning_rate": float("nan")}, ConfigurationError, "learning_rate is nan"),
-        ({"clients_at_once": 0}, ConfigurationError, "clients_at_once is 0"),
         ({"num_threads": 0}, ConfigurationError, "num_threads is 0"),
         ({"method": "compiled"}, ConfigurationError, "method is 'compiled'; expected one of auto, batched"),
         ({"method": "softmax"}, ConfigurationError, "method is 'softmax' for another model"),

@@ -317,18 +317,11 @@ def learn(
 
 
 def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, pooling: bool = True) -> CoefficientsState:
-    r"""Estimate the population, and with it every client, again.
+    """Estimate the population, and with it every client, again; the state's arrays are reused.
 
     One pseudo-client and one pseudo-observation keep the first rounds from certainty, and no feature is ever ruled out:
-    the pseudo-client's coefficients give every feature an equal part in the times, and are spread by as much.
-
-    Args:
-        state: What is believed; its arrays are reused.
-        scale_s: Usual times s_n, shape (clients,), seconds, > 0.
-        pooling: Whether clients learn from each other; if not, the pseudo-client is the population.
-
-    Returns:
-        What is believed now; the same as before if nobody who was observed is left.
+    the pseudo-client's coefficients give every feature an equal part in the times, and are spread by as much.  Without
+    ``pooling`` the pseudo-client is the population.  Nothing changes if no client that was observed is left.
 
     Cost: O(N D^3).  It pays when there is a tenth more to learn from, which ``estimate_at`` says.
     """

@@ -54,27 +54,23 @@ def client_utility(
     penalty: float,
     clip: float,
 ) -> FloatArray:
-    r"""Utility of explored clients (Algorithm 1; the scale of U is the authors' code's).
+    r"""Utility of explored clients (Algorithm 1; the scale of U is the authors' code's), shape (n,), >= 0.
 
     .. math::
         \mathrm{Util}(i) = \left( \frac{\min(U_i, U_{\text{clip}}) - U_{\min}}{U_{\max} - U_{\min}}
         + \sqrt{\frac{0.1 \ln R}{L(i)}} \right)
         \times \left( \frac{T}{D(i)} \right)^{\mathbf 1(T < D(i))\, \alpha}
 
-    with :math:`U_{\min}` less 0.1 % of it, so that nobody is worth nothing.
+    with :math:`U_{\min}` less 0.1 % of it, so that every client is worth something.
 
     Args:
-        utility: Statistical utilities U, shape (n,), n >= 1; 0 where it is not known, which stands for the mean of
-            those that are.
-        time_s: Times D, shape (n,), seconds; 0 where none is known, which is not penalised.
-        last: Round L of each client's last participation, shape (n,), >= 1.
+        utility: Statistical utilities U; 0 where it is not known, which stands for the mean of those that are.
+        time_s: Times D; 0 where none is known, which is not penalised.
+        last: Round L of each client's last participation, >= 1.
         round: R >= 1.
         preferred_s: T, seconds, > 0; infinite for no preference.
         penalty: alpha >= 0.
         clip: Share of utilities below the clipping value, in [0, 1].
-
-    Returns:
-        Shape (n,), >= 0.
     """
     known = utility > 0.0
     num_known = int(np.count_nonzero(known))

@@ -103,7 +103,6 @@ class CohortTrainer:
         epochs: int,
         batch_size: int,
         learning_rate: float,
-        clients_at_once: int | None = None,
         measure_losses: bool | Literal["before"] = True,
         device: Device = "cpu",
         num_threads: int | None = 1,
@@ -121,26 +120,20 @@ class CohortTrainer:
             epochs: Passes of a client over its samples in a round, >= 1.
             batch_size: Samples in a step, >= 1.
             learning_rate: eta, > 0.
-            clients_at_once: Clients in one batched step; None for the whole cohort.  Fewer need less memory; where the
-                memory of a GPU does not suffice, it is halved by itself.
             measure_losses: Whether to measure each client's loss before and after: two more passes forward; "before"
                 for the first alone, which is all that policies learn from.
             device: "cpu", "cuda", or "auto" for a GPU if there is one.
             num_threads: Threads on the CPU; None for all that this process may use.  The methods "sequential" and
                 "softmax" train as many clients at the same time; otherwise they are torch's own.
-            method: How; "auto" chooses by the model and the device.  The others are described in
-                :mod:`fedroster.training.cohort`.
+            method: How, see :mod:`fedroster.training.cohort`; "auto" chooses by the model and the device.
 
         Raises:
-            ConfigurationError: If a parameter is out of its range, or the model does not fit the data or the method.
-            InvalidInputError: If arrays do not fit together.
-            UnknownNameError: If there is no model of that name.
+            FedrosterError: If a parameter is out of its range, there is no such model, it does not fit the data or the
+                method, or arrays do not fit together.
         """
         check_integer("epochs", epochs, least=1)
         check_integer("batch_size", batch_size, least=1)
         check_number("learning_rate", learning_rate, above=0.0)
-        if clients_at_once is not None:
-            check_integer("clients_at_once", clients_at_once, least=1)
         if num_threads is not None:
             check_integer("num_threads", num_threads, least=1)
         _check_images("train", train_x, train_y)
@@ -171,7 +164,7 @@ class CohortTrainer:
         self._epochs = epochs
         self._batch_size = batch_size
         self._learning_rate = learning_rate
-        self._clients_at_once = clients_at_once
+        self._clients_at_once = partition.shape[0]  # halved where the memory of a GPU does not suffice
         self._measures_before = bool(measure_losses)
         self._measures_after = measure_losses is True
         self.method = self._choose(method)
@@ -361,7 +354,7 @@ class CohortTrainer:
             losses[0], losses[2] = self._losses_of_one(rows[0], held)  # everybody is sent the same model
         first = 0
         while first < rows.shape[0]:
-            at_once = self._clients_at_once or rows.shape[0]
+            at_once = self._clients_at_once
             part = slice(first, first + at_once)
             try:
                 found = rows[part].clone()
