@@ -163,3 +163,16 @@ def test_the_protocols_are_covered():
             pickletools.dis(pickle.dumps(value, protocol=protocol), out=out)
             seen |= {line.split()[2] for line in out.getvalue().splitlines() if line[:1] == " "}
     assert {"GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "FRAME", "MEMOIZE", "LONG1", "BINFLOAT"} <= seen
+
+
+def test_containers_need_bytes():
+    """Each byte would make 64 bytes of memory."""
+    with pytest.raises(DataFileError, match="more containers than its length can fill"):
+        read_plain_pickle(b"\x80\x02" + b"}" * 50_000 + b".", name="f")
+
+
+def test_keys_that_collide_are_refused():
+    """A dictionary of them takes time that is quadratic in their number."""
+    keys = b"".join(b"\x8a\x09" + (n * (2**61 - 1)).to_bytes(9, "little") + b"N" for n in range(1, 9))
+    with pytest.raises(DataFileError, match="61 bits or more"):
+        read_plain_pickle(b"\x80\x02}(" + keys + b"u.", name="f")

@@ -19,8 +19,6 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, InvalidInputError, SelectionError
 from fedroster.core.parameters import Count, Parameters
 
-_MOST, _MOST_FEATURES = 2**31 - 1, 10_000
-
 Poll: TypeAlias = Callable[[IntArray], FloatArray]
 """Asks clients for the loss of the present model: rows of a context, shape (k,), to mean losses over their samples, NaN
 for one that does not answer."""
@@ -59,11 +57,10 @@ class ProblemSpec(Parameters):
         """Check the ranges, and that no array of a state is beyond any memory.
 
         Raises:
-            ConfigurationError: If a number is not a positive integer, or beyond 2^31 clients or 10,000 features.
+            ConfigurationError: If a number is not a positive integer, or beyond 10,000 features or 2^31 servers.
         """
         Parameters.__post_init__(self)
-        for name in ("num_clients", "cohort_size", "num_features", "num_servers"):
-            most = _MOST_FEATURES if name == "num_features" else _MOST
+        for name, most in {"cohort_size": 2**31 - 1, "num_features": 10_000, "num_servers": 2**31 - 1}.items():
             if getattr(self, name) > most:
                 raise ConfigurationError(f"{name} is {getattr(self, name)}; expected an integer <= {most}")
 

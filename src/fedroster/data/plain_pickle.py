@@ -17,6 +17,9 @@ import numpy as np
 
 from fedroster.core.errors import DataFileError
 
+_GREATEST_KEY = 2**61 - 1  # the modulus of Python's hash of integers
+_FREE, _BYTES_EACH = 10_000, 8  # containers that any file may have, and bytes that each further one needs
+
 
 class _Mark(Enum):
     MARK = auto()
@@ -31,6 +34,7 @@ class Machine:
         position: Of the next step, bytes.
         stack: What is being built.
         memo: What the file may come back to.
+        containers: How many were made: each takes more memory than the byte that asks for it.
     """
 
     keys: ClassVar[tuple[type, ...]] = (str, int, bytes)
@@ -40,6 +44,7 @@ class Machine:
     position: int = 0
     stack: list[Any] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
+    containers: int = 0
 
     def run(self, steps: Mapping[bytes, Callable[[Machine], None]]) -> Any:
         """Take steps until the end of the file.
@@ -96,6 +101,13 @@ class Machine:
         """Put a value on the stack."""
         self.stack.append(value)
 
+    def contain(self, value: Any) -> None:
+        """Put a container on the stack."""
+        self.containers += 1
+        if self.containers > _FREE + len(self.content) // _BYTES_EACH:
+            raise ValueError("it asks for more containers than its length can fill")
+        self.stack.append(value)
+
     def remember(self, key: int) -> None:
         """Keep what is on top of the stack."""
         self.memo[key] = self.stack[-1]
@@ -132,6 +144,8 @@ class Machine:
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, self.keys):
                 raise ValueError(f"a key is {type(key).__name__}")
+            if isinstance(key, int) and abs(key) >= _GREATEST_KEY:  # beyond it, all keys can be made to collide
+                raise ValueError("a key is an integer of 61 bits or more")
             self.stack[-1][key] = value
 
     def name(self, module: bytes, name: bytes) -> None:
@@ -152,8 +166,8 @@ def _text(name: Any) -> str:
 
 
 PROTOCOL_2: dict[bytes, Callable[[Machine], None]] = {
-    b"}": lambda m: m.push({}),
-    b"]": lambda m: m.push([]),
+    b"}": lambda m: m.contain({}),
+    b"]": lambda m: m.contain([]),
     b"(": lambda m: m.push(_Mark.MARK),
     b"N": lambda m: m.push(None),
     b"\x89": lambda m: m.push(False),
@@ -163,10 +177,10 @@ PROTOCOL_2: dict[bytes, Callable[[Machine], None]] = {
     b"U": lambda m: m.push(m.take(m.number("<B"))),
     b"T": lambda m: m.push(m.take(m.number("<I"))),
     b"c": lambda m: m.name(m.line(), m.line()),
-    b"t": lambda m: m.push(tuple(m.above_mark())),
-    b"\x85": lambda m: m.push(m.top(1)),
-    b"\x86": lambda m: m.push(m.top(2)),
-    b"\x87": lambda m: m.push(m.top(3)),
+    b"t": lambda m: m.contain(tuple(m.above_mark())),
+    b"\x85": lambda m: m.contain(m.top(1)),
+    b"\x86": lambda m: m.contain(m.top(2)),
+    b"\x87": lambda m: m.contain(m.top(3)),
     b"q": lambda m: m.remember(m.number("<B")),
     b"r": lambda m: m.remember(m.number("<I")),
     b"h": lambda m: m.push(m.memo[m.number("<B")]),

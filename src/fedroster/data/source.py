@@ -66,6 +66,7 @@ class Layout:
         read: Makes images, shape (samples, channels, height, width), and labels of one piece's ``(name, content)``.
         archive: The archive that holds all files; None if they lie beside each other.
         archive_folder: Folder of the files within the archive, and below the data folder once unpacked.
+        is_pickled: Whether the files are pickles.
     """
 
     title: str
@@ -75,6 +76,7 @@ class Layout:
     read: Reader
     archive: PublishedFile | None = None
     archive_folder: str = ""
+    is_pickled: bool = False
 
     @property
     def files(self) -> tuple[PublishedFile, ...]:
@@ -328,6 +330,9 @@ def _read_split(
     start = 0
     for piece in pieces:
         parts = [opened(file) for file in piece]
+        faults = [fault for _, _, fault in parts if fault]
+        if faults and layout.is_pickled:  # what is foreign is not parsed: it may take any memory
+            raise DataFileError(faults[0])
         # The format first: "a label is 12" says more than "the digest differs".
         images, labels = layout.read(*((name, content) for name, content, _ in parts))
         if images.shape[1:] != source.shape:
@@ -338,9 +343,8 @@ def _read_split(
             raise DataFileError(
                 f"{parts[-1][0]}: the label of sample {row} is {labels[row]}; expected 0 to {source.num_classes - 1}"
             )
-        for _, _, fault in parts:
-            if fault:
-                raise DataFileError(fault)
+        if faults:
+            raise DataFileError(faults[0])
         stop = start + labels.shape[0]
         if stop <= num_samples:
             np.divide(images, np.float32(255.0), out=x[start:stop])
