@@ -552,7 +552,7 @@ def test_whoever_is_reported_although_no_member_gathers_nothing():
     world.round = 1
     context = world.context(np.ones(8, np.bool_), members=members)
     selection = dataclasses.replace(
-        world.policy.select(world.state, context, rng=Streams(0).at("x")), links=module._ROWS
+        world.policy.select(world.state, context, rng=Streams(0).at("x")), links=np.zeros(0, np.int64)
     )
     state = world.policy.commit(world.state, context, selection)
     np.testing.assert_array_equal(state.debt, snap_rate(0.15) * members)

@@ -55,30 +55,20 @@ class Choices:
     cohort_size: int
     num_clients: int
 
-    def part(self, positions: IntArray) -> Choices:
-        """Some of the links, under the same budgets.
+    @property
+    def links(self) -> tuple[FloatArray, IntArray, IntArray, FloatArray]:
+        """Prices, clients, purses and budgets, as the solvers take them."""
+        return self.cost, self.client, self.purse, self.budget
 
-        Args:
-            positions: Which, ascending.
-        """
-        return replace(
-            self,
-            rows=self.rows[positions],
-            client=self.client[positions],
-            server=self.server[positions],
-            cost=self.cost[positions],
-            purse=self.purse[positions],
-        )
+    def part(self, positions: IntArray) -> Choices:
+        """Some of the links, ascending, under the same budgets."""
+        names = "rows", "client", "server", "cost", "purse"
+        return replace(self, **{name: getattr(self, name)[positions] for name in names})
 
     def beside(self, links: IntArray, usable: BoolArray) -> tuple[IntArray, Choices]:
         """What is left beside chosen links: usable links of other clients, and the rest of the budgets and the cohort.
 
-        Args:
-            links: Chosen positions.
-            usable: Which links may be used, shape (choices,).
-
-        Returns:
-            Their positions, ascending, and the choices.
+        Returns their positions, ascending, and the choices.
         """
         taken = np.zeros(self.num_clients, np.bool_)
         taken[self.client[links]] = True
@@ -131,12 +121,8 @@ def choices_of(context: RoundContext) -> Choices:
 def gap_for(num_choices: int, gap: float | None) -> float:
     """The proven gap at which the exact solver may stop.
 
-    By default it depends on the number of choices alone, :data:`AUTOMATIC_GAPS`: the optimum up to 1,000 of them, and
-    beyond what is mostly proven within a second.
-
-    Args:
-        num_choices: Links of the round.
-        gap: A policy's parameter, in [0, 1); None for the default.
+    None, the default, depends on the number of choices alone, :data:`AUTOMATIC_GAPS`: the optimum up to 1,000 of them,
+    and beyond what is mostly proven within a second.
     """
     if gap is not None:
         return gap
@@ -171,20 +157,45 @@ class ExactOptions(Parameters):
         if not choices.rows.shape[0] or not choices.cohort_size:
             return np.zeros(0, np.int64), 0.0
         gap = gap_for(choices.rows.shape[0], self.gap)
-        found = solve_assignment(
-            value,
-            choices.cost,
-            choices.client,
-            choices.purse,
-            choices.budget,
-            num_clients=choices.num_clients,
-            gap=gap,
-            rng=rng,
-            node_limit=self.node_limit,
-        )
+        found = self._solve(choices, value, gap, rng)
         if found.links.shape[0] > choices.cohort_size:
-            return _within_places(choices, value, found, gap=gap, node_limit=self.node_limit, rng=rng)
+            return self._within_places(choices, value, found, gap, rng)
         return found.links, found.gap
+
+    def _solve(self, choices: Choices, value: FloatArray, gap: float, rng: Generator) -> AssignmentResult:
+        return solve_assignment(
+            value, *choices.links, num_clients=choices.num_clients, gap=gap, rng=rng, node_limit=self.node_limit
+        )
+
+    def _within_places(
+        self, choices: Choices, value: FloatArray, free: AssignmentResult, gap: float, rng: Generator
+    ) -> tuple[IntArray, float]:
+        r"""The best set of at most m links, where the budgets alone allow ``free``, more of them.
+
+        A place has a price, found by bisection:
+
+        .. math:: \max_{|s| \le m} \sum_s v \;\le\; \min_{\lambda \ge 0} \Bigl[ \lambda m
+            + \max_s \sum_s (v - \lambda)^+ \Bigr]
+
+        The gap is 0 unless the number of places and the prices leave one between them.
+        """
+        most = choices.cohort_size
+        best = within_cohort(choices, free.links, value)
+        worth, bound = float(value[best].sum()), free.upper_bound
+        low, high = 0.0, float(value.max())
+        rest = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
+        for _ in range(_PLACE_STEPS):
+            if bound - worth <= max(gap, VALUE_TOLERANCE) * bound:
+                break
+            price = 0.5 * (low + high)
+            found = self._solve(choices, np.maximum(value - price, 0.0), gap, rng)
+            bound = min(bound, price * most + found.upper_bound)
+            # What is left of the places and the budgets goes to the best that fit.
+            links = np.sort(fill_in_order(choices, np.concatenate((within_cohort(choices, found.links, value), rest))))
+            if float(value[links].sum()) > worth:
+                best, worth = links, float(value[links].sum())
+            low, high = (price, high) if found.links.shape[0] > most else (low, price)
+        return best, max(bound - worth, 0.0) / bound
 
     def most_links(
         self, choices: Choices, *, tie_value: FloatArray | None = None, rng: Generator
@@ -200,10 +211,7 @@ class ExactOptions(Parameters):
             Positions in ``choices``, ascending, and the proven gap to the largest number.
         """
         found = maximise_cardinality(
-            choices.cost,
-            choices.client,
-            choices.purse,
-            choices.budget,
+            *choices.links,
             num_clients=choices.num_clients,
             tie_value=tie_value,
             gap=gap_for(choices.rows.shape[0], self.gap),
@@ -237,84 +245,26 @@ class SolverOptions(ExactOptions):
         rows = np.flatnonzero(choices.cost <= choices.budget[choices.purse])
         if not rows.shape[0]:
             return rows, 0.0
-        part = choices.part(rows)
-        greedy = lazy_greedy(
+        links = lazy_greedy(
             value[rows],
-            part.cost,
-            part.client,
-            part.purse,
-            part.budget,
-            num_clients=int(part.client.max()) + 1,
-            utility="sqrt" if self.utility == "square-root" else "sum",
+            *choices.part(rows).links,
+            num_clients=choices.num_clients,
+            root=self.utility == "square-root",
             epsilon=self.epsilon,
             rng=rng,
         )
-        return within_cohort(choices, rows[greedy.links], value), float("nan")
-
-
-def _within_places(
-    choices: Choices, value: FloatArray, free: AssignmentResult, *, gap: float, node_limit: int, rng: Generator
-) -> tuple[IntArray, float]:
-    r"""The best set of at most m links, where the budgets alone allow more: a place has a price, found by bisection.
-
-    .. math:: \max_{|s| \le m} \sum_s v \;\le\; \min_{\lambda \ge 0} \Bigl[ \lambda m
-        + \max_s \sum_s (v - \lambda)^+ \Bigr]
-
-    Args:
-        choices: The links.
-        value: Value of each, shape (choices,).
-        free: The solution without a limit to the number of links.
-        gap: Stop at a proven gap of this size.
-        node_limit: Search nodes of each solution; 0 for no limit.
-        rng: Breaks ties.
-
-    Returns:
-        Positions, ascending, and the proven gap: 0 unless the number of places and the prices leave one between them.
-    """
-    most = choices.cohort_size
-    best = within_cohort(choices, free.links, value)
-    worth, bound = float(value[best].sum()), free.upper_bound
-    low, high = 0.0, float(value.max())
-    rest = np.argsort(-value, kind="stable")[: np.count_nonzero(value)]
-    for _ in range(_PLACE_STEPS):
-        if bound - worth <= max(gap, VALUE_TOLERANCE) * bound:
-            break
-        price = 0.5 * (low + high)
-        found = solve_assignment(
-            np.maximum(value - price, 0.0),
-            choices.cost,
-            choices.client,
-            choices.purse,
-            choices.budget,
-            num_clients=choices.num_clients,
-            gap=gap,
-            rng=rng,
-            node_limit=node_limit,
-        )
-        bound = min(bound, price * most + found.upper_bound)
-        # What is left of the places and the budgets goes to the best that fit.
-        links = np.sort(fill_in_order(choices, np.concatenate((within_cohort(choices, found.links, value), rest))))
-        if float(value[links].sum()) > worth:
-            best, worth = links, float(value[links].sum())
-        low, high = (price, high) if found.links.shape[0] > most else (low, price)
-    return best, max(bound - worth, 0.0) / bound
+        return within_cohort(choices, rows[links], value), float("nan")
 
 
 def within_cohort(choices: Choices, links: IntArray, value: FloatArray) -> IntArray:
-    """Keep the links of greatest value where the budgets allow more than the cohort size does.
-
-    Args:
-        choices: The links.
-        links: Chosen positions, ascending, shape (k,).
-        value: Value of every choice, shape (choices,).
-    """
+    """Keep the chosen links of greatest value, ascending, where the budgets allow more than the cohort size does."""
     if links.shape[0] <= choices.cohort_size:
         return links
     return np.sort(links[np.argsort(-value[links], kind="stable")[: choices.cohort_size]])
 
 
 @njit(cache=True, nogil=True)
-def _fill(order, client, cost, purse, budget, taken, most):
+def _fill(order, cost, client, purse, budget, taken, most):
     left = budget.copy()
     picks = np.empty(min(order.shape[0], most), np.int64)
     size = 0
@@ -331,17 +281,7 @@ def _fill(order, client, cost, purse, budget, taken, most):
 
 
 def fill_in_order(choices: Choices, order: IntArray) -> IntArray:
-    """Take links one after the other while the budgets, the cohort size and one server a client allow.
-
-    Args:
-        choices: The links.
-        order: Positions in the order in which they are tried, shape (k,).
-
-    Returns:
-        Positions that were taken, in that order.
-    """
+    """Take links in this order while the budgets, the cohort size and one server a client allow; those taken."""
     taken = np.zeros(choices.num_clients, np.bool_)
-    picks: IntArray = _fill(
-        order, choices.client, choices.cost, choices.purse, choices.budget, taken, choices.cohort_size
-    )
+    picks: IntArray = _fill(order, *choices.links, taken, choices.cohort_size)
     return picks

@@ -55,24 +55,14 @@ class PoolState:
 
 
 def pool_init(rng: Generator) -> PoolState:
-    """No arms yet: what is feasible is not known before the first round.
-
-    Args:
-        rng: Draws the seed.
-    """
+    """No arms yet: what is feasible is not known before the first round."""
     nothing = np.zeros((0, 0), np.int64)
     ring = np.zeros(_RECENT, np.int64)
     return PoolState(int(rng.integers(2**62)), nothing, nothing.copy(), ring, ring.copy())
 
 
 def with_arms(state: PoolState, choices: Choices, pool_size: int) -> PoolState:
-    """The pool, drawn if it is not there yet and there is something to choose: the same arms whenever it is asked for.
-
-    Args:
-        state: The pool.
-        choices: Links of the round.
-        pool_size: Number of arms.
-    """
+    """The pool, drawn if it is not there yet and there is something to choose: the same arms whenever one asks."""
     if state.client.shape[0] or not choices.rows.shape[0]:
         return state
     rng = Streams(state.seed).at("pool")
@@ -103,16 +93,7 @@ def _playable(position, cost, purse, budget, most):
 
 
 def playable(client: IntArray, server: IntArray, choices: Choices) -> IntArray:
-    """What of each arm can be played this round.
-
-    Args:
-        client: Clients of the arms, shape (arms, width), -1 for none.
-        server: Servers of the arms, shape (arms, width).
-        choices: Links of the round.
-
-    Returns:
-        Positions in ``choices``, shape (arms, width); -1 for pairs that are left out.
-    """
+    """What of some arms can be played this round: positions in ``choices``, shape (arms, width); -1 for left out."""
     num_servers = int(max(choices.server.max(initial=0), server.max(initial=0))) + 1
     pair = choices.client * num_servers + choices.server
     order = np.argsort(pair, kind="stable")
@@ -127,36 +108,19 @@ def playable(client: IntArray, server: IntArray, choices: Choices) -> IntArray:
 
 
 def best_arm(state: PoolState, index: FloatArray, round: int) -> int:
-    """The arm of the greatest index; the state's own generator breaks ties, so that booking finds the same arm.
-
-    Args:
-        state: The pool.
-        index: Index of each arm, shape (arms,).
-        round: Round number.
-    """
+    """The arm of the greatest index; the state's own generator breaks ties, so that booking finds the same arm."""
     tied = np.flatnonzero(index == index.max())
     return int(tied[Streams(state.seed).at("ties", round).integers(tied.shape[0])])
 
 
 def remember(state: PoolState, arm: int, round: int) -> PoolState:
-    """Note which arm was played.
-
-    Args:
-        state: The pool; its arrays are written to.
-        arm: The arm.
-        round: Round number.
-    """
+    """Note which arm was played; writes to the state's arrays."""
     state.recent_round[round % _RECENT] = round
     state.recent_arm[round % _RECENT] = arm
     return state
 
 
 def recall(state: PoolState, round: int) -> int:
-    """The arm that was played in a round; -1 if that is too long ago.
-
-    Args:
-        state: The pool.
-        round: Round number.
-    """
+    """The arm that was played in a round; -1 if that is too long ago."""
     slot = round % _RECENT
     return int(state.recent_arm[slot]) if int(state.recent_round[slot]) == round else -1

@@ -225,16 +225,12 @@ def least_drift_plus_penalty(
 
     Cost: a few passes over the clients, plus O(M log M) for the M rows that pruning leaves; M = N at worst.
     """
-    usable = np.flatnonzero(time_s < math.inf) if time_s.shape[0] <= cohort_size else None
-    if usable is None and np.count_nonzero(time_s < math.inf) <= cohort_size:
-        usable = np.flatnonzero(time_s < math.inf)
-    if usable is not None:
-        return usable
+    finite = time_s < math.inf
+    if np.count_nonzero(finite) <= cohort_size:
+        return np.flatnonzero(finite)
     if penalty == 0.0:
         # Time costs nothing: every threshold with the longest queues ties, and the last one admits all of them.
-        finite = time_s < math.inf
-        queues = backlog[finite]
-        cut = float(np.partition(queues, queues.shape[0] - cohort_size)[queues.shape[0] - cohort_size])
+        cut = float(np.partition(backlog[finite], -cohort_size)[-cohort_size])
         threshold = float(time_s[finite].max())
     else:
         times, queues = time_s, backlog

@@ -23,14 +23,13 @@ With F a step at 1 the objective is P4's (Huang et al. 2021, Eq. 21), and the sw
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import njit
-from fedroster.optimization.heaps import greatest_first, push, replace_least
+from fedroster.optimization.heaps import greatest_first, offer, push, replace_least
 
 GRID_STEP = 1.0 / 8.0
 """delta: neighbouring points of the grid of times are a factor of exp(1/8) apart."""
@@ -97,13 +96,7 @@ def ratio_table(counts):
 
 @njit(cache=True, nogil=True)
 def batch_factor(table, first, size):
-    r"""Expected maximum of ``size`` ratios, :math:`\kappa_k = \int_0^\infty 1 - F(r)^k\, dr`.
-
-    Args:
-        table: F, from :func:`ratio_table`.
-        first: Power of the grid at its first point.
-        size: k >= 1.
-    """
+    r"""Expected maximum of ``size`` ratios, :math:`\kappa_k = \int_0^\infty 1 - F(r)^k\, dr`."""
     growth = math.exp(GRID_STEP)
     here = math.exp(GRID_STEP * first)
     total = here
@@ -129,6 +122,12 @@ _LOG_MANTISSA = np.log1p((np.arange(256) + 0.5) / 256.0)
 def _log(bits):
     """Logarithm of a positive number from its IEEE 754 bits, to 0.002: for the grid of times."""
     return ((bits >> 52) - 1023) * _LN2 + _LOG_MANTISSA[(bits >> 44) & 255]
+
+
+@njit(cache=True, nogil=True)
+def _bin(bits, origin, num_bins):
+    """Bin of a time, from its bits and the logarithm at which bin 0 starts."""
+    return min(int((_log(bits) - origin) / GRID_STEP), num_bins - 1)
 
 
 @njit(cache=True, nogil=True)
@@ -168,10 +167,9 @@ def _expected_maximum(log_cdf, points, slowest, width, cdf):
 @njit(cache=True, nogil=True)
 def _marginal(cdf, points, slowest, width, table, bin, member):
     """Expected time that a client of this bin adds to the cohort, or has added as a member of it."""
-    start = slowest
     total = 0.0
     before = -1.0
-    for i in range(start, max(slowest, bin) + width):
+    for i in range(slowest, max(slowest, bin) + width):
         whole = cdf[i] if i < slowest + width else 1.0
         j = i - bin
         own = 0.0 if j < 0 else (table[j] if j < width else 1.0)
@@ -184,39 +182,40 @@ def _marginal(cdf, points, slowest, width, table, bin, member):
     return total
 
 
+@njit(cache=True, nogil=True)
+def _by_bin(bins, num_bins):
+    """Counting sort: where each bin starts, and the positions sorted by bin."""
+    start = np.zeros(num_bins + 1, np.int64)
+    for b in bins:
+        start[b + 1] += 1
+    for b in range(num_bins):
+        start[b + 1] += start[b]
+    order, fill = np.empty(bins.shape[0], np.int64), start.copy()
+    for i in range(bins.shape[0]):
+        order[fill[bins[i]]] = i
+        fill[bins[i]] += 1
+    return start, order
+
+
 @njit(cache=True, nogil=True, error_model="numpy")
 def _thresholds(time, bits, price, must, origin, num_bins, count, free):
     """For each bin, a price that nearly surely ``free`` rows of this bin and faster ones reach; or minus infinity."""
     stride = max(time.shape[0] // _SAMPLE, 1)
-    bin_of = np.empty(time.shape[0] // stride + 1, np.int64)
-    row = np.empty(bin_of.shape[0], np.int64)
-    start = np.zeros(num_bins + 1, np.int64)
+    row = np.empty(time.shape[0] // stride + 1, np.int64)
+    bins = np.empty(row.shape[0], np.int64)
     size = 0
     for n in range(stride // 2, time.shape[0], stride):
         if time[n] < np.inf and not must[n]:
-            bin_of[size] = min(int((_log(bits[n]) - origin) / GRID_STEP), num_bins - 1)
-            row[size] = n
-            start[bin_of[size] + 1] += 1
+            bins[size], row[size] = _bin(bits[n], origin, num_bins), n
             size += 1
-    for b in range(num_bins):
-        start[b + 1] += start[b]
-    order = np.empty(size, np.int64)
-    fill = start.copy()
-    for i in range(size):
-        order[fill[bin_of[i]]] = row[i]
-        fill[bin_of[i]] += 1
+    start, order = _by_bin(bins[:size], num_bins)
     keep = int(_SAFETY * free * size / count) + 8
     heap_price = np.empty(keep)
     thresholds = np.empty(num_bins)
     filled = 0
     for b in range(num_bins):
         for i in range(start[b], start[b + 1]):
-            p = price[order[i]]
-            if filled < keep:
-                push(heap_price, None, filled, p, 0)
-                filled += 1
-            elif p > heap_price[0]:
-                replace_least(heap_price, None, keep, p, 0)
+            filled = offer(heap_price, None, filled, keep, price[row[order[i]]], 0)
         thresholds[b] = heap_price[0] if filled == keep else -np.inf
     return thresholds
 
@@ -226,7 +225,6 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
     """Rows that can be among the ``free`` most valuable of their bin and the faster ones, with their bins."""
     rows = np.empty(count, np.int64)
     bins = np.empty(count, np.int64)
-    inverse = 1.0 / GRID_STEP
     thresholds = np.full(num_bins, -np.inf)
     if count > 4 * _SAMPLE:
         thresholds = _thresholds(time, bits, price, must, origin, num_bins, count, free)
@@ -234,12 +232,12 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
         size = 0
         for n in range(time.shape[0]):
             if time[n] < np.inf and not must[n]:
-                b = min(int((_log(bits[n]) - origin) * inverse), num_bins - 1)
+                b = _bin(bits[n], origin, num_bins)
                 if price[n] >= thresholds[b]:
                     rows[size], bins[size] = n, b
                     size += 1
         # A row counts towards every threshold, of its own bin or a slower one, that its price reaches.  Thresholds
-        # ascend, so these are consecutive.  If some threshold has too few, the sample was unlucky: everybody is in.
+        # ascend, so these are consecutive.  If some threshold has too few, the sample was unlucky: all rows are in.
         change = np.zeros(num_bins + 1, np.int64)
         for i in range(size):
             change[bins[i]] += 1
@@ -253,77 +251,33 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
         thresholds[:] = -np.inf
 
 
-class _Candidates(NamedTuple):
-    """What :func:`choose_cohort` may choose from.
-
-    Attributes:
-        worth: Price of each with a jitter that breaks ties.
-        bin: Its bin of times.
-        order: Candidates by bin.
-        start: Where each bin starts in ``order``, one entry more than bins.
-        stop: Where the most valuable ones of each bin, as many as are wanted, stop.
-    """
-
-    worth: FloatArray
-    bin: IntArray
-    order: IntArray
-    start: IntArray
-    stop: IntArray
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _by_bin(candidate, bin_of, price, num_bins, free, jitter, key):
-    """Counting sort.  Ties are broken by a jitter far below every price."""
-    worth = np.empty(candidate.shape[0])
-    start = np.zeros(num_bins + 1, np.int64)
-    for i in range(candidate.shape[0]):
-        worth[i] = price[candidate[i]] + jitter * tie_breaker(key, candidate[i])
-        start[bin_of[i] + 1] += 1
-    for b in range(num_bins):
-        start[b + 1] += start[b]
-    order = np.empty(candidate.shape[0], np.int64)
-    fill = start.copy()
-    for i in range(candidate.shape[0]):
-        order[fill[bin_of[i]]] = i
-        fill[bin_of[i]] += 1
-    stop = start[1:].copy()
-    for b in range(num_bins):
-        if stop[b] - start[b] > free:
-            greatest_first(worth, order, start[b], stop[b], free)
-            stop[b] = start[b] + free
-    return _Candidates(worth, bin_of, order, start, stop)
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _sweep(candidates, must, free, points, log_table):
-    """For every bin the most valuable clients that are not slower, with ``must`` in each bin; the best of these."""
-    worth, start, stop = candidates.worth, candidates.start, candidates.stop
-    num_bins, width = must.shape[0], log_table.shape[0]
+@njit(cache=True, nogil=True)
+def _sweep(worth, bin_of, rows, start, stop, must_bins, free, points, log_table):
+    """Step 2: the best of the cohorts "the most valuable that are not slower than this bin"."""
+    num_bins, width = stop.shape[0], log_table.shape[0]
     log_cdf, cdf = np.zeros(num_bins + width), np.empty(num_bins + width)
-    members = must.copy()
+    members = np.zeros(num_bins, np.int64)
     counted = np.zeros(num_bins, np.int64)  # those that log_cdf has
     must_slowest = -1
-    for b in range(num_bins):
-        if must[b] > 0:
-            must_slowest = b
-    heap_price = np.empty(free)
-    heap_client = np.empty(free, np.int64)
-    picked = np.empty(free, np.int64)
+    for b in must_bins:
+        members[b] += 1
+        must_slowest = max(must_slowest, b)
+    heap, client, picked = np.empty(free), np.empty(free, np.int64), np.empty(free, np.int64)
     filled = 0
     total = 0.0
     best = np.inf
     for b in range(num_bins):
         changed = False
         for i in range(start[b], stop[b]):
-            n = candidates.order[i]
+            n = rows[i]
             p = worth[n]
             if filled < free:
-                push(heap_price, heap_client, filled, p, n)
+                push(heap, client, filled, p, n)
                 filled += 1
-            elif p > heap_price[0]:
-                members[candidates.bin[heap_client[0]]] -= 1
-                total -= heap_price[0]
-                replace_least(heap_price, heap_client, free, p, n)
+            elif p > heap[0]:
+                members[bin_of[client[0]]] -= 1
+                total -= heap[0]
+                replace_least(heap, client, free, p, n)
             else:
                 continue
             total += p
@@ -342,89 +296,54 @@ def _sweep(candidates, must, free, points, log_table):
                 objective = _expected_maximum(log_cdf, points, slowest, width, cdf) - total
                 if objective < best:
                     best = objective
-                    for i in range(free):
-                        picked[i] = heap_client[i]
+                    picked[:] = client
     return picked
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _cohort(candidates, must, picked, points, log_table, members, cdf):
-    """Slowest bin and objective of the picked clients with ``must``; fills ``members`` and ``cdf``."""
+@njit(cache=True, nogil=True)
+def _net_time(cohort, worth, bin_of, must_bins, points, log_table, members, log_cdf, cdf):
+    """Slowest bin and objective of a cohort; fills its number in each bin and its distribution."""
+    log_cdf[:] = 0.0
+    members[:] = 0
     total = 0.0
-    for b in range(must.shape[0]):
-        members[b] = must[b]
-    for n in picked:
-        members[candidates.bin[n]] += 1
-        total += candidates.worth[n]
-    log_cdf = np.zeros(cdf.shape[0])
+    for b in must_bins:
+        members[b] += 1
+    for n in cohort:
+        members[bin_of[n]] += 1
+        total += worth[n]
     slowest = _distribution(members, log_table, log_cdf)
     return slowest, _expected_maximum(log_cdf, points, slowest, log_table.shape[0], cdf) - total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _improve(candidates, must, picked, points, table, log_table, jitter):
-    """Charge every client its marginal cost and choose again, as long as the objective falls; changes ``picked``."""
-    start, stop, free = candidates.start, candidates.stop, picked.shape[0]
-    num_bins, width = must.shape[0], table.shape[0]
-    members = np.empty(num_bins, np.int64)
-    cdf = np.empty(num_bins + width)
-    inside = np.zeros(num_bins)
-    outside = np.zeros(num_bins)
-    is_member = np.zeros(candidates.worth.shape[0], np.bool_)
-    heap_price = np.empty(free)
-    heap_client = np.empty(free, np.int64)
-    for _ in range(_IMPROVEMENTS):
-        slowest, objective = _cohort(candidates, must, picked, points, log_table, members, cdf)
-        for n in picked:
-            is_member[n] = True
-        for b in range(num_bins):
-            if stop[b] > start[b]:
-                outside[b] = _marginal(cdf, points, slowest, width, table, b, False)
-                inside[b] = _marginal(cdf, points, slowest, width, table, b, True) if members[b] > 0 else outside[b]
-        filled = 0
-        for b in range(num_bins):
-            for i in range(start[b], stop[b]):
-                n = candidates.order[i]
-                p = candidates.worth[n] - (inside[b] if is_member[n] else outside[b])
-                if filled < free:
-                    push(heap_price, heap_client, filled, p, n)
-                    filled += 1
-                elif p > heap_price[0]:
-                    replace_least(heap_price, heap_client, free, p, n)
-        same = True
-        for n in heap_client:
-            same = same and is_member[n]
-        for n in picked:
-            is_member[n] = False
-        slowest, found = _cohort(candidates, must, heap_client, points, log_table, members, cdf)
-        if same or found >= objective - jitter:
-            break
-        for i in range(free):
-            picked[i] = heap_client[i]
+@njit(cache=True, nogil=True)
+def _recharge(cohort, worth, bin_of, rows, start, stop, members, cdf, points, slowest, table):
+    """Step 3: the cohort that is chosen when each client is charged its marginal cost, and whether it is the same."""
+    width, free = table.shape[0], cohort.shape[0]
+    is_member = np.zeros(worth.shape[0], np.bool_)
+    is_member[cohort] = True
+    heap, client = np.empty(free), np.empty(free, np.int64)
+    filled = 0
+    for b in range(stop.shape[0]):
+        if stop[b] == start[b]:
+            continue
+        outside = _marginal(cdf, points, slowest, width, table, b, False)
+        inside = _marginal(cdf, points, slowest, width, table, b, True) if members[b] > 0 else outside
+        for i in range(start[b], stop[b]):
+            n = rows[i]
+            filled = offer(heap, client, filled, free, worth[n] - (inside if is_member[n] else outside), n)
+    return client, is_member[client].all()
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def choose_cohort(time, price, must, size, table, log_table, first, key):
-    """Bins, sweep and improvement: :func:`least_expected_maximum` with its table at hand.
+    """Bins, sweep and improvement: what :func:`least_expected_maximum` does, with its table and its ties at hand.
 
-    Args:
-        time: Predicted mean times mu, shape (rows,), seconds, > 0; infinite for rows that are not available.
-        price: What each row is worth, p, shape (rows,), seconds.
-        must: Available rows that take part in any case, at most ``size``, shape (rows,).
-        size: k, >= 0; fewer when fewer are available.
-        table: F, from :func:`ratio_table`.
-        log_table: Its logarithm.
-        first: Power of the grid at its first point.
-        key: Seed of the ties, from :func:`tie_key`.
-
-    Returns:
-        Chosen rows, those of ``must`` first, in no order otherwise, shape (k,).
+    ``table``, ``log_table`` and ``first`` come from :func:`ratio_table`, ``key`` from :func:`tie_key`.  Returns the
+    chosen rows, those of ``must`` first, in no order otherwise.
     """
-    num_rows = time.shape[0]
-    fastest, slowest_time = np.inf, 0.0
+    fastest, slowest_time, spread = np.inf, 0.0, 0.0
     count = 0
-    spread = 0.0
-    for n in range(num_rows):
+    for n in range(time.shape[0]):
         t = time[n]
         if t < np.inf:
             count += 1
@@ -432,59 +351,60 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
             slowest_time = max(slowest_time, t)
             spread = max(spread, abs(price[n]))
     size = min(size, count)
-    chosen = np.empty(size, np.int64)
-    if size == 0:
-        return chosen
+    forced = np.flatnonzero(must) if size > 0 else np.empty(0, np.int64)
+    free = size - forced.shape[0]
+    if free == 0:
+        return forced
     num_bins = min(int(math.log(slowest_time / fastest) / GRID_STEP + 0.5) + 1, _TIME_BINS)
     bits = time.view(np.int64)
     origin = math.log(fastest) - 0.5 * GRID_STEP  # the fastest stands in the middle of bin 0
-    must_members = np.zeros(num_bins, np.int64)
-    num_must = 0
-    for n in range(num_rows):
-        if must[n]:
-            chosen[num_must] = n
-            must_members[min(int((_log(bits[n]) - origin) / GRID_STEP), num_bins - 1)] += 1
-            num_must += 1
-    free = size - num_must
-    if free == 0:
-        return chosen
+    must_bins = np.array([_bin(bits[n], origin, num_bins) for n in forced], dtype=np.int64)
+
+    # 1. Candidates by bin.  Ties are broken by a jitter far below every price.
     candidate, bin_of = _candidates(time, bits, price, must, origin, num_bins, count, free)
+    worth = np.empty(candidate.shape[0])
     jitter = _TIE * (spread + fastest)
-    candidates = _by_bin(candidate, bin_of, price, num_bins, free, jitter, key)
+    for i in range(candidate.shape[0]):
+        worth[i] = price[candidate[i]] + jitter * tie_breaker(key, candidate[i])
+    start, rows = _by_bin(bin_of, num_bins)
+    stop = start[1:].copy()
+    for b in range(num_bins):
+        if stop[b] - start[b] > free:
+            greatest_first(worth, rows, start[b], stop[b], free)
+            stop[b] = start[b] + free
     points = np.empty(num_bins + table.shape[0])
     growth = math.exp(GRID_STEP)
     x = fastest * math.exp(GRID_STEP * first)
     for i in range(points.shape[0]):
         points[i] = x
         x *= growth
-    picked = _sweep(candidates, must_members, free, points, log_table)
-    _improve(candidates, must_members, picked, points, table, log_table, jitter)
-    for i in range(free):
-        chosen[num_must + i] = candidate[picked[i]]
-    return chosen
+
+    # 2. Sweep.  3. Improve.
+    picked = _sweep(worth, bin_of, rows, start, stop, must_bins, free, points, log_table)
+    members = np.zeros(num_bins, np.int64)
+    log_cdf, cdf = np.empty(points.shape[0]), np.empty(points.shape[0])
+    slowest, objective = _net_time(picked, worth, bin_of, must_bins, points, log_table, members, log_cdf, cdf)
+    for _ in range(_IMPROVEMENTS):
+        other, same = _recharge(picked, worth, bin_of, rows, start, stop, members, cdf, points, slowest, table)
+        slowest, better = _net_time(other, worth, bin_of, must_bins, points, log_table, members, log_cdf, cdf)
+        if same or better >= objective - jitter:
+            break
+        picked, objective = other, better
+    return np.concatenate((forced, candidate[picked]))
 
 
 @njit(cache=True, nogil=True)
 def most_urgent(urgency, size, key):
-    """Mark the ``size`` rows of greatest urgency among those that are not negative.
+    """Mark the ``size`` >= 1 rows of greatest urgency among those that are not negative, shape (rows,).
 
-    Args:
-        urgency: Shape (rows,).
-        size: How many at most, >= 1.
-        key: Seed of what decides between rows whose urgencies differ by less than 1e-9.
+    ``key`` decides between rows whose urgencies differ by less than 1e-9.
     """
     must = np.zeros(urgency.shape[0], np.bool_)
     heap, row = np.empty(size), np.empty(size, np.int64)
     filled = 0
     for n in range(urgency.shape[0]):
-        if urgency[n] < 0.0:
-            continue
-        level = urgency[n] + _TIE * tie_breaker(key, n)
-        if filled < size:
-            push(heap, row, filled, level, n)
-            filled += 1
-        elif level > heap[0]:
-            replace_least(heap, row, size, level, n)
+        if urgency[n] >= 0.0:
+            filled = offer(heap, row, filled, size, urgency[n] + _TIE * tie_breaker(key, n), n)
     for i in range(filled):
         must[row[i]] = True
     return must

@@ -1,7 +1,7 @@
 """The k greatest of many keys, in compiled code: heaps whose least key stands first, and quickselect.
 
-Keys may stand alone, or carry what they belong to; with None for it Numba compiles a version without.  The small ones
-are inlined where they are used: as calls into another module they cost FLOOR's choice up to a tenth of its time.
+A heap is an array of keys and, beside it, one of their owners; with None for it Numba compiles a version without.  The
+small ones are inlined where they are used: as calls they cost FLOOR's choice up to a tenth of its time.
 """
 
 from __future__ import annotations
@@ -11,15 +11,7 @@ from fedroster.core.compiled import njit
 
 @njit(cache=True, nogil=True, inline="always")
 def push(keys, owners, size, key, owner):
-    """Add a key to a heap.
-
-    Args:
-        keys: The heap, shape (at least size + 1,); written to.
-        owners: Whom each key belongs to, likewise; or None.
-        size: Keys in the heap.
-        key: The new key.
-        owner: Whom it belongs to.
-    """
+    """Add a key and its owner to a heap of ``size`` keys."""
     i = size
     while i > 0:
         parent = (i - 1) >> 1
@@ -36,15 +28,7 @@ def push(keys, owners, size, key, owner):
 
 @njit(cache=True, nogil=True, inline="always")
 def replace_least(keys, owners, size, key, owner):
-    """Put a key in the place of the least of a heap.
-
-    Args:
-        keys: The heap, shape (at least size,); written to.
-        owners: Whom each key belongs to, likewise; or None.
-        size: Keys in the heap, >= 1.
-        key: The new key.
-        owner: Whom it belongs to.
-    """
+    """Put a key and its owner in the place of the least of a heap of ``size`` >= 1 keys."""
     i = 0
     while True:
         child = 2 * i + 1
@@ -61,6 +45,17 @@ def replace_least(keys, owners, size, key, owner):
     keys[i] = key
     if owners is not None:
         owners[i] = owner
+
+
+@njit(cache=True, nogil=True, inline="always")
+def offer(keys, owners, filled, size, key, owner):
+    """Keep the ``size`` >= 1 greatest keys in a heap of ``filled``; returns how many it then has."""
+    if filled < size:
+        push(keys, owners, filled, key, owner)
+        filled += 1
+    elif key > keys[0]:
+        replace_least(keys, owners, size, key, owner)
+    return filled
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -82,7 +77,7 @@ def greatest_first(keys, rows, begin, end, size):
 
     Args:
         keys: The keys.
-        rows: Rows of ``keys``, ``begin`` to ``end`` of them looked at and written to; or None, for ``keys`` itself.
+        rows: Rows of ``keys``, looked at and written to; or None, for ``keys`` itself.
         begin: The first.
         end: The one behind the last.
         size: How many, 0 to ``end - begin``.

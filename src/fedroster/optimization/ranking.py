@@ -96,12 +96,8 @@ def sample_systematically(inclusion: FloatArray, *, rng: Generator) -> IntArray:
 def sample_above(score: FloatArray, size: int, *, cut_off: float, rng: Generator) -> IntArray:
     """Sample by score among those above a cut-off, as Oort exploits (Lai et al. 2021); positions, ascending.
 
-    Args:
-        score: Utility of each candidate, shape (n,), >= 0.
-        size: How many are sampled, in [1, n].
-        cut_off: c, in [0, 1]: candidates have at least c times the utility of the first that would not be among the
-            best ``size``, or of the last if there is none.
-        rng: Samples.
+    Candidates have at least ``cut_off``, in [0, 1], times the score of the first that would not be among the best
+    ``size``, or of the last if there is none.
     """
     place = max(score.shape[0] - 1 - size, 0)
     candidates = np.flatnonzero(score >= cut_off * float(np.partition(score, place)[place]))
@@ -109,14 +105,7 @@ def sample_above(score: FloatArray, size: int, *, cut_off: float, rng: Generator
 
 
 def fill_up(chosen: BoolArray, rows: IntArray, size: int, *, rng: Generator) -> None:
-    """Choose random ones of ``rows`` for places that remain.
-
-    Args:
-        chosen: Which rows are chosen; written to.
-        rows: Rows that may be.
-        size: How many are wanted in all.
-        rng: Draws them.
-    """
+    """Choose random ones of ``rows`` for the places of ``size`` that remain; writes to ``chosen``."""
     missing = size - int(np.count_nonzero(chosen))
     if missing > 0:
         rows = rows[~chosen[rows]]

@@ -39,7 +39,7 @@ from fedroster.optimization.expected_maximum import (
     ratio_table,
     tie_key,
 )
-from fedroster.queues import check_rate, snap_rate
+from fedroster.queues import check_rate, debt_step, snap_rate
 
 _BLOCK = 1024
 _RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
@@ -95,23 +95,6 @@ def _appraise(
             u[n] = level if usable[n] else -1.0
 
 
-@njit(cache=True, nogil=True)
-def _grow(debt, own_debt, available, arrival):
-    for n in range(debt.shape[0]):
-        debt[n] += arrival
-        own_debt[n] += arrival * available[n]
-
-
-@njit(cache=True, nogil=True)
-def _grow_members(debt, own_debt, client, available, members, arrival):
-    for n in range(debt.shape[0]):
-        debt[n] += arrival * members[n]
-    for row in range(available.shape[0]):
-        n = client[row] if client.shape[0] else row
-        own_debt[n] += arrival * (available[row] and members[n])
-
-
-_ROWS = np.empty(0, np.int64)
 _NO_SCATTER = np.zeros(RATIO_BINS)
 
 
@@ -135,7 +118,7 @@ class Floor(ForOneServer):
 
     Each round:
 
-    1. **Predict** every client's time from its context, by regression on its own history and on everybody's
+    1. **Predict** every client's time from its context, by regression on its own history and on all others'
        (:mod:`fedroster.estimation.random_coefficients`), and how realised times scatter about predictions.
     2. **Urgent clients take part.** With the debt :math:`d_n = \beta A_n - x_n` (rounds in which it could be chosen,
        participations), those with :math:`d_n \ge u` are chosen, greatest debt first, where
@@ -201,7 +184,7 @@ class Floor(ForOneServer):
         return max(self.slack + 1.0 - rate * (wait + away), 0.0)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> FloorState:
-        """Nobody is known, nothing is owed."""
+        """No client is known, nothing is owed."""
         debts = np.zeros(spec.num_clients), np.zeros(spec.num_clients)
         return FloorState(usual_times_init(spec.num_clients, spec.num_features), np.zeros(RATIO_BINS), *debts)
 
@@ -210,7 +193,7 @@ class Floor(ForOneServer):
         num_links = context.num_links
         size = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if size == 0:
-            return Selection(context.round, _ROWS)
+            return Selection(context.round, np.zeros(0, np.int64))
         table, log_table, first = ratio_table(state.ratios if self.parts.scatter else _NO_SCATTER)
         time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
         known: tuple[FloatArray, ...] = (*state.belief.known, state.debt, state.own_debt)
@@ -240,16 +223,8 @@ class Floor(ForOneServer):
 
     def commit(self, state: FloorState, context: RoundContext, selection: Selection, /) -> FloorState:
         """Debts grow by beta, and fall by 1 for the chosen."""
-        client = _ROWS if context.client is None else context.client
-        rate = snap_rate(self.beta)
-        if context.client is None and context.members is None:
-            _grow(state.debt, state.own_debt, context.available, rate)
-        else:
-            members = np.ones(state.debt.shape[0], np.bool_) if context.members is None else context.members
-            _grow_members(state.debt, state.own_debt, client, context.available, members, rate)
         served = context.clients_of(selection.links)
-        state.debt[served] -= 1.0
-        state.own_debt[served] -= 1.0
+        debt_step(state.debt, state.own_debt, context, beta=snap_rate(self.beta), served=served)
         ratios = state.ratios * max(1.0 - served.shape[0] / _RATIO_MEMORY, 0.0)
         return replace(state, belief=next_round(state.belief, context, pooling=self.parts.pooling), ratios=ratios)
 
