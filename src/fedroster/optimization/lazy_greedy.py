@@ -102,7 +102,7 @@ def lazy_greedy(
     .. math:: \max_S f(S) \quad \text{s.t. (10b), (10c), (10d)}, \qquad f(S) = \sqrt{\textstyle\sum_{e \in S} v_e}
               \text{ or } \textstyle\sum_{e \in S} v_e
 
-    Guarantee: at least :func:`~fedroster.bounds.greedy_share` of the optimum. Cost: :math:`O(n \log n)` to sort and
+    Guarantee: at least :math:`1 / ((1 + \varepsilon)(2 + 2M))` of the optimum. Cost: :math:`O(n \log n)` to sort and
     :math:`O(n)` for each of the :math:`O(\varepsilon^{-1} \log n)` densities.
 
     For P3 itself :func:`~fedroster.optimization.assignment.solve_assignment` is exact (Choice B10); this is the
