@@ -12,13 +12,13 @@ import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, overload
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_flag, check_number, shown
+from fedroster.core.checks import check_flag, check_number, shown
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -36,11 +36,9 @@ from fedroster.federation.guard import Guard, LongestTime
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids, is_id, listed
 from fedroster.federation.rounds import OpenRounds, outcomes
+from fedroster.federation.views import Contexts, Views
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
-
-Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
-"""Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
 
 _AVAILABILITY_PERIOD = 64  # rounds between two looks at which clients are seen too rarely
 
@@ -74,7 +72,7 @@ class EdgeCohort(Cohort):
     servers: tuple[str, ...] = ()
 
 
-class Selector:
+class Selector(Views):
     """Chooses cohorts in a running federation (ask/tell).
 
     Example:
@@ -357,19 +355,9 @@ class Selector:
         return self._learner.policy
 
     @property
-    def round(self) -> int:
-        """Number of the last round that was begun; 0 before the first."""
-        return self._rounds.last
-
-    @property
     def cohort_size(self) -> int:
         """Largest number of clients in a round, m."""
         return self._learner.spec.cohort_size
-
-    @property
-    def num_features(self) -> int | None:
-        """Length D of a client's context; None until the first contexts say it."""
-        return self._learner.num_features
 
     @property
     def longest_s(self) -> LongestTime:
@@ -379,11 +367,6 @@ class Selector:
     @longest_s.setter
     def longest_s(self, value: LongestTime) -> None:
         self._guard.longest_s = value
-
-    @property
-    def clients(self) -> tuple[ClientId, ...]:
-        """Ids of the members, in the order of rows that arrays follow."""
-        return self._members.clients
 
     @whole
     def join(self, clients: Iterable[ClientId]) -> None:
@@ -429,118 +412,6 @@ class Selector:
             self._rounds.forget(slots)
             self._failures.forget(slots)
             self._guard.forget(slots)
-
-    # ---------------------------------------------------------------- what is known
-
-    def _by_id(self, values: NDArray[Any], as_array: bool) -> Any:
-        mine = values[self._members.slots()]
-        return mine if as_array else dict(zip(self.clients, mine.tolist(), strict=True))
-
-    @overload
-    def cold(self, *, as_array: Literal[False] = False) -> dict[ClientId, bool]: ...
-    @overload
-    def cold(self, *, as_array: Literal[True]) -> BoolArray: ...
-    def cold(self, *, as_array: bool = False) -> Any:
-        """Whether each member did not take part in the last round, by id or as an array in the order of ``clients``."""
-        return self._by_id(self._members.cold, as_array)
-
-    @overload
-    def participation(
-        self, of: Literal["chosen", "trained", "used"] = "chosen", *, as_array: Literal[False] = False
-    ) -> dict[ClientId, int]: ...
-    @overload
-    def participation(
-        self, of: Literal["chosen", "trained", "used"] = "chosen", *, as_array: Literal[True]
-    ) -> IntArray: ...
-    def participation(self, of: str = "chosen", *, as_array: bool = False) -> Any:
-        """How often each member took part, by id, or as an array in the order of ``clients``.
-
-        Args:
-            of: Rounds in which it was ``"chosen"``, which is what policies promise; in which it ``"trained"``: it
-                answered, in time or late; or in which its answer was ``"used"``: it came in time.
-            as_array: Whether to return an array.
-        """
-        check_choice("of", of, ("chosen", "trained", "used"))
-        return self._by_id(getattr(self._members, of), as_array)
-
-    @overload
-    def participation_rates(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
-    @overload
-    def participation_rates(self, *, as_array: Literal[True]) -> FloatArray: ...
-    def participation_rates(self, *, as_array: bool = False) -> Any:
-        """How often each member was chosen, by the rounds in which it was a member; by id or as an array."""
-        return self._by_id(self._members.chosen / np.maximum(self._members.present, 1), as_array)
-
-    @overload
-    def capped(self, *, as_array: Literal[False] = False) -> dict[ClientId, int]: ...
-    @overload
-    def capped(self, *, as_array: Literal[True]) -> IntArray: ...
-    def capped(self, *, as_array: bool = False) -> Any:
-        """How many times of each member were cut to ``longest_s``, by id or as an array."""
-        return self._by_id(self._members.capped, as_array)
-
-    def paused(self) -> dict[ClientId, int]:
-        """Members that pause because they failed again and again, and for how many more rounds.
-
-        They are not chosen, and owed nothing for these rounds, unless all clients that are available pause.
-        """
-        left = self._by_id(self._failures.left(self.round), as_array=False)
-        return {client: rounds for client, rounds in left.items() if rounds}
-
-    @overload
-    def trust(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
-    @overload
-    def trust(self, *, as_array: Literal[True]) -> FloatArray: ...
-    def trust(self, *, as_array: bool = False) -> Any:
-        """How far the contexts of each member are believed, in [0, 1], by id or as an array."""
-        return self._by_id(self._guard.trust(np.arange(self._members.capacity)), as_array)
-
-    @overload
-    def backlog(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
-    @overload
-    def backlog(self, *, as_array: Literal[True]) -> FloatArray: ...
-    def backlog(self, *, as_array: bool = False) -> Any:
-        """Participations that each member is owed, by id or as an array; empty from policies that keep no count."""
-        owed = self._learner.backlog()
-        if owed is None:
-            return np.empty(0) if as_array else {}
-        return self._by_id(owed, as_array)
-
-    @overload
-    def expected_times_s(
-        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: Literal[False] = False
-    ) -> dict[ClientId, float]: ...
-    @overload
-    def expected_times_s(
-        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: Literal[True]
-    ) -> FloatArray: ...
-    def expected_times_s(
-        self, contexts: Contexts = None, *, clients: Sequence[ClientId] | None = None, as_array: bool = False
-    ) -> Any:
-        """Exchange times that the policy expects, without its optimism, seconds, by id or as an array.
-
-        Args:
-            contexts: Contexts of members, in any of the forms that :meth:`select` takes.
-            clients: Ids of the rows of an array; None for all members.
-            as_array: Whether to return an array, in the order in which the clients are named.
-
-        Returns:
-            NaN where the policy believes nothing about a client's time.
-
-        Raises:
-            InvalidInputError: If the contexts are malformed.
-            UnknownNameError: If a client is not a member.
-        """
-        asked = read_candidates(self._members, self.num_features, contexts, clients=clients)
-        times_s = self._learner.expected_times_s(asked.slot, asked.rows)
-        if as_array:
-            return times_s
-        return dict(zip((self._members.ids[slot] for slot in asked.slot), times_s.tolist(), strict=True))
-
-    def open_rounds(self) -> dict[int, tuple[ClientId, ...]]:
-        """Rounds with missing feedback, and the clients that it is missing from."""
-        ids: list[Any] = self._members.ids
-        return {number: tuple(ids[slot] for slot in slots) for number, slots in self._rounds.waiting().items()}
 
     # ---------------------------------------------------------------- keep
 
