@@ -23,6 +23,7 @@ HARNESSES = (
     "kills", "training", "fuzz", "files", "server", "soak", "threads", "signals", "disk", "liars", "writers", "flower",
 )  # fmt: skip
 SIZES = {"small": 0.02, "full": 1.0}
+KEPT = Path("build/chaos")
 RESULTS = Path("benchmarks/results/chaos.md")
 LIMIT_S = 1800.0
 _HEAD = "| harness | what | tries | lost | wrong | raw errors | peak MiB | slowest s | verdict |\n" + "| --- " * 9 + "|"
@@ -49,6 +50,13 @@ def attack(name: str, size: float, seed: int) -> list[Row]:
             log.seek(0)
             end = log.read()[-1500:]
     return [Row(f"the harness ended with {code}", wrong=1, cases=[end[-300:].replace("\n", " / ")])]
+
+
+def read(path: Path, mark: dict[str, object]) -> list[Row]:
+    """Rows that were made before, if they are of this day, size, seed and machine."""
+    content = json.loads(path.read_text()) if path.exists() else {}
+    rows = content.pop("rows", [])
+    return [Row(**row) for row in rows] if content == mark else []
 
 
 def line_of(name: str, row: Row) -> str:
@@ -93,6 +101,7 @@ def main() -> None:
     parser.add_argument("--size", default="full", help="small, full, or a share of the full number of tries")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help=f"the page; {RESULTS} if all harnesses run at full size")
+    parser.add_argument("--keep", action="store_true", help=f"keep today's rows of this size and seed from {KEPT}")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in HARNESSES]:
@@ -102,12 +111,20 @@ def main() -> None:
         rows = importlib.import_module(f"chaos.{given.names[0]}").run(size, given.seed)
         write_text_atomically(given.into, json.dumps([row.asdict() for row in rows]))
         return
+    from fedroster.study.store import machine  # not in Flower's environment
+
     begin = time.perf_counter()
     found: dict[str, list[Row]] = {}
     print(_HEAD, flush=True)
     for name in given.names or HARNESSES:
         start = time.perf_counter()
-        found[name] = attack(name, size, given.seed)
+        mark = {"size": size, "seed": given.seed, "day": datetime.now(UTC).date().isoformat(), "machine": machine()}
+        kept = KEPT / f"{name}.json"
+        found[name] = read(kept, mark) if given.keep else []
+        if not found[name]:
+            found[name] = attack(name, size, given.seed)
+            KEPT.mkdir(parents=True, exist_ok=True)
+            write_text_atomically(kept, json.dumps(mark | {"rows": [row.asdict() for row in found[name]]}))
         for row in found[name]:
             print(line_of(name, row), flush=True)
             for text in ([row.note] if row.note else []) + row.cases:
@@ -115,7 +132,11 @@ def main() -> None:
         print(f"  {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
     out = given.out or (RESULTS if size == 1.0 and not given.names else None)
     if out is not None:
-        command = "make chaos" if size == 1.0 and not given.names else " ".join(["python -m chaos", *sys.argv[1:]])
+        command = (
+            "make chaos"
+            if size == 1.0 and not given.names and not given.keep
+            else " ".join(["python -m chaos", *sys.argv[1:]])
+        )
         text = page(found, command=command, size=size, seed=given.seed, seconds=time.perf_counter() - begin)
         write_text_atomically(out, text)
     sys.exit(1 if any(row.is_bad for rows in found.values() for row in rows) else 0)
