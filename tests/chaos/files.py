@@ -19,7 +19,7 @@ import numpy as np
 
 from chaos.children import fork, wait
 from chaos.play import edge, flat, history, play, state_of
-from chaos.rows import Row
+from chaos.rows import Row, time_is_up
 from fedroster.core.errors import StateFileError
 
 _POLICIES = (
@@ -28,7 +28,7 @@ _POLICIES = (
 )  # fmt: skip
 _MEMORY = 2**29  # bytes that a child may take beyond what it has
 _BATCH = 50
-_LIMIT_S = 10
+_LIMIT_S = 60
 _NUMBERS: tuple[Any, ...] = (
     -1, 0, 1, 2, 10**6, 10**8, 10**12, 2**63, 10**30, -(2**63), 0.5, -1.0, 1e308, True, None, "1", [], {}, [1], "NaN",
 )  # fmt: skip
@@ -243,7 +243,7 @@ def run(size: float, seed: int) -> list[Row]:
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         bases = []
         for policy, make in _POLICIES:
-            path = Path(folder) / "base.npz"
+            path = Path(folder) / f"base-{len(bases)}.npz"
             selector = history(make(policy), seed, 60)
             selector.save(path)
             bases.append((selector, path.read_bytes(), parts_of(path)))
@@ -253,7 +253,6 @@ def run(size: float, seed: int) -> list[Row]:
             selector, raw, parts = bases[number % len(bases)]
             return selector, *mutated(raw, parts, np.random.default_rng([seed, number]))
 
-        _try_all(rows[0], count, mutation, Path(folder))
         crafts = [
             (base[0], *craft)
             for number, base in enumerate(bases if size >= 0.1 else bases[seed % 8 :: 4])
@@ -261,13 +260,14 @@ def run(size: float, seed: int) -> list[Row]:
         ]
         chosen = [crafts[n] for n in rng.permutation(len(crafts))]
         _try_all(rows[1], len(chosen), lambda number: chosen[number], Path(folder))
+        _try_all(rows[0], count, mutation, Path(folder))
     return rows
 
 
 def _try_all(row: Row, count: int, make: Callable[[int], tuple[Any, str, bytes]], folder: Path) -> None:
     answers = dict.fromkeys(("refused", "works", "loaded and failed later", "impossible numbers", "no end", "died"), 0)
     at = 0
-    while at < count:
+    while at < count and not time_is_up():
         reader, writer = os.pipe()
         last = min(count, at + _BATCH)
         child = fork(lambda: _batch(at, last, make, folder / "file.npz", writer))  # noqa: B023

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from chaos.children import end, fork, leftovers
 from chaos.play import content, differences, edge, flat, history, play, state_of, twin
-from chaos.rows import Row
+from chaos.rows import Row, time_is_up
 
 _FEDERATIONS = (("rbcs-f:V=5,beta=0.1", flat), ("floor", flat), ("oort", flat), ("partial-pooling", edge))
 _NEXT = 6  # decisions that are compared after each kill
@@ -31,6 +31,8 @@ def run(size: float, seed: int) -> list[Row]:
             mirror.save(path)
             done = 0
             for _ in range(kills):
+                if time_is_up():
+                    break
                 begin = time.perf_counter()
                 row.tries += 1
                 log.write_bytes(b"")
@@ -41,7 +43,7 @@ def run(size: float, seed: int) -> list[Row]:
                 os.close(writer)
                 os.read(reader, 1)  # it is under way
                 os.close(reader)
-                time.sleep(rng.expovariate(1.0 / 0.05))
+                time.sleep(rng.expovariate(1.0 / 0.1))
                 end(child)
                 lines = log.read_bytes().split(b"\n")[:-1]
                 told = int(lines[-1]) + 1 if lines else done

@@ -62,13 +62,13 @@ def _crowd(policy: str, rounds: int, seed: int, path: Path) -> None:
     import numpy as np
 
     sys.setswitchinterval(1e-5)
-    selector = flat(policy, num_clients=30)
+    selector = flat(policy)
     lock, seen, refused, raw, places = threading.Lock(), [], [0], [], [0]
 
     def work(thread: int) -> None:
         rng = np.random.default_rng([seed, thread])
         for _ in range(rounds):
-            contexts = {f"c{n}": rng.uniform(0.05, 1.0, 2).tolist() for n in range(30)}
+            contexts = {f"c{n}": rng.uniform(0.05, 1.0, 2).tolist() for n in range(12)}
             try:
                 cohort = selector.select(contexts)
                 with lock:
