@@ -128,8 +128,9 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
         due = later
         times.append(lasted)
         row.slowest_s = max(row.slowest_s, lasted)
-        if number % max(1, rounds // 20) == 0:
+        if number % 2000 == 0:  # what is compiled is there after 4,000 rounds
             memory.append(_rss_mib())
+        if number % max(1, rounds // 20) == 0:
             worst = max(worst, _compare(row, selector, log, number))
     if len(selector.open_rounds()) > _PATIENCE:
         row.fault(f"{len(selector.open_rounds())} open rounds with a patience of {_PATIENCE}")
@@ -143,11 +144,11 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
     early, late = (1e3 * float(np.median(part)) for part in (times[tenth : 2 * tenth], times[-tenth:]))
     if len(times) > 5000 and late > 2.0 * early:
         row.fault(f"a round takes {late:.2f} ms in the end, {early:.2f} ms at first")
-    if len(times) > 5000 and memory[-1] > memory[len(memory) // 4] + 10.0:
-        row.fault(f"memory grows from {memory[len(memory) // 4]:.1f} to {memory[-1]:.1f} MiB")
+    if len(times) > 10_000 and memory[-1] > memory[max(2, len(memory) // 4)] + 10.0:
+        row.fault(f"memory grows from {memory[max(2, len(memory) // 4)]:.1f} to {memory[-1]:.1f} MiB")
     row.note = (
-        f"median {early:.2f} ms early, {late:.2f} ms late; {memory[len(memory) // 4]:.1f} MiB after a quarter, "
-        f"{memory[-1]:.1f} at the end; {answered} answers; largest difference of debts {worst:.1g}"
+        f"median {early:.2f} ms early, {late:.2f} ms late; "
+        f"{memory[-1]:.1f} MiB at the end; {answered} answers; largest difference of debts {worst:.1g}"
     )
     row.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return row
