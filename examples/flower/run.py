@@ -2,6 +2,7 @@
 
 python run.py simulation --out /tmp/digits
 python run.py deployment --out /tmp/digits
+python run.py faults --out /tmp/faults
 
 Each way of sampling gets a run of its own; then the report is printed: mean round times and least participation rates.
 """
@@ -155,6 +156,8 @@ class Federation:
         options: More options of ``flwr run``.
         links: Narrow links in front of slow nodes.
         brakes: What takes processors away from slow nodes.
+        fleet_port: Where SuperNodes connect.
+        node_ids: Flower's id of each registered node, by name.
     """
 
     folder: Path
@@ -166,6 +169,8 @@ class Federation:
     options: tuple[str, ...] = ()
     links: dict[str, NarrowLink] = field(default_factory=dict)
     brakes: dict[str, SlowProcessor] = field(default_factory=dict)
+    fleet_port: int = 0
+    node_ids: dict[str, str] = field(default_factory=dict)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -210,6 +215,21 @@ class Federation:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=15)
 
+    def tell(self, *command: str | Path) -> str:
+        """Give ``flwr`` a command that ends at once; returns its output."""
+        done = subprocess.run(
+            [BIN / "flwr", *command], env=self.environment, check=True, capture_output=True, text=True, cwd=self.folder
+        )
+        return done.stdout
+
+    def register(self, key: str, *options: str) -> None:
+        """Put a node's key on the SuperLink's list; its node id is kept in ``node_ids``."""
+        public = self.folder / "keys" / f"{key}.pub"
+        told = json.loads(self.tell("supernode", "register", public, "here", "--format", "json", *options))
+        if not told["success"]:
+            raise RuntimeError(f"{key} is not registered: {told['error-message']}")
+        self.node_ids[key] = str(told["node-id"])
+
     def launch(self, config: dict[str, object]) -> subprocess.Popen:
         """Begin to run the app with ``flwr run``; the log is called ``run``."""
         text = " ".join(f"{key}={json.dumps(value)}" for key, value in config.items())
@@ -252,7 +272,7 @@ def _federation(folder: Path) -> Iterator[Federation]:
     ties_names = is_http and _has_option("--name", "flwr", "supernode", "register")
     federation = Federation(folder.resolve(), is_http, ties_names, folder.resolve() / "app")
     # A copy, since some versions of Flower rewrite the pyproject.toml of the app that they run.
-    wanted = shutil.ignore_patterns("__pycache__", "*.json", "run.py", "slowdown.py")
+    wanted = shutil.ignore_patterns("__pycache__", "*.json", "run.py", "slowdown.py", "faults.py")
     shutil.copytree(APP, federation.app, ignore=wanted, dirs_exist_ok=True)
     try:
         yield federation
@@ -315,6 +335,7 @@ def deployment(
     share: float = 1.0 / SLOW_FACTOR,
     bytes_per_s: float = 100e3,
     claims: Mapping[int, str] | None = None,
+    settings_of: Mapping[int, str] | None = None,
 ) -> Iterator[Federation]:
     """A SuperLink and SuperNodes, each a process of its own, with TLS and node authentication.
 
@@ -325,6 +346,7 @@ def deployment(
         share: Share of the time that their processes run.
         bytes_per_s: Rate of their network.
         claims: Names that nodes report instead of the ones that are registered with their keys, by number.
+        settings_of: More of nodes' configurations, by number.
     """
     with _federation(folder) as federation:
         keys = federation.folder / "keys"
@@ -349,16 +371,11 @@ def deployment(
                 *("--port", str(fleet)),
             )
             wait_for_port(fleet, superlink, federation.log_of("superlink"))
+            federation.fleet_port = fleet
             _write_connection(federation, connection.format(fleet))
             for n in range(num_nodes):
                 name = ("--name", f"node-{n}") if federation.ties_names else ()
-                subprocess.run(
-                    [BIN / "flwr", "supernode", "register", keys / f"node-{n}.pub", "here", *name],
-                    env=federation.environment,
-                    check=True,
-                    capture_output=True,
-                    cwd=federation.folder,
-                )
+                federation.register(f"node-{n}", *name)
         else:
             (keys / "known.csv").write_text(",".join(public))
             fleet, control, app_io = free_ports(3)
@@ -372,6 +389,7 @@ def deployment(
                 *("--serverappio-api-address", f"127.0.0.1:{app_io}"),
             )
             wait_for_port(control, superlink, federation.log_of("superlink"))
+            federation.fleet_port = fleet
             _write_connection(federation, connection.format(control))
         for n in range(num_nodes):
             start_node(
@@ -383,6 +401,7 @@ def deployment(
                 bytes_per_s=bytes_per_s if n in slow_nodes else 0.0,
                 data=data / f"node-{n}.npz",
                 claim=(claims or {}).get(n, ""),
+                more=(settings_of or {}).get(n, ""),
             )
         yield federation
 
@@ -397,8 +416,12 @@ def start_node(
     share: float = 1.0,
     bytes_per_s: float = 0.0,
     claim: str = "",
+    more: str = "",
 ) -> None:
-    """Start a SuperNode; with ``bytes_per_s`` a slow one, with ``claim`` one that reports that name."""
+    """Start a SuperNode.
+
+    With ``bytes_per_s`` it is a slow one, with ``claim`` it reports that name; ``more`` is added to its configuration.
+    """
     name, keys = f"node-{number}", federation.folder / "keys"
     port = fleet_port
     if bytes_per_s:
@@ -406,7 +429,9 @@ def start_node(
         port = federation.links[name].port
     (own,) = free_ports(1)
     # All nodes share this machine, whose load says nothing about a node: none claims to be slower than another.
-    config = f'name="{claim or name}" partition-id={number} num-partitions={num_nodes} cpu-share=1.0 data="{data}"'
+    config = (
+        f'name="{claim or name}" partition-id={number} num-partitions={num_nodes} cpu-share=1.0 data="{data}" {more}'
+    )
     process = federation.start(
         name,
         "flower-supernode",
@@ -484,8 +509,13 @@ def settings(num_nodes: int, cohort_size: int, num_rounds: int, pace_s: float) -
 
 def main() -> None:
     """Read the command line and run."""
+    if sys.argv[1:2] == ["faults"]:
+        import faults  # it needs this module
+
+        faults.main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("where", choices=tuple(SIZES))
+    parser.add_argument("where", choices=tuple(SIZES), help="or: faults, with options of its own")
     parser.add_argument("--out", type=Path, required=True, help="folder for reports, logs, keys and settings")
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--cohort", type=int, default=3)
