@@ -88,6 +88,7 @@ class Trouble:
         away: For each node, times at which it went and came back.
         ends: How often the server app ended by itself before all rounds were done.
         timers: What is still to be done, and when.
+        patience_s: Until when the kill waits for a training.
     """
 
     federation: Federation
@@ -98,6 +99,7 @@ class Trouble:
     away: dict[int, list[float]] = field(default_factory=dict)
     ends: int = 0
     timers: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+    patience_s: float = 0.0
 
     def plan(self) -> list[tuple[int, Callable[[], None]]]:
         """What happens after how many rounds."""
@@ -129,7 +131,10 @@ class Trouble:
     came = went
 
     def start(self, number: int) -> None:
-        """Start a node again, with the key that it had."""
+        """Start a node again, with the key that is there.
+
+        Flower refuses a node whose key is still connected, for half a minute after a SIGKILL; see :meth:`try_again`.
+        """
         start_node(
             self.federation,
             number,
@@ -140,26 +145,54 @@ class Trouble:
         )
         self.came(number)
 
+    def try_again(self) -> None:
+        """Start the nodes that ended by themselves, as a service manager does; they were not there meanwhile."""
+        for number in range(self.setting.num_nodes):
+            process = self.federation.processes.get(f"node-{number}")
+            if process is not None and process.poll() is not None:
+                self.federation.stop(f"node-{number}")
+                moments = self.away.setdefault(number, [])
+                if moments and len(moments) % 2 == 0:
+                    moments.pop()  # it did not come back then
+                elif not moments:
+                    moments.append(time.time())
+                self.note(f"node-{number} was not let in, or ended; it tries again")
+                self.later(5.0, lambda number=number: self.start(number))
+
+    def is_training(self, number: int) -> bool:
+        """Whether a node's own log ends with the start of a training."""
+        own = rows_of(self.journal(number))
+        return bool(own) and (own[-1]["kind"], own[-1]["event"]) == ("train", "start")
+
     def journal(self, number: int) -> Path:
         """A node's own log."""
         return self.folder / f"node-{number}.jsonl"
 
     def kill_node(self) -> None:
-        """SIGKILL, and a start after a while."""
+        """SIGKILL while it trains, or after a minute in which it did not, and a start after a while."""
+        self.patience_s = self.patience_s or time.monotonic() + 60.0
+        is_away = len(self.away.get(1, [])) % 2 == 1
+        if is_away or (not self.is_training(1) and time.monotonic() < self.patience_s):
+            self.later(0.1, self.kill_node)
+            return
         self.federation.stop("node-1")
         self.went(1)
         self.note("SIGKILL for node-1")
         self.later(self.setting.away_s, lambda: (self.start(1), self.note("node-1 starts again")))
 
     def stop_node(self) -> None:
-        """SIGSTOP, and SIGCONT after a while."""
+        """SIGSTOP, once it is there, and SIGCONT after a while."""
+        if len(self.away.get(1, [])) % 2 or "node-1" not in self.federation.processes:
+            self.later(1.0, self.stop_node)
+            return
         group = self.federation.processes["node-1"].pid
         os.killpg(group, signal.SIGSTOP)
         self.went(1)
         self.note("SIGSTOP for node-1")
 
         def resume() -> None:
-            os.killpg(group, signal.SIGCONT)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, signal.SIGCONT)
             self.came(1)
             self.note("SIGCONT for node-1")
 
@@ -207,6 +240,7 @@ class Trouble:
             for timer in [each for each in self.timers if each[0] <= time.monotonic()]:
                 self.timers.remove(timer)
                 timer[1]()
+            self.try_again()
             if self.federation.processes["run"].poll() is not None and not (self.folder / "result.json").exists():
                 self.ends += 1
                 self.federation.stop("run")
