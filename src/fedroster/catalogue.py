@@ -20,6 +20,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+import fedroster.policies as our
 from fedroster.core.errors import ConfigurationError, PluginWarning, UnknownNameError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 from fedroster.environment.flat import FlatNetwork
@@ -29,30 +30,6 @@ from fedroster.environment.hierarchical import (
     GeometricMnist,
     HierarchicalCifar10,
     HierarchicalNetwork,
-)
-from fedroster.policies import (
-    COCS,
-    CSUCB,
-    CUCB,
-    E3CS,
-    RBCSF,
-    CUCBPairs,
-    Dirichlet,
-    FedCS,
-    FedCSGreedy,
-    Floor,
-    LinUCB,
-    LinUCBPairs,
-    OmniscientP3,
-    Oort,
-    Oracle,
-    OracleP,
-    PartialPooling,
-    PowerOfChoice,
-    RoundRobin,
-    SizeWeighted,
-    TiFL,
-    Uniform,
 )
 from fedroster.traces.network import TraceNetwork
 
@@ -116,57 +93,59 @@ _FEDSCALE = "Lai et al., ICML 2022, arXiv:2105.11367"
 _FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
 
 _POLICIES: dict[str, Entry] = {
-    "rbcs-f": Entry(RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
+    "rbcs-f": Entry(our.RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
     "floor": Entry(
-        Floor,
+        our.Floor,
         "every client's share at every moment: urgent clients first, the rest by price; no V",
         "fedroster",
         is_ours=True,
     ),
-    "random": Entry(Uniform, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
+    "random": Entry(our.Uniform, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
     "fedcs": Entry(
-        FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
+        our.FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
     ),
     "fedcs-greedy": Entry(
-        FedCSGreedy, "greedy upload schedule within a deadline, as published; knows the true means", _FEDCS
+        our.FedCSGreedy, "greedy upload schedule within a deadline, as published; knows the true means", _FEDCS
     ),
-    "dirichlet": Entry(Dirichlet, "fixed random probabilities, Dir(gamma_2): unfairness by dial", _RBCS_F),
-    "p3": Entry(OmniscientP3, "RBCS-F's problem under the true means: the regret's optimal policy", _RBCS_F),
-    "cocs": Entry(COCS, "contextual bandit over client-server pairs: most updates in time for the budgets", _COCS),
-    "oracle": Entry(Oracle, "knows which updates will be in time", _COCS),
-    "oracle-p": Entry(OracleP, "knows the probability of every update to be in time", _COCS),
-    "cucb": Entry(CUCB, "UCB over a pool of whole decisions, as published", _COCS),
-    "linucb": Entry(LinUCB, "LinUCB over a pool of whole decisions, as published", _COCS),
-    "cucb-pairs": Entry(CUCBPairs, "UCB per client-server pair, the solver chooses", _COCS),
-    "linucb-pairs": Entry(LinUCBPairs, "LinUCB per client-server pair, the solver chooses", _COCS),
+    "dirichlet": Entry(our.Dirichlet, "fixed random probabilities, Dir(gamma_2): unfairness by dial", _RBCS_F),
+    "p3": Entry(our.OmniscientP3, "RBCS-F's problem under the true means: the regret's optimal policy", _RBCS_F),
+    "cocs": Entry(our.COCS, "contextual bandit over client-server pairs: most updates in time for the budgets", _COCS),
+    "oracle": Entry(our.Oracle, "knows which updates will be in time", _COCS),
+    "oracle-p": Entry(our.OracleP, "knows the probability of every update to be in time", _COCS),
+    "cucb": Entry(our.CUCB, "UCB over a pool of whole decisions, as published", _COCS),
+    "linucb": Entry(our.LinUCB, "LinUCB over a pool of whole decisions, as published", _COCS),
+    "cucb-pairs": Entry(our.CUCBPairs, "UCB per client-server pair, the solver chooses", _COCS),
+    "linucb-pairs": Entry(our.LinUCBPairs, "LinUCB per client-server pair, the solver chooses", _COCS),
     "partial-pooling": Entry(
-        PartialPooling,
+        our.PartialPooling,
         "one curve over contexts, deviations as far as data goes; rates with beta",
         "fedroster",
         is_ours=True,
     ),
-    "oort": Entry(Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
+    "oort": Entry(our.Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
     "power-of-choice": Entry(
-        PowerOfChoice, "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"
+        our.PowerOfChoice, "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"
     ),
     "tifl": Entry(
-        TiFL, "cohorts from one tier of equally fast clients", "Chai et al., HPDC 2020, doi:10.1145/3369583.3392686"
+        our.TiFL,
+        "cohorts from one tier of equally fast clients",
+        "Chai et al., HPDC 2020, doi:10.1145/3369583.3392686",
     ),
     "e3cs": Entry(
-        E3CS,
+        our.E3CS,
         "exponential weights for clients that answer in time, with a fairness quota",
         "Huang et al., IEEE IoT Journal 2022, doi:10.1109/JIOT.2022.3172113",
     ),
     "cs-ucb": Entry(
-        CSUCB, "UCB on times, with fairness queues", "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091"
+        our.CSUCB, "UCB on times, with fairness queues", "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091"
     ),
     "round-robin": Entry(
-        RoundRobin,
+        our.RoundRobin,
         "whoever was chosen longest ago",
         "Yang et al., IEEE TCOM 2020, arXiv:1908.06287",
     ),
     "size-weighted": Entry(
-        SizeWeighted, "with probabilities proportional to the clients' samples", "Li et al., ICLR 2020"
+        our.SizeWeighted, "with probabilities proportional to the clients' samples", "Li et al., ICLR 2020"
     ),
 }
 
