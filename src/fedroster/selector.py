@@ -7,11 +7,9 @@ assigns the cohort to edge servers.
 
 from __future__ import annotations
 
-import math
 import os
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -29,7 +27,8 @@ from fedroster.core.errors import (
 from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.calls import Calls, whole
-from fedroster.federation.candidates import read_candidates
+from fedroster.federation.candidates import links_of, prices_of, read_candidates
+from fedroster.federation.cohorts import Cohort, EdgeCohort
 from fedroster.federation.failures import FailureRules, Failures, without_times
 from fedroster.federation.files import Generations, distinct, opened, path_of, save_books
 from fedroster.federation.guard import Guard, LongestTime
@@ -41,35 +40,6 @@ from fedroster.federation.views import Contexts, Views
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
 
 _AVAILABILITY_PERIOD = 64  # rounds between two looks at which clients are seen too rarely
-
-
-@dataclass(frozen=True, slots=True)
-class Cohort:
-    """The clients that take part in a round.
-
-    Attributes:
-        round: Round number; feedback refers to it.
-        clients: Ids of the chosen clients.  Empty when no client was available.
-    """
-
-    round: int
-    clients: tuple[ClientId, ...]
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether no client was chosen."""
-        return not self.clients
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeCohort(Cohort):
-    """The clients that take part in a round, and where.
-
-    Attributes:
-        servers: Edge server of each chosen client.
-    """
-
-    servers: tuple[str, ...] = ()
 
 
 class Selector(Views):
@@ -153,8 +123,7 @@ class Selector(Views):
         self._failures = Failures(FailureRules() if failures is None else failures)
         self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
-        first = checked_ids(clients)
-        self._learner.check_promise(len(first))
+        self._learner.check_promise(len(first := checked_ids(clients)))
         self.join(first)
 
     def __repr__(self) -> str:
@@ -581,18 +550,8 @@ class EdgeSelector(Selector):
         away = self._guard.resting()
         away[asked.slot[asked.available]] = False
         here = self._members.here & ~(away | pausing)
-        labels = list(self.budgets)
-        number_of = {label: number for number, label in enumerate(labels)}
-        reached = [labels] * asked.slot.shape[0] if servers is None else self._each("servers", servers, asked.slot)
-        links = [
-            (row, number_of[label])
-            for row, near in enumerate(reached)
-            for label in dict.fromkeys(_labels(near))
-            if label in number_of
-        ]
-        row, server = np.array(links, np.int64).reshape(-1, 2).T
-        cost = np.ones(asked.slot.shape[0]) if prices is None else self._costs(prices, asked.slot)
-        cost = self._guard.charged(asked.slot, cost)
+        row, server = links_of(self._members, (labels := list(self.budgets)), servers, asked.slot)
+        cost = self._guard.charged(asked.slot, prices_of(self._members, prices, asked.slot))
         context = RoundContext(
             round=self.round + 1,
             features=asked.rows[row],
@@ -608,38 +567,5 @@ class EdgeSelector(Selector):
         chosen, selection = self._decide(context, seen, pausing, asked.slot, asked.rows)
         return EdgeCohort(self.round, chosen, tuple(labels[number] for number in server[selection.links]))
 
-    def _costs(self, prices: Any, slots: IntArray) -> FloatArray:
-        given = self._each("prices", prices, slots)
-        try:
-            cost = np.asarray(given, np.float64)
-        except Exception:  # an entry may be any object, or a number beyond any float
-            cost = np.full(slots.shape[0], np.nan)
-        if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
-            raise InvalidInputError(f"prices are {shown(given)}; expected a finite number >= 0 for each client")
-        return cost
-
-    def _each(self, name: str, values: Any, slots: IntArray) -> Any:
-        """What is said of each client, in the order in which the clients are named."""
-        if isinstance(values, Mapping):
-            missing = [client for slot in slots if (client := self._members.ids[slot]) not in values]
-            if missing or not all(is_id(client) for client in values):
-                what = f"{name} lacks client {missing[0]!r}" if missing else f"{name} names what is no client"
-                raise InvalidInputError(f"{what}; expected one entry for each client")
-            return [values[self._members.ids[slot]] for slot in slots]
-        is_sequence = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
-        if not is_sequence or getattr(values, "ndim", 1) == 0 or len(values) != slots.shape[0]:
-            raise InvalidInputError(
-                f"{name} are {shown(values)}; expected one entry for each of {slots.shape[0]} clients"
-            )
-        return values
-
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers
-
-
-def _labels(near: object) -> list[str]:
-    """Labels of the edge servers that reach a client."""
-    labels: list[Any] = [near] if isinstance(near, str) or not isinstance(near, Iterable) else list(near)
-    if not all(isinstance(label, str) for label in labels):
-        raise InvalidInputError(f"servers of a client are {shown(near)}; expected labels, which are strings")
-    return labels

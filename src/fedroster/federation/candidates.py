@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
-from fedroster.federation.members import ClientId, Members
+from fedroster.federation.members import ClientId, Members, is_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +128,67 @@ def _check_values(rows: FloatArray, available: BoolArray, slot: IntArray, member
     raise InvalidInputError(
         f"contexts of client {members.ids[slot[row]]!r} are {rows[row].tolist()}; expected finite numbers >= 0"
     )
+
+
+def links_of(members: Members, labels: list[str], servers: Any, slots: IntArray) -> tuple[IntArray, IntArray]:
+    """Rows of clients and numbers of the edge servers that reach them, one entry for each link.
+
+    Args:
+        members: The members.
+        labels: Labels of the edge servers.
+        servers: Labels of those that reach each client, by id or in the order of ``slots``; None for all.
+        slots: Slots of the clients that are named.
+
+    Raises:
+        InvalidInputError: If that of a client is missing, or a label is no string.
+    """
+    number_of = {label: number for number, label in enumerate(labels)}
+    reached = [labels] * slots.shape[0] if servers is None else _each("servers", members, servers, slots)
+    links = [
+        (row, number_of[label])
+        for row, near in enumerate(reached)
+        for label in dict.fromkeys(_labels(near))
+        if label in number_of
+    ]
+    row, server = np.array(links, np.int64).reshape(-1, 2).T
+    return row, server
+
+
+def prices_of(members: Members, prices: Any, slots: IntArray) -> FloatArray:
+    """The price of each client.
+
+    Raises:
+        InvalidInputError: If one is missing or no finite number >= 0.
+    """
+    if prices is None:
+        return np.ones(slots.shape[0])
+    given = _each("prices", members, prices, slots)
+    try:
+        cost = np.asarray(given, np.float64)
+    except Exception:  # an entry may be any object, or a number beyond any float
+        cost = np.full(slots.shape[0], np.nan)
+    if cost.ndim != 1 or not ((cost >= 0.0) & (cost < math.inf)).all():
+        raise InvalidInputError(f"prices are {shown(given)}; expected a finite number >= 0 for each client")
+    return cost
+
+
+def _each(name: str, members: Members, values: Any, slots: IntArray) -> Any:
+    """What is said of each client, in the order in which the clients are named."""
+    if isinstance(values, Mapping):
+        missing = [client for slot in slots if (client := members.ids[slot]) not in values]
+        if missing or not all(is_id(client) for client in values):
+            what = f"{name} lacks client {missing[0]!r}" if missing else f"{name} names what is no client"
+            raise InvalidInputError(f"{what}; expected one entry for each client")
+        return [values[members.ids[slot]] for slot in slots]
+    is_sequence = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)
+    if not is_sequence or getattr(values, "ndim", 1) == 0 or len(values) != slots.shape[0]:
+        raise InvalidInputError(f"{name} are {shown(values)}; expected one entry for each of {slots.shape[0]} clients")
+    return values
+
+
+def _labels(near: object) -> list[str]:
+    """Labels of the edge servers that reach a client."""
+    labels: list[Any] = [near] if isinstance(near, str) or not isinstance(near, Iterable) else list(near)
+    if not all(isinstance(label, str) for label in labels):
+        raise InvalidInputError(f"servers of a client are {shown(near)}; expected labels, which are strings")
+    return labels
