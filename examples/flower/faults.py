@@ -279,7 +279,8 @@ def play(sampling: str, setting: Setting, out: Path) -> dict:
         trouble.federation = federation
         app = (federation.app / "pyproject.toml").read_text(encoding="utf-8")
         app = app.replace("server_app:app", "trouble_server:app").replace("client_app:app", "trouble:app")
-        (federation.app / "pyproject.toml").write_text(f"{app}evaluate-every = 10\n", encoding="utf-8")
+        app = app.replace("[tool.flwr.app.config]\n", "[tool.flwr.app.config]\nevaluate-every = 10\n")
+        (federation.app / "pyproject.toml").write_text(app, encoding="utf-8")
         seconds = trouble.play()
         time.sleep(1.0)  # nodes that still train end their logs
     story = {

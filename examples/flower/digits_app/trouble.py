@@ -54,7 +54,9 @@ MALFORMED = {
     "complex arrays": _arrays(lambda array: Array(array.numpy().astype(complex))),
     "a list as weight": _weight([1, 2]),
     "no records": _nothing,
-    "unreadable bytes": _arrays(lambda array: Array(array.dtype, array.shape, array.stype, b"garbage")),
+    "unreadable bytes": _arrays(
+        lambda array: Array(dtype=array.dtype, shape=array.shape, stype=array.stype, data=b"garbage")
+    ),
     "other shapes": _arrays(lambda array: Array(np.zeros((7, 7)))),
     "a negative weight": _weight(-10),
     "text": _arrays(lambda array: Array(np.full(array.shape, "x"))),
