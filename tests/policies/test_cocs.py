@@ -218,6 +218,12 @@ class TestExploreShare:
             assert state.explore_share == pytest.approx(share)
         assert (state.chosen_links, state.exploring_links) == (6, 2)
 
+    def test_links_that_were_not_chosen_do_not_count(self):
+        policy = COCS(h_T=1, scale=0.0)
+        context = make_context([[0.5]] * 3, [1.0] * 3, budget=[1.0])
+        state = learn(policy, start(policy), context, [1], [True])
+        assert (state.chosen_links, state.exploring_links) == (1, 1)
+
     def test_an_empty_round_does_not_count(self):
         policy = COCS()
         context = make_context(np.zeros((0, 1)), [])

@@ -319,6 +319,17 @@ def test_too_frequent_clients_are_left_out():
     assert seen.min() == 0
 
 
+def test_the_share_that_is_left_out_is_one_of_the_members():
+    """All four members are above the limit; two may be left out, whatever places are free."""
+    policy = Oort(max_participations=3, max_left_out=0.5)
+    state = explored(policy, 8, loss=np.ones(8))
+    state.count[:] = [9, 8, 7, 6, 0, 0, 0, 0]
+    here = np.arange(8) < 4
+    for draw in range(30):
+        context = context_of(8, 1, available=here, members=here)
+        assert policy.select(state, context, rng=Streams(7).at("policy", draw)).links[0] in (2, 3)
+
+
 def test_what_feedback_teaches():
     policy = Oort()
     state = policy.init(ProblemSpec(4, 2, 3), rng=np.random.default_rng(0))
