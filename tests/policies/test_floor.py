@@ -308,8 +308,8 @@ def test_the_promise_in_a_running_federation(tmp_path, size, text, slack, share_
                 selector.join(back)
                 members |= back
             if t % 20 == 19:
-                selector.save(tmp_path / "state.npz")
-                selector = Selector.load(tmp_path / "state.npz", policy)
+                selector.save(tmp_path / f"state-{seed}.npz")
+                selector = Selector.load(tmp_path / f"state-{seed}.npz", policy)
             owed = {client: beta * there[client] - had[client] for client in sorted(members)}
             level = list(owed.values())[rng.integers(len(owed))]
             rule = rng.integers(3)
