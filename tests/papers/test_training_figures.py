@@ -79,6 +79,14 @@ def test_claims_on_strategies(figure):
     assert true.keys() == false.keys()
 
 
+def test_early_is_at_the_low_target():
+    """FedCS is the first at 60 % of random's accuracy, and never comes to 90 %."""
+    early = TRUE_RBCS_F | {"FedCS(3)": {"final": 0.70, "settling": 1.0, "round_time_s": 5.0}}
+    held = verdicts("rbcs-f", "7-fashion-mnist", by_policy(early))
+    assert held["7-fashion-mnist-fedcs-early"]
+    assert held["7-fashion-mnist-rbcs-f-faster"]
+
+
 def test_one_panel_that_differs_is_enough():
     def mostly(label):
         panel, _, policy = label.partition("|")
@@ -210,6 +218,17 @@ def test_a_paused_reproduction_goes_on(tmp_path):
     for scale in ("cpu", None):
         with pytest.raises(ConfigurationError, match=f"experiments of scale smoke; expected {scale}"):
             smoke(tmp_path, order={"figures": ["3"], "scale": scale})
+
+
+@pytest.mark.parametrize(("asked", "played"), [(None, 6), (12, 12)])
+def test_rounds_that_are_asked_for_go_before_those_of_the_size(tmp_path, asked, played):
+    class Asked:
+        def results(self, trials, jobs, **options):
+            assert {trial.num_rounds for trial in trials} == {played}
+            return iter(())
+
+    with pytest.raises(PausedError):
+        smoke(tmp_path, order={"figures": ["5-cifar-10"], "num_rounds": asked}, engine=Asked())
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
 from fedroster.catalogue import make_policy, make_scenario
+from fedroster.core.problem import Selection, Status
 from fedroster.environment import FlatNetwork
 from fedroster.optimization.assignment import solve_assignment
 from fedroster.optimization.budgeted import choices_of
-from fedroster.simulation import simulate
+from fedroster.simulation import Round, simulate
 from fedroster.study.measures import LEAST_CHANCES, Recorder, jain_index, participation
+from priced import priced_context
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,16 @@ def test_who_answers_in_time_and_who_does_not():
     assert 100 < course.missed.sum() < 300
     assert course.spent.tolist() == [0.0] * 50
     assert recorded(Uniform(), rate=0.15, rounds=50)[0].missed.sum() == 0
+
+
+def test_a_client_that_costs_the_whole_budget_can_be_paid():
+    context = priced_context([2.0, 2.5, 1.0], [0, 1, 2], [0, 0, 0], [2.0])
+    feedback = SimpleNamespace(status=np.array([Status.COMPLETED]))
+    recorder = Recorder(3, 1, rate=0.1)
+    selection = Selection(1, np.array([0]))
+    recorder.add(Round(context, None, selection, feedback, 1.0, None, None, 0.0))
+    assert recorder.run.available.tolist() == [1, 0, 1]
+    assert recorder.run.budget_used.tolist() == [1.0]
 
 
 def test_the_summary_by_hand():

@@ -240,3 +240,9 @@ def test_doubled_links_are_seen():
         order = np.arange(4), np.arange(2), np.arange(2)
         links, _ = compact(ones, ones, np.array([0, 0, 1, 1]), np.array(server), np.full(2, 9.0), *order)
         assert lists_twice(links) == doubled
+
+
+def test_clients_have_no_prices_where_links_are_doubled():
+    for server, few in (([0, 1, 0, 1], True), ([0, 1, 1, 1], False)):
+        search = Search(np.ones(4), np.ones(4), np.array([0, 0, 1, 1]), np.array(server), np.ones(2), num_clients=2)
+        assert search.few_clients_fit() == few

@@ -659,3 +659,12 @@ def test_solvers_print_nothing(capfd):
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""
+
+
+def test_no_tie_value_is_worth_a_link():
+    """Four links of tie value 1 cost as much as five of 0."""
+    cost = np.repeat([4.0, 5.0], [5, 4])
+    found = maximise_cardinality(
+        cost, np.arange(9), np.zeros(9, np.int64), [20.0], num_clients=9, tie_value=np.repeat([0.0, 1.0], [5, 4])
+    )
+    assert found.links.tolist() == [0, 1, 2, 3, 4]

@@ -84,7 +84,13 @@ def test_in_whose_favour(measure, mine, theirs, verdict, text):
 
 @pytest.mark.parametrize(
     ("mine", "theirs"),
-    [([1.0], [2.0]), ([1.0, math.nan], [2.0, 2.0]), ([1.0, 0.0], [2.0, 2.0]), ([1, 1], [2, math.inf])],
+    [
+        ([1.0], [2.0]),
+        ([1.0, math.nan], [2.0, 2.0]),
+        ([1.0, 0.0], [2.0, 2.0]),
+        ([2.0, 2.0], [1.0, 0.0]),
+        ([1, 1], [2, math.inf]),
+    ],
 )
 def test_nothing_is_tested_with_one_seed_or_without_numbers(mine, theirs):
     assert paired("a", "b", ROUND_TIME, np.array(mine, float), np.array(theirs, float)) is None
