@@ -244,7 +244,7 @@ def feasible_rates(context: RoundContext) -> tuple[float, float]:
         context: A round's context.
 
     Returns:
-        Lower and upper end; 1 and 1 if nobody is reachable.
+        Lower and upper end; 1 and 1 if no client is reachable.
     """
     choices = choices_of(context)
     if not choices.rows.shape[0]:

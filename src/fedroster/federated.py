@@ -93,7 +93,7 @@ class _Exchange:
         missing = np.full((4, arrived.shape[0]), np.nan)
         self.train_loss, self._loss_before, self._squared_loss, self._num_samples = missing
         self.refused = np.empty(0, np.int64)
-        # Only what arrives is trained: nobody sees the rest.
+        # Only what arrives is trained: the rest is never seen.
         good = arrived.copy()
         if arrived.any():
             good[arrived] = self._train_and_aggregate(context, selection, feedback, arrived)

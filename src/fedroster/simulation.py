@@ -106,7 +106,7 @@ class _Polling:
 def round_time(outcome: Outcome, context: RoundContext, selection: Selection) -> float:
     r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (Huang et al. 2021, Eq. 1), seconds.
 
-    A drop-out is noticed when its answer was due.  Nobody waits beyond the deadline.  An empty round takes no time.
+    A drop-out is noticed when its answer was due.  No server waits beyond the deadline.  An empty round takes no time.
     With edge servers it is :func:`~fedroster.aggregation.hierarchical.hierarchical_round_time`.
     """
     if context.server is not None:
@@ -135,7 +135,7 @@ def simulate(
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
         start: Go on after this checkpoint, given up to the loop; None to begin.
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
-        ask: How policies that poll learn losses; None where there is no model, and nobody can be asked.
+        ask: How policies that poll learn losses; None where there is no model to ask about.
 
     Yields:
         The rounds, one after the other.

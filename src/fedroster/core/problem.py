@@ -77,7 +77,7 @@ class Outcome:
         responds: Whether the link's client, if chosen, would send its update at all, shape (links,).
         deadline_s: Updates that take longer are late, tau_dead of Qu et al. 2021, seconds; infinite for none.
         participation_probability: Probability of being in time given the context, p of Qu et al. 2021, shape (links,),
-            in [0, 1]; None where nobody computes it.
+            in [0, 1]; None where it is not computed.
         min_updates: Z of Qu et al. 2021, Eq. 6: beyond the deadline, a server still waits for so many updates, >= 1.
         edge_time_s: EC of Qu et al. 2021, time of an edge aggregation, seconds, >= 0.
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
@@ -189,7 +189,7 @@ class Selection:
         round: Round number.
         links: Rows of the context that were chosen, ascending and without repetition, shape (k,).  Empty when nobody
             was available: an empty round is an ordinary, explicit event.
-        polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for nobody.  Set by
+        polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for none.  Set by
             the loop, because asking takes time.
         gap: What the policy maximised can be better by this share of the best at most, for policies that solve P2
             (Qu et al. 2021): 0 for a proven optimum, NaN where their solver proves nothing; None from other policies.
@@ -202,7 +202,7 @@ class Selection:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody was chosen."""
+        """Whether no client was chosen."""
         return bool(self.links.shape[0] == 0)
 
 
@@ -218,7 +218,7 @@ class Feedback:
         exchange_time_s: Measured exchange time, shape (k,), seconds; NaN where none was measured.
         server: Server of each row, shape (k,); None when there is one server.
         loss: Mean loss, over the client's samples, of the model that it was sent, shape (k,); NaN where it is not
-            known; None when nobody measures losses.
+            known; None when no client measures losses.
         squared_loss: Mean over the same samples of the squared loss, likewise, >= 0.
         num_samples: How many samples they are, likewise, > 0.
     """

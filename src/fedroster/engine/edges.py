@@ -68,7 +68,7 @@ class EdgeRules:
             (``flwr supernode register --location``) and within ``reach_m``, unless ``edges`` names the node.
         reach_m: How far, metres, > 0.
         prices: What using a node costs, by its name, >= 0.
-        price: Price of a node for which nobody names one, >= 0.
+        price: Price of a node that has no registered or reported price, >= 0.
         least_price: Prices that nodes declare are raised to it, >= 0: who costs nothing is always chosen.
         trust_nodes: Whether the labels and prices that nodes report count, where the operator says nothing.
     """

@@ -1,4 +1,4 @@
-"""When rounds end, and the error that says that nobody is there."""
+"""When rounds end, and the error where no node is there."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class HierarchicalNetwork(Parameters):
         + \underbrace{\frac{s}{b \log_2(1 + \gamma E')}}_{UT} \qquad\text{(5), Choice B2},
 
     with the channel of :mod:`fedroster.environment.channel` (Choice B4).  The download rate is the one of this round's
-    download, which a server can measure; the upload's fading nobody knows.  Under Rayleigh fading the expectation of
+    download, which a server can measure; the upload's fading is not known.  Under Rayleigh fading the expectation of
     :math:`\tau` is infinite, so ``expected_time_s`` is, and ``expected_upload_s`` is 0: there is nothing to divide.
 
     Geometry "printed" (Choice B5): every client is in reach of every server and :math:`d \sim U(0, R]` for each pair
@@ -344,7 +344,7 @@ class HierarchicalNetwork(Parameters):
         return context, outcome
 
     def advance(self, state: HierarchicalState, context: RoundContext, selection: Selection, /) -> HierarchicalState:
-        """Let the clients move, whoever was chosen."""
+        """Let the clients move, whichever were chosen."""
         if self.geometry == "printed":
             return state
         noise = Streams(state.key).at("movement", context.round).standard_normal(state.position_km.shape)

@@ -80,8 +80,8 @@ def mean_reward(answers: IntArray, measured: IntArray, total_s: FloatArray, long
 def upper_bounds(reward: FloatArray, plays: IntArray, *, round: int, num_chosen: int | None = None) -> FloatArray:
     r"""Upper confidence bounds of the mean rewards.
 
-    CS-UCB: :math:`\bar y_k + \sqrt{(m + 1) \ln t / z_k}`, infinite for whoever was never chosen, so that everybody is
-    chosen once first.  CS-UCB-Q: :math:`\min\{\bar y_k + \sqrt{2 \ln t / z_k},\ 1\}`, 1 for whoever was never chosen.
+    CS-UCB: :math:`\bar y_k + \sqrt{(m + 1) \ln t / z_k}`, infinite for a client that was never chosen, so that each
+    is chosen once first.  CS-UCB-Q: :math:`\min\{\bar y_k + \sqrt{2 \ln t / z_k},\ 1\}`, 1 for such a client.
 
     Args:
         reward: Mean rewards, shape (n,), in [0, 1].
@@ -132,7 +132,7 @@ class CSUCB(ForOneServer):
     longest_s: NotNegative = 0.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> CSUCBState:
-        """Nobody was chosen."""
+        """No client was chosen yet."""
         count = spec.num_clients
         return CSUCBState(
             longest_s=self.longest_s,

@@ -88,7 +88,7 @@ class Oort(ForOneServer):
     Deviations: defaults are the paper's where it prints them, else those of the authors' code (FedScale:
     ``percentile`` 30, ``pacer_delta`` 5, ``sample_window`` 5).  The code explores by registered sizes and emulated
     times; here a context stands for what is known of a client before its first round.  Of a client that dropped out or
-    failed, nothing is learned but that it took part.  Where nobody measures losses, all explored clients have the same
+    failed, nothing is learned but that it took part.  Without losses, all explored clients have the same
     statistical utility, and time and staleness decide.
     """
 
@@ -115,7 +115,7 @@ class Oort(ForOneServer):
         check_feature("slowness_feature", self.slowness_feature, spec)
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> OortState:
-        """Nobody is explored."""
+        """No client is explored yet."""
         count = spec.num_clients
         return OortState(
             utility=np.zeros(count),

@@ -37,7 +37,7 @@ class PowerOfChoiceState:
     Attributes:
         loss: Loss that each client reported last, shape (clients,); infinite before its first report.
         reported: Round of that report, shape (clients,); 0 for none.
-        num_samples: Samples of each client, shape (clients,); 0 where nobody knows.
+        num_samples: Samples of each client, shape (clients,); 0 where it is not known.
     """
 
     loss: FloatArray = per_client(least=-math.inf, infinite=True)
@@ -58,11 +58,11 @@ class PowerOfChoice(ForOneServer):
 
     * "pow-d" asks the d candidates for the loss of the *present* model before it chooses (``context.poll``).  The round
       waits for their answers: the paper's time of a round includes what the candidates compute.  A candidate without an
-      answer goes last.  Where nobody can be asked, it does what rpow-d does.
+      answer goes last.  Where no client can be asked, it does what rpow-d does.
     * "rpow-d" takes the loss that each client reported last, without a further exchange.  A client that never reported
       counts as one of infinite loss, so it goes first.
 
-    Where nobody measures losses, as in a simulation without training, all candidates tie and both sample by size.
+    Where no client measures losses, as in a simulation without training, all candidates tie and both sample by size.
 
     Guarantee: none beyond the paper's on convergence, for strongly convex losses, with an error that does not vanish
     unless d = m.  Cost: O(N) a round.
@@ -89,7 +89,7 @@ class PowerOfChoice(ForOneServer):
         return self.variant == "pow-d"
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> PowerOfChoiceState:
-        """Nobody has reported."""
+        """No client has reported yet."""
         count = spec.num_clients
         return PowerOfChoiceState(np.full(count, np.inf), np.zeros(count, np.int64), np.zeros(count))
 

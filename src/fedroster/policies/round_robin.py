@@ -47,14 +47,14 @@ class RoundRobin(ForOneServer):
     this is the same with groups that the first turns draw; whoever was not there when its turn came is served when it
     is back, and clients that join are served first.
 
-    Guarantee: while nobody joins and everybody is available, at most :math:`\lceil N/m \rceil` rounds pass from one
+    Guarantee: while no client joins and everybody is available, at most :math:`\lceil N/m \rceil` rounds pass from one
     turn of a client to its next.  Cost: O(N).
     """
 
     citation: ClassVar[str] = CITATION
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RoundRobinState:
-        """Nobody was chosen."""
+        """No client was chosen yet."""
         return RoundRobinState(np.zeros(spec.num_clients, np.int64))
 
     def select(self, state: RoundRobinState, context: RoundContext, /, *, rng: Generator) -> Selection:

@@ -67,7 +67,7 @@ class SizeWeighted(ForOneServer):
     drawn without.
 
     Sizes come from a column of the context, or from feedback: until a client has reported, it is taken to hold as much
-    as the others on average.  Where nobody reports sizes, as in a simulation without training, every cohort is equally
+    as the others on average.  Without reported sizes, as in a simulation without training, every cohort is equally
     likely.
 
     Guarantee: none; clients with more data take part more often.  Cost: O(N).

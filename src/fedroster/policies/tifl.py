@@ -131,7 +131,7 @@ def changed_probabilities(tier_loss: FloatArray, has_credits: BoolArray) -> Floa
 
 @dataclass(frozen=True, slots=True)
 class TiFL(ForOneServer):
-    r"""Draws a tier, then a random cohort of it: nobody waits for clients that are much slower.
+    r"""Draws a tier, then a random cohort of it: no round waits for clients that are much slower.
 
     Clients are profiled first: whoever took part in fewer than ``profile_rounds`` rounds goes first.  By their mean
     times they make ``tiers`` tiers of equal size.  A round draws a tier with the tiers' probabilities
@@ -155,7 +155,7 @@ class TiFL(ForOneServer):
     Deviations: the paper profiles before training, with rounds of their own; here profiling rounds train too, and times
     that are measured later move clients between tiers.  It compares the tiers by accuracy on test data that clients
     hold; here by the losses that clients report, of the models that they were sent in the round in which they last took
-    part, and a tier without a loss counts as the worst.  Where nobody measures losses, the probabilities stay.  Clients
+    part, and a tier without a loss counts as the worst.  Without losses, the probabilities stay.  Clients
     that never answered belong to no tier and are chosen last.  A tier with fewer than m available clients is filled up
     from the nearest ones, the faster first.  When no available tier has credits left, credits no longer count.
     """
@@ -181,7 +181,7 @@ class TiFL(ForOneServer):
             raise ConfigurationError(f"probabilities are {self.probabilities!r}; expected one > 0")
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> TiFLState:
-        """Nobody is profiled."""
+        """No client is profiled yet."""
         count = spec.num_clients
         probability = np.array(self.probabilities or [1.0] * self.tiers, np.float64)
         return TiFLState(

@@ -142,10 +142,10 @@ class EnvironmentContract:
                     inside = array.shape == (links,) and bool(((array >= 0) & (array < bound)).all())
                     require(inside, "a client or server index is out of range")
             seen += int(context.available.sum())
-        require(seen > 0, "nobody was available in 25 rounds")
+        require(seen > 0, "no client was available in 25 rounds")
 
     def test_every_policy_meets_the_same_world(self) -> None:
-        """What does not depend on history is the same bit for bit, whoever was chosen before."""
+        """What does not depend on history is the same bit for bit, whichever clients were chosen."""
         for other in (self._last, self._nobody):
             runs = zip(self._rounds(25, self._first), self._rounds(25, other), strict=True)
             for (context, outcome, _), (other_context, other_outcome, _) in runs:
@@ -219,7 +219,7 @@ class EnvironmentContract:
             require(np.array_equal(feedback.status, status), "the status does not fit the outcome")
 
     def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
-        """Stop, save, load, go on: nobody can tell."""
+        """Stop, save, load, go on: the same rounds."""
         check_resume(self.policy(), self.environment(), tmp_path, fresh_process=False)
 
     def test_resumed_in_a_fresh_process_equals_uninterrupted(self, tmp_path: Path) -> None:

@@ -122,11 +122,11 @@ class PolicyContract:
         return learned
 
     def _reveal(self, context: RoundContext, outcome: Outcome, selection: Selection) -> Feedback:
-        """What comes back; if the policy wants losses, with those of most clients, and of nobody every fifth round."""
+        """What comes back; if the policy wants losses, with those of most clients, and of none every fifth round."""
         feedback = outcome.reveal(context, selection)
         if not wants_losses(self.policy()) or context.round % 5 == 0:
             return feedback
-        # Drawn for every link: a client reports the same whoever else was chosen.
+        # Drawn for every link: a client reports the same, whichever others were chosen.
         rng = Streams(7).at("contract", context.round)
         loss, spread, known = rng.gamma(4.0, 0.5, context.num_links), rng.random(context.num_links), outcome.responds
         known = (known & (rng.random(context.num_links) < 0.8))[selection.links]
@@ -176,7 +176,7 @@ class PolicyContract:
         state = self._init(spec)
         for share, numbers in ((1.0, range(1, 11)), (0.6, range(11, 41)), (0.2, range(41, 61))):
             state = self._play(spec, state, numbers, share=share, see=lambda c, o, s, _: sizes.append(s.links.size))
-        require(max(sizes) > 0, "nobody was ever chosen in 60 rounds")
+        require(max(sizes) > 0, "no client was ever chosen in 60 rounds")
 
     def test_nobody_available_is_an_empty_round(self) -> None:
         """An empty round is an explicit decision, and life goes on after it."""
@@ -184,7 +184,7 @@ class PolicyContract:
         state = self._play(spec, self._init(spec), range(1, 4))
         context, outcome = self._draw(spec, 4, share=0.0)
         selection = self._select(state, context, outcome)
-        require(selection.is_empty, f"links are {selection.links.tolist()} although nobody is available")
+        require(selection.is_empty, f"links are {selection.links.tolist()} although no client is available")
         state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
         self._play(spec, state, range(5, 9))
 
@@ -315,7 +315,7 @@ class PolicyContract:
         require(type(loaded) is type(state), f"a {type(loaded).__name__} was loaded; expected {type(state).__name__}")
 
     def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
-        """Stop, save, load, go on: nobody can tell."""
+        """Stop, save, load, go on: the same rounds."""
         check_resume(self.policy(), self.environment(), tmp_path, fresh_process=False)
 
     def test_resumed_in_a_fresh_process_equals_uninterrupted(self, tmp_path: Path) -> None:

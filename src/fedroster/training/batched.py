@@ -38,7 +38,7 @@ _Gradients: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
 
 _GLOBALS_OF_TORCH = RLock()
-"""Held by whoever uses what all threads share: the default generator, and what ``make_fx`` patches while it records."""
+"""Held by a user of what all threads share: the default generator, and what ``make_fx`` patches while it records."""
 
 
 @contextmanager

@@ -84,7 +84,7 @@ class CohortTrainer:
     .. math:: w_k \gets w_k - \eta\, \nabla \frac{1}{b} \sum_{i \in \text{batch}} \ell(w_k; x_i, y_i)
 
     for every batch of every local epoch; the last batch of an epoch may be smaller.  The loss is cross-entropy.  Equal
-    to a loop over the clients up to rounding.  What a client does depends on nobody else: bit for bit with the methods
+    to a loop over the clients up to rounding.  What a client does depends on no other: bit for bit with the methods
     "sequential" and "softmax", for any number of threads; up to rounding with "batched".
 
     Attributes:

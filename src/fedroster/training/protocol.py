@@ -1,4 +1,4 @@
-"""What the federated loop asks of whoever trains."""
+"""What the federated loop asks of a trainer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Updates:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How good a model is on data that nobody trains on.
+    """How good a model is on data that no client trains on.
 
     Attributes:
         accuracy: Share of samples whose class is right, in [0, 1].

@@ -207,7 +207,7 @@ class SelectingGrid(Grid):
         Raises:
             ConfigurationError: If training and other messages are mixed, if messages that differ are meant for nodes
                 that were not chosen, or if the strategy needs what this selection cannot give.
-            NoNodesError: If nobody can be chosen for longer than ``wait_s``.
+            NoNodesError: If no node can be chosen for longer than ``wait_s``.
         """
         outgoing = list(messages)
         with self._waiting.sending():
@@ -270,7 +270,7 @@ class SelectingGrid(Grid):
         return nodes, choice, len(candidates)
 
     def _chosen_before(self) -> list[Node]:
-        """Nodes of the round that was begun before a restart: it goes on, and nobody is counted twice."""
+        """Nodes of the round that was begun before a restart: it goes on, and no node is counted twice."""
         cohort = self._round.clients
         here = self._roster.again(cohort)
         lost = set(cohort) - {node.name for node in here}

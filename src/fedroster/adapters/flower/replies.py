@@ -12,11 +12,11 @@ from fedroster.engine.replies import ArrayForm, Form, UsualForm, check_array, ch
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
 
-_UNAVAILABLE = (3, 4, 5)  # message expired, reply expired, node gone: nobody answered
+_UNAVAILABLE = (3, 4, 5)  # message expired, reply expired, node gone: no answer
 
 
 def is_dropout(reply: Message) -> bool:
-    """Whether an error reply says that nobody answered, rather than that the node failed."""
+    """Whether an error reply says that there was no answer, rather than that the node failed."""
     return reply.has_error() and reply.error.code in _UNAVAILABLE
 
 

@@ -99,7 +99,7 @@ class Roster:
     def _why_none(self, connected: Sequence[int], known: Sequence[Node], num_busy: int) -> str:
         reasons = "; ".join(self._book.reasons(connected))
         return (
-            f"nobody can be chosen after {self._rules.wait_s:g} s: {len(connected)} nodes are connected, of which "
+            f"no node can be chosen after {self._rules.wait_s:g} s: {len(connected)} nodes are connected, of which "
             f"{len(connected) - len(known)} gave no fresh context (do their apps have the mod report_context, and "
             f"report_context.register(app)?), {sum(not node.context.willing for node in known)} are not willing and "
             f"{num_busy} are still busy" + (f"; {reasons}" if reasons else "")
