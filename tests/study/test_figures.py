@@ -14,15 +14,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fedroster.study.figures import (
     Curve,
-    colour,
     curves_figure,
     intervals_figure,
-    line_style,
-    places,
     save_png,
     small_multiples_figure,
     svg_text,
 )
+from fedroster.study.looks import in_order
 from fedroster.study.statistics import Interval
 
 X = np.arange(1.0, 21.0)
@@ -117,20 +115,13 @@ def test_curves_are_drawn_with_their_bands():
 
 
 def test_a_policy_looks_alike_in_every_figure():
-    place = places(["a", "b", "c"])
-    assert place == {"a": 0, "b": 1, "c": 2}
+    looks = in_order(["a", "b", "c"])
 
-    def looks(*labels):
-        figure = curves_figure({label: curve() for label in labels}, x_label="", y_label="", places=place)
+    def drawn(*labels):
+        figure = curves_figure({label: curve() for label in labels}, x_label="", y_label="", looks=looks)
         return {line.get_label(): (line.get_color(), line.get_linestyle()) for line in figure.axes[0].get_lines()}
 
-    assert looks("c", "a") == {label: look for label, look in looks("a", "b", "c").items() if label != "b"}
-
-
-def test_the_first_curves_differ_in_colour_and_the_rest_in_line():
-    looks = [(colour(index), line_style(index)) for index in range(32)]
-    assert len(set(looks)) == 32
-    assert len({colour(index) for index in range(8)}) == 8
+    assert drawn("c", "a") == {label: (looks[label].colour, looks[label].line) for label in ("c", "a")}
 
 
 def test_an_accident_leaves_the_old_picture(tmp_path, monkeypatch):

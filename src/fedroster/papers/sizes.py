@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fedroster.study.accuracy import accuracy_product
+from fedroster.study.looks import Look
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs, Scale
 from fedroster.study.statistics import Asked, Claim, claims_of
@@ -59,9 +60,9 @@ class Experiment:
             for label, policy in policies.items()
         }
 
-    def product(self, runs: Runs, labels: Sequence[str], title: str, *, over_time: bool = False) -> Product:
+    def product(self, runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool = False) -> Product:
         """Accuracy of each label's runs."""
-        return accuracy_product({self.name: runs}, labels, title, round_label="edge round", over_time=over_time)
+        return accuracy_product({self.name: runs}, looks, title, round_label="edge round", over_time=over_time)
 
     def claims(self, figure: str, source: str, asked: Asked, **options: Any) -> list[Claim]:
         """Claims about this experiment: their ids are figure, data set and name; else as :func:`claims_of`."""
@@ -77,9 +78,9 @@ def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
     return panels
 
 
-def panels_product(runs: Runs, labels: Sequence[str], title: str, *, over_time: bool) -> Product:
+def panels_product(runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool) -> Product:
     """Accuracy of such runs, a panel for each partition."""
-    return accuracy_product(panels_of(runs), labels, title, over_time=over_time)
+    return accuracy_product(panels_of(runs), looks, title, over_time=over_time)
 
 
 Pair = tuple[Experiment, Experiment]

@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from fedroster.core.arrays import FloatArray
-from fedroster.study.figures import Curve, panels_figure, places
+from fedroster.study.figures import Curve, panels_figure
+from fedroster.study.looks import Look
 from fedroster.study.measures import Run
 from fedroster.study.paper import Product
 from fedroster.study.statistics import band, mean_interval
@@ -40,7 +41,7 @@ def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
 
 def accuracy_product(
     panels: Panels,
-    labels: Sequence[str],
+    looks: Mapping[str, Look],
     title: str,
     *,
     round_label: str = "round",
@@ -65,7 +66,7 @@ def accuracy_product(
         for panel, group in curves.items()
         for label, shown in group.items()
     )
-    figure = panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, places=places(labels))
+    figure = panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, looks=looks)
     return Product(figure, table)
 
 

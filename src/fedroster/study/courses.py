@@ -8,7 +8,8 @@ import numpy as np
 import polars as pl
 
 from fedroster.core.arrays import FloatArray
-from fedroster.study.figures import Curve, curves_figure, places
+from fedroster.study.figures import Curve, curves_figure
+from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import Product, Runs
 from fedroster.study.statistics import band
@@ -40,7 +41,7 @@ def courses_product(
 
     Args:
         courses: Values after each round by policy, shape (seeds, rounds).
-        labels: What the figure calls each policy; a label's place in it gives its colour and line.
+        labels: What the figure calls each policy, given as text.
         name: Of the values, in the table.
         x_label: What a round is.
         y_label: With its unit.
@@ -56,6 +57,10 @@ def courses_product(
             curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *columns.values())
         tables.append(pl.DataFrame({"policy": policy, "round": kept + 1, **columns, "seeds": values.shape[0]}))
     figure = curves_figure(
-        curves, x_label=x_label, y_label=y_label, title=title, places=places(list(dict.fromkeys(labels.values())))
+        curves,
+        x_label=x_label,
+        y_label=y_label,
+        title=title,
+        looks=looks_of({label: policy for policy, label in labels.items()}),
     )
     return Product(figure, pl.concat(tables))

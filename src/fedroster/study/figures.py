@@ -1,9 +1,9 @@
-"""How figures look: one style, readable on a phone, colours that do not depend on how many curves there are."""
+"""How figures look: one style, readable on a phone; the colour of each policy is :mod:`fedroster.study.looks`'."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +17,8 @@ from PIL import Image
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.state import write_atomically
+from fedroster.study.looks import PALETTE, Look, in_order
 from fedroster.study.statistics import Interval
-
-# Okabe and Ito's palette: told apart by colour-blind readers too.
-_PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-_LINES = ("-", "--", "-.", ":")
 
 _STYLE: Any = {
     "font.size": 10.5,
@@ -54,21 +51,10 @@ class Curve:
     high: FloatArray
 
 
-def colour(index: int) -> str:
-    """Colour of the curve with this place in the legend."""
-    return _PALETTE[index % len(_PALETTE)]
-
-
-def line_style(index: int) -> str:
-    """Line of the curve with this place in the legend: a second cue beside the colour."""
-    # One step further for each turn of the palette: 32 curves differ.
-    return _LINES[(index // 2 + index // len(_PALETTE)) % len(_LINES)]
-
-
-def _draw(axes: Any, curve: Curve, place: int, label: str, *, scale: int = 1) -> Any:
+def _draw(axes: Any, curve: Curve, look: Look, label: str, *, scale: int = 1) -> Any:
     """Draw a curve with its band; returns its line."""
-    (line,) = axes.plot(curve.x, scale * curve.mean, line_style(place), color=colour(place), label=label)
-    axes.fill_between(curve.x, scale * curve.low, scale * curve.high, color=colour(place), alpha=0.18, linewidth=0)
+    (line,) = axes.plot(curve.x, scale * curve.mean, look.line, color=look.colour, label=label)
+    axes.fill_between(curve.x, scale * curve.low, scale * curve.high, color=look.colour, alpha=0.18, linewidth=0)
     return line
 
 
@@ -82,15 +68,18 @@ def curves_figure(
     log_x: bool = False,
     log_y: bool = False,
     percent_y: bool = False,
-    places: Mapping[str, int] | None = None,
+    looks: Mapping[str, Look] | None = None,
 ) -> Figure:
-    """Curves with bands; ``reference`` is a level and its label, ``percent_y`` shows shares stretched towards 100 %."""
+    """Curves with bands; ``reference`` is a level and its label, ``percent_y`` shows shares stretched towards 100 %.
+
+    Without ``looks``, as for curves that are not policies, each has the look of its place.
+    """
+    looks = in_order(curves) if looks is None else looks
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.4, 4.0))
         axes = figure.subplots()
-        for order, (label, curve) in enumerate(curves.items()):
-            place = order if places is None else places[label]
-            _draw(axes, curve, place, label)
+        for label, curve in curves.items():
+            _draw(axes, curve, looks[label], label)
         if reference is not None:
             axes.axhline(reference[0], color="#666666", linewidth=1.0, linestyle=(0, (4, 3)))
             axes.annotate(
@@ -122,7 +111,7 @@ def panels_figure(
     x_label: str,
     y_label: str,
     title: str = "",
-    places: Mapping[str, int],
+    looks: Mapping[str, Look],
 ) -> Figure:
     """Panels of curves with bands beside each other, with one ordinate in percent and one legend."""
     with mpl.rc_context(_STYLE):
@@ -132,7 +121,7 @@ def panels_figure(
         shown: dict[str, Any] = {}
         for axes, (name, curves) in zip(row, panels.items(), strict=True):
             for label, curve in curves.items():
-                shown[label] = _draw(axes, curve, places[label], label, scale=100)
+                shown[label] = _draw(axes, curve, looks[label], label, scale=100)
             axes.set(xlabel=x_label)
             axes.set_title(name, fontsize=10.5)
             axes.margins(x=0)
@@ -156,7 +145,7 @@ def intervals_figure(
     panels: Mapping[str, Mapping[str, Interval]],
     *,
     title: str = "",
-    places: Mapping[str, int] | None = None,
+    looks: Mapping[str, Look] | None = None,
     log_x: bool = False,
 ) -> Figure:
     """Means with their intervals, a row for each label, and a panel for each measure."""
@@ -167,7 +156,7 @@ def intervals_figure(
         for axes, (measure, intervals) in zip(row, panels.items(), strict=True):
             for height, label in enumerate(labels):
                 shown = intervals[label]
-                drawn = colour(0 if places is None else places[label])
+                drawn = PALETTE[0] if looks is None else looks[label].colour
                 low = max(shown.low, 0.5 * shown.mean) if log_x else shown.low  # an interval may pass 0
                 axes.plot((low, shown.high), (height, height), color=drawn, linewidth=1.6)
                 axes.plot(shown.mean, height, "o", color=drawn, markersize=5.5)
@@ -227,6 +216,7 @@ def small_multiples_figure(
     log_x: bool = False,
     log_y: bool = False,
     percent_y: bool = False,
+    looks: Mapping[str, Look] | None = None,
 ) -> Figure:
     """A panel for each curve, all with the same axes; the curve of ``reference`` in grey, and a line at ``level``."""
     thin = {label: _thinned(curve) for label, curve in curves.items()}
@@ -238,8 +228,9 @@ def small_multiples_figure(
         for axes, (label, curve) in zip(grid.flat, thin.items(), strict=False):
             if reference in thin and reference != label:
                 axes.plot(thin[reference].x, thin[reference].mean, color="#999999", linewidth=1.2)
-            axes.plot(curve.x, curve.mean, color=_PALETTE[0])
-            axes.fill_between(curve.x, curve.low, curve.high, color=_PALETTE[0], alpha=0.22, linewidth=0)
+            colour = PALETTE[0] if looks is None else looks[label].colour
+            axes.plot(curve.x, curve.mean, color=colour)
+            axes.fill_between(curve.x, curve.low, curve.high, color=colour, alpha=0.22, linewidth=0)
             if level is not None:
                 axes.axhline(level[0], color="#666666", linewidth=0.9, linestyle=(0, (4, 3)))
             axes.set_title(_wrapped(label), fontsize=8.5, loc="left", pad=3)
@@ -290,8 +281,3 @@ def svg_text(figure: Figure) -> str:
         figure.savefig(buffer, format="svg", metadata=metadata)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
-
-
-def places(labels: Sequence[str]) -> dict[str, int]:
-    """Give every label its colour and line."""
-    return {label: index for index, label in enumerate(labels)}

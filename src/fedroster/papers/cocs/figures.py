@@ -16,7 +16,8 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.units import MEGA
 from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.study.courses import courses_product, each
-from fedroster.study.figures import Curve, curves_figure, places
+from fedroster.study.figures import Curve, curves_figure
+from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.statistics import Claim, band, claims_of
@@ -110,7 +111,8 @@ def _sweep(name: str, values: Sequence[float], x_label: str, title: str, runs: R
         columns = {name: values, "cumulative_utility": mean, "low": low, "high": high}
         tables.append(pl.DataFrame({"policy": policy, **columns}))
     label = "cumulative utility, updates in time"
-    figure = curves_figure(curves, x_label=x_label, y_label=label, title=title, places=places(list(LABELS.values())))
+    looks = looks_of({LABELS[policy]: policy for policy in SWEPT})
+    figure = curves_figure(curves, x_label=x_label, y_label=label, title=title, looks=looks)
     return Product(figure, pl.concat(tables))
 
 

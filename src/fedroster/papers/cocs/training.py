@@ -14,7 +14,8 @@ from fedroster.papers.cocs.figures import BUDGETS, DEADLINES_S
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
 from fedroster.study.accuracy import final_accuracies, rounds_to, shown_percent
 from fedroster.study.courses import each
-from fedroster.study.figures import intervals_figure, places
+from fedroster.study.figures import intervals_figure
+from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.statistics import Claim, claims_of, mean_interval
@@ -24,7 +25,7 @@ POLICIES = {"Oracle": "oracle", "COCS": "cocs", "CUCB": "cucb", "LinUCB": "linuc
 PAIRS = {"CUCB per pair": "cucb-pairs", "LinUCB per pair": "linucb-pairs"}
 """The same baselines when they learn per pair and a solver chooses (Choice B9): what the paper does not show."""
 BASELINES = ("CUCB", "LinUCB", "Random")
-_LABELS = (*POLICIES, *PAIRS)
+_LOOKS = looks_of(POLICIES | PAIRS)
 
 PRINTED = {
     "mnist": dict(zip(POLICIES, ((71.90, 111), (71.84, 121), (70.94, 134), (71.66, 156), (70.81, 161)), strict=True)),
@@ -71,7 +72,7 @@ def _figure_2(experiment: Experiment, clients_each: Sequence[int], rounds: int) 
         return experiment.claims("2", "Fig. 2", asked)
 
     needs = {label: _without_limits(experiment, clients, rounds) for label, clients in labels.items()}
-    draw = partial(experiment.product, labels=list(labels), title="Clients in each edge round")
+    draw = partial(experiment.product, looks=in_order(labels), title="Clients in each edge round")
     return FigureRecipe(f"Fig. 2, {experiment.name}: number of participating clients", needs, draw, claims)
 
 
@@ -83,7 +84,7 @@ def _needs(experiment: Experiment) -> dict[str, Need]:
 
 
 def _figure_accuracy(experiment: Experiment, figure: str) -> FigureRecipe:
-    draw = partial(experiment.product, labels=_LABELS, title="Training under five policies, and two of ours")
+    draw = partial(experiment.product, looks=_LOOKS, title="Training under five policies, and two of ours")
     claims = partial(_claims_on_accuracy, experiment, figure)
     title = f"Fig. {figure}: training on {experiment.name}"
     return FigureRecipe(title, _needs(experiment), draw, claims, _findings_on_accuracy)
@@ -181,7 +182,7 @@ def _draw_table(experiment: Experiment, runs: Runs) -> Product:
     figure = intervals_figure(
         {"final accuracy, %": final, f"edge rounds to {target:.0%}": rounds},
         title=f"Table II, {experiment.name}",
-        places=places(_LABELS),
+        looks=_LOOKS,
     )
     rows = [
         {
@@ -253,7 +254,7 @@ def _sweep(
         ]
 
     needs = {label: experiment.need("cocs", settings=settings) for label, settings in labels.items()}
-    draw = partial(experiment.product, labels=list(labels), title=f"COCS with three {what}s")
+    draw = partial(experiment.product, looks=in_order(labels), title=f"COCS with three {what}s")
     return FigureRecipe(f"Fig. {figure}: {what}s, {experiment.name}", needs, draw, claims, findings)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, panels_of, panels_product, scales
 from fedroster.study.accuracy import final_accuracies, shown_percent, times_to
+from fedroster.study.looks import looks_of
 from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import Claim, claims_of
 
@@ -67,7 +68,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
             experiment.in_panels(TRAINED, tuple(_PANELS)),
             partial(
                 panels_product,
-                labels=list(TRAINED),
+                looks=looks_of(TRAINED),
                 title=f"{experiment.name}: accuracy per simulated time",
                 over_time=True,
             ),

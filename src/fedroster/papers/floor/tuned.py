@@ -11,6 +11,7 @@ from fedroster.core.arrays import FloatArray
 from fedroster.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time, time_and_lowest
 from fedroster.study.courses import each
 from fedroster.study.figures import Curve, curves_figure
+from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.statistics import Claim, band, claims_of, mean_interval
@@ -76,7 +77,9 @@ def _draw(runs: Runs) -> Product:
     shown = dict.fromkeys(("FLOOR", _as_punctual(runs), f"RBCS-F(0.7, {BETA:g})", _as_fair(runs)[0]))
     curves = {label: Curve(moments, *band(_lack(runs, label))) for label in shown}
     y_label = "most that a client lacks of floor(beta t)"
-    figure = curves_figure(curves, x_label="round t", y_label=y_label, title=_TITLE, reference=(2.0, "c = 2"))
+    figure = curves_figure(
+        curves, x_label="round t", y_label=y_label, title=_TITLE, reference=(2.0, "c = 2"), looks=looks_of(_POLICIES)
+    )
     rows = [
         {
             "policy": label,

@@ -11,6 +11,7 @@ from fedroster.papers.partial_pooling.figures import FAIR, OURS
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
 from fedroster.study.accuracy import final_accuracies, rounds_to, times_to
 from fedroster.study.courses import each
+from fedroster.study.looks import looks_of
 from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import Claim, mean_interval
 
@@ -75,7 +76,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
     for experiment in HIERARCHICAL[size]:
         needs = {label: experiment.need(policy) for label, policy in TRAINED.items()}
         name, title = f"training-{experiment.key}", f"Training on {experiment.name}"
-        draw = partial(experiment.product, labels=list(TRAINED))
+        draw = partial(experiment.product, looks=looks_of(TRAINED))
         by_round = partial(draw, title="Accuracy by round")
         by_time = partial(draw, title="Accuracy over simulated time", over_time=True)
         claims, findings = partial(_claims, experiment), partial(_findings, experiment)

@@ -20,6 +20,7 @@ from fedroster.papers.sizes import (
 )
 from fedroster.study.accuracy import area_under, final_accuracies, rounds_to, shown_percent, times_to
 from fedroster.study.courses import each
+from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import Claim, mean_interval
@@ -219,15 +220,15 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
     figures = {}
     for grid in _GRIDS[size]:
         key, name = grid.experiment.key, grid.experiment.name
-        even, policies = list(grid.selections), list(grid.policies)
+        even, policies = looks_of(grid.selections), looks_of(grid.policies)
         fairness = grid.experiment.in_panels(grid.selections, grid.fairness_panels)
         needs = grid.experiment.in_panels(grid.policies, grid.panels)
-        for figure, title, shown, needed, labels, claims, tells in (
+        for figure, title, shown, needed, looks, claims, tells in (
             ("5", "impact of fairness", "how even the selection is", fairness, even, _claims_5, _final),
             ("6", "accuracy per round", "accuracy per round", needs, policies, _claims_6, _final),
             ("7", "accuracy per training time", "accuracy per simulated time", needs, policies, _claims_7, _times),
         ):
-            draw = partial(panels_product, labels=labels, title=f"{name}: {shown}", over_time=figure == "7")
+            draw = partial(panels_product, looks=looks, title=f"{name}: {shown}", over_time=figure == "7")
             figures[f"{figure}-{key}"] = FigureRecipe(
                 f"Fig. {figure}, {name}: {title}", needed, draw, partial(claims, grid), partial(tells, grid)
             )

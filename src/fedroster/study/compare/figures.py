@@ -26,9 +26,9 @@ from fedroster.study.figures import (
     Curve,
     curves_figure,
     intervals_figure,
-    places,
     small_multiples_figure,
 )
+from fedroster.study.looks import look
 from fedroster.study.pareto import Panel, Point, pareto_figure, pareto_front
 from fedroster.study.statistics import band, mean_interval
 
@@ -117,10 +117,10 @@ def _lines(
     **axes: Any,
 ) -> Drawn:
     """One picture, or a panel each where curves are many."""
-    axes |= {"title": title, "x_label": x_label}
+    axes |= {"title": title, "x_label": x_label, "looks": {text: look(text) for text in curves}}
     if len(curves) > MANY:
         return small_multiples_figure(curves, reference=REFERENCE, level=level, **axes), title
-    return curves_figure(curves, reference=level, places=places(list(curves)), **axes), title
+    return curves_figure(curves, reference=level, **axes), title
 
 
 def _per_second(runs: Runs) -> Curve:

@@ -1,0 +1,96 @@
+"""How each policy looks: one colour and one line for a policy, in every figure and on every page."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Colour as ``#rrggbb``, and line: "-" solid, "--" dashed, "-." dash-dotted, ":" dotted."""
+
+    colour: str
+    line: str = "-"
+
+
+LINES = ("-", "--", "-.", ":")
+
+# Okabe and Ito's palette, told apart by colour-blind readers too; then colours between.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+
+_LOOKS: Mapping[str, Look] = {
+    "random": Look("#777777", "--"),
+    "round-robin": Look("#777777", "-."),
+    "size-weighted": Look("#777777", ":"),
+    "floor": Look("#D55E00"),
+    "rbcs-f": Look("#0072B2"),
+    "rbcs-f:V=1": Look("#56B4E9", ":"),
+    "rbcs-f:V=5": Look("#56B4E9", "--"),
+    "rbcs-f:V=20": Look("#0072B2"),
+    "rbcs-f:V=50": Look("#1B2F6E", "-."),
+    "p3": Look("#000000", "-."),
+    "p3:V=20": Look("#000000", "-."),
+    "fedcs": Look("#009E73"),
+    "fedcs:deadline_s=3": Look("#009E73"),
+    "fedcs-greedy": Look("#009E73", "--"),
+    "dirichlet": Look("#8C6D31"),
+    "dirichlet:gamma_2=0.2": Look("#8C6D31"),
+    "dirichlet:gamma_2=1": Look("#C9A227", "--"),
+    "dirichlet:gamma_2=5": Look("#C9A227", ":"),
+    "oracle": Look("#000000"),
+    "oracle-p": Look("#000000", "--"),
+    "partial-pooling": Look("#B3135F"),
+    "partial-pooling:beta=0.05": Look("#B3135F", "--"),
+    "cocs": Look("#4B3FA8"),
+    "cocs:h_T=2,scale=0.02": Look("#8E86D1", "--"),
+    "cucb": Look("#E69F00"),
+    "cucb-pairs": Look("#E69F00", "--"),
+    "linucb": Look("#2A9D9D"),
+    "linucb-pairs": Look("#2A9D9D", "--"),
+    "oort": Look("#CC79A7"),
+    "power-of-choice": Look("#CC79A7", "--"),
+    "tifl": Look("#7F1D3F"),
+    "e3cs": Look("#7F1D3F", "--"),
+    "cs-ucb": Look("#7A7A1F"),
+}
+
+
+@cache
+def look(policy: str) -> Look:
+    """How a policy looks, given as text.
+
+    A variant with other parameters has the colour of its policy, lighter or darker, and a line of its own; a policy of
+    another package has a colour that follows from its name.
+    """
+    if policy in _LOOKS:
+        return _LOOKS[policy]
+    name, _, parameters = policy.partition(":")
+    own = zlib.crc32(name.encode())
+    base = _LOOKS.get(name, Look(PALETTE[own % len(PALETTE)], LINES[own // 8 % len(LINES)]))
+    if not parameters:
+        return base
+    draw = zlib.crc32(policy.encode())
+    return Look(_shaded(base.colour, draw), LINES[draw // 8 % len(LINES)])
+
+
+def _shaded(colour: str, draw: int) -> str:
+    """A colour mixed with white or black; a black one with white only."""
+    target, part = ((255, 0.25), (255, 0.45), (0, 0.25), (0, 0.45))[draw % (2 if colour == "#000000" else 4)]
+    mixed = (round(int(colour[i : i + 2], 16) * (1 - part) + target * part) for i in (1, 3, 5))
+    return "#" + "".join(f"{value:02X}" for value in mixed)
+
+
+def looks_of(policies: Mapping[str, str]) -> dict[str, Look]:
+    """How policies look, by label; given as text by label."""
+    return {label: look(policy) for label, policy in policies.items()}
+
+
+def in_order(labels: Iterable[str]) -> dict[str, Look]:
+    """Looks of curves that are not policies: 32 that differ, in colour first and then in line."""
+    return {
+        label: Look(PALETTE[i % len(PALETTE)], LINES[(i // 2 + i // len(PALETTE)) % len(LINES)])
+        for i, label in enumerate(labels)
+    }
