@@ -8,9 +8,11 @@ assigns the cohort to edge servers.
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,11 +26,12 @@ from fedroster.core.errors import (
     InfeasibleError,
     InvalidInputError,
 )
-from fedroster.core.problem import RoundContext, Selection, Status
+from fedroster.core.problem import Feedback, RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.calls import Calls, whole
-from fedroster.federation.candidates import links_of, prices_of, read_candidates
+from fedroster.federation.candidates import Candidates, Links, links_of, prices_of, read_candidates
 from fedroster.federation.cohorts import Cohort, EdgeCohort
+from fedroster.federation.events import Began, Decided, Joined, Left, Observer, Observers, Told
 from fedroster.federation.failures import FailureRules, Failures, without_times
 from fedroster.federation.files import Generations, distinct, opened, path_of, save_books
 from fedroster.federation.guard import Guard, LongestTime
@@ -91,6 +94,7 @@ class Selector(Views):
         guarded: bool = True,
         longest_absence: int | None = 20,
         failures: FailureRules | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """Start a federation.
 
@@ -107,12 +111,14 @@ class Selector(Views):
             longest_absence: Rounds of absence in a row after which what a client is owed rests until it is back, >= 1;
                 None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
+            observers: Called with each event and this selector, such as sinks of metrics.
 
         Raises:
             ConfigurationError: If a parameter is out of its range, or the policy needs a simulation, or edge servers.
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
         self._calls, self._generations = Calls(), Generations()
+        self._observers, self._clock = Observers(observers), time.time
         self._learner = Learner(
             policy, cohort_size=cohort_size, num_features=num_features, num_servers=self._num_servers, seed=seed
         )
@@ -124,6 +130,8 @@ class Selector(Views):
         self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
         self._learner.check_promise(len(first := checked_ids(clients)))
+        self._observers.before(began := Began(0), self)
+        self._observers.after(began, self)
         self.join(first)
 
     def __repr__(self) -> str:
@@ -163,8 +171,12 @@ class Selector(Views):
         """
         self._warn_of_unseen()  # before anything is booked
         asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
+        chosen, _ = self._play(asked)
+        return Cohort(self.round, chosen)
+
+    def _situation(self, asked: Candidates, pausing: BoolArray) -> tuple[RoundContext, BoolArray, FloatArray]:
+        """What the policy is told, which slots' clients are there, and contexts as far as they are plausible."""
         capacity = self._members.capacity
-        pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
         told = believed = asked.rows
         if self._learner.expects_times:
             told, believed = self._guard.plausible(asked.slot, asked.rows, asked.available)
@@ -183,31 +195,43 @@ class Selector(Views):
             cohort_size=self.cohort_size,
             members=None if here.all() else here,
         )
-        chosen, _ = self._decide(context, seen, pausing, asked.slot, told)
-        return Cohort(context.round, chosen)
+        return context, seen, told
 
-    def _decide(
-        self, context: RoundContext, seen: IntArray | BoolArray, pausing: BoolArray, slots: IntArray, told: FloatArray
-    ) -> tuple[tuple[Any, ...], Selection]:
-        """Decide and begin a round; returns the ids of the cohort, and the decision.
-
-        Args:
-            context: What the policy is told.
-            seen: Slots, or a mask of them, of clients that are there.
-            pausing: Which slots' clients pause.
-            slots: Slots of the clients that were named, shape (k,).
-            told: Their contexts, as far as they are plausible, shape (k, D).
-        """
-        selection = self._learner.decide(context, knows_contexts=slots.shape[0] > 0)
-        links = selection.links
-        chosen = context.clients_of(links)
+    def _play(self, asked: Candidates) -> tuple[tuple[Any, ...], IntArray | None]:
+        """Decide, announce and book a round; returns ids of its cohort, and the numbers of their edge servers."""
+        pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
+        context, seen, told = self._situation(asked, pausing)
         row_of = np.zeros(self._members.capacity, np.int64)
-        row_of[slots] = np.arange(slots.shape[0])
-        self._members.count_round(chosen, seen, pausing)
+        row_of[asked.slot] = np.arange(asked.slot.shape[0])
+        events: list[Decided] = []
+
+        def announce(selection: Selection) -> None:
+            links = selection.links
+            chosen = context.clients_of(links)
+            event = Decided(
+                round=context.round,
+                at_s=self._clock(),
+                asked=asked,
+                context=context,
+                believed=told[row_of[chosen]],
+                members=self._members.here,
+                seen=seen,
+                excluded={"paused": np.flatnonzero(pausing & seen)},
+                selection=selection,
+                chosen=chosen,
+                servers=None if context.server is None else context.server[links],
+                places=context.cohort_size,
+            )
+            events.append(event)
+            self._observers.before(event, self)
+
+        links = self._learner.decide(context, knows_contexts=asked.slot.shape[0] > 0, announce=announce).links
+        event = events[0]
+        self._members.count_round(event.chosen, seen, pausing)
         self._guard.see(seen, self._members.here)
-        server = None if context.server is None else context.server[links]
-        self._rounds.begin(context.round, chosen, context.features[links], told[row_of[chosen]], server)
-        return tuple(self._members.ids[slot] for slot in chosen), selection
+        self._rounds.begin(context.round, event.chosen, context.features[links], event.believed, event.servers)
+        self._observers.after(event, self)
+        return tuple(self._members.ids[slot] for slot in event.chosen), event.servers
 
     def _warn_of_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
@@ -286,15 +310,32 @@ class Selector(Views):
         )
         if feedback is None:
             return
-        cohort, told = self._rounds.cohort(round)
+        cohort, _ = self._rounds.cohort(round)
         charged = {} if costs is None else self._charges(costs, cohort)
         hidden = listed("unlearned", unlearned)
-        if hidden:
-            slots = [slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden]
-            feedback, round_s = without_times(feedback, np.array(slots, np.int64)), None
-        expected_s = self._learner.expected_times_s(feedback.client, told[np.isin(cohort, feedback.client)])
-        judged = self._guard.judge(feedback, expected_s, round_s=round_s, cohort=cohort)
-        feedback = self._failures.cost(judged.feedback, round_s, self._guard.cap_s())
+        unlearned_slots = (slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden)
+        self._tell(feedback, round_s, charged, tuple(unlearned_slots) if hidden else None)
+
+    def _tell(
+        self,
+        told: Feedback,
+        round_s: float | None,
+        charged: Mapping[int, float],
+        unlearned: tuple[int, ...] | None,
+    ) -> None:
+        """Judge, announce, learn and book what was told of a round, with costs, and slots whose times are not learned.
+
+        ``unlearned`` is None where the caller named none: then the round's length is learned from, too.
+        """
+        feedback, judged_s = told, round_s
+        if unlearned is not None:
+            feedback, judged_s = without_times(told, np.array(unlearned, np.int64)), None
+        cohort, contexts = self._rounds.cohort(told.round)
+        expected_s = self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)])
+        judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort)
+        feedback = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
+        event = Told(told.round, self._clock(), told, round_s, feedback, charged, unlearned)
+        self._observers.before(event, self)
         self._learner.learn(feedback)
         self._guard.book(judged)
         self._guard.charge(charged)
@@ -302,6 +343,7 @@ class Selector(Views):
         self._members.count_answers(feedback)
         self._rounds.close(feedback)
         self._failures.count(feedback, self.round)
+        self._observers.after(event, self)
 
     def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
         """Measured costs by slot."""
@@ -356,11 +398,16 @@ class Selector(Views):
             self._learner.check_promise(int(np.count_nonzero(self._members.here)) + len(ids))
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
             warnings.warn(str(error), FairnessWarning, stacklevel=3)
+        event = Joined(tuple(ids))
+        if ids:
+            self._observers.before(event, self)
         self._learner.grow(capacity, is_new=not self._members.ids)
         self._members.grow(capacity)
         self._failures.grow(capacity)
         self._guard.grow(capacity)
         self._members.join(ids)
+        if ids:
+            self._observers.after(event, self)
 
     @whole
     def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
@@ -375,12 +422,16 @@ class Selector(Views):
             UnknownNameError: If one is not a member.
         """
         check_flag("forget", forget)
-        slots = self._members.leave(clients, forget=forget)
+        event = Left(tuple(checked_ids(clients)), bool(forget))
+        self._members.distinct_slots(event.clients)  # before anything is booked
+        self._observers.before(event, self)
+        slots = self._members.leave(event.clients, forget=forget)
         if forget:
             self._learner.forget(slots)
             self._rounds.forget(slots)
             self._failures.forget(slots)
             self._guard.forget(slots)
+        self._observers.after(event, self)
 
     # ---------------------------------------------------------------- keep
 
@@ -398,7 +449,9 @@ class Selector(Views):
         """
         path = path_of(path)
         with self._generations.next(path, replace=replace) as stamp:
-            save_books(path, self._settings(), self._books, kind=self._KIND, stamp=stamp)
+            place = self._observers.place
+            settings = self._settings() | ({} if place is None else {"place": place})
+            save_books(path, settings, self._books, kind=self._KIND, stamp=stamp)
 
     @property
     def _books(self) -> tuple[Learner, Members, OpenRounds, Failures, Guard]:
@@ -417,12 +470,13 @@ class Selector(Views):
         }
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], policy: AnyPolicy) -> Self:
+    def load(cls, path: str | os.PathLike[str], policy: AnyPolicy, *, observers: Iterable[Observer] = ()) -> Self:
         """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
 
         Args:
             path: The file.
             policy: The same policy; a file never says which code to run.
+            observers: As for the constructor.
 
         Raises:
             FileNotFoundError: If there is no such file.
@@ -440,6 +494,9 @@ class Selector(Views):
             for book in selector._books:
                 book.unpack(header, arrays)
         selector._generations = generations
+        selector._observers = Observers(observers)
+        selector._observers.before(began := Began(selector.round, header.get("place")), selector)
+        selector._observers.after(began, selector)
         return selector
 
 
@@ -475,6 +532,7 @@ class EdgeSelector(Selector):
         guarded: bool = True,
         longest_absence: int | None = 20,
         failures: FailureRules | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
         """Start a federation.
 
@@ -490,6 +548,7 @@ class EdgeSelector(Selector):
             guarded: Contexts are taken as they are told here.
             longest_absence: Rounds of absence in a row after which what a client is owed rests.
             failures: What becomes of clients that drop out or fail.
+            observers: Called with each event and this selector.
 
         Raises:
             ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
@@ -516,6 +575,7 @@ class EdgeSelector(Selector):
             guarded=guarded,
             longest_absence=longest_absence,
             failures=failures,
+            observers=observers,
         )
 
     @whole
@@ -545,27 +605,32 @@ class EdgeSelector(Selector):
         """
         self._warn_of_unseen()  # before anything is booked
         asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
-        pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
+        row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
+        links = Links(row, server, prices_of(self._members, prices, asked.slot))
+        chosen, at = self._play(replace(asked, links=links))
+        labels = [*self.budgets]
+        return EdgeCohort(self.round, chosen, tuple(labels[number] for number in cast("IntArray", at)))
+
+    def _situation(self, asked: Candidates, pausing: BoolArray) -> tuple[RoundContext, BoolArray, FloatArray]:
+        links = cast("Links", asked.links)
         usable = asked.available & ~pausing[asked.slot]
         away = self._guard.resting()
         away[asked.slot[asked.available]] = False
-        here = self._members.here & ~(away | pausing)
-        row, server = links_of(self._members, (labels := list(self.budgets)), servers, asked.slot)
-        cost = self._guard.charged(asked.slot, prices_of(self._members, prices, asked.slot))
+        cost = self._guard.charged(asked.slot, links.price)
         context = RoundContext(
             round=self.round + 1,
-            features=asked.rows[row],
-            available=usable[row],
+            features=asked.rows[links.row],
+            available=usable[links.row],
             cohort_size=self.cohort_size,
-            client=asked.slot[row],
-            server=server,
-            cost=cost[row],
+            client=asked.slot[links.row],
+            server=links.server,
+            cost=cost[links.row],
             budget=np.array(list(self.budgets.values())),
-            members=here,
+            members=self._members.here & ~(away | pausing),
         )
-        seen = np.unique(asked.slot[row][asked.available[row]])
-        chosen, selection = self._decide(context, seen, pausing, asked.slot, asked.rows)
-        return EdgeCohort(self.round, chosen, tuple(labels[number] for number in server[selection.links]))
+        seen = np.zeros(self._members.capacity, np.bool_)
+        seen[asked.slot[links.row][asked.available[links.row]]] = True
+        return context, seen, asked.rows
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers

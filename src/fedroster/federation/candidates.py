@@ -17,6 +17,21 @@ from fedroster.federation.members import ClientId, Members, is_id
 
 
 @dataclass(frozen=True, slots=True)
+class Links:
+    """Which edge servers reach the clients of a round.
+
+    Attributes:
+        row: Row of each link's client, shape (links,).
+        server: Number of its edge server, shape (links,).
+        price: Price of each client as it is told, shape (k,).
+    """
+
+    row: IntArray
+    server: IntArray
+    price: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
 class Candidates:
     """Clients and their contexts.
 
@@ -24,11 +39,15 @@ class Candidates:
         slot: Slot of each client, shape (k,).
         rows: Their contexts, shape (k, D).
         available: Whether they can be chosen, shape (k,).
+        given: Whether the caller gave contexts; without, each is ``[1.0]`` or as many ones as are known of others.
+        links: Edge servers that reach them; None without edge servers.
     """
 
     slot: IntArray
     rows: FloatArray
     available: BoolArray
+    given: bool = True
+    links: Links | None = None
 
 
 def read_candidates(
@@ -71,7 +90,7 @@ def read_candidates(
             raise InvalidInputError(
                 f"no contexts are given; expected {num_features} numbers for each client (num_features={num_features})"
             )
-        return Candidates(slot, np.ones((slot.shape[0], num_features or 1)), usable)
+        return Candidates(slot, np.ones((slot.shape[0], num_features or 1)), usable, given=False)
     rows = _rows(given, slot.shape[0], num_features)
     _check_values(rows, usable, slot, members)
     return Candidates(slot, rows, usable)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -100,12 +100,15 @@ class Learner:
             self.spec = replace(self.spec, num_features=num_features)
             self.state = _with_contexts(self.state, self._fresh())
 
-    def decide(self, context: RoundContext, *, knows_contexts: bool) -> Selection:
-        """Choose, check the decision and book it; if that fails, nothing was learned.
+    def decide(
+        self, context: RoundContext, *, knows_contexts: bool, announce: Callable[[Selection], None]
+    ) -> Selection:
+        """Choose, check the decision, announce and book it; if that fails, nothing was learned.
 
         Args:
             context: The round.
             knows_contexts: Whether there are contexts, from which their length is taken.
+            announce: Called with the decision before it is booked; what it raises keeps it from being booked.
         """
         before = self.num_features, self.spec, self.state
         try:
@@ -114,6 +117,7 @@ class Learner:
             check_context(context, self.spec)
             selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
             check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
+            announce(selection)
         except BaseException:
             self.num_features, self.spec, self.state = before
             raise

@@ -45,6 +45,11 @@ class Views:
         """Ids of the members, in the order of rows that arrays follow."""
         return self._members.clients
 
+    def ids_of(self, slots: IntArray) -> tuple[ClientId | None, ...]:
+        """Ids of the clients of slots, as events name them; None for a slot that is free."""
+        ids = self._members.ids
+        return tuple(ids[slot] if slot < len(ids) else None for slot in slots.tolist())
+
     def _by_id(self, values: NDArray[Any], as_array: bool) -> Any:
         mine = values[self._members.slots()]
         return mine if as_array else dict(zip(self.clients, mine.tolist(), strict=True))

@@ -1,0 +1,127 @@
+"""Events: what observers are told, when, and what their failures cost."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from federations import contexts, kept, make
+from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Selector
+from fedroster.federation.events import Began, Decided, Joined, Left, Told
+
+
+class Refusing:
+    """Refuses events of one kind before they are booked."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def before(self, event, selector):
+        if isinstance(event, self.kind):
+            raise OSError("the disk is full")
+
+    def __call__(self, event, selector):
+        pass
+
+
+def test_each_call_is_told_with_what_it_was_given():
+    events = []
+    selector = make(list("abc"), observers=[lambda event, _: events.append(event)])
+    told = {"c": [3.0], "a": [1.0]}
+    cohort = selector.select(told)
+    selector.observe(cohort.round, times_s={cohort.clients[0]: 2.0}, dropped=cohort.clients[1:], round_s=9.0)
+    selector.leave(["b"], forget=True)
+    began, joined, decided, heard, left = events
+    assert (began, joined, left) == (Began(0), Joined(("a", "b", "c")), Left(("b",), True))
+    assert isinstance(decided, Decided)
+    assert isinstance(heard, Told)
+    assert selector.ids_of(decided.asked.slot) == ("c", "a")
+    assert decided.asked.rows.tolist() == [[3.0], [1.0]]
+    assert decided.seen.tolist() == [True, False, True]
+    assert (decided.round, decided.places, decided.servers) == (1, 2, None)
+    assert selector.ids_of(decided.chosen) == cohort.clients
+    assert heard.round_s == 9.0
+    assert np.isnan(heard.feedback.exchange_time_s).sum() == 1
+    assert heard.learned.exchange_time_s.max() == 9.0
+
+
+def test_edge_servers_are_told():
+    events = []
+    selector = EdgeSelector(
+        COCS(),
+        budgets={"n": 1.0, "s": 2.0},
+        cohort_size=3,
+        clients=["a", "b"],
+        observers=[lambda e, _: events.append(e)],
+    )
+    selector.select(servers={"a": ["n", "s"], "b": ["s"]}, prices={"a": 0.5, "b": 1.0})
+    links = events[-1].asked.links
+    assert (links.row.tolist(), links.server.tolist(), links.price.tolist()) == ([0, 0, 1], [0, 1, 1], [0.5, 1.0])
+    assert events[-1].servers.shape == events[-1].chosen.shape
+
+
+def test_clients_that_pause_are_excluded_with_the_reason():
+    events = []
+    selector = make(list("abc"), observers=[lambda event, _: events.append(event)])
+    for _ in range(4):
+        selector.observe(selector.select().round, failed=selector.open_rounds()[selector.round])
+    paused = set(selector.paused())
+    selector.select()
+    assert paused
+    assert set(selector.ids_of(events[-1].excluded["paused"])) == paused
+
+
+@pytest.mark.parametrize("kind", [Joined, Left, Decided, Told])
+def test_what_is_refused_before_it_is_booked_has_not_happened(kind, tmp_path):
+    selector = make(list("abc"))
+    cohort = selector.select(contexts("abc"))
+    before = kept(selector, tmp_path)
+    copied = copy.deepcopy(selector)
+    copied._observers = type(copied._observers)([Refusing(kind)])
+    calls = {
+        Joined: lambda: copied.join(["d"]),
+        Left: lambda: copied.leave(["a"], forget=True),
+        Decided: lambda: copied.select(contexts("abc")),
+        Told: lambda: copied.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0)),
+    }
+    with pytest.raises(OSError, match="full"):
+        calls[kind]()
+    assert kept(copied, tmp_path) == before
+
+
+def test_a_failing_observer_stops_nothing(caplog):
+    def failing(event, selector):
+        raise RuntimeError("no dashboard")
+
+    selector = make(list("abc"), observers=[failing])
+    assert selector.select().clients
+    assert "no dashboard" in caplog.text
+
+
+def test_a_copy_has_no_observers():
+    events = []
+    copied = copy.deepcopy(make(list("abc"), observers=[lambda event, _: events.append(event)]))
+    seen = len(events)
+    copied.select()
+    assert len(events) == seen
+
+
+def test_a_loaded_selector_begins_where_it_was(tmp_path):
+    class Placed:
+        place = {"line": 7}
+
+        def __call__(self, event, selector):
+            events.append(event)
+
+    events = []
+    selector = make(list("abc"), observers=[Placed()])
+    selector.select()
+    selector.save(tmp_path / "s.npz")
+    events.clear()
+    Selector.load(tmp_path / "s.npz", selector.policy, observers=[Placed()])
+    assert events == [Began(1, {"line": 7})]
+
+
+def test_what_is_no_observer_is_refused():
+    with pytest.raises(ConfigurationError, match="expected a callable"):
+        Selector(RBCSF(), cohort_size=1, observers=["tensorboard"])
