@@ -39,7 +39,7 @@ def interrupted(nodes, folder, **options):
     grid._exchange.clock = ClockThat(fake.clock, kill)
     with pytest.raises(Killed):
         play(grid, fake)
-    return set(grid._round.clients)
+    return set(grid._rounds.current.clients)
 
 
 @pytest.mark.parametrize("query_delay_s", [0.05, 12.0, 45.0, 1e9])
@@ -356,7 +356,7 @@ def test_a_sink_that_fails_does_not_stop_training(caplog):
         raise OSError("no space left")
 
     grid, fake, _ = selecting(fleet(3))
-    grid._sinks = (full_disk,)
+    grid._rounds._sinks = (full_disk,)
     assert len(play(grid, fake, 2)[1]) == 3
     assert "no space left" in caplog.text
 

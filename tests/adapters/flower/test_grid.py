@@ -618,7 +618,7 @@ def test_a_killed_server_goes_on_where_it_stopped(tmp_path, when):
         play(grid, fake)
     if when == "after aggregation":
         list(grid.send_and_receive(evaluate))
-    cohort = set(grid._round.clients)
+    cohort = set(grid._rounds.current.clients)
     assert sum(counts(grid).values()) == booked + 3
 
     for node_id in list(nodes):  # a new run, new node ids
@@ -674,7 +674,7 @@ def test_a_node_of_the_interrupted_cohort_that_is_gone_is_dropped(tmp_path):
     grid._exchange.clock = ClockThat(fake.clock, kill)
     with pytest.raises(Killed):
         play(grid, fake)
-    gone, *_ = grid._round.clients
+    gone, *_ = grid._rounds.current.clients
     for node_id in [node_id for node_id, node in nodes.items() if node.name == gone]:
         del nodes[node_id]
     again, fake, reports = selecting(nodes, m=3, state_dir=tmp_path)

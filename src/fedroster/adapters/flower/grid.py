@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,20 @@ from flwr.serverapp import Grid
 
 from fedroster.adapters.flower.edge_models import EdgeAggregation
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
-from fedroster.adapters.flower.files import Round, StateFolder
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply
 from fedroster.adapters.flower.roster import Roster
-from fedroster.adapters.flower.runner import PlayedRound, RoundRunner
+from fedroster.adapters.flower.runner import RoundRunner
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
-from fedroster.engine.choose import Choice, Chooser, Node
+from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossReader, LossRules
-from fedroster.engine.outcomes import Outcomes, shown
-from fedroster.engine.report import RoundReport, Sink
+from fedroster.engine.outcomes import shown
+from fedroster.engine.report import Sink
+from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import EdgeSelector, Selector
 
@@ -99,38 +98,33 @@ class SelectingGrid(Grid):
         """
         if edges is not None and not isinstance(selector, EdgeSelector):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
-        _warn_of_untested(metadata.version("flwr"))
+        warn_of_untested("Flower", metadata.version("flwr"), _TESTED, log)
         self._grid = grid
         self._needs = needs_of(strategy)
         self._edges = edges
         self._rules = RoundRules() if rules is None else rules
-        self._sinks = tuple(sinks)
-        self._folder = StateFolder(state_dir)
-        try:
-            resumed, self._round = self._folder.resume(selector, edges)
-        except BaseException:
-            self._folder.release()
-            raise
-        self._is_resuming = not self._round.is_done
-        self._paused: Mapping[str, int] = {}
-        # What the operator says now goes before what was saved.
-        resumed.longest_s = self._rules.cap_s(selector.longest_s)
-        contexts_made = ContextRules() if contexts is None else contexts
-        self._chooser = Chooser(
-            resumed,
-            features=contexts_made.features,
-            assumed_bps=contexts_made.assumed_bandwidth_bps,
+        self._rounds = Rounds(
+            selector,
+            rules=self._rules,
+            contexts=contexts,
             edge_rules=edge_rules,
-            absent_rounds=self._rules.absent_rounds,
+            edges=edges,
+            state_dir=state_dir,
+            sinks=sinks,
             log=log,
         )
         self._exchange = Exchange(grid, SystemClock() if clock is None else clock)
         self._checks = {"evaluate": ReplyCheck(check, self._needs.weight_key), "": ReplyCheck(check)}
         self._book = NodeBook(contexts)
-        self._book.measured_bps = self._round.bandwidth_bps
+        self._book.measured_bps = self._rounds.current.bandwidth_bps
         reader = LossReader(LossRules() if losses is None else losses) if wants_losses(selector.policy) else None
         self._runner = RoundRunner(
-            self._exchange, self._book, self._rules, ReplyCheck(check, self._needs.weight_key), reader, self._tell
+            self._exchange,
+            self._book,
+            self._rules,
+            ReplyCheck(check, self._needs.weight_key),
+            reader,
+            self._rounds.tell,
         )
         self._roster = Roster(grid, self._exchange, self._book, self._runner, self._rules, selector.cohort_size)
         self._waiting = _Waiting(self._rules.wait_s, self._needs.least_nodes)
@@ -138,11 +132,11 @@ class SelectingGrid(Grid):
     @property
     def selector(self) -> Selector:
         """The selector, resumed if there was a saved one."""
-        return self._chooser.selector
+        return self._rounds.selector
 
     def release(self) -> None:
         """Let another server app have ``state_dir``, before this process ends."""
-        self._folder.release()
+        self._rounds.release()
 
     # ---------------------------------------------------------------- a grid
 
@@ -211,7 +205,7 @@ class SelectingGrid(Grid):
         """
         outgoing = list(messages)
         with self._waiting.sending():
-            self._settle()
+            self._rounds.settle()
             is_training = [_category(message) == "train" for message in outgoing]
             if not any(is_training):
                 return self._ask(outgoing, timeout)
@@ -229,8 +223,6 @@ class SelectingGrid(Grid):
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
         model_bit = 8.0 * sum(sizes)
         nodes, choice, num_available = self._choose(model_bit)
-        self._folder.save_selector(self.selector)
-        self._folder.save_round(self._round)
         select_s = self._exchange.clock.now() - started_s
 
         outgoing = addressed(messages, [node.node_id for node in nodes])
@@ -238,9 +230,14 @@ class SelectingGrid(Grid):
         if self._edges is not None:
             outgoing = self._edges.outgoing(outgoing, edge_of)
         played = self._runner.play(choice.round, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
-        self._tell(choice.round, played.outcomes, played.round_s)
-        self._folder.save_selector(self.selector)
-        self._publish(choice, played, num_available, select_s)
+        self._rounds.end(
+            choice,
+            played.outcomes,
+            played.round_s,
+            select_s=select_s,
+            num_connected=self._roster.num_connected,
+            num_available=num_available,
+        )
         replies = [arrival.reply for arrival in played.usable]
         if self._edges is not None:
             replies = self._edges.incoming(replies, edge_of, sent=messages[0])
@@ -255,64 +252,15 @@ class SelectingGrid(Grid):
 
     def _choose(self, model_bit: float) -> tuple[list[Node], Choice, int]:
         """Choose a cohort, or go on with the one that was interrupted; also returns how many could be chosen."""
-        if self._is_resuming:
-            nodes = self._chosen_before()
-            self._is_resuming = False
-            if nodes:
-                choice = Choice(self._round.number, tuple(self._round.clients), self._round.edges, is_resumed=True)
+        if self._rounds.is_resuming:
+            nodes = self._roster.again(self._rounds.current.clients)
+            choice = self._rounds.go_on(nodes)
+            if choice is not None:
                 return nodes, choice, len(nodes)
         candidates = self._roster.available()
-        choice = self._chooser.choose(candidates, model_bit)
+        choice = self._rounds.choose(candidates, model_bit, self._book.measured_bps)
         by_name = {node.name: node for node in candidates}
-        nodes = [by_name[name] for name in choice.clients]
-        clients = {node.name: node.node_id for node in nodes}
-        self._round = Round(choice.round, clients, False, dict(choice.edges), self._book.measured_bps)
-        return nodes, choice, len(candidates)
-
-    def _chosen_before(self) -> list[Node]:
-        """Nodes of the round that was begun before a restart: it goes on, and no node is counted twice."""
-        cohort = self._round.clients
-        here = self._roster.again(cohort)
-        lost = set(cohort) - {node.name for node in here}
-        gone = Outcomes(dict.fromkeys(lost, Status.DROPPED))
-        self._tell(self._round.number, gone, min(self._rules.deadline_s, self._rules.wait_s or 1.0))
-        log.info("round %d goes on with %d of %d nodes", self._round.number, len(here), len(cohort))
-        if lost:
-            log.warning("gone since round %d was interrupted: %s", self._round.number, ", ".join(sorted(lost)))
-        self._round.clients = cohort | {node.name: node.node_id for node in here}
-        return here
-
-    def _tell(self, number: int, outcomes: Outcomes, round_s: float) -> None:
-        outcomes.tell(self.selector, number, round_s)
-
-    def _publish(self, choice: Choice, played: PlayedRound, num_available: int, select_s: float) -> None:
-        report = RoundReport(
-            round=choice.round,
-            clients=choice.clients,
-            num_connected=self._roster.num_connected,
-            num_available=num_available,
-            status=dict(played.outcomes.status),
-            times_s=dict(played.outcomes.times_s),
-            reasons=dict(played.outcomes.reasons),
-            select_s=select_s,
-            round_s=played.round_s,
-            predicted_s=choice.predicted_s,
-            members=tuple(str(name) for name in self.selector.clients),
-            rate=self.selector.participation_rates(as_array=True),
-            backlog=self.selector.backlog(as_array=True),
-            capped=self.selector.capped(as_array=True),
-            edges=dict(choice.edges),
-            resumed=choice.is_resumed,
-            paused={str(name): left for name, left in self.selector.paused().items()},
-        )
-        for level, line in report.lines(self._paused):
-            log.log(level, line)
-        self._paused = report.paused
-        for sink in self._sinks:
-            try:
-                sink(report)
-            except Exception:  # training goes on without its dashboards
-                log.exception("a sink failed in round %d", report.round)
+        return [by_name[name] for name in choice.clients], choice, len(candidates)
 
     # ---------------------------------------------------------------- everything else
 
@@ -322,7 +270,7 @@ class SelectingGrid(Grid):
         if messages and all(_category(message) == "evaluate" for message in messages):
             check = self._checks["evaluate"]
             if self._rules.who_evaluates == "cohort":
-                last = [self._book.named(name) for name in self._round.clients]
+                last = [self._book.named(name) for name in self._rounds.current.clients]
                 messages = addressed(messages, [node.node_id for node in last if node is not None])
             elif self._rules.who_evaluates == "idle":
                 busy = self._runner.busy_ids
@@ -348,14 +296,6 @@ class SelectingGrid(Grid):
             log.warning("the reply of %s is refused: %s", name, shown(reason))
         refused = {id(good[name]) for name in wrong}
         return [arrival.reply for arrival in arrivals if id(arrival.reply) not in refused]
-
-    def _settle(self) -> None:
-        """Book that the strategy has gone on: whatever it did with the last round's replies is done."""
-        if not self._round.is_done and not self._is_resuming:
-            if self._edges is not None:
-                self._folder.save_edges(self._edges, self._round.number)
-            self._round.is_done = True
-            self._folder.save_round(self._round)
 
 
 class _Waiting:
@@ -426,14 +366,6 @@ def addressed(messages: Sequence[Message], node_ids: Sequence[int]) -> list[Mess
             group_id=sample.metadata.group_id,
         )
     return [made[node_id] for node_id in node_ids]
-
-
-def _warn_of_untested(version: str) -> None:
-    """Say that Flower is newer than what was tested; it has a release each month."""
-    found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
-    if found > _TESTED:
-        tested = ".".join(map(str, _TESTED))
-        log.warning("Flower is %s, and fedroster's adapter was tested up to %s", version, tested)
 
 
 def _category(message: Message) -> str:

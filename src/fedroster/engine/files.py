@@ -1,4 +1,4 @@
-"""The folder of a run: its selector, the round that is under way, and edge models.  One server app holds it."""
+"""The folder of a run: its selector, the round that is under way, and edge models.  One server process holds it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
-from fedroster.adapters.flower.edge_models import EdgeAggregation
-from fedroster.adapters.flower.exchange import log
 from fedroster.core.errors import StateFileError
 from fedroster.core.state import write_text_atomically
 from fedroster.engine.choose import check_same
@@ -16,9 +15,21 @@ from fedroster.federation.locks import FolderLock
 from fedroster.selector import Selector
 
 _SELECTOR_FILE, _ROUND_FILE, _EDGES_FILE = "selector.npz", "round.json", "edges.npz"
-_FORMAT = "fedroster-flower-round"
+_FORMAT = "fedroster-flower-round"  # of the first engine; others write the same
 _VERSION = 2
 _MOST_ROUNDS = 2**53
+
+
+class EdgeStore(Protocol):
+    """Edge models that can be kept."""
+
+    def save(self, path: Path, /, *, round: int) -> None:
+        """Write them to a file, atomically, with the last round that is in them."""
+        ...
+
+    def load(self, path: Path, /) -> int:
+        """Go on with those of a file; returns the last round that is in them."""
+        ...
 
 
 @dataclass(slots=True)
@@ -27,8 +38,8 @@ class Round:
 
     Attributes:
         number: The selector's round number; 0 before the first.
-        clients: Flower's id of each chosen node, by its name; 0 where it is not known.
-        is_done: Whether the strategy has gone on since: its aggregation is through.
+        clients: The engine's id of each chosen node, by its name; 0 where it is not known.
+        is_done: Whether training has gone on since: the round's aggregation is through.
         edges: Edge server of each chosen node, where there are any.
         bandwidth_bps: Bandwidths that the server has measured, by the node's name, bit/s.
     """
@@ -97,7 +108,7 @@ class StateFolder:
             path: The folder; None for nowhere.
 
         Raises:
-            InUseError: If another server app holds it.
+            InUseError: If another process holds it.
         """
         self._path = None if path is None else Path(path)
         self._lock: FolderLock | None = None
@@ -110,7 +121,7 @@ class StateFolder:
         if self._lock is not None:
             self._lock.release()
 
-    def resume(self, fresh: Selector, edges: EdgeAggregation | None) -> tuple[Selector, Round]:
+    def resume(self, fresh: Selector, edges: EdgeStore | None) -> tuple[Selector, Round]:
         """Read what was saved.
 
         Args:
@@ -136,9 +147,8 @@ class StateFolder:
         if not set(round_.clients) <= set(map(str, selector.clients)):
             raise StateFileError(f"{str(self._path / _ROUND_FILE)!r} names nodes that are no members of the selector")
         if edges is not None and (self._path / _EDGES_FILE).exists():
-            # Edge models are saved once the strategy has gone on, just before the round is booked as done.
+            # Edge models are saved once training has gone on, just before the round is booked as done.
             round_.is_done |= edges.load(self._path / _EDGES_FILE) >= number
-        log.info("resumed after round %d with %d members", number, len(selector.clients))
         return selector, round_
 
     def save_selector(self, selector: Selector) -> None:
@@ -151,7 +161,7 @@ class StateFolder:
         if self._path is not None:
             round_.save(self._path / _ROUND_FILE)
 
-    def save_edges(self, edges: EdgeAggregation, number: int) -> None:
+    def save_edges(self, edges: EdgeStore, number: int) -> None:
         """Save edge models after a round."""
         if self._path is not None:
             edges.save(self._path / _EDGES_FILE, round=number)

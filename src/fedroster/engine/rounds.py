@@ -1,0 +1,219 @@
+"""The rounds of a run: they choose, save, tell the selector and report, whatever engine carries the messages."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from fedroster.core.problem import Status
+from fedroster.engine.choose import Choice, Chooser, Node
+from fedroster.engine.contexts import ContextRules
+from fedroster.engine.edges import EdgeRules
+from fedroster.engine.files import EdgeStore, Round, StateFolder
+from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.report import RoundReport, Sink
+from fedroster.engine.rules import RoundRules
+from fedroster.selector import Selector
+
+
+class Rounds:
+    """A selector, the folder in which it is saved, and what is told of each round.
+
+    Attributes:
+        current: The round that was begun last.
+        is_resuming: Whether the saved round was interrupted and is not played yet.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        *,
+        rules: RoundRules,
+        contexts: ContextRules | None = None,
+        edge_rules: EdgeRules | None = None,
+        edges: EdgeStore | None = None,
+        state_dir: str | Path | None = None,
+        sinks: Iterable[Sink] = (),
+        log: logging.Logger,
+    ) -> None:
+        """Begin, or go on with what is saved.
+
+        Args:
+            selector: Chooses; its clients are the nodes' names.
+            rules: When rounds end, and the longest time that is learned.
+            contexts: What the policy sees of nodes; None for the defaults.
+            edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
+            edges: Edge models that are saved with the run; None for none.
+            state_dir: Folder in which the run is saved and from which it is resumed; None for nowhere.
+            sinks: Take a report of every round.
+            log: Where rounds are told.
+
+        Raises:
+            ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
+            InUseError: If another process holds ``state_dir``.
+            StateFileError: If a saved file is damaged or belongs to another policy.
+        """
+        self._rules = rules
+        self._sinks = tuple(sinks)
+        self._edges = edges
+        self._log = log
+        self._paused: Mapping[str, int] = {}
+        self._folder = StateFolder(state_dir)
+        try:
+            resumed, self.current = self._folder.resume(selector, edges)
+        except BaseException:
+            self._folder.release()
+            raise
+        if resumed is not selector:
+            log.info("resumed after round %d with %d members", resumed.round, len(resumed.clients))
+        self.is_resuming = not self.current.is_done
+        # What the operator says now goes before what was saved.
+        resumed.longest_s = rules.cap_s(selector.longest_s)
+        contexts = ContextRules() if contexts is None else contexts
+        self._chooser = Chooser(
+            resumed,
+            features=contexts.features,
+            assumed_bps=contexts.assumed_bandwidth_bps,
+            edge_rules=edge_rules,
+            absent_rounds=rules.absent_rounds,
+            log=log,
+        )
+
+    @property
+    def selector(self) -> Selector:
+        """The selector, resumed if there was a saved one."""
+        return self._chooser.selector
+
+    def release(self) -> None:
+        """Let another process have the folder, before this one ends."""
+        self._folder.release()
+
+    def choose(self, nodes: Sequence[Node], model_bit: float, bandwidth_bps: dict[str, float]) -> Choice:
+        """Choose a cohort and save it.
+
+        Args:
+            nodes: Nodes that can be chosen, each with a name of its own.
+            model_bit: Size of the model, bit.
+            bandwidth_bps: Bandwidths that the server has measured, by name, bit/s.
+        """
+        choice = self._chooser.choose(nodes, model_bit)
+        ids = {node.name: node.node_id for node in nodes}
+        clients = {name: ids[name] for name in choice.clients}
+        self.current = Round(choice.round, clients, False, dict(choice.edges), bandwidth_bps)
+        self._save()
+        return choice
+
+    def go_on(self, here: Sequence[Node]) -> Choice | None:
+        """Go on with the round that was begun before a restart, so that no node is counted twice.
+
+        Args:
+            here: Those of its nodes that are there; the others have dropped out.
+
+        Returns:
+            The round; None when none of its nodes is there.
+        """
+        self.is_resuming = False
+        cohort = self.current.clients
+        lost = set(cohort) - {node.name for node in here}
+        self.tell(
+            self.current.number,
+            Outcomes(dict.fromkeys(lost, Status.DROPPED)),
+            min(self._rules.deadline_s, self._rules.wait_s or 1.0),
+        )
+        self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
+        if lost:
+            self._log.warning("gone since round %d was interrupted: %s", self.current.number, ", ".join(sorted(lost)))
+        self.current.clients = cohort | {node.name: node.node_id for node in here}
+        if not here:
+            return None
+        self._save()
+        return Choice(self.current.number, tuple(self.current.clients), self.current.edges, is_resumed=True)
+
+    def tell(self, number: int, outcomes: Outcomes, round_s: float) -> None:
+        """Tell the selector how exchanges of a round ended.
+
+        Args:
+            number: The round.
+            outcomes: How they ended.
+            round_s: How long the round took, seconds.
+        """
+        outcomes.tell(self.selector, number, round_s)
+
+    def end(
+        self,
+        choice: Choice,
+        outcomes: Outcomes,
+        round_s: float,
+        *,
+        select_s: float,
+        num_connected: int,
+        num_available: int,
+    ) -> None:
+        """End a round: tell the selector, save it, and report.
+
+        Args:
+            choice: The round.
+            outcomes: How its exchanges ended.
+            round_s: How long it took, seconds.
+            select_s: Time to gather contexts and to choose, seconds.
+            num_connected: Nodes that are connected.
+            num_available: Nodes that could be chosen.
+        """
+        self.tell(choice.round, outcomes, round_s)
+        self._folder.save_selector(self.selector)
+        report = RoundReport(
+            round=choice.round,
+            clients=choice.clients,
+            num_connected=num_connected,
+            num_available=num_available,
+            status=dict(outcomes.status),
+            times_s=dict(outcomes.times_s),
+            reasons=dict(outcomes.reasons),
+            select_s=select_s,
+            round_s=round_s,
+            predicted_s=choice.predicted_s,
+            members=tuple(str(name) for name in self.selector.clients),
+            rate=self.selector.participation_rates(as_array=True),
+            backlog=self.selector.backlog(as_array=True),
+            capped=self.selector.capped(as_array=True),
+            edges=dict(choice.edges),
+            resumed=choice.is_resumed,
+            paused={str(name): left for name, left in self.selector.paused().items()},
+        )
+        for level, line in report.lines(self._paused):
+            self._log.log(level, line)
+        self._paused = report.paused
+        for sink in self._sinks:
+            try:
+                sink(report)
+            except Exception:  # training goes on without its dashboards
+                self._log.exception("a sink failed in round %d", report.round)
+
+    def settle(self) -> None:
+        """Book that training has gone on: whatever became of the last round's replies is done."""
+        if not self.current.is_done and not self.is_resuming:
+            if self._edges is not None:
+                self._folder.save_edges(self._edges, self.current.number)
+            self.current.is_done = True
+            self._folder.save_round(self.current)
+
+    def _save(self) -> None:
+        self._folder.save_selector(self.selector)
+        self._folder.save_round(self.current)
+
+
+def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:
+    """Say that an engine is newer than what was tested.
+
+    Args:
+        engine: Its name.
+        version: Its version.
+        tested: The newest version that was tested, major and minor.
+        log: Where to say it.
+    """
+    found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if found > tested:
+        log.warning(
+            "%s is %s, and fedroster's adapter was tested up to %s", engine, version, ".".join(map(str, tested))
+        )
