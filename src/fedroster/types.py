@@ -8,6 +8,7 @@ from fedroster.core.problem import Feedback, Outcome, Poll, ProblemSpec, RoundCo
 from fedroster.core.protocols import (
     AnyEnvironment,
     AnyPolicy,
+    DrawsKnown,
     Environment,
     ExpectsTimes,
     NoState,
@@ -22,6 +23,7 @@ __all__ = [
     "AnyEnvironment",
     "AnyPolicy",
     "BoolArray",
+    "DrawsKnown",
     "Environment",
     "ExpectsTimes",
     "Feedback",

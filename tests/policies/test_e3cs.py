@@ -139,7 +139,7 @@ def test_late_feedback_counts_with_the_odds_of_its_own_round():
     gains = {}
     for number in (1, 2):
         context = context_of(4, 2, round=number, available=[True, True, number == 1, True])
-        rows, probability, _, step = policy.inclusion(state, context)
+        rows, probability, _, step = policy.allocation(state, context)
         gains[number] = dict(zip(rows.tolist(), step / probability, strict=True))
         selection = type("Chosen", (), {"links": np.array([0, 1])})
         state = policy.commit(state, context, selection)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -12,6 +12,9 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Parameters
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
+
+Draws: TypeAlias = Literal["never", "uniform", "known", "unknown"]
+"""How chance decides: not but for ties, with equal probabilities, with other known ones, or in a way not known."""
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -30,7 +33,9 @@ class Policy(Protocol[S]):
     A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
     whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  One that owes participations is
-    also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.
+    also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.  How chance decides is
+    said by ``draws`` (:func:`draws`), "unknown" where nothing is said; with "uniform" and "known" goes a method
+    ``inclusion`` (:class:`DrawsKnown`).
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
 
@@ -70,6 +75,7 @@ class Defaults:
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
+    draws: ClassVar[Draws] = "unknown"
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Promise nothing."""
@@ -131,6 +137,18 @@ class ExpectsTimes(Protocol):
         ...
 
 
+@runtime_checkable
+class DrawsKnown(Protocol):
+    """A policy that knows with which probability it draws each row."""
+
+    def inclusion(self, state: Any, context: RoundContext, /) -> FloatArray | None:
+        """Return the probability of each row to be chosen by ``select``, shape (links,), in [0, 1].
+
+        The chance is that of ``rng``, ties included.  None for a round in which the policy does not know it.
+        """
+        ...
+
+
 class Environment(Protocol[E]):
     """A simulated network: the four-stage loop asks it what is reported and what happens.
 
@@ -182,6 +200,31 @@ def wants_losses(policy: AnyPolicy) -> bool:
 def polls(policy: AnyPolicy) -> bool:
     """Whether a policy declares ``polls``: in ``select`` it asks for losses of the model by ``context.poll``."""
     return bool(getattr(policy, "polls", False))
+
+
+def draws(policy: AnyPolicy) -> Draws:
+    """How chance decides in a policy; "unknown" for one that does not say."""
+    found: Draws = getattr(policy, "draws", "unknown")
+    return found
+
+
+def inclusion_of(policy: AnyPolicy, state: Any, context: RoundContext, selection: Selection) -> FloatArray | None:
+    """Probability of each row to be chosen in a round, shape (links,); None where it is not known.
+
+    Of a policy that never draws, 1 for the rows that were chosen and 0 for others: ties count as if they were decided.
+
+    Args:
+        policy: The policy.
+        state: Its state before :meth:`Policy.commit`.
+        context: The context with which :meth:`Policy.select` was called.
+        selection: What it decided.
+    """
+    kind = draws(policy)
+    if kind == "never":
+        chosen = np.zeros(context.num_links)
+        chosen[selection.links] = 1.0
+        return chosen
+    return policy.inclusion(state, context) if kind != "unknown" and isinstance(policy, DrawsKnown) else None
 
 
 def check_limits(policy: AnyPolicy, *, limited: bool) -> None:

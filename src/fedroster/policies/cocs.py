@@ -17,7 +17,7 @@ from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative, Positive, ShareBelowOne
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Defaults
+from fedroster.core.protocols import Defaults, Draws
 from fedroster.core.state import kept
 from fedroster.estimation.hypercubes import (
     HypercubeState,
@@ -128,6 +128,7 @@ class COCS(SolverOptions, Defaults):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 

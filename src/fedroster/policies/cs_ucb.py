@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest
@@ -125,6 +125,7 @@ class CSUCB(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
 
     queues: bool = True
     balance: Share = 0.5

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Defaults
+from fedroster.core.protocols import Defaults, Draws
 from fedroster.core.state import kept
 from fedroster.estimation.hypercubes import (
     HypercubeState,
@@ -98,6 +98,7 @@ class CUCB(Parameters, Defaults):
     """
 
     citation: ClassVar[str] = QU
+    draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
@@ -188,6 +189,7 @@ class CUCBPairs(ExactOptions, Defaults):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 

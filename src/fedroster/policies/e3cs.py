@@ -16,8 +16,9 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Count, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import kept, per_client
+from fedroster.optimization.inclusion import at_rows
 from fedroster.optimization.ranking import sample_systematically
 
 CITATION = """@article{huang2022e3cs,
@@ -140,6 +141,7 @@ class E3CS(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "known"
 
     fairness: Share = 0.5
     eta: Annotated[float, Range(above=0.0, most=1e6)] = 0.5  # far beyond it, probabilities are nothing but rounding
@@ -157,7 +159,7 @@ class E3CS(ForOneServer):
             return self.fairness
         return 0.0 if round <= self.horizon / 4 else 1.0
 
-    def inclusion(self, state: E3CSState, context: RoundContext) -> tuple[IntArray, FloatArray, BoolArray, float]:
+    def allocation(self, state: E3CSState, context: RoundContext) -> tuple[IntArray, FloatArray, BoolArray, float]:
         """Available rows, their probabilities p, whether they overflow, and the exponent of a success with p = 1."""
         rows = np.flatnonzero(context.available)
         count, size = rows.shape[0], context.cohort_size
@@ -169,14 +171,19 @@ class E3CS(ForOneServer):
 
     def select(self, state: E3CSState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Sample a cohort with these inclusion probabilities."""
-        rows, probability, _, _ = self.inclusion(state, context)
+        rows, probability, _, _ = self.allocation(state, context)
         if rows.shape[0] > context.cohort_size:
             rows = rows[sample_systematically(probability, rng=rng)]
         return Selection(context.round, rows)
 
+    def inclusion(self, state: E3CSState, context: RoundContext, /) -> FloatArray:
+        """The allocated probabilities, which systematic sampling keeps exactly."""
+        rows, probability, *_ = self.allocation(state, context)
+        return at_rows(probability, rows, context.num_links)
+
     def commit(self, state: E3CSState, context: RoundContext, selection: Selection, /) -> E3CSState:
         """Note what each chosen client's success is worth."""
-        rows, probability, overflow, step = self.inclusion(state, context)
+        rows, probability, overflow, step = self.allocation(state, context)
         at = np.searchsorted(rows, selection.links)
         gain = np.where(overflow[at], 0.0, step / np.maximum(probability[at], _LEAST))
         kept = state.open_round > context.round - _PATIENCE

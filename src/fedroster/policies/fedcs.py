@@ -17,7 +17,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.core.parameters import NotNegative, Positive, Range
 from fedroster.core.problem import RoundContext, Selection
-from fedroster.core.protocols import ForOneServer, NoState, Stateless
+from fedroster.core.protocols import Draws, ForOneServer, NoState, Stateless
 
 CITATION = """@inproceedings{nishio2019fedcs,
   author    = {Nishio, Takayuki and Yonetani, Ryo},
@@ -41,6 +41,7 @@ class FedCS(ForOneServer, Stateless):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
 

@@ -18,7 +18,7 @@ from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.parameters import Natural, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.usual_times import (
     LARGEST,
@@ -154,6 +154,7 @@ class Floor(ForOneServer):
     """
 
     citation: ClassVar[str] = SOFTWARE
+    draws: ClassVar[Draws] = "never"
     parts: ClassVar[Parts] = Parts()
 
     beta: Share = 0.15

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Defaults
+from fedroster.core.protocols import Defaults, Draws
 from fedroster.core.state import kept
 from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
@@ -119,6 +119,7 @@ class LinUCB(Parameters, Defaults):
     """
 
     citation: ClassVar[str] = QU
+    draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
@@ -209,6 +210,7 @@ class LinUCBPairs(ExactOptions, Defaults):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 

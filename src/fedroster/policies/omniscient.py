@@ -14,7 +14,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
 from fedroster.policies.rbcs_f import CITATION
@@ -48,6 +48,7 @@ class OmniscientP3(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     omniscient: ClassVar[bool] = True
 
     V: NotNegative = 20.0

@@ -16,10 +16,11 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Column, Count, Natural, NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.utility import PacerState, client_utility, pace, preferred_time_s, statistical_utility, tell
-from fedroster.optimization.ranking import fill_up, greatest, sample_above, sample_by_weight
+from fedroster.optimization.inclusion import at_rows, filled_up, greatest_inclusion, log_weights, race_inclusion
+from fedroster.optimization.ranking import candidates_above, fill_up, greatest, sample_above, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
 
 CITATION = """@inproceedings{lai2021oort,
@@ -93,6 +94,7 @@ class Oort(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "known"
     wants_losses: ClassVar[bool] = True
 
     exploration: Share = 0.9
@@ -147,6 +149,21 @@ class Oort(ForOneServer):
             out[greatest(state.count, most, rng=rng)] = True
         return out
 
+    def _places(self, state: OortState, context: RoundContext, old: IntArray, new: IntArray) -> tuple[int, int]:
+        """How many explored clients are exploited, and how many new ones explored."""
+        epsilon = self._exploration_after(state, context)
+        num_exploit = min(int(context.cohort_size * (1.0 - epsilon)), old.shape[0])
+        return num_exploit, min(new.shape[0], context.cohort_size - num_exploit)
+
+    def _score(self, state: OortState, context: RoundContext, client: IntArray) -> FloatArray:
+        """Utility of explored clients, shape (k,)."""
+        paced = pace(state.pacer, context.round, step=self.pacer_step, delta=self.pacer_delta)
+        known = state.utility[client], state.time_s[client], state.last[client]
+        preferred_s = preferred_time_s(state.time_s, paced.percentile)
+        return client_utility(
+            *known, round=context.round, preferred_s=preferred_s, penalty=self.penalty, clip=self.clip
+        )
+
     def select(self, state: OortState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Algorithm 1, SelectParticipant."""
         rows = np.flatnonzero(context.available)
@@ -158,33 +175,64 @@ class Oort(ForOneServer):
         old, new = rows[explored], rows[~explored]
         chosen = np.zeros(context.num_links, np.bool_)
 
-        epsilon = self._exploration_after(state, context)
-        num_exploit = min(int(context.cohort_size * (1.0 - epsilon)), old.shape[0])
+        num_exploit, num_explore = self._places(state, context, old, new)
         if num_exploit:
-            client = context.clients_of(old)
-            paced = pace(state.pacer, context.round, step=self.pacer_step, delta=self.pacer_delta)
-            known = state.utility[client], state.time_s[client], state.last[client]
-            preferred_s = preferred_time_s(state.time_s, paced.percentile)
-            score = client_utility(
-                *known, round=context.round, preferred_s=preferred_s, penalty=self.penalty, clip=self.clip
-            )
+            score = self._score(state, context, context.clients_of(old))
             chosen[old[sample_above(score, num_exploit, cut_off=self.cut_off, rng=rng)]] = True
-        num_explore = min(new.shape[0], context.cohort_size - num_exploit)
         if num_explore:
             chosen[new[self._explore(context, new, num_explore, rng=rng)]] = True
         fill_up(chosen, rows, context.cohort_size, rng=rng)
         fill_up(chosen, np.flatnonzero(context.available), context.cohort_size, rng=rng)
         return Selection(context.round, np.flatnonzero(chosen))
 
+    def inclusion(self, state: OortState, context: RoundContext, /) -> FloatArray | None:
+        """Probability over the samples that exploit, explore and fill up; None with ``max_participations``.
+
+        How many clients exploit and explore is not drawn.  None, too, for fleets so large that it would take too long.
+        """
+        rows = np.flatnonzero(context.available)
+        if rows.shape[0] <= context.cohort_size:
+            return at_rows(np.ones(rows.shape[0]), rows, context.num_links)
+        if self.max_participations:
+            return None
+        explored = state.last[context.clients_of(rows)] > 0
+        old, new = np.flatnonzero(explored), np.flatnonzero(~explored)
+        num_exploit, num_explore = self._places(state, context, old, new)
+        probability = np.zeros(rows.shape[0])
+        if num_exploit:
+            score = self._score(state, context, context.clients_of(rows[old]))
+            able = candidates_above(score, num_exploit, cut_off=self.cut_off)
+            race = race_inclusion(log_weights(score[able]), num_exploit)
+            if race is None:
+                return None
+            probability[old[able]] = race
+        if num_explore:
+            speed = self._speed(context, rows[new])
+            window = greatest_inclusion(speed, math.ceil(self.sample_window * num_explore))
+            # Rows that tie for the last places in the window are alike: any of them stand for all.
+            fastest = np.argsort(-speed, kind="stable")[: round(float(window.sum()))]
+            race = race_inclusion(log_weights(speed[fastest]), num_explore)
+            if race is None:
+                return None
+            share = np.zeros(new.shape[0])
+            share[fastest] = race
+            tied = (window > 0.0) & (window < 1.0)
+            share[tied] = share[tied].sum() / max(int(np.count_nonzero(tied)), 1)
+            probability[new] = share
+        missing = context.cohort_size - num_exploit - num_explore
+        return at_rows(filled_up(probability, missing, num_exploit + num_explore), rows, context.num_links)
+
     def _explore(self, context: RoundContext, rows: IntArray, size: int, *, rng: Generator) -> IntArray:
         """Sample by speed among the fastest; positions in ``rows``."""
-        if self.slowness_feature < 0:
-            speed = np.ones(rows.shape[0])
-        else:
-            slowness = context.features[rows, self.slowness_feature]
-            speed = 1.0 / np.maximum(slowness, np.finfo(np.float64).tiny)
+        speed = self._speed(context, rows)
         fastest = greatest(speed, math.ceil(self.sample_window * size), rng=rng)
         return fastest[sample_by_weight(speed[fastest], size, rng=rng)]
+
+    def _speed(self, context: RoundContext, rows: IntArray) -> FloatArray:
+        if self.slowness_feature < 0:
+            return np.ones(rows.shape[0])
+        speed: FloatArray = 1.0 / np.maximum(context.features[rows, self.slowness_feature], np.finfo(np.float64).tiny)
+        return speed
 
     def commit(self, state: OortState, context: RoundContext, selection: Selection, /) -> OortState:
         """Note who is exploited, and let the pacer and epsilon move on."""

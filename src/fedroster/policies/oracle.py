@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext, Selection
-from fedroster.core.protocols import NoState, Stateless
+from fedroster.core.protocols import Draws, NoState, Stateless
 from fedroster.optimization.budgeted import SolverOptions, choices_of
 from fedroster.policies.cocs import CITATION
 
@@ -33,6 +33,7 @@ class Oracle(SolverOptions, Stateless):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
@@ -59,6 +60,7 @@ class OracleP(SolverOptions, Stateless):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True

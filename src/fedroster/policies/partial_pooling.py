@@ -17,7 +17,7 @@ from fedroster.core.citation import SOFTWARE
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Natural, NotNegative, Positive, Share, ShareBelowOne
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Defaults
+from fedroster.core.protocols import Defaults, Draws
 from fedroster.core.state import per_client
 from fedroster.estimation.probit import ProbitState, begin_round, learn, predict, probit_init
 from fedroster.estimation.slots import table_flaw, tag_flaw
@@ -124,6 +124,7 @@ class PartialPooling(ExactOptions, Defaults):
     """
 
     citation: ClassVar[str] = SOFTWARE
+    draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 

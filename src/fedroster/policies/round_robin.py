@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import IntArray
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import greatest
 
@@ -52,6 +52,7 @@ class RoundRobin(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "never"
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RoundRobinState:
         """No client was chosen yet."""

@@ -12,13 +12,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.arrays import FloatArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Column
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_sizes
+from fedroster.optimization.inclusion import at_rows, log_weights, race_inclusion
 from fedroster.optimization.ranking import sample_by_weight
 
 CITATION = """@inproceedings{li2020convergence,
@@ -77,6 +78,7 @@ class SizeWeighted(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "known"
     wants_losses: ClassVar[bool] = True
 
     size_feature: Column = -1
@@ -90,14 +92,23 @@ class SizeWeighted(ForOneServer):
         """Know no size."""
         return SizesState(np.zeros(spec.num_clients))
 
+    def _weight(self, state: SizesState, context: RoundContext, rows: IntArray) -> FloatArray:
+        if self.size_feature < 0:
+            return assumed_sizes(state.num_samples)[context.clients_of(rows)]
+        weight: FloatArray = np.maximum(context.features[rows, self.size_feature], 0.0)
+        return weight
+
     def select(self, state: SizesState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw without replacement."""
         rows = np.flatnonzero(context.available)
-        if self.size_feature < 0:
-            weight = assumed_sizes(state.num_samples)[context.clients_of(rows)]
-        else:
-            weight = np.maximum(context.features[rows, self.size_feature], 0.0)
+        weight = self._weight(state, context, rows)
         return Selection(context.round, rows[sample_by_weight(weight, context.cohort_size, rng=rng)])
+
+    def inclusion(self, state: SizesState, context: RoundContext, /) -> FloatArray | None:
+        """Probability to be among the first m drawn; None for fleets so large that it would take too long."""
+        rows = np.flatnonzero(context.available)
+        race = race_inclusion(log_weights(self._weight(state, context, rows)), context.cohort_size)
+        return None if race is None else at_rows(race, rows, context.num_links)
 
     def update(self, state: SizesState, feedback: Feedback, /) -> SizesState:
         """Learn the sizes."""

@@ -12,9 +12,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import RoundContext, Selection
-from fedroster.core.protocols import NoState, Stateless
+from fedroster.core.protocols import Draws, NoState, Stateless
 from fedroster.optimization.budgeted import choices_of, fill_in_order
+from fedroster.optimization.inclusion import draw_uniformly
 
 CITATION = r"""@inproceedings{mcmahan2017communication,
   author    = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth
@@ -39,6 +41,7 @@ class Uniform(Stateless):
     """
 
     citation: ClassVar[str] = CITATION
+    draws: ClassVar[Draws] = "uniform"
     fills_cohort: ClassVar[bool] = False  # budgets may end a decision earlier
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
@@ -52,3 +55,9 @@ class Uniform(Stateless):
         choices = choices_of(context)
         picks = fill_in_order(choices, rng.permutation(choices.rows.shape[0]))
         return Selection(context.round, np.sort(choices.rows[picks]))
+
+    def inclusion(self, state: NoState, context: RoundContext, /) -> FloatArray | None:
+        """The same for every available client of a single server; None with servers or budgets."""
+        if context.cost is not None or context.server is not None:
+            return None
+        return draw_uniformly(context.available, context.cohort_size)
