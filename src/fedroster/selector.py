@@ -220,6 +220,7 @@ class Selector(Views):
                 selection=selection,
                 chosen=chosen,
                 servers=None if context.server is None else context.server[links],
+                inclusion=self._learner.inclusion(context, selection) if self._observers else None,
                 places=context.cohort_size,
             )
             events.append(event)

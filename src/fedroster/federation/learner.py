@@ -11,7 +11,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, inclusion_of
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 
@@ -123,6 +123,10 @@ class Learner:
             raise
         self.state = self.policy.commit(self.state, context, selection)
         return selection
+
+    def inclusion(self, context: RoundContext, selection: Selection) -> FloatArray | None:
+        """Probability of each row to be chosen, before the decision is booked; None where it is not known."""
+        return inclusion_of(self.policy, self.state, context, selection)
 
     def learn(self, feedback: Feedback) -> None:
         """Learn from feedback."""

@@ -227,7 +227,7 @@ class TiFL(ForOneServer):
         there = np.bincount(tier[~fresh & (tier >= 0)], minlength=self.tiers) > 0
         if np.count_nonzero(fresh) < context.cohort_size and there.any():
             weight = there * state.probability * (state.credits != 0)
-            for otherwise in (there * state.probability, there * 1.0):
+            for otherwise in (there * state.probability, there.astype(np.float64)):
                 weight = weight if weight.any() else otherwise
             rng = Streams(state.seed).at("tier", context.round)
             drawn = int(rng.choice(self.tiers, p=weight / weight.sum()))
