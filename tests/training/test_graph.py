@@ -87,6 +87,15 @@ def test_rectifying_after_pooling_gives_the_same_bits():
     assert order.index(aten.threshold_backward.default) < order.index(aten.max_pool2d_with_indices_backward.default)
 
 
+def test_a_pass_forward_alone_rectifies_after_pooling_too():
+    module, images = nn.Sequential(nn.Conv2d(2, 5, 3), nn.ReLU(), nn.MaxPool2d(2)), torch.rand(4, 2, 10, 10) - 0.5
+    with torch.no_grad():
+        moved = pool_before_relu(make_fx(module)(images))
+        assert torch.equal(moved(images), module(images))
+    order = steps(moved)
+    assert order.index(aten.max_pool2d_with_indices.default) < order.index(aten.relu.default)
+
+
 def test_a_rectifier_that_is_used_elsewhere_too_stays():
     class Shortcut(nn.Module):
         def __init__(self):

@@ -93,7 +93,8 @@ class CUCB(Parameters, Defaults):
     takes O(arms x links) once.
 
     Attributes:
-        pool_size: Number of arms, >= 1; state it with every result (Choice B9).
+        pool_size: Number of arms, >= 1; state it with every result (Choice B9), and keep it well below the number of
+            rounds: an arm that was never played comes before all others.
         width: Factor of the confidence width, >= 0; 1 for UCB1.
     """
 
@@ -102,7 +103,7 @@ class CUCB(Parameters, Defaults):
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    pool_size: Count = 1000
+    pool_size: Count = 100
     width: NotNegative = 1.0
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> CUCBState:

@@ -113,7 +113,8 @@ class LinUCB(Parameters, Defaults):
     not.  Clients that come later are in no arm.  Cost: O(arms x pairs in an arm) a round.
 
     Attributes:
-        pool_size: Number of arms, >= 1; state it with every result (Choice B9).
+        pool_size: Number of arms, >= 1; state it with every result (Choice B9), and keep it well below the number of
+            rounds: an arm that was never played comes before all others.
         alpha: Exploration factor, >= 0.
         ridge: Regularisation, > 0; 1 in Li et al.
     """
@@ -123,7 +124,7 @@ class LinUCB(Parameters, Defaults):
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 
-    pool_size: Count = 1000
+    pool_size: Count = 100
     alpha: NotNegative = 1.0
     ridge: Positive = 1.0
 

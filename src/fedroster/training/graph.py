@@ -71,16 +71,21 @@ def pool_before_relu(graph: fx.GraphModule) -> fx.GraphModule:
         if not _is_call(relu, aten.relu.default):
             continue
         users = {user.target: user for user in relu.users}
-        if len(relu.users) != 3 or users.keys() != {pool, pool_back, aten.threshold_backward.default}:
-            continue
-        pooled, unpooled, cut = users[pool], users[pool_back], users[aten.threshold_backward.default]
-        if set(unpooled.users) != {cut} or cut.args != (unpooled, relu, 0):
-            continue
+        only_forward = len(relu.users) == 1 and pool in users
+        if not only_forward:
+            if len(relu.users) != 3 or users.keys() != {pool, pool_back, aten.threshold_backward.default}:
+                continue
+            unpooled, cut = users[pool_back], users[aten.threshold_backward.default]
+            if set(unpooled.users) != {cut} or cut.args != (unpooled, relu, 0):
+                continue
+        pooled = users[pool]
         (kept,) = (user for user in pooled.users if user.args[1] == 0)
         pooled.replace_input_with(relu, relu.args[0])
         with graph.graph.inserting_after(kept):
             rectified = graph.graph.call_function(aten.relu.default, (kept,))
         kept.replace_all_uses_with(rectified, delete_user_cb=lambda user, own=rectified: user is not own)
+        if only_forward:
+            continue
         with graph.graph.inserting_before(unpooled):
             cut_first = graph.graph.call_function(aten.threshold_backward.default, (unpooled.args[0], rectified, 0))
         unpooled.args = (cut_first, relu.args[0], *unpooled.args[2:])

@@ -11,6 +11,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.sizes import (
     FLAT,
+    FLAT_CIFAR_10,
     FLAT_PARTITIONS,
     FLAT_REMARKS,
     Experiment,
@@ -37,9 +38,11 @@ class Grid:
     Attributes:
         experiment: What is trained.
         panels: Titles of the partitions, from the least to the most alike clients.
-        gamma_2: Concentrations of Fig. 5, ascending; uniform selection, their limit, comes beside them.
+        gamma_2: Concentrations of Fig. 5, ascending; uniform selection, their limit, comes beside them.  Without any
+            there is no Fig. 5.
         fairness_panels: Those of Fig. 5.
         penalties: V of Figs. 6 and 7, ascending.
+        on_request: Whether its figures are made only when they are named.
     """
 
     experiment: Experiment
@@ -47,6 +50,7 @@ class Grid:
     gamma_2: Sequence[float]
     fairness_panels: Sequence[str]
     penalties: Sequence[int]
+    on_request: bool = False
 
     @property
     def rbcs_f(self) -> dict[str, str]:
@@ -162,7 +166,7 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
             [0.9 * panel["random"] - panel[label] for panel in late for label in variants],
         ),
     }
-    if {20, 50} <= set(grid.penalties) and grid.experiment.key == "cifar-10":
+    if {20, 50} <= set(grid.penalties) and grid.experiment.key.startswith("cifar-10"):
         areas = [area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for group in panels]
         asked["20-beats-50"] = (
             "RBCS-F(20) outperforms RBCS-F(50) during the whole training process.",
@@ -209,8 +213,9 @@ _ENDS = (_ALL[0], _ALL[-1])
 _GRIDS = {
     "smoke": [Grid(experiment, _ENDS, (0.2,), _ENDS[:1], (20, 50)) for experiment in FLAT["smoke"]],
     "cpu": [
-        Grid(FLAT["cpu"][0], _ENDS, (0.2, 1.0), _ENDS, (5, 20, 50)),
-        Grid(FLAT["cpu"][1], _ENDS, (0.2,), _ENDS, (20, 50)),
+        Grid(FLAT["cpu"][0], _ENDS, (0.2, 1.0), _ALL, (5, 50)),
+        Grid(FLAT["cpu"][1], _ENDS, (0.2, 1.0), _ALL, (20, 50)),
+        Grid(FLAT_CIFAR_10, _ALL[1:2], (), (), (20, 50), on_request=True),
     ],
     "full": [Grid(experiment, _ALL, (0.2, 1.0, 5.0), _ALL, (1, 5, 20, 50)) for experiment in FLAT["full"]],
 }
@@ -228,9 +233,16 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
             ("6", "accuracy per round", "accuracy per round", needs, policies, _claims_6, _final),
             ("7", "accuracy per training time", "accuracy per simulated time", needs, policies, _claims_7, _times),
         ):
+            if not needed:
+                continue
             draw = partial(panels_product, looks=looks, title=f"{name}: {shown}", over_time=figure == "7")
             figures[f"{figure}-{key}"] = FigureRecipe(
-                f"Fig. {figure}, {name}: {title}", needed, draw, partial(claims, grid), partial(tells, grid)
+                f"Fig. {figure}, {name}: {title}",
+                needed,
+                draw,
+                partial(claims, grid),
+                partial(tells, grid),
+                grid.on_request,
             )
     return {name: figures[name] for name in sorted(figures)}
 
