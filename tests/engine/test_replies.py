@@ -27,6 +27,8 @@ def test_what_was_sent_may_come_back_trained():
     integers = ArrayForm((), "int64")
     assert wrong(np.array(3), sent=integers) is None
     assert "expected int64" in wrong(np.array(3.0), sent=integers)
+    assert wrong(np.array(3), sent=ArrayForm((), "float64")) is None  # a layer's counter, averaged before
+    assert "expected float64" in wrong(np.array([3]), sent=ArrayForm((1,), "float64"))
 
 
 @pytest.mark.parametrize("dtype", ["object", "str", "", "V8", "datetime64[s]", "no type", "({[", "f8,i4"])

@@ -39,8 +39,9 @@ def check_array(
 ) -> str | None:
     """Look for what no aggregation can use in an array.
 
-    It must hold finite numbers, of the kind and the shape that were sent, and be what it says that it is.  A row of
-    bytes may have any length: models that are no arrays, such as trees, travel so.
+    It must hold finite numbers, of the kind and the shape that were sent, and be what it says that it is.  A single
+    integer may come back for a float.  A row of bytes may have any length: models that are no arrays, such as trees,
+    travel so.
 
     Args:
         claimed: What the reply says of it.
@@ -55,7 +56,9 @@ def check_array(
         wanted = kind if sent is None else np.dtype(sent.dtype).kind
     except (TypeError, ValueError, SyntaxError):
         return f"is of type {claimed.dtype[:40]!r}; expected numbers"
-    if kind not in _NUMBERS or kind != wanted:
+    # A counter, as a layer for batch normalization has it, is averaged to a float and comes back as an integer.
+    is_counter = wanted == "f" and kind in "iu" and claimed.shape == ()
+    if kind not in _NUMBERS or (kind != wanted and not is_counter):
         return f"is of type {claimed.dtype[:40]!r}; expected {'numbers' if sent is None else sent.dtype}"
     is_bytes = (
         sent is not None and claimed.dtype == sent.dtype == "uint8" and len(claimed.shape) == len(sent.shape) == 1

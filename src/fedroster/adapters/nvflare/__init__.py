@@ -1,0 +1,35 @@
+"""fedroster inside NVIDIA FLARE: its jobs train on the clients that a policy chooses.
+
+Needs the extra ``nvflare``.
+"""
+
+from fedroster.core.errors import MissingDependencyError
+
+try:
+    from fedroster.adapters.nvflare.collaboration import SelectingClients
+    from fedroster.adapters.nvflare.replies import check_update
+except ModuleNotFoundError as error:
+    if str(error.name).partition(".")[0] != "nvflare":
+        raise
+    raise MissingDependencyError.of("nvflare", "nvflare") from error
+from fedroster.engine.contexts import ContextRules
+from fedroster.engine.edges import EdgeRules
+from fedroster.engine.losses import LossRules
+from fedroster.engine.pushed import Reply
+from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
+from fedroster.engine.rules import NoNodesError, RoundRules
+
+__all__ = [
+    "ContextRules",
+    "CsvLog",
+    "EdgeRules",
+    "LossRules",
+    "NoNodesError",
+    "PrometheusEndpoint",
+    "Reply",
+    "RoundReport",
+    "RoundRules",
+    "SelectingClients",
+    "TensorBoardLog",
+    "check_update",
+]

@@ -1,0 +1,216 @@
+"""FLARE's Collab API, with clients that a policy chooses: a server function in plain Python asks one object."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+from nvflare.collab.api.exceptions import RunAborted
+
+from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, form_of, read_update
+from fedroster.core.errors import InvalidInputError
+from fedroster.engine.choose import Node
+from fedroster.engine.contexts import ContextRules, NodeContext
+from fedroster.engine.edges import EdgeRules
+from fedroster.engine.losses import LossRules
+from fedroster.engine.outcomes import shown
+from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
+from fedroster.engine.replies import UsualForm
+from fedroster.engine.report import Sink
+from fedroster.engine.rounds import Rounds, warn_of_untested
+from fedroster.engine.rules import RoundRules
+from fedroster.selector import Selector
+
+log = logging.getLogger("nvflare.fedroster")
+TESTED = (2, 9)
+"""Newest version of FLARE with which this adapter's tests were run."""
+_LONGEST_CALL_S = 1e6
+"""FLARE's calls have a timeout; this one is longer than any round."""
+
+
+class SelectingClients:
+    """The clients of a Collab job, of which a policy chooses who is called.
+
+    Example, in the server's module::
+
+        @collab.main
+        def fedavg():
+            selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=3)
+            clients = SelectingClients(selector, rules=RoundRules(deadline_s=60))
+            model = initial_model()
+            for _ in range(100):
+                replies = clients.call("train", model)
+                model = mean([reply.content for reply in replies]) if replies else model
+
+    Sites are known by their names, which FLARE authenticates.  A call that is late goes on at its site, so the site is
+    not called again before it has answered or is given up; its late reply is learned from and not returned.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        *,
+        rules: RoundRules | None = None,
+        contexts: ContextRules | None = None,
+        edge_rules: EdgeRules | None = None,
+        losses: LossRules | None = None,
+        check: CheckUpdate | None = check_update,
+        state_dir: str | Path | None = None,
+        sinks: Iterable[Sink] = (),
+    ) -> None:
+        """Put a selector before the clients.
+
+        Args:
+            selector: Chooses; clients are the sites' names, and join by themselves.
+            rules: When rounds end, and the longest time that is learned.
+            contexts: What the policy sees of sites; None for the defaults.
+            edge_rules: Which edge servers reach a site, and its price.
+            losses: Where replies hold losses, for policies that learn from them.
+            check: Says what is wrong with a reply; None to let everything pass.
+            state_dir: Folder at the server in which the selector is saved in every round, and from which it is resumed;
+                None for nowhere.
+            sinks: Take a report of every round.
+
+        Raises:
+            ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
+            InUseError: If another process holds ``state_dir``.
+            StateFileError: If a saved file is damaged or belongs to another policy.
+        """
+        warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
+        self._rules = RoundRules() if rules is None else rules
+        self._check = check
+        self._usual = UsualForm()
+        rounds = Rounds(
+            selector,
+            rules=self._rules,
+            contexts=contexts,
+            edge_rules=edge_rules,
+            state_dir=state_dir,
+            sinks=sinks,
+            log=log,
+        )
+        self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)
+        self._calls: list[tuple[OpenRound, Any]] = []
+        self._gone: set[str] = set()
+
+    @property
+    def selector(self) -> Selector:
+        """The selector, resumed if there was a saved one."""
+        return self._desk.selector
+
+    @property
+    def round(self) -> int:
+        """Rounds that are done; a loop that goes on after a restart begins here."""
+        current = self._desk.rounds.current
+        return current.number if current.is_done else current.number - 1
+
+    def release(self) -> None:
+        """Let another process have ``state_dir``, before this one ends."""
+        self._desk.rounds.release()
+
+    def call(self, function: str, model: Any, **arguments: Any) -> list[Reply]:
+        """Play a round: choose clients, call a function of theirs with a model, and return what counts.
+
+        Args:
+            function: Name of a published function of the clients' module; its first argument is the model.
+            model: An ``FLModel``, arrays by name, or a pair of these and metrics.
+            arguments: Further arguments of the function.
+
+        Returns:
+            Replies that can be aggregated, fastest first; fewer than were called when clients are late, fail, or answer
+            what cannot be used, and possibly none.
+
+        Raises:
+            NoNodesError: If no client can be chosen for longer than ``wait_s``.
+            InvalidInputError: If the model is none.
+        """
+        sent = read_update(model)
+        desk = self._desk
+        round_ = desk.begin(self._connected, sent.num_bits, check=self._look)
+        ending = desk.sent(round_)
+        updates: dict[str, Update] = {}
+
+        def take(gcc: object, result: object, context: Any = None) -> None:
+            name, arrived_s = str(context.caller), time.monotonic()
+            self._gone.discard(name)
+            update, wrong = self._read(sent, result)
+            updates[name] = update
+            desk.answered(round_, name, result, wrong=wrong, metrics=update.metrics, arrived_s=arrived_s)
+
+        limit_s = min(ending.given_up_s - ending.sent_s + 1.0, _LONGEST_CALL_S)
+        group = collab.get_clients(list(round_.choice.clients))(blocking=False, timeout=limit_s, process_resp_cb=take)
+        self._calls.append((round_, getattr(group, function)(model, **arguments)))
+        desk.wait(round_, self._look)
+
+        def odd(usable: Sequence[Reply]) -> dict[str, str]:
+            forms = {reply.name: form_of(updates[reply.name]) for reply in usable}
+            names = self._usual.settle(forms)[0] if self._check is not None else set()
+            return dict.fromkeys(names, "its metrics differ from those of other clients")
+
+        return desk.close(round_, odd)
+
+    def ask(self, function: str, *arguments: Any, timeout_s: float | None = None) -> dict[str, Any]:
+        """Call a function of clients outside the rounds, to evaluate for example; nothing of it is learned.
+
+        Args:
+            function: Name of a published function of the clients' module.
+            arguments: Its arguments.
+            timeout_s: Longest time to wait, seconds; None for what the rules say.
+
+        Returns:
+            Results by name, of ``who_evaluates``: all clients, those that are not busy, or the last cohort.  A client
+            that was lost when it was called last is not asked.
+        """
+        who, cohort = self._rules.who_evaluates, self._desk.rounds.current.clients
+        out = self._gone | (self._desk.busy() if who != "all" else set())
+        names = [node.name for node in self._connected() if node.name not in out]
+        names = [name for name in names if who != "cohort" or name in cohort]
+        if not names:
+            return {}
+        limit_s = min(self._rules.evaluation_limit_s(timeout_s), _LONGEST_CALL_S)
+        results = getattr(collab.get_clients(names)(timeout=limit_s), function)(*arguments)
+        for name, error in results.failures.items():
+            log.warning("%s has not answered %s: %s", name, function, shown(str(error)))
+        return dict(results)
+
+    def _read(self, sent: Update, result: object) -> tuple[Update, str | None]:
+        try:
+            update = read_update(result)
+        except InvalidInputError as error:
+            return Update({}), None if self._check is None else str(error)
+        try:
+            return update, None if self._check is None else self._check(sent, update)
+        except Exception as error:  # a reply must not be able to end the run
+            return update, f"it cannot be looked at ({type(error).__name__}: {error})"
+
+    def _connected(self) -> list[Node]:
+        now_s = time.monotonic()
+        return [
+            Node(number, NodeContext(str(proxy.name), edge=_relay(str(proxy.fqn))), now_s)
+            for number, proxy in enumerate(collab.clients)
+        ]
+
+    def _look(self) -> None:
+        """Book the calls that failed, which FLARE pushes to no callback, and forget those that are done."""
+        if collab.is_aborted:
+            raise RunAborted("the run is aborted")
+        for round_, results in list(self._calls):
+            for name, error in list(results.failures.items()):
+                is_silent = error.remote_traceback is None and error.cause_type in ("TimeoutError", "str")
+                if is_silent:
+                    self._gone.add(str(name))
+                book = self._desk.lost if is_silent else self._desk.failed
+                book(round_, str(name), str(error.cause))
+            if len(results) + len(results.failures) >= results.limit:
+                self._calls.remove((round_, results))
+
+
+def _relay(fqn: str) -> str:
+    """The relay through which a site is connected, the last but one part of its full name; empty for none."""
+    parts = fqn.split(".")
+    return parts[-2] if len(parts) > 1 else ""

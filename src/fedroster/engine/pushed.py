@@ -1,0 +1,349 @@
+"""Rounds of an engine that hands over replies by itself, on threads of its own, while another thread waits for them."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from fedroster.core.problem import Status
+from fedroster.core.protocols import wants_losses
+from fedroster.engine.choose import Choice, Node
+from fedroster.engine.losses import Losses, LossReader, LossRules
+from fedroster.engine.outcomes import Outcomes, shown
+from fedroster.engine.rounds import Rounds
+from fedroster.engine.rules import Ending, NoNodesError, RoundRules
+from fedroster.selector import Selector
+
+_LEAST_TIME_S = 1e-6
+_LOOK_S = 0.05
+"""How often a wait looks at what is not pushed: failures, and whether the run is ended from outside."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A client's usable reply.
+
+    Attributes:
+        name: Name of the client.
+        content: What it returned.
+        time_s: Time from sending to arrival, seconds, > 0.
+    """
+
+    name: str
+    content: Any
+    time_s: float
+
+
+@dataclass(slots=True, eq=False)
+class OpenRound:
+    """A round whose messages are out.
+
+    Attributes:
+        choice: Its cohort.
+        num_connected: Clients that were connected.
+        num_available: Clients that could be chosen.
+        select_s: Time to gather clients and to choose, seconds.
+        ending: When it ends; None before its messages are out.
+        waiting: Clients that have not answered.
+        outcomes: How the other exchanges ended.
+        usable: Replies that count, fastest first.
+        is_over: Whether it has ended: what comes now is late.
+        round_s: Time from sending to the last reply that counts, or to the deadline, seconds.
+    """
+
+    choice: Choice
+    num_connected: int
+    num_available: int
+    select_s: float
+    ending: Ending | None = None
+    waiting: set[str] = field(default_factory=set)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    usable: list[Reply] = field(default_factory=list)
+    is_over: bool = False
+    round_s: float = 0.0
+
+
+class PushedRounds:
+    """Rounds whose replies come on any thread; all methods may be called from any thread.
+
+    One client answers once in a round: what comes again, or from a client that was not chosen, is passed over.
+
+    Attributes:
+        rounds: Choose, save and report.
+    """
+
+    def __init__(
+        self, rounds: Rounds, rules: RoundRules, *, losses: LossRules | None = None, log: logging.Logger
+    ) -> None:
+        """Start without rounds.
+
+        Args:
+            rounds: Choose, save and report.
+            rules: When rounds end.
+            losses: Where replies hold losses, for policies that learn from them; None for the usual names.
+            log: Where late replies are told.
+        """
+        self.rounds = rounds
+        self._rules = rules
+        self._log = log
+        wants = wants_losses(rounds.selector.policy)
+        self._losses = LossReader(LossRules() if losses is None else losses) if wants else None
+        self._changed = threading.Condition(threading.RLock())
+        self._stragglers: dict[str, OpenRound] = {}
+        self._is_first = True
+
+    @property
+    def selector(self) -> Selector:
+        """The selector, resumed if there was a saved one."""
+        return self.rounds.selector
+
+    def busy(self) -> set[str]:
+        """Clients whose late replies are awaited; gives up on those that take too long."""
+        with self._changed:
+            for name, round_ in list(self._stragglers.items()):
+                if round_.ending is not None and time.monotonic() >= round_.ending.given_up_s:
+                    self._log.warning("%s has not answered in round %d and is given up", name, round_.choice.round)
+                    self.lost(round_, name, "it has not answered")
+            return set(self._stragglers)
+
+    # ---------------------------------------------------------------- a round
+
+    def begin(
+        self,
+        connected: Callable[[], Sequence[Node]],
+        model_bit: float,
+        *,
+        check: Callable[[], None] = lambda: None,
+    ) -> OpenRound:
+        """Wait for clients, and choose a cohort or go on with the one that was interrupted.
+
+        Args:
+            connected: Says who is connected, and what is known of each.
+            model_bit: Size of the model, bit.
+            check: Called while this waits; raises to end the wait, and may book failures.
+
+        Raises:
+            NoNodesError: If no client can be chosen for longer than ``wait_s``.
+        """
+        started_s = time.monotonic()
+        with self._changed:
+            self.rounds.settle()
+            if self.rounds.is_resuming:
+                cohort = self.rounds.current.clients
+                here = self._wait_for(connected, len(cohort), check, among=set(cohort))
+                choice = self.rounds.go_on(here)
+                if choice is not None:
+                    self._is_first = False
+                    return OpenRound(choice, len(connected()), len(here), time.monotonic() - started_s)
+            wanted = (self._rules.min_nodes or self.selector.cohort_size) if self._is_first else 1
+            nodes = self._wait_for(connected, wanted, check)
+            if not nodes:
+                raise NoNodesError(
+                    f"no client can be chosen after {self._rules.wait_s:g} s: {len(connected())} clients are connected "
+                    f"and {len(self._stragglers)} are still busy"
+                )
+            self._is_first = False
+            choice = self.rounds.choose(nodes, model_bit, {})
+            return OpenRound(choice, len(connected()), len(nodes), time.monotonic() - started_s)
+
+    def _wait_for(
+        self,
+        connected: Callable[[], Sequence[Node]],
+        wanted: int,
+        check: Callable[[], None],
+        among: set[str] | None = None,
+    ) -> list[Node]:
+        """Clients that can be chosen; waits for so many of them, for one at least as long as is allowed."""
+        until_s = time.monotonic() + self._rules.wait_s
+        while True:
+            check()
+            busy = self.busy()
+            nodes = [node for node in connected() if node.name not in busy and node.context.willing]
+            if among is not None:
+                nodes = [node for node in nodes if node.name in among]
+            left_s = until_s - time.monotonic()
+            if len(nodes) >= wanted or left_s <= 0.0:
+                return nodes
+            self._changed.wait(min(_LOOK_S, left_s))
+
+    def sent(self, round_: OpenRound, *, timeout_s: float | None = None) -> Ending:
+        """Book that a round's messages are about to go out: its time begins.
+
+        Args:
+            round_: The round.
+            timeout_s: The caller's own limit, seconds; None for none.
+        """
+        with self._changed:
+            names = round_.choice.clients
+            round_.waiting = set(names)
+            round_.ending = self._rules.ending(len(names), time.monotonic(), timeout_s)
+            return round_.ending
+
+    def answered(
+        self,
+        round_: OpenRound,
+        name: str,
+        content: object,
+        *,
+        wrong: str | None = None,
+        metrics: Mapping[str, object] | None = None,
+        arrived_s: float | None = None,
+    ) -> bool:
+        """Book a reply.
+
+        Args:
+            round_: Its round.
+            name: The client.
+            content: What it returned.
+            wrong: What is wrong with it; None for nothing.
+            metrics: What it tells of losses, by name.
+            arrived_s: When it came, by :func:`time.monotonic`; None for now.
+
+        Returns:
+            Whether it counts.
+        """
+        with self._changed:
+            if wrong is not None:
+                self.failed(round_, name, wrong)
+                return False
+            if not self._is_awaited(round_, name) or round_.ending is None:
+                return False
+            arrived_s = time.monotonic() if arrived_s is None else arrived_s
+            time_s = max(arrived_s - round_.ending.sent_s, _LEAST_TIME_S)
+            losses = Losses() if self._losses is None or metrics is None else self._losses.read(metrics)
+            outcomes = Outcomes() if round_.is_over else round_.outcomes
+            outcomes.answered(name, time_s, losses)
+            counts = False
+            if not round_.is_over:
+                counts = round_.ending.counts([*(reply.time_s for reply in round_.usable), time_s])[-1]
+            outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
+            if counts:
+                round_.usable.append(Reply(name, content, time_s))
+            self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used")
+            return counts
+
+    def failed(self, round_: OpenRound, name: str, reason: str) -> None:
+        """Book that a client failed, or that its reply cannot be used.
+
+        Args:
+            round_: The round.
+            name: The client.
+            reason: Why.
+        """
+        self._not_usable(round_, name, reason, Status.FAILED)
+
+    def lost(self, round_: OpenRound, name: str, reason: str) -> None:
+        """Book that a client is gone, or does not answer any more.
+
+        Args:
+            round_: The round.
+            name: The client.
+            reason: Why.
+        """
+        self._not_usable(round_, name, reason, Status.DROPPED)
+
+    def late(self, round_: OpenRound, name: str) -> None:
+        """Book that a client is free again after its round, though its reply was never sent: it is late.
+
+        Args:
+            round_: The round.
+            name: The client.
+        """
+        with self._changed:
+            if round_.is_over:
+                self.answered(round_, name, None)
+
+    def _not_usable(self, round_: OpenRound, name: str, reason: str, status: Status) -> None:
+        with self._changed:
+            if not self._is_awaited(round_, name):
+                return
+            outcomes = Outcomes() if round_.is_over else round_.outcomes
+            outcomes.failed(name, reason, status)
+            self._booked(round_, name, outcomes, outcomes.reasons[name])
+
+    def refuse(self, round_: OpenRound, name: str, reason: str) -> None:
+        """Book that a reply that counted cannot be used after all, beside the others of its round.
+
+        Args:
+            round_: The round, before it is ended.
+            name: The client.
+            reason: Why.
+        """
+        with self._changed:
+            round_.usable = [reply for reply in round_.usable if reply.name != name]
+            round_.outcomes.failed(name, reason)
+            self._log.warning("the reply of %s in round %d is refused: %s", name, round_.choice.round, shown(reason))
+
+    def _is_awaited(self, round_: OpenRound, name: str) -> bool:
+        return self._stragglers.get(name) is round_ if round_.is_over else name in round_.waiting
+
+    def _booked(self, round_: OpenRound, name: str, outcomes: Outcomes, what: str) -> None:
+        if round_.is_over:
+            del self._stragglers[name]
+            self._log.info("%s in round %d, which is over: %s", name, round_.choice.round, what)
+            self.rounds.tell(round_.choice.round, outcomes, round_.round_s)
+        round_.waiting.discard(name)
+        self._changed.notify_all()
+
+    def is_complete(self, round_: OpenRound) -> bool:
+        """Whether a round has ended by its rules, or all of its clients have answered."""
+        with self._changed:
+            now_s = time.monotonic()
+            ending = round_.ending
+            if ending is None:
+                return False
+            return not round_.waiting or now_s >= ending.until_s or ending.is_over(len(round_.usable), now_s)
+
+    def wait(self, round_: OpenRound, check: Callable[[], None] = lambda: None) -> None:
+        """Wait until a round is complete.
+
+        Args:
+            round_: The round.
+            check: Called while this waits; raises to end the wait, and may book failures.
+        """
+        with self._changed:
+            while not self.is_complete(round_):
+                check()
+                self._changed.wait(self._pause_s(round_))
+
+    def _pause_s(self, round_: OpenRound) -> float:
+        """Time until the next look: the deadline is not passed over."""
+        now_s, ending = time.monotonic(), round_.ending
+        moments = [] if ending is None else [ending.until_s, ending.sent_s + self._rules.deadline_s]
+        return min([_LOOK_S, *(moment - now_s for moment in moments if now_s < moment < math.inf)])
+
+    def close(self, round_: OpenRound, odd: Callable[[list[Reply]], dict[str, str]] | None = None) -> list[Reply]:
+        """End a round: tell the selector, save and report; its stragglers are awaited further.
+
+        Args:
+            round_: The round.
+            odd: Says what is wrong with usable replies beside each other, by name; None for nothing.
+
+        Returns:
+            The replies that count, fastest first.
+        """
+        with self._changed:
+            round_.is_over = True
+            round_.usable.sort(key=lambda reply: reply.time_s)
+            for name, reason in ({} if odd is None else odd(round_.usable)).items():
+                self.refuse(round_, name, reason)
+            for name in round_.waiting:
+                round_.outcomes.status[name] = None
+                self._stragglers[name] = round_
+            sent_s = 0.0 if round_.ending is None else round_.ending.sent_s
+            is_complete = round_.usable and not round_.waiting
+            round_.round_s = round_.usable[-1].time_s if is_complete else time.monotonic() - sent_s
+            self.rounds.end(
+                round_.choice,
+                round_.outcomes,
+                round_.round_s,
+                select_s=round_.select_s,
+                num_connected=round_.num_connected,
+                num_available=round_.num_available,
+            )
+            return round_.usable

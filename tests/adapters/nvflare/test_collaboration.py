@@ -1,0 +1,228 @@
+"""Clients of a Collab job that a policy chooses, in FLARE's own groups with sites that are threads."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
+
+from fake_flare import Site, job, model
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.collab.api.exceptions import RunAborted
+
+from fedroster import RBCSF, Selector, Uniform
+from fedroster.adapters.nvflare import NoNodesError, RoundRules, SelectingClients, collaboration
+from fedroster.core.errors import InUseError, InvalidInputError
+from fedroster.core.problem import Status
+
+
+def clients_of(m=2, policy=None, rules=None, **options):
+    reports = []
+    clients = SelectingClients(
+        Selector(policy or Uniform(), cohort_size=m), rules=rules or RoundRules(), sinks=[reports.append], **options
+    )
+    return clients, reports
+
+
+def counts(clients):
+    return {name: rate * clients.selector.round for name, rate in clients.selector.participation_rates().items()}
+
+
+def test_a_round_calls_the_cohort_and_nobody_else():
+    sites = {f"site-{n}": Site() for n in range(5)}
+    with job(sites):
+        clients, reports = clients_of(m=2)
+        replies = clients.call("train", model(), number=7)
+    assert {reply.name for reply in replies} == {name for name, site in sites.items() if site.log == [7]}
+    assert sum(len(site.log) for site in sites.values()) == len(replies) == 2
+    assert all((reply.content[0]["w"] == 1.0).all() and reply.time_s >= 0.01 for reply in replies)
+    assert [report.round for report in reports] == [1]
+    assert reports[0].num_connected == reports[0].num_available == 5
+
+
+def test_every_call_of_a_client_is_counted_and_none_more():
+    sites = {f"site-{n}": Site() for n in range(4)}
+    with job(sites):
+        clients, _ = clients_of(m=2, policy=RBCSF(V=0.0, beta=0.3))
+        for number in range(12):
+            clients.call("train", model(), number=number)
+    rates = clients.selector.participation_rates()
+    assert {name: len(site.log) / 12 for name, site in sites.items()} == pytest.approx(rates)
+    assert min(rates.values()) >= 0.3 - 2 / 12
+
+
+def test_a_late_reply_is_learned_from_and_not_returned_and_its_client_is_left_out_until_then():
+    sites = {"slow": Site(fate=(0.25, "ok")), "fast": Site()}
+    with job(sites):
+        clients, reports = clients_of(m=2, rules=RoundRules(deadline_s=0.1, min_nodes=2))
+        assert [reply.name for reply in clients.call("train", model(), number=0)] == ["fast"]
+        assert reports[0].status == {"fast": Status.COMPLETED, "slow": None}
+        assert 0.1 <= reports[0].round_s < 0.2
+        assert [reply.name for reply in clients.call("train", model(), number=1)] == ["fast"]
+        assert sites["slow"].log == [0]  # still busy
+        time.sleep(0.2)
+        assert {reply.name for reply in clients.call("train", model(), number=2)} == {"fast", "slow"}
+    assert sites["slow"].most_running == 1
+    assert len(clients.selector.open_rounds()) == 0  # what became of every call is known
+
+
+def test_a_client_that_raises_counts_as_failed_and_is_no_fast_one(caplog):
+    sites = {"broken": Site(fate=("raises",)), "good": Site(delay_s=0.05)}
+    with job(sites):
+        clients, reports = clients_of(m=2)
+        replies = clients.call("train", model())
+    assert [reply.name for reply in replies] == ["good"]
+    assert reports[0].status["broken"] is Status.FAILED
+    assert "broken" not in reports[0].times_s
+    assert "no data here" in reports[0].reasons["broken"]
+
+
+def test_a_round_of_failures_ends_at_once():
+    sites = {"a": Site(fate=("raises",)), "b": Site(fate=("raises",))}
+    with job(sites):
+        clients, reports = clients_of(m=2, rules=RoundRules(deadline_s=30.0))
+        started = time.monotonic()
+        assert clients.call("train", model()) == []
+    assert time.monotonic() - started < 5.0
+    assert reports[0].num_lost == 2
+
+
+def test_a_killed_client_has_dropped_out():
+    sites = {"dead": Site(fate=("gone",)), "good": Site()}
+    with job(sites):
+        clients, reports = clients_of(m=2)
+        assert [reply.name for reply in clients.call("train", model())] == ["good"]
+        assert reports[0].status["dead"] is Status.DROPPED
+
+
+@pytest.mark.parametrize(
+    ("returned", "reason"),
+    [
+        (None, "NoneType"),
+        ([1.0, 2.0], "list"),
+        ({}, "its arrays are none"),
+        ({"w": np.zeros((3, 2))}, "its arrays are 'w'"),
+        ({"w": np.zeros((3, 2)), "b": np.zeros(2), "c": np.zeros(1)}, "'c'"),
+        ({"w": np.zeros((2, 3)), "b": np.zeros(2)}, "shape (2, 3)"),
+        ({"w": np.full((3, 2), math.nan), "b": np.zeros(2)}, "not finite"),
+        ({"w": np.full((3, 2), "x"), "b": np.zeros(2)}, "expected numbers"),
+        ({"w": [[1.0], [2.0, 3.0]], "b": np.zeros(2)}, "cannot be read"),
+        (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"num-examples": -1}), "weight"),
+        (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"num-examples": "many"}), "weight"),
+        (({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"loss": math.inf}), "'loss' is inf"),
+        (FLModel(params={"w": np.zeros(1), "b": np.zeros(2)}), "shape (1,)"),
+    ],
+)
+def test_a_malformed_reply_is_refused_with_its_reason(returned, reason):
+    with job({"bad": Site(fate=(returned,)), "good": Site()}):
+        clients, reports = clients_of(m=2)
+        assert [reply.name for reply in clients.call("train", model())] == ["good"]
+    assert reports[0].status["bad"] is Status.FAILED
+    assert reason in reports[0].reasons["bad"]
+
+
+def test_a_layers_counter_comes_back_as_an_integer():
+    reply = {"w": np.zeros((3, 2)), "steps": np.array(4)}
+    with job({"torch": Site(fate=(reply,))}):
+        clients, _ = clients_of(m=1)
+        assert len(clients.call("train", {"w": np.zeros((3, 2)), "steps": np.array(3.5)})) == 1
+
+
+def test_the_odd_one_out_is_refused():
+    good = ({"w": np.zeros((3, 2)), "b": np.zeros(2)}, {"num-examples": 3})
+    odd = (good[0], {"examples": 3})
+    with job({"a": Site(fate=(good,)), "b": Site(fate=(good,)), "c": Site(fate=(odd,))}):
+        clients, reports = clients_of(m=3)
+        assert {reply.name for reply in clients.call("train", model())} == {"a", "b"}
+    assert reports[0].status["c"] is Status.FAILED
+
+
+def test_a_round_ends_with_its_first_k():
+    sites = {"a": Site(), "b": Site(delay_s=0.03), "c": Site(delay_s=0.4)}
+    with job(sites):
+        clients, reports = clients_of(m=3, rules=RoundRules(first=2))
+        started = time.monotonic()
+        assert [reply.name for reply in clients.call("train", model())] == ["a", "b"]
+        assert time.monotonic() - started < 0.35
+    assert reports[0].status["c"] is None
+
+
+def test_a_straggler_is_given_up_and_chosen_again(caplog):
+    sites = {"stuck": Site(fate=(1.0, "ok")), "good": Site()}
+    with job(sites), caplog.at_level(logging.INFO, "nvflare.fedroster"):
+        clients, _ = clients_of(m=2, rules=RoundRules(deadline_s=0.05, give_up_s=0.2))
+        clients.call("train", model())
+        time.sleep(0.2)
+        assert {reply.name for reply in clients.call("train", model())} == {"good", "stuck"}
+    assert "stuck has not answered in round 1 and is given up" in caplog.text
+
+
+def test_no_client_for_long_is_an_error_that_says_why():
+    with job({"stuck": Site(fate=(3.0,))}):
+        clients, _ = clients_of(m=1, rules=RoundRules(deadline_s=0.05, wait_s=0.2))
+        assert clients.call("train", model()) == []
+        with pytest.raises(NoNodesError, match="1 clients are connected and 1 are still busy"):
+            clients.call("train", model())
+
+
+def test_an_aborted_run_ends_the_wait():
+    with job({"stuck": Site(fate=(3.0,))}) as signal:
+        clients, _ = clients_of(m=1)
+        signal.trigger(True)
+        with pytest.raises(RunAborted):
+            clients.call("train", model())
+
+
+def test_a_run_goes_on_after_a_restart_with_the_interrupted_round(tmp_path):
+    sites = {f"site-{n}": Site() for n in range(4)}
+    with job(sites):
+        clients, _ = clients_of(m=2, state_dir=tmp_path)
+        for number in range(3):
+            clients.call("train", model(), number=number)
+        before = counts(clients)
+        with pytest.raises(InUseError):
+            clients_of(m=2, state_dir=tmp_path)
+        clients.release()
+    for site in sites.values():
+        site.log.clear()
+    with job(sites):  # the last round's aggregation was not booked as done: it is played again
+        clients, reports = clients_of(m=2, state_dir=tmp_path)
+        assert clients.round == 2
+        clients.call("train", model(), number=9)
+        assert reports[0].round == 3
+        assert reports[0].resumed
+        assert counts(clients) == before  # no client is counted twice
+        clients.call("train", model(), number=10)
+        assert clients.round == 3
+        assert reports[1].round == 4
+        clients.release()
+
+
+def test_evaluation_asks_those_that_are_idle_and_does_not_wait_for_the_dead():
+    sites = {"slow": Site(fate=(0.3,)), "dead": Site(fate=("gone",)), "good": Site()}
+    for site in sites.values():
+        site.evaluate = lambda model: {"accuracy": 0.5}
+    with job(sites):
+        clients, _ = clients_of(m=3, rules=RoundRules(deadline_s=0.1))
+        clients.call("train", model())
+        assert clients.ask("evaluate", model()) == {"good": {"accuracy": 0.5}}
+
+
+def test_a_model_that_is_none_is_refused_before_anything_is_chosen():
+    with job({"a": Site()}):
+        clients, _ = clients_of(m=1)
+        with pytest.raises(InvalidInputError, match="it is a int; expected"):
+            clients.call("train", 3)
+        assert clients.selector.round == 0
+
+
+def test_a_newer_flare_is_warned_of(monkeypatch, caplog):
+    monkeypatch.setattr(collaboration.metadata, "version", lambda name: "3.1.0")
+    with job({"a": Site()}), caplog.at_level(logging.WARNING, "nvflare.fedroster"):
+        clients_of(m=1)
+    assert "NVFlare is 3.1.0, and fedroster's adapter was tested up to 2.9" in caplog.text
