@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -43,6 +43,16 @@ from fedroster.federation.views import Contexts, Views
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
 
 _AVAILABILITY_PERIOD = 64  # rounds between two looks at which clients are seen too rarely
+
+
+class Rules(TypedDict, total=False):
+    """What may be other after a restart than before: see :class:`Selector`."""
+
+    patience_rounds: int
+    longest_s: LongestTime
+    guarded: bool
+    longest_absence: int | None
+    failures: FailureRules | None
 
 
 class Selector(Views):
@@ -124,9 +134,7 @@ class Selector(Views):
         )
         self._members = Members()
         self._rounds = OpenRounds(patience_rounds)
-        if not isinstance(failures, FailureRules | None):
-            raise ConfigurationError(f"failures are {shown(failures)}; expected a fedroster.FailureRules")
-        self._failures = Failures(FailureRules() if failures is None else failures)
+        self._failures = Failures(failures)
         self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
         self._learner.check_promise(len(first := checked_ids(clients)))
@@ -336,8 +344,7 @@ class Selector(Views):
         judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort)
         feedback = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
         event = Told(told.round, self._clock(), told, round_s, feedback, charged, unlearned)
-        self._observers.before(event, self)
-        self._learner.learn(feedback)
+        self._learner.learn(feedback, lambda: self._observers.before(event, self))
         self._guard.book(judged)
         self._guard.charge(charged)
         self._members.capped[judged.cut] += 1
@@ -399,10 +406,11 @@ class Selector(Views):
             self._learner.check_promise(int(np.count_nonzero(self._members.here)) + len(ids))
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
             warnings.warn(str(error), FairnessWarning, stacklevel=3)
+        grown = self._learner.grown(capacity, is_new=not self._members.ids)
         event = Joined(tuple(ids))
         if ids:
             self._observers.before(event, self)
-        self._learner.grow(capacity, is_new=not self._members.ids)
+        self._learner.spec, self._learner.state = grown
         self._members.grow(capacity)
         self._failures.grow(capacity)
         self._guard.grow(capacity)
@@ -425,10 +433,11 @@ class Selector(Views):
         check_flag("forget", forget)
         event = Left(tuple(checked_ids(clients)), bool(forget))
         self._members.distinct_slots(event.clients)  # before anything is booked
+        strangers = self._learner.strangers() if forget else None
         self._observers.before(event, self)
         slots = self._members.leave(event.clients, forget=forget)
         if forget:
-            self._learner.forget(slots)
+            self._learner.forget(slots, strangers)
             self._rounds.forget(slots)
             self._failures.forget(slots)
             self._guard.forget(slots)
@@ -464,25 +473,45 @@ class Selector(Views):
             "cohort_size": self.cohort_size,
             "num_features": self.num_features,
             "seed": int(self._learner.streams.seed),
-            "patience_rounds": self._rounds.patience,
-            "longest_s": self.longest_s,
-            "guarded": self._guard.is_on,
-            "longest_absence": self._guard.longest_absence,
+            **{name: rule for name, rule in self.rules.items() if name != "failures"},
         }
 
+    @property
+    def rules(self) -> Rules:
+        """What :meth:`load` takes to go on under the rules of this selector."""
+        return Rules(
+            patience_rounds=self._rounds.patience,
+            longest_s=self.longest_s,
+            guarded=self._guard.is_on,
+            longest_absence=self._guard.longest_absence,
+            failures=self._failures.rules,
+        )
+
     @classmethod
-    def load(cls, path: str | os.PathLike[str], policy: AnyPolicy, *, observers: Iterable[Observer] = ()) -> Self:
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        policy: AnyPolicy,
+        *,
+        observers: Iterable[Observer] = (),
+        **rules: Unpack[Rules],
+    ) -> Self:
         """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
 
         Args:
             path: The file.
             policy: The same policy; a file never says which code to run.
             observers: As for the constructor.
+            **rules: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence`` and ``failures`` that
+                hold from now on.  The others, sizes, budgets and seed are those of the file.
 
         Raises:
+            ConfigurationError: If a rule is out of its range.
             FileNotFoundError: If there is no such file.
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
+        if unknown := rules.keys() - Rules.__annotations__.keys():
+            raise ConfigurationError(f"{min(unknown)} is no rule; expected some of {', '.join(Rules.__annotations__)}")
         path = path_of(path)
         generations = Generations()
         generations.has_read(path)  # before its content: if another writer comes between, the next save notices
@@ -495,6 +524,11 @@ class Selector(Views):
             for book in selector._books:
                 book.unpack(header, arrays)
         selector._generations = generations
+        given = selector.rules
+        given.update(rules)
+        selector._rounds.follow(given["patience_rounds"])
+        selector._guard.follow(given["longest_s"], is_on=given["guarded"], longest_absence=given["longest_absence"])
+        selector._failures.follow(given["failures"], selector.round)
         selector._observers = Observers(observers)
         selector._observers.before(began := Began(selector.round, header.get("place")), selector)
         selector._observers.after(began, selector)

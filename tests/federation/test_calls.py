@@ -10,7 +10,7 @@ import warnings
 import numpy as np
 import pytest
 
-from federations import LETTERS_LIST, kept, make
+from federations import LETTERS_LIST, kept, make, play
 from fedroster import RBCSF, FairnessWarning, InUseError, Selector
 from fedroster.federation.calls import Calls
 
@@ -156,3 +156,70 @@ def test_a_join_whose_warning_is_an_error_books_nothing(tmp_path):
         with pytest.raises(FairnessWarning):
             selector.join(["c"])
     assert kept(selector, tmp_path) == before
+
+
+class Broken(RBCSF):
+    """A policy of someone else's, which writes into the arrays of its state and then raises."""
+
+    where = ""
+
+    def _spoil(self, state, where):
+        if where == Broken.where:
+            state.backlog[:] += 1.0
+            state.ridge.factor[:] += 1.0
+            raise RuntimeError(where)
+
+    def select(self, state, context, /, *, rng):
+        self._spoil(state, "select")
+        return super().select(state, context, rng=rng)
+
+    def commit(self, state, context, selection, /):
+        state = super().commit(state, context, selection)
+        self._spoil(state, "commit")
+        return state
+
+    def update(self, state, feedback, /):
+        state = super().update(state, feedback)
+        self._spoil(state, "update")
+        return state
+
+    def init(self, spec, /, *, rng):
+        state = super().init(spec, rng=rng)
+        self._spoil(state, "init")
+        return state
+
+
+class Announced:
+    """Counts what is announced before it is booked."""
+
+    number = 0
+
+    def before(self, event, selector):
+        self.number += 1
+
+    def __call__(self, event, selector):
+        pass
+
+
+@pytest.mark.parametrize("where", ["select", "commit", "update", "init"])
+def test_a_policy_that_raises_in_the_middle_has_changed_nothing(tmp_path, monkeypatch, where):
+    policy, announced = Broken(V=5.0, beta=0.1), Announced()
+    selector = make(LETTERS_LIST, policy=policy, num_features=3, cohort_size=3, observers=[announced])
+    play(selector, 4)
+    cohort = selector.select(np.ones((len(LETTERS_LIST), 3)))
+    before, announced.number = kept(selector, tmp_path), 0
+    monkeypatch.setattr(Broken, "where", where)
+    calls = {
+        "select": lambda: selector.select(np.ones((len(LETTERS_LIST), 3))),
+        "update": lambda: selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0)),
+        "join": lambda: selector.join(["new"]),
+        "forget": lambda: selector.leave(["a"], forget=True),
+    }
+    for name in {"commit": ["select"], "init": ["join", "forget"]}.get(where, [where]):
+        with pytest.raises(RuntimeError, match=where):
+            calls[name]()
+        assert kept(selector, tmp_path) == before, name
+        assert not announced.number, f"a log that is written ahead would hold a {name} that never was"
+    monkeypatch.setattr(Broken, "where", "")
+    for call in calls.values():
+        call()

@@ -185,6 +185,39 @@ def test_contexts_of_two_features_make_cells_of_two_features():
     assert met._learner.state.cells.cells_each == told._learner.state.cells.cells_each == 4
 
 
+@pytest.mark.parametrize("bounds", [{}, {"low": (0.0, 0.0), "high": (2.0, 2.0)}])
+def test_contexts_that_the_policy_refuses_are_refused_with_the_file(tmp_path, bounds):
+    """They would be met when their round is answered."""
+    policy, path = COCS(**bounds), tmp_path / "state.npz"
+    selector = EdgeSelector(policy, budgets={"n": 2.0}, cohort_size=3, clients=LETTERS_LIST, num_features=2)
+    selector.save(path)
+    EdgeSelector.load(path, policy)  # without an open round
+    selector.select({client: [0.5, 0.5] for client in selector.clients})
+    selector.save(path)
+    features = load_arrays(path, kind="edge-selector")[0]["pending.features"]
+    EdgeSelector.load(path, policy)
+    changed(path, {"pending.features": features + 2.0})
+    with pytest.raises(StateFileError, match=r"'pending.features' in the state file: features of row 0.*\[0, 1\]"):
+        EdgeSelector.load(path, policy)
+
+
+@pytest.mark.parametrize("name", FLAT + EDGE)
+@pytest.mark.parametrize("value", [1e308, 5e-324, 0.0])
+def test_open_rounds_of_a_file_that_loads_can_be_answered(tmp_path, name, value):
+    selector, path = federation(name), tmp_path / "state.npz"
+    go(selector, 3)
+    cohort = selector.select({client: [0.5, 0.5] for client in selector.clients})
+    selector.save(path)
+    arrays, _ = load_arrays(path, kind=selector._KIND)
+    changed(path, {"pending.features": np.full_like(arrays["pending.features"], value)})
+    try:
+        loaded = type(selector).load(path, make_policy(name))
+    except StateFileError:
+        assert name == "cocs"
+        return
+    loaded.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+
+
 # --- several writers ---------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_integer
+from fedroster.core.checks import check_flag, check_integer, shown
+from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take
 
@@ -49,14 +50,25 @@ class Failures:
     """How often each client has failed in a row, and who pauses.
 
     Attributes:
-        rules: What becomes of them; may be set anew between rounds.
+        rules: What becomes of them.
     """
 
-    def __init__(self, rules: FailureRules) -> None:
+    def __init__(self, rules: FailureRules | None) -> None:
         """Begin without failures, and with one slot."""
-        self.rules = rules
         self._in_a_row = np.zeros(1, np.int64)
         self._until = np.zeros(1, np.int64)
+        self.follow(rules, 0)
+
+    def follow(self, rules: FailureRules | None, round: int) -> None:
+        """Take rules after a round, None for the usual ones; pauses end that last longer than they say.
+
+        Raises:
+            ConfigurationError: If they are no rules.
+        """
+        if not isinstance(rules, FailureRules | None):
+            raise ConfigurationError(f"failures are {shown(rules)}; expected a fedroster.FailureRules")
+        self.rules = rules = FailureRules() if rules is None else rules
+        self._until = np.minimum(self._until, min(round + rules.longest_pause, 2**62) if rules.pause_after else 0)
 
     def grow(self, capacity: int) -> None:
         """Make room for more clients."""

@@ -112,10 +112,16 @@ class Guard:
     """
 
     def __init__(self, *, longest_s: LongestTime, is_on: bool, longest_absence: int | None) -> None:
-        """Begin with one slot.
+        """Begin with one slot; raises as :meth:`follow` does."""
+        self.follow(longest_s, is_on=is_on, longest_absence=longest_absence)
+        self._recent_s = np.empty(0)
+        self.record = _blank(1)
+
+    def follow(self, longest_s: LongestTime, *, is_on: bool, longest_absence: int | None) -> None:
+        """Take rules.
 
         Raises:
-            ConfigurationError: If a parameter is out of its range.
+            ConfigurationError: If one is out of its range.
         """
         self.longest_s = longest_s
         check_flag("guarded", is_on)
@@ -123,8 +129,6 @@ class Guard:
         if longest_absence is not None:
             check_integer("longest_absence", longest_absence, least=1)
         self.longest_absence = None if longest_absence is None else int(longest_absence)
-        self._recent_s = np.empty(0)
-        self.record = _blank(1)
 
     @property
     def longest_s(self) -> LongestTime:

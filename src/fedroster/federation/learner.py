@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, inclusion_of
+from fedroster.core.protocols import (
+    AnyPolicy,
+    ExpectsTimes,
+    LimitsContexts,
+    Owes,
+    check_limits,
+    check_policy,
+    inclusion_of,
+)
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 
@@ -65,40 +75,57 @@ class Learner:
         self.num_features = None if num_features is None else int(num_features)
         self.spec = ProblemSpec(1, int(cohort_size), self.num_features or 1, num_servers or 1)
         self.policy = policy
+        self._is_ours = type(policy).__module__.partition(".")[0] == __name__.partition(".")[0]
         self.streams = Streams(seed)
         self._num_forgotten = 0
-        self.state = self._fresh()
+        self.state = self._fresh(self.spec)
 
-    def _fresh(self) -> Any:
+    def _fresh(self, spec: ProblemSpec, forgotten: int | None = None) -> Any:
         # A stranger in a forgotten client's slot draws anew.
-        address = [self._num_forgotten] if self._num_forgotten else []
-        return self.policy.init(self.spec, rng=self.streams.at("policy-init", *address))
+        number = self._num_forgotten if forgotten is None else forgotten
+        return self.policy.init(spec, rng=self.streams.at("policy-init", *([number] if number else [])))
+
+    @contextmanager
+    def _or_nothing(self) -> Iterator[Any]:
+        """Take back what was learned if the policy raises; gives the state that it goes back to.
+
+        A policy may write into the arrays of its state.  This library's policies check before they write; the state of
+        any other one is copied first, so that it may raise in the middle.
+        """
+        before = self.num_features, self.spec, self.state if self._is_ours else copy.deepcopy(self.state)
+        try:
+            yield before[-1]
+        except BaseException:
+            self.num_features, self.spec, self.state = before
+            raise
 
     def check_promise(self, num_members: int) -> None:
         """Raise an ``InfeasibleError`` if what the policy promises cannot be had for so many members."""
         self.policy.check(replace(self.spec, num_clients=max(1, num_members)))
 
-    def grow(self, capacity: int, *, is_new: bool) -> None:
-        """Make room for more clients, if they need it; ``is_new`` if there was no client before."""
+    def grown(self, capacity: int, *, is_new: bool) -> tuple[ProblemSpec, Any]:
+        """``spec`` and ``state`` with room for so many clients; ``is_new`` if there was no client before."""
         if capacity <= self.spec.num_clients:
-            return
-        self.spec = replace(self.spec, num_clients=capacity)
-        fresh = self._fresh()
-        self.state = fresh if is_new else grow(self.state, fresh)
+            return self.spec, self.state
+        spec = replace(self.spec, num_clients=capacity)
+        fresh = self._fresh(spec)
+        return spec, fresh if is_new else grow(self.state, fresh)
 
-    def forget(self, slots: IntArray) -> None:
+    def strangers(self) -> Any:
+        """A state in which no client is known, for :meth:`forget`: what a policy may refuse comes before it."""
+        return self._fresh(self.spec, self._num_forgotten + 1)
+
+    def forget(self, slots: IntArray, strangers: Any) -> None:
         """Make some clients unknown again."""
         self._num_forgotten += 1
-        reset(self.state, self._fresh(), slots)
+        reset(self.state, strangers, slots)
 
     def _expect_contexts(self, num_features: int) -> None:
-        """Take the length of contexts from the first ones; once it is known, nothing changes."""
-        if self.num_features is not None:
-            return
+        """Take the length of contexts from the first ones."""
         self.num_features = num_features
         if num_features != self.spec.num_features:
             self.spec = replace(self.spec, num_features=num_features)
-            self.state = _with_contexts(self.state, self._fresh())
+            self.state = _with_contexts(self.state, self._fresh(self.spec))
 
     def decide(
         self, context: RoundContext, *, knows_contexts: bool, announce: Callable[[Selection], None]
@@ -110,27 +137,39 @@ class Learner:
             knows_contexts: Whether there are contexts, from which their length is taken.
             announce: Called with the decision before it is booked; what it raises keeps it from being booked.
         """
-        before = self.num_features, self.spec, self.state
-        try:
-            if knows_contexts:
+        if knows_contexts and self.num_features is None:
+            with self._or_nothing():
                 self._expect_contexts(context.features.shape[1])
+                return self.decide(context, knows_contexts=True, announce=announce)
+        with self._or_nothing() as kept:
             check_context(context, self.spec)
             selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
             check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
-            announce(selection)
-        except BaseException:
-            self.num_features, self.spec, self.state = before
-            raise
-        self.state = self.policy.commit(self.state, context, selection)
+            self._change(lambda: self.policy.commit(self.state, context, selection), lambda: announce(selection), kept)
         return selection
 
     def inclusion(self, context: RoundContext, selection: Selection) -> FloatArray | None:
         """Probability of each row to be chosen, before the decision is booked; None where it is not known."""
         return inclusion_of(self.policy, self.state, context, selection)
 
-    def learn(self, feedback: Feedback) -> None:
-        """Learn from feedback."""
-        self.state = self.policy.update(self.state, feedback)
+    def learn(self, feedback: Feedback, announce: Callable[[], None]) -> None:
+        """Announce and learn feedback; if that fails, nothing was learned."""
+        with self._or_nothing() as kept:
+            self._change(lambda: self.policy.update(self.state, feedback), announce, kept)
+
+    def _change(self, change: Callable[[], Any], announce: Callable[[], None], kept: Any) -> None:
+        """Announce a change of the state while it is the old one, and make it; what fails was not announced.
+
+        Ours writes into the old state's arrays and does not raise.  Any other policy may raise, and there is a copy.
+        """
+        if self._is_ours:
+            announce()
+            self.state = change()
+        else:
+            new = change()
+            self.state = kept
+            announce()
+            self.state = new
 
     def backlog(self) -> FloatArray | None:
         """Participations owed to each slot's client; None from a policy that keeps no count."""
@@ -160,7 +199,12 @@ class Learner:
         """Take back what :meth:`pack` gave, into a learner of one client."""
         capacity = whole(header, "capacity", 1)
         take(arrays, "members", np.bool_, (capacity,))  # before anything is made for so many
-        like = self._fresh()
+        like = self._fresh(self.spec)
         self.spec = replace(self.spec, num_clients=capacity)
         self._num_forgotten = whole(header, "strangers", 0)
         self.state = unpack(like, arrays, "policy.", spec=self.spec, round=whole(header, "round", 0))
+        if isinstance(self.policy, LimitsContexts) and header["pending"]:
+            try:
+                self.policy.check_contexts(arrays["pending.features"])
+            except FedrosterError as error:
+                raise StateFileError(f"'pending.features' in the state file: {error}") from error

@@ -167,10 +167,15 @@ class OpenRounds:
         Raises:
             ConfigurationError: If the patience is no positive integer.
         """
-        check_integer("patience_rounds", patience, least=1)
         self.last = 0
-        self.patience = int(patience)
         self._pending: dict[int, _Pending] = {}
+        self.follow(patience)
+
+    def follow(self, patience: int) -> None:
+        """Take another patience, and give up the rounds for which it is over; raises as the constructor does."""
+        check_integer("patience_rounds", patience, least=1)
+        self.patience = int(patience)
+        self._pending = {number: part for number, part in self._pending.items() if number > self.last - self.patience}
 
     def begin(
         self, number: int, slot: IntArray, features: FloatArray, told: FloatArray, server: IntArray | None
