@@ -23,13 +23,13 @@ from flwr.serverapp.strategy import (
     Krum,
 )
 
-from fedroster import RBCSF, Selector, Uniform
+from fedroster import RBCSF, FailureRules, Selector, Uniform
 from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, SelectingGrid
 from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.problem import Status
 
 
-def selecting(nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None, contexts=True, **options):
+def selecting(nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None, contexts=True, told=None, **options):
     clock = clock or Clock()
     fake = FakeGrid(clock, nodes, call_s=options.pop("call_s", 0.0))
     reports = []
@@ -37,7 +37,7 @@ def selecting(nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None,
         partial(
             SelectingGrid,
             fake,
-            Selector(policy or Uniform(), cohort_size=m),
+            Selector(policy or Uniform(), cohort_size=m, **(told or {})),
             strategy,
             contexts=(ContextRules() if contexts is True else contexts) or None,
             rules=rules or RoundRules(),
@@ -713,6 +713,15 @@ def test_another_selector_does_not_resume_a_saved_one(tmp_path):
     (tmp_path / "round.json").write_text("{}")
     with pytest.raises(StateFileError, match="damaged"):
         selecting(fleet(4), state_dir=tmp_path)
+
+
+def test_rules_that_are_given_at_a_restart_hold(tmp_path):
+    grid, fake, _ = selecting(fleet(4), state_dir=tmp_path)
+    play(grid, fake)
+    told = {"failures": FailureRules(pause_after=1), "guarded": False, "longest_absence": 7, "longest_s": 9.0}
+    again, _, _ = selecting(fleet(4), state_dir=tmp_path, told=told)
+    assert again.selector.round == 1
+    assert again.selector.rules == told | {"patience_rounds": 100}
 
 
 def test_a_stop_between_the_two_files_is_noticed(tmp_path):
