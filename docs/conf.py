@@ -29,7 +29,7 @@ suppress_warnings = ["toc.empty_glob"]  # docs/reproduction/ is written by `fedr
 
 autoclass_content = "both"
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["flwr", "nvflare"]  # extras that the environment of the docs does not have
+autodoc_mock_imports = ["flwr", "nvflare", "pfl"]  # extras that the environment of the docs does not have
 autodoc_typehints = "signature"
 autodoc_type_aliases = {
     name: name

@@ -1,0 +1,246 @@
+"""A federated dataset of pfl-research that asks a selector for each cohort.
+
+The simulator has no clock of its own.  A simulated network, or a device trace, says which clients are available, how
+long each exchange takes and whose update comes in time.  So a round has a length, and the policy something to learn.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pfl.common_types import Saveable
+from pfl.data.dataset import AbstractDataset
+from pfl.data.federated_dataset import FederatedDatasetBase
+from pfl.exception import CheckpointNotFoundError
+
+from fedroster.adapters.pfl.workers import this_worker
+from fedroster.core.arrays import IntArray
+from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.core.problem import Selection, Status
+from fedroster.core.protocols import AnyEnvironment
+from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
+from fedroster.core.streams import Streams
+from fedroster.federation.members import ClientId, checked_ids
+from fedroster.selector import EdgeSelector, Selector
+from fedroster.simulation import round_time
+
+_LOG = logging.getLogger(__name__)
+
+_MOST_EMPTY_ROUNDS = 1_000
+"""So many rounds in a row without one update mean that none will come."""
+
+_SELECTOR, _NETWORK = "fedroster-selector.npz", "fedroster-network"
+
+
+class SelectedDataset(FederatedDatasetBase, Saveable):
+    """Users whose cohorts a policy chooses, in a simulated network.
+
+    Give it to pfl's ``SimulatedBackend`` as ``training_data``; the validation data stays a dataset of pfl's own.  A
+    cohort has the users whose update comes in time.  A round in which no update does is played and logged, and the
+    next one begins, because pfl's algorithms need one update.
+
+    All workers of a distributed simulation choose the same cohorts, and each gets its part of them: give each the same
+    ``seed`` and selector.
+
+    Example:
+        .. code-block:: python
+
+            selector = Selector(RBCSF(V=5.0, beta=0.1), cohort_size=8, guarded=False, longest_s=None)
+            network = make_scenario("rbcs-f/table-1")
+            users = SelectedDataset(lambda user: Dataset(data[user]), selector, network)
+            SimulatedBackend(training_data=users, val_data=validation)
+
+    Attributes:
+        selector: Chooses; its clients are the users.
+        users: Id of the user that each client of the network stands for.
+        clock_s: Simulated time since the beginning, seconds.
+        round_s: Simulated length of the last round, seconds.
+        iterations: Cohorts that were given to pfl.
+    """
+
+    def __init__(
+        self,
+        make_dataset: Callable[[Any], AbstractDataset],
+        selector: Selector,
+        network: AnyEnvironment,
+        *,
+        users: Sequence[ClientId] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Put a selector before a simulator.
+
+        Args:
+            make_dataset: The dataset of a user, by its id.
+            selector: Chooses among the users, who join it unless they are members.  Its times are the network's, so
+                it needs no caution: ``Selector(policy, cohort_size=m, guarded=False, longest_s=None)``.
+            network: Says who is available and how long exchanges take: of ``make_scenario``, or a ``TraceNetwork``.
+            users: Id of the user that each client of the network stands for; None for 0, 1, 2, ...
+            seed: Seed of the network, and of the seeds that users train with.
+
+        Raises:
+            ConfigurationError: If the network has edge servers, or not one client for each user.
+        """
+        super().__init__()
+        num_clients = network.spec.num_clients
+        if network.spec.num_servers != 1 or isinstance(selector, EdgeSelector):
+            raise ConfigurationError(
+                f"the network has {network.spec.num_servers} servers and the selector is a {type(selector).__name__}; "
+                "pfl has one server: expected a flat network and a fedroster.Selector"
+            )
+        self.users = tuple(range(num_clients) if users is None else checked_ids(users))
+        if len(self.users) != num_clients:
+            raise ConfigurationError(f"there are {len(self.users)} users; expected {num_clients}, one for each client")
+        members = set(selector.clients)
+        if members - set(self.users):
+            raise ConfigurationError("the selector has members that are not among the users; expected none")
+        selector.join([user for user in self.users if user not in members])
+        self.selector = selector
+        self.clock_s = self.round_s = 0.0
+        self.iterations = 0
+        self._make_dataset, self._network = make_dataset, network
+        self._streams = Streams(seed)
+        self._state = network.init(rng=self._streams.at("environment-init"))
+        self._losses: dict[ClientId, float] = {}
+        self._untold: tuple[int, dict[str, Any]] | None = None
+        self._last_used = np.full(num_clients, -1, np.int64)  # iterations
+
+    @property
+    def least_separation(self) -> int:
+        """Iterations of pfl between two participations of one user are at least so many; 1 where no rule says more."""
+        return 1
+
+    # ---------------------------------------------------------------- cohorts
+
+    def get_cohort(self, cohort_size: int) -> Iterable[tuple[AbstractDataset, int]]:
+        """Choose a cohort; this worker's part of it is made user by user.
+
+        Args:
+            cohort_size: The selector's own.
+
+        Raises:
+            ConfigurationError: If it is another.
+            InfeasibleError: If no update came in time in 1,000 rounds.
+        """
+        if cohort_size != self.selector.cohort_size:
+            raise ConfigurationError(
+                f"pfl asks for {cohort_size} users, and the selector chooses up to {self.selector.cohort_size}; "
+                "expected the same number (cohort_size of the algorithm's parameters; max_overshoot_fraction must be 0)"
+            )
+        for _ in range(_MOST_EMPTY_ROUNDS):
+            used = self._play()
+            if used.shape[0]:
+                break
+            _LOG.warning("round %d has no update in time: the next one begins", self.selector.round)
+        else:
+            raise ConfigurationError(f"no update came in time in {_MOST_EMPTY_ROUNDS} rounds; expected one")
+        self._last_used[used] = self.iterations
+        self.iterations += 1
+        drawn: IntArray = self._streams.at("users", self.selector.round).integers(2**32, size=used.shape)
+        rank, workers = this_worker()
+        mine = slice(rank, None, workers)
+        return self._datasets(used[mine], drawn[mine])
+
+    def _datasets(self, rows: IntArray, seeds: IntArray) -> Iterator[tuple[AbstractDataset, int]]:
+        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
+            yield self._make_dataset(self.users[row]), seed
+
+    def __next__(self) -> tuple[AbstractDataset, int]:
+        """Refuse to choose a single user: a policy chooses cohorts."""
+        raise ConfigurationError("a policy chooses whole cohorts; expected get_cohort, as SimulatedBackend calls it")
+
+    def _play(self) -> IntArray:
+        """One round of the network; returns the rows of the users whose update is used."""
+        self._tell()
+        number = self.selector.round + 1
+        context, outcome = self._network.observe(self._state, number, rng=self._streams.at("environment", number))
+        cohort = self.selector.select(context.features, clients=self.users, available=context.available)
+        row_of = dict(zip(self.users, range(len(self.users)), strict=True))
+        links = np.sort(np.array([row_of[user] for user in cohort.clients], np.int64))
+        selection = Selection(number, links)
+        feedback = outcome.reveal(context, selection)
+        self.round_s = round_time(outcome, context, selection)
+        self.clock_s += self.round_s
+        self._state = self._network.advance(self._state, context, selection)
+        status = [Status(each) for each in feedback.status.tolist()]
+        chosen = [self.users[row] for row in links.tolist()]
+        answered = feedback.observed
+        self._untold = (
+            number,
+            {
+                "times_s": {
+                    user: float(time_s)
+                    for user, time_s, came in zip(chosen, feedback.exchange_time_s, answered, strict=True)
+                    if came
+                },
+                "status": dict(zip(chosen, status, strict=True)),
+            },
+        )
+        used: IntArray = links[feedback.status == Status.COMPLETED]
+        early = self.iterations - self._last_used[used] < self.least_separation
+        # Rounds without an update are none of pfl's iterations, so a rule of rounds alone would be too weak.
+        return used[~(early & (self._last_used[used] >= 0))]
+
+    def report_losses(self, losses: dict[ClientId, float]) -> None:
+        """Take the losses that users of the present cohort measured, for policies that learn from them."""
+        self._losses |= losses
+
+    def _tell(self) -> None:
+        """Tell the selector what came back from the last round, and what its users measured since."""
+        if self._untold is None:
+            return
+        number, told = self._untold
+        losses = {user: loss for user, loss in self._losses.items() if user in told["times_s"]}
+        self._untold, self._losses = None, {}
+        self.selector.observe(number, losses=losses or None, **told)
+
+    # ---------------------------------------------------------------- keep
+
+    def save(self, dir_path: str) -> None:
+        """Save selector and network, for pfl's ``RestoreTrainingCallback``.
+
+        Args:
+            dir_path: Folder.
+        """
+        self._tell()
+        folder, number = Path(dir_path), self.selector.round
+        header = {"iterations": self.iterations, "clock_s": self.clock_s, "network": repr(self._network)}
+        arrays = pack(self._state, "network.") | {"last_used": self._last_used}
+        save_arrays(folder / f"{_NETWORK}-{number}.npz", arrays, header, kind="pfl-network")
+        self.selector.save(folder / _SELECTOR, replace=True)  # with it the new state counts
+        for old in folder.glob(f"{_NETWORK}-*.npz"):
+            if old.name != f"{_NETWORK}-{number}.npz":
+                with suppress(FileNotFoundError):
+                    old.unlink()
+
+    def load(self, dir_path: str) -> None:
+        """Go on where :meth:`save` stopped.
+
+        Args:
+            dir_path: Folder.
+
+        Raises:
+            CheckpointNotFoundError: If nothing was saved there (pfl's own error: a first run begins then).
+            StateFileError: If a file is damaged.
+            ConfigurationError: If it belongs to another network.
+        """
+        folder = Path(dir_path)
+        try:
+            selector = Selector.load(folder / _SELECTOR, self.selector.policy)
+            arrays, header = load_arrays(folder / f"{_NETWORK}-{selector.round}.npz", kind="pfl-network")
+        except FileNotFoundError as error:
+            raise CheckpointNotFoundError(str(folder)) from error
+        if header.get("network") != repr(self._network) or set(selector.clients) != set(self.users):
+            raise ConfigurationError(f"{dir_path!r} belongs to another network or other users; expected another folder")
+        clock_s = header.get("clock_s")
+        if not isinstance(clock_s, float) or not np.isfinite(clock_s):
+            raise StateFileError(f"clock_s in {dir_path!r} is {clock_s!r}; expected seconds")
+        iterations = whole(header, "iterations", 0)
+        last_used = take(arrays, "last_used", np.int64, self._last_used.shape, least=-1, most=iterations)
+        self._state = unpack(self._state, arrays, "network.")
+        self.selector, self.clock_s, self.iterations, self._last_used = selector, clock_s, iterations, last_used
+        self._untold, self._losses = None, {}
