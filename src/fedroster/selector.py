@@ -523,6 +523,7 @@ class Selector(Views):
             selector = cls(policy, **settings, **guards)
             for book in selector._books:
                 book.unpack(header, arrays)
+            selector._learner.rehearse(selector._rounds.imagined())
         selector._generations = generations
         given = selector.rules
         given.update(rules)

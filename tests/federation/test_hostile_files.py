@@ -197,7 +197,7 @@ def test_contexts_that_the_policy_refuses_are_refused_with_the_file(tmp_path, bo
     features = load_arrays(path, kind="edge-selector")[0]["pending.features"]
     EdgeSelector.load(path, policy)
     changed(path, {"pending.features": features + 2.0})
-    with pytest.raises(StateFileError, match=r"'pending.features' in the state file: features of row 0.*\[0, 1\]"):
+    with pytest.raises(StateFileError, match=r"open round 1 in the state file: features of row 0.*\[0, 1\]"):
         EdgeSelector.load(path, policy)
 
 

@@ -33,9 +33,9 @@ class Policy(Protocol[S]):
     A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
     whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  One that owes participations is
-    also an :class:`Owes`, one that believes something about times an :class:`ExpectsTimes`, and one that refuses some
-    contexts a :class:`LimitsContexts`.  How chance decides is said by ``draws`` (:func:`draws`), "unknown" where
-    nothing is said; with "uniform" and "known" goes a method ``inclusion`` (:class:`DrawsKnown`).
+    also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.  How chance decides is
+    said by ``draws`` (:func:`draws`), "unknown" where nothing is said; with "uniform" and "known" goes a method
+    ``inclusion`` (:class:`DrawsKnown`).
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
 
@@ -145,18 +145,6 @@ class DrawsKnown(Protocol):
         """Return the probability of each row to be chosen by ``select``, shape (links,), in [0, 1].
 
         The chance is that of ``rng``, ties included.  None for a round in which the policy does not know it.
-        """
-        ...
-
-
-@runtime_checkable
-class LimitsContexts(Protocol):
-    """A policy that does not take every context of finite numbers >= 0."""
-
-    def check_contexts(self, features: FloatArray, /) -> None:
-        """Raise an ``InvalidInputError`` if the policy refuses one of these contexts, shape (k, D).
-
-        A file's open rounds hold contexts, and are asked about when it is loaded: later is too late.
         """
         ...
 

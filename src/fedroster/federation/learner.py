@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
@@ -13,15 +13,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import (
-    AnyPolicy,
-    ExpectsTimes,
-    LimitsContexts,
-    Owes,
-    check_limits,
-    check_policy,
-    inclusion_of,
-)
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, inclusion_of
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 
@@ -203,8 +195,21 @@ class Learner:
         self.spec = replace(self.spec, num_clients=capacity)
         self._num_forgotten = whole(header, "strangers", 0)
         self.state = unpack(like, arrays, "policy.", spec=self.spec, round=whole(header, "round", 0))
-        if isinstance(self.policy, LimitsContexts) and header["pending"]:
+
+    def rehearse(self, answers: Iterable[Feedback]) -> None:
+        """Learn on a copy what may come, so that a policy of ours refuses contexts of a file at once, and not later.
+
+        Another policy's ``update`` is called for what came only: it may print or count.
+
+        Args:
+            answers: Feedback of each round of a file that is open.
+
+        Raises:
+            StateFileError: If the policy cannot learn from it.
+        """
+        state = copy.deepcopy(self.state) if self._is_ours else None
+        for feedback in answers if self._is_ours else ():
             try:
-                self.policy.check_contexts(arrays["pending.features"])
+                state = self.policy.update(state, feedback)
             except FedrosterError as error:
-                raise StateFileError(f"'pending.features' in the state file: {error}") from error
+                raise StateFileError(f"open round {feedback.round} in the state file: {error}") from error

@@ -173,10 +173,6 @@ class COCS(SolverOptions, Defaults):
         cells = hypercubes_init(spec.num_clients, spec.num_servers, spec.num_features, cells_per_axis=self.intervals)
         return COCSState(cells=cells, rounds=0, exploring_rounds=0, chosen_links=0, exploring_links=0)
 
-    def check_contexts(self, features: FloatArray, /) -> None:
-        """Refuse contexts outside [0, 1], after scaling."""
-        self._cells(features)
-
     def _cells(self, features: FloatArray, available: BoolArray | None = None) -> IntArray:
         return context_cells(features, cells_per_axis=self.intervals, available=available, low=self.low, high=self.high)
 
