@@ -18,8 +18,9 @@ from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.environment import FlatNetwork
 from fedroster.simulation import simulate
-from fedroster.study.compare.line_up import Wanted, line_up
+from fedroster.study.compare.line_up import line_up
 from fedroster.study.store import read_json
+from fedroster.task import Task
 
 # Huang et al.'s; scripts and studies name them.
 POLICIES = {
@@ -159,7 +160,6 @@ def test_bad_scenario_values(settings, message):
     ("make", "message"),
     [
         (lambda: make_policy("rbcsf:V=20"), "unknown policy 'rbcsf'. Did you mean 'rbcs-f'"),
-        (lambda: make_policy("RANDOM"), "unknown policy 'RANDOM'. Did you mean 'random'"),
         (lambda: make_policy(""), "unknown policy ''"),
         (lambda: make_policy("rbcs-f:betta=0.1"), "unknown parameter of policy rbcs-f 'betta'. Did you mean 'beta'"),
         (lambda: make_policy("random:V=1"), "unknown parameter of policy random 'V'. Known: none"),
@@ -298,8 +298,8 @@ def test_a_plug_ins_entry_says_what_commands_do_with_it(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(scenarios(), "mine/small", entry)
     for is_trained, rounds in ((True, 7), (False, 9)):
-        found = line_up("mine/small@3", Wanted(["random"], is_trained=is_trained))
-        assert (found.num_rounds, found.settings) == (rounds, {"num_clients": "12"})
+        found = line_up("mine/small@3", ["random"], task=Task() if is_trained else None)
+        assert (found.rounds, found.settings) == (rounds, {"num_clients": "12"})
     played = CliRunner().invoke(cli.app, ["simulate", "mine/small", "--rounds", "2", "--json"])
     assert [row["policy"] for row in json.loads(played.stdout)] == ["p3"]
     words = ["compare", "--scenario", "mine/small", "--task", "none", "--seeds", "0", "--out", str(tmp_path)]

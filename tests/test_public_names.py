@@ -42,12 +42,14 @@ def test_the_rest_of_the_names_is_few():
         "FailureRules",
         "Selector",
         "__version__",
+        "compare",
         "federate",
         "load_checkpoint",
         "make_policy",
         "make_scenario",
         "save_checkpoint",
         "simulate",
+        "simulate_many",
     }
 
 

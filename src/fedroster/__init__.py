@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     )
     from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
     from fedroster.simulation import load_checkpoint, save_checkpoint, simulate
+    from fedroster.study.compare.run import compare, simulate_many
 
 __version__ = "0.1.0"
 
@@ -105,12 +106,14 @@ __all__ = [
     "UnknownNameError",
     "WorkerLostError",
     "__version__",
+    "compare",
     "federate",
     "load_checkpoint",
     "make_policy",
     "make_scenario",
     "save_checkpoint",
     "simulate",
+    "simulate_many",
 ]
 
 _HOMES = {
@@ -119,12 +122,14 @@ _HOMES = {
     "EdgeSelector": "selector",
     "FailureRules": "federation.failures",
     "Selector": "selector",
+    "compare": "study.compare.run",
     "federate": "federated",
     "load_checkpoint": "simulation",
     "make_policy": "catalogue",
     "make_scenario": "catalogue",
     "save_checkpoint": "simulation",
     "simulate": "simulation",
+    "simulate_many": "study.compare.run",
 }
 
 
@@ -133,7 +138,14 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOMES.get(name) or ("core.errors" if name.endswith(("Error", "Warning")) else "policies")
-    value: object = getattr(import_module(f"fedroster.{home}"), name)
+    try:
+        value: object = getattr(import_module(f"fedroster.{home}"), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not home.startswith("study"):
+            raise
+        from fedroster.core.errors import MissingDependencyError
+
+        raise MissingDependencyError.of(error.name, "study") from error
     globals()[name] = value
     return value
 

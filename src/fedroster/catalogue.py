@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import sys
 import typing
 import warnings
 from collections.abc import Callable, Mapping
@@ -21,8 +22,8 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import fedroster.policies as our
-from fedroster.core.errors import ConfigurationError, PluginWarning, UnknownNameError
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy
+from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy
 from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.hidden_causes import HiddenCauses
 from fedroster.environment.hierarchical import (
@@ -224,10 +225,23 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
     return found
 
 
+_SESSION: dict[str, Entry] = {}
+"""Policies of classes that no other process can import, by the name of the class."""
+
+
+def _known_as(name: str, known: typing.Iterable[str]) -> str:
+    """A name as it is written among ``known``, where its case does not matter; empty where it is not there."""
+    names = list(known)
+    if name in names:
+        return name
+    found = [one for one in names if one.casefold() == name.casefold()]
+    return found[0] if len(found) == 1 else ""
+
+
 def _find(kind: str, name: str, known: Mapping[str, Entry]) -> Entry:
-    if name not in known:
+    if not (found := _known_as(name, known)):
         raise UnknownNameError.of(kind, name, known)
-    return known[name]
+    return known[found]
 
 
 def _warn(text: str) -> None:
@@ -237,9 +251,70 @@ def _warn(text: str) -> None:
 def find_policy(text: str) -> Entry:
     """Return the entry of a policy from ``name`` or ``name:parameter=value,...``."""
     name = text.partition(":")[0].strip()
+    if name in _SESSION:
+        return _SESSION[name]
     if "." in name and name not in policies():
         return _outside(name)
     return _find("policy", name, policies())
+
+
+def is_of_this_session(text: str) -> bool:
+    """Whether a policy is of a class that no other process can import."""
+    return text.partition(":")[0].strip() in _SESSION
+
+
+def policy_text(policy: str | AnyPolicy) -> str:
+    """A policy as text, which :func:`make_policy` reads.
+
+    A class that no entry point names is written with its module; one of the main program, a notebook or a function by
+    its own name, which this process alone understands.
+
+    Args:
+        policy: A policy, or a text, whose names are then written as the catalogue writes them.
+
+    Raises:
+        UnknownNameError: If there is no policy of that name.
+        ConfigurationError: If it is no policy, or has a parameter that has no text.
+    """
+    if isinstance(policy, str):
+        name, colon, tail = policy.partition(":")
+        known = find_policy(name).parameters()
+        parts = [part.partition("=") for part in tail.split(",")]
+        tail = ",".join("".join((_known_as(first.strip(), known) or first, *rest)) for first, *rest in parts)
+        return f"{_known_as(name.strip(), policies()) or name.strip()}{colon}{tail}"
+    check_policy(policy)
+    made: Any = type(policy)
+    name = next((known for known, entry in policies().items() if entry.make is made), "") or _name_of(made)
+    try:
+        values = {known: (getattr(policy, known), default) for known, default in find_policy(name).parameters().items()}
+        given = ",".join(f"{known}={_written(value)}" for known, (value, usual) in values.items() if value != usual)
+        text = f"{name}:{given}" if given else name
+        if make_policy(text) == policy:
+            return text
+    except (FedrosterError, TypeError, ValueError):
+        pass
+    raise ConfigurationError(
+        f"policy {policy!r} cannot be written as text; expected a frozen dataclass whose parameters are numbers, "
+        "words, or tuples of them"
+    )
+
+
+def _name_of(made: type[Any]) -> str:
+    """The path of a class that another process can import; else its name, which is then known in this process."""
+    module, name = made.__module__, made.__qualname__
+    if module != "__main__" and getattr(sys.modules.get(module), name, None) is made:
+        return f"{module}.{name}"
+    _SESSION[made.__name__] = Entry(made, (made.__doc__ or "").strip().partition("\n")[0], "this session")
+    return made.__name__
+
+
+def _written(value: Any) -> str:
+    """A parameter as :func:`make_policy` reads it."""
+    if value is None:
+        return AUTOMATIC
+    if isinstance(value, tuple):
+        return "/".join(map(_written, value)) or "()"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _outside(path: str) -> Entry:
@@ -268,6 +343,13 @@ def make_policy(text: str) -> AnyPolicy:
     settings = _distinct(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
     policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
     return policy
+
+
+def scenario_text(text: str) -> str:
+    """A scenario's text with the name as the catalogue writes it; UnknownNameError if there is none."""
+    find_scenario(text)
+    name, at, version = text.partition("@")
+    return f"{_known_as(name, scenarios())}{at}{version}"
 
 
 def find_scenario(text: str) -> Entry:
@@ -318,8 +400,9 @@ def _setting(part: str, where: str) -> tuple[str, str]:
 def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
     known = entry.parameters()
     for name in settings:
-        if name not in known:
+        if not _known_as(name, known):
             raise UnknownNameError.of(kind, name, known)
+    settings = _distinct((_known_as(name, known), value) for name, value in settings.items())
     for one in dataclasses.fields(entry.make):  # type: ignore[arg-type]
         if one.default is one.default_factory is dataclasses.MISSING and one.name not in settings:
             raise ConfigurationError(f"{kind} {one.name!r} has no default; expected {one.name}=value")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from types import SimpleNamespace
 
 import numpy as np
@@ -103,38 +102,6 @@ def test_a_client_that_costs_the_whole_budget_can_be_paid():
     recorder.add(Round(context, None, selection, feedback, 1.0, None, None, 0.0))
     assert recorder.run.available.tolist() == [1, 0, 1]
     assert recorder.run.budget_used.tolist() == [1.0]
-
-
-def test_the_summary_by_hand():
-    course, _ = recorded(Uniform(), rate=0.15, rounds=4)
-    summary = dataclasses.replace(
-        course,
-        round_time_s=np.array([2.0, 0.0, 4.0, 1.0]),
-        cohort_size=np.array([2, 0, 1, 1]),
-        mean_backlog=np.array([0.1, 0.2, 0.3, 0.4]),
-        chosen=np.array([3, 1]),
-        available=np.array([4, 4]),
-    ).summary()
-    assert {
-        "rounds": 4,
-        "total_time_s": 7.0,
-        "mean_round_time_s": 1.75,
-        "mean_cohort_size": 1.0,
-        "min_participation_rate": 0.25,
-        "max_participation_rate": 0.75,
-        "jain_index": 0.8,
-        "final_mean_backlog": 0.4,
-        "empty_rounds": 1,
-    }.items() <= summary.items()
-    assert all(type(value) in (int, float) for value in summary.values())  # JSON can hold them
-
-
-def test_the_summary_of_no_round_at_all():
-    summary = Recorder(3, 0, rate=0.15).run.summary()
-    assert summary["rounds"] == summary["empty_rounds"] == 0
-    assert summary["total_time_s"] == summary["mean_round_time_s"] == 0.0
-    assert summary["mean_cohort_size"] == summary["final_mean_backlog"] == 0.0
-    assert summary["jain_index"] == 1.0
 
 
 def test_participation_by_hand():

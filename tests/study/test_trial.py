@@ -13,8 +13,7 @@ from fedroster import federated, simulation
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, InfeasibleError, PausedError, UnknownNameError
 from fedroster.study import trial as trials
-from fedroster.study.compare.line_up import Wanted, line_up
-from fedroster.study.compare.run import Design, compare
+from fedroster.study.compare.run import compare
 from fedroster.study.run import gather, run_trials
 from fedroster.study.trial import Conditions, Trial
 from fedroster.task import Task
@@ -250,7 +249,6 @@ def test_trials_that_stop_leave_checkpoints_and_go_on(tmp_path):
 
 
 def test_a_comparison_says_that_the_time_is_up(tmp_path):
-    line = line_up("rbcs-f/table-1", Wanted(["random"], num_rounds=3))
     with pytest.raises(PausedError, match="0 of 1 runs are done"):
-        compare(line, Design([0], TASK), tmp_path, conditions=Conditions(stop_at=0.0))
+        compare(["random"], rounds=3, seeds=1, task=TASK, folder=tmp_path, conditions=Conditions(stop_at=0.0))
     assert not (tmp_path / "report.html").exists()

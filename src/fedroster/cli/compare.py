@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,19 +24,14 @@ from fedroster.cli.terminal import (
     interrupted,
     kept_runs,
     print_json,
-    print_table,
+    print_summary,
     progress,
     remark,
-    say_when_compiling,
 )
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    import polars as pl
-
-    from fedroster.study.compare.line_up import LineUp
-    from fedroster.study.compare.page import Compared
-    from fedroster.study.compare.run import Design
+    from fedroster.study.compare.tables import Settings
 
 
 @dataclass(frozen=True)
@@ -77,27 +71,24 @@ class Competitors:
     ] = None
     set_: SetOption = None
 
-    def line_ups(self, *, is_trained: bool) -> tuple[list[LineUp], bool]:
-        """What is compared in each scenario, and whether one single scenario was asked for."""
+    def plans(self, **measured: Any) -> list[Settings]:
+        """What is compared in each scenario."""
         from fedroster.catalogue import DEFAULT_SCENARIO, parse_settings
-        from fedroster.study.compare.line_up import ALL, Wanted, line_up, scenarios_of, split_policies
+        from fedroster.study.compare.line_up import line_ups, split_policies
 
         for text in self.policies or ():
             if not split_policies(text):
                 raise ConfigurationError(f"--policies is {text!r}; expected all, or names separated by commas")
-        asked = self.scenario or [DEFAULT_SCENARIO]
-        is_one = len(asked) == 1 and asked[0] != ALL
-        wanted = Wanted(
-            policies=[*(name for text in self.policies or () for name in split_policies(text)), *(self.policy or ())],
-            without=self.without or [],
+        return line_ups(
+            self.scenario or [DEFAULT_SCENARIO],
+            [*(name for text in self.policies or () for name in split_policies(text)), *(self.policy or ())],
+            without=self.without or (),
             clients=self.clients,
-            rate=self.beta,
-            num_rounds=self.rounds,
+            beta=self.beta,
+            rounds=self.rounds,
             settings=parse_settings(self.set_ or []),
-            is_trained=is_trained,
-            must_run=is_one,
+            **measured,
         )
-        return [line_up(name, wanted) for name in scenarios_of(asked)], is_one
 
 
 @dataclass(frozen=True)
@@ -140,12 +131,14 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies over seeds, with training on real data or without, and write a report."""
-    from fedroster.study.compare.run import Design
+    from fedroster.study.compare.line_up import ALL
+    from fedroster.study.compare.overview import compare_all
+    from fedroster.study.compare.run import held, play
     from fedroster.task import Task
 
     check_folder(folder)
     task = None if measured.task == "none" else Task(measured.task, measured.partition)
-    design = Design(
+    plans = competitors.plans(
         seeds=read_seeds(measured.seeds),
         task=task,
         target_accuracy=measured.target,
@@ -153,38 +146,23 @@ def compare(
         focus=measured.focus or "",
         command=this_command(),
     )
+    is_one = len(competitors.scenario or [""]) == 1 and competitors.scenario != [ALL]
+    for plan in plans:
+        plan.check()
     options = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
-    say_when_compiling()
-    lines, is_one = competitors.line_ups(is_trained=task is not None)
-    summary, found = _run(lines, is_one, design, folder, options)
+    what = "simulating" if task is None else "training"
+    with interrupted(lambda: kept_runs(folder)), progress(what) as advance:
+        if is_one:
+            with held(folder):
+                found = [play(plans[0], folder, progress=advance, **options)]
+                found[0].report(folder)
+        else:
+            table, found = compare_all(plans, folder, progress=advance, **options)
     if as_json:
-        print_json(summary.to_dicts())
+        print_json((found[0].summary() if is_one else table).to_dicts())
     else:
         for one in found:
-            title = f"{one.settings.scenario}, {one.settings.rounds} rounds, seeds {measured.seeds}"
-            _print(one, title if task is None else f"{title}, target {measured.target:.0%}")
-        for words in {f"{left}: {reason}": None for line in lines for left, reason in line.left_out.items()}:
+            print_summary(one, [each for each in one.settings.main_measures if not each.is_long])
+        for words in {f"{left}: {reason}": None for plan in plans for left, reason in plan.left_out.items()}:
             remark(f"not compared: {words}")
     remark(f"report: {folder / 'report.html'}")
-
-
-def _run(
-    lines: Sequence[LineUp], is_one: bool, design: Design, folder: Path, options: Mapping[str, Any]
-) -> tuple[pl.DataFrame, list[Compared]]:
-    from fedroster.study.compare.overview import compare_all
-    from fedroster.study.compare.run import compare as compare_one
-
-    total = sum(len(line.policies) for line in lines) * len(design.seeds)
-    what = "simulating" if design.task is None else "training"
-    with interrupted(lambda: kept_runs(folder)), progress(what, total) as advance:
-        if not is_one:
-            return compare_all(lines, design, folder, progress=advance, **options)
-        found = compare_one(lines[0], design, folder, progress=advance, **options)
-        return found.summary, [found]
-
-
-def _print(found: Compared, title: str) -> None:
-    from fedroster.study.compare.page import summary_table
-
-    table = summary_table(found.summary, [one for one in found.settings.main_measures if not one.is_long])
-    print_table(table.columns, table.rows, title=title, right=table.columns[1:], whole=table.columns[1:], name_width=18)

@@ -75,7 +75,7 @@ def fetch(name: NameArgument, *, data_dir: DataDirOption = None) -> None:
     source, root = find_dataset(name), data_folder(data_dir)
     with (
         interrupted(lambda: "what has come is kept; run the same command to go on"),
-        progress(source.title) as advance,
+        progress(source.title, of_bytes=True) as advance,
     ):
         location = fetch(source, root, progress=advance)
     remark(f"{source.title} lies in {location.folder}, and is the published data set")

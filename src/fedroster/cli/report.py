@@ -16,7 +16,7 @@ from fedroster.core.errors import InvalidInputError
 def report(folder: Annotated[Path, typer.Argument(help="Folder that `fedroster compare` wrote.")]) -> None:
     """Make summaries, figures and pages again from a comparison's tables."""
     from fedroster.study.compare.overview import is_of_several, render_all
-    from fedroster.study.compare.page import render
+    from fedroster.study.compare.result import render
 
     if not folder.is_dir():
         raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")

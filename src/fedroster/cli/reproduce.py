@@ -55,7 +55,7 @@ def reproduce(
     numbers = read_seeds(seeds)
     training_numbers = None if training_seeds is None else read_seeds(training_seeds)
     engine, conditions = workplace.open(), training.conditions()
-    with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating", 100) as advance:
+    with interrupted(lambda: kept_runs(target)), progress("training" if scale else "simulating") as advance:
         made = make(
             Order(paper, numbers, figure or (), rounds, scale, training_numbers),
             target,
@@ -64,7 +64,7 @@ def reproduce(
             workers=workplace.workers,
             engine=engine,
             conditions=conditions,
-            progress=lambda done: advance(100 * done),
+            progress=lambda done: advance(100 * done, 100),
         )
     _print(made.verdicts)
     for sentence in made.findings:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+    from fedroster.study.compare.result import Comparison
+    from fedroster.study.compare.tables import Measure
+
 
 WIDE = (0, 2, 0, 0)
 """Padding of tables that are mostly text."""
@@ -56,7 +59,6 @@ def print_table(
     right: Sequence[str] = (),
     whole: Sequence[str] = (),
     padding: tuple[int, int, int, int] = (0, 1, 0, 1),
-    name_width: int | None = None,
 ) -> None:
     """Print a table.
 
@@ -67,7 +69,6 @@ def print_table(
         right: Columns that are numbers.
         whole: Columns whose cells are never broken into lines.
         padding: Spaces above, right of, below and left of a cell.
-        name_width: Least width of the first column, so that the others do not take its place on a narrow terminal.
     """
     from rich.table import Table
     from rich.text import Text
@@ -79,11 +80,41 @@ def print_table(
             justify="right" if column in right else "left",
             no_wrap=column in whole,
             overflow="fold",
-            min_width=name_width if column == columns[0] else None,
         )
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
     out().print(table)
+
+
+def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
+    """Print means with their intervals, and what the columns mean.
+
+    Columns that a narrow terminal has no room for come in a further table below: nothing is cut.
+    """
+    from fedroster.study.compare.page import summary_table
+
+    table = summary_table(found.summary(), measures)
+    name, *headings = table.columns
+    longest = max(len(part) for row in table.rows for part in row[0].replace(",", ", ").split())
+    room = out().width - max(longest, min(max(len(row[0]) for row in table.rows), 26)) - 4
+    blocks: list[list[int]] = [[]]
+    left = room
+    for column, heading in enumerate(headings, start=1):
+        width = max(len(heading), *(len(row[column]) for row in table.rows)) + 2
+        if width > left and blocks[-1]:
+            blocks.append([])
+            left = room
+        blocks[-1].append(column)
+        left -= width
+    for number, block in enumerate(blocks):
+        shown = [table.columns[column] for column in block]
+        rows = [[row[0].replace(",", ",\u200b"), *(row[column] for column in block)] for row in table.rows]
+        print_table([name, *shown], rows, title=None if number else str(found), right=shown, whole=shown)
+    for measure in measures:
+        if measure.about:
+            out().print(f"{measure.heading.partition(',')[0]}: {measure.about}", markup=False)
+    if len(found.settings.seeds) > 1:
+        out().print(f"±: half of a 95 % interval over {len(found.settings.seeds)} seeds", markup=False)
 
 
 @cache
@@ -93,21 +124,23 @@ def say_when_compiling() -> None:
 
 
 @contextmanager
-def progress(what: str, total: float | None = None) -> Iterator[Callable[..., None]]:
-    """A bar on stderr, of bytes where the total is not known yet; it appears when it is first told how much is done."""
+def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., None]]:
+    """A bar on stderr, of runs or of bytes, which appears when it is first told how much is done.
+
+    What is yielded takes what is done, the total where it is known, and what is done now, in words.
+    """
     from rich import progress as bars
 
     say_when_compiling()
-    of_runs = (bars.MofNCompleteColumn(), bars.TimeElapsedColumn())
-    of_bytes = (bars.DownloadColumn(), bars.TransferSpeedColumn())
-    begin = (bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=30))
-    end = (bars.TextColumn("left"), bars.TimeRemainingColumn())
-    bar = bars.Progress(*begin, *(of_bytes if total is None else of_runs), *end, console=err())
-    task = bar.add_task(what, total=total)
+    counts = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if of_bytes else (bars.MofNCompleteColumn(),)
+    begin = (bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=20))
+    end = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
+    bar = bars.Progress(*begin, *counts, *end, console=err())
+    task = bar.add_task(what, total=None)
 
-    def advance(done: float, total: float | None = total) -> None:
+    def advance(done: float, total: float | None = None, words: str = "") -> None:
         bar.start()
-        bar.update(task, completed=done, total=total)
+        bar.update(task, completed=done, total=total, description=f"{what} {words}".rstrip())
 
     try:
         yield advance

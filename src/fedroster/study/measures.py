@@ -185,27 +185,6 @@ class Run:
         rounds = self.rounds_to(target)
         return float(self.round_time_s[: int(rounds)].sum()) if np.isfinite(rounds) else float("inf")
 
-    def summary(self) -> dict[str, float | int]:
-        """The measures that ``fedroster simulate`` prints."""
-        rate = self.participation_rate
-        total_time_s = float(self.round_time_s.sum())
-        return {
-            "rounds": self.num_rounds,
-            "total_time_s": total_time_s,
-            "mean_round_time_s": total_time_s / max(self.num_rounds, 1),
-            "mean_cohort_size": float(self.cohort_size.mean()) if self.num_rounds else 0.0,
-            "min_participation_rate": float(rate.min()),
-            "max_participation_rate": float(rate.max()),
-            "jain_index": jain_index(self.chosen),
-            "final_mean_backlog": float(self.mean_backlog[-1]) if self.num_rounds else 0.0,
-            "empty_rounds": int(np.count_nonzero(self.cohort_size == 0)),
-            "cumulative_utility": int(self.participants.sum()),
-            "mean_participants": float(self.participants.mean()) if self.num_rounds else 0.0,
-            "explore_share": float(self.exploring.mean()) if self.num_rounds else 0.0,
-            "budget_used": float(self.spent.mean()) if self.num_rounds else 0.0,
-            "deadline_misses": int(self.missed.sum()),
-        }
-
 
 class Recorder:
     """Measures rounds as they pass.

@@ -16,6 +16,7 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any
 
+from fedroster.catalogue import is_of_this_session
 from fedroster.core.errors import WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.study.measures import Run
@@ -89,8 +90,9 @@ class Processes:
             WorkerLostError: If a process was killed.
         """
         workers = min(workers if workers is not None else num_threads(), len(jobs))
+        own = any(is_of_this_session(trials[index].policy) for index in jobs)  # other processes do not know it
         # A process takes a second or two to import what it needs.
-        if workers <= 1 or sum(trials[index].work for index in jobs) < 6.0:
+        if workers <= 1 or own or sum(trials[index].work for index in jobs) < 6.0:
             yield from _in_turn(trials, jobs, progress)
             return
         # Not forked: a fork of a process with threads (PyTorch, Numba) may hang.

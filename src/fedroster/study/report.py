@@ -57,9 +57,10 @@ class Report:
     version: str = ""
 
 
-def picture(figure: Figure, label: str, folder: Path, name: str) -> Picture:
-    """Put a figure on the page, and as a PNG beside it."""
-    save_png(figure, folder / f"{name}.png")
+def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Picture:
+    """Put a figure on the page, and as a PNG beside it where the page has a folder."""
+    if folder is not None:
+        save_png(figure, folder / f"{name}.png")
     return Picture(label, svg_text(figure), f"{name}.png")
 
 
@@ -107,6 +108,15 @@ def as_html(report: Report) -> str:
         trim_blocks=True,
     )
     return environment.get_template("report.html.j2").render(report=report, zip=zip)
+
+
+def html_table(table: Table, caption: str) -> str:
+    """A table alone, for a notebook."""
+    row = jinja2.Environment(autoescape=True).from_string(
+        "<table><caption>{{ caption }}</caption><tr>{% for cell in table.columns %}<th>{{ cell }}</th>{% endfor %}</tr>"
+        "{% for row in table.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>"
+    )
+    return row.render(table=table, caption=caption)
 
 
 def as_markdown(report: Report) -> str:

@@ -11,6 +11,7 @@ from functools import cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import fedroster
@@ -44,7 +45,44 @@ def code_of(made: Callable[..., Any]) -> dict[str, str]:
             found[f"{top} (distribution)"] = _version(top)
         if package == home or top == "fedroster":
             _add(base.__module__, package, found)
+        if _file(base.__module__) is None:
+            found[f"{base.__qualname__} (no file)"] = _compiled(base)
     return found
+
+
+def _compiled(made: Any) -> str:
+    """Digest of a class that no file holds, as in a notebook, and of what it calls in its module."""
+    whole = blake2b(digest_size=10)
+    seen: set[int] = set()
+
+    def add(value: Any) -> None:
+        if id(value) in seen:
+            return
+        if isinstance(value, CodeType):
+            whole.update(value.co_code + repr(value.co_names).encode())
+            for constant in value.co_consts:
+                add(constant)
+        elif isinstance(value, FunctionType):
+            seen.add(id(value))
+            add(value.__code__)
+            for used in (
+                *(value.__defaults__ or ()),
+                *(value.__globals__.get(name) for name in value.__code__.co_names),
+            ):
+                add(used)
+        elif isinstance(value, property | classmethod | staticmethod):
+            add(getattr(value, "fget", None) or getattr(value, "__func__", None))
+        elif isinstance(value, type):
+            if value.__module__ == made.__module__:
+                seen.add(id(value))
+                for name, member in vars(value).items():
+                    whole.update(name.encode())
+                    add(member)
+        elif isinstance(value, int | float | str | bytes | tuple | frozenset | None):
+            whole.update(repr(value).encode())
+
+    add(made)
+    return whole.hexdigest()
 
 
 def _package(module: str) -> str:

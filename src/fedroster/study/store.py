@@ -68,6 +68,23 @@ def rounds_table(
                 "test_loss": run.test_loss,
                 "refused": run.refused,
                 "budget_used": run.budget_used,
+                "exploring": run.exploring,
+            }
+        )
+        for trial, run in runs
+    )
+
+
+def clients_table(runs: Iterable[tuple[Trial, Run]]) -> pl.DataFrame:
+    """Every client of every run, a row each: in how many rounds it was chosen and available."""
+    return pl.concat(
+        pl.DataFrame(
+            {
+                "policy": trial.policy,
+                "seed": trial.seed,
+                "client": np.arange(run.chosen.shape[0], dtype=np.int32),
+                "chosen": run.chosen.astype(np.int32),
+                "available": run.available.astype(np.int32),
             }
         )
         for trial, run in runs

@@ -16,11 +16,12 @@ from fedroster.core.problem import ProblemSpec, Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
 from fedroster.study.compare import line_up as module
-from fedroster.study.compare.line_up import Wanted, split_policies
+from fedroster.study.compare.line_up import split_policies
+from fedroster.task import Task
 
 
-def line_up(scenario, policies, **options):
-    return module.line_up(scenario, Wanted(policies, **options))
+def line_up(scenario, policies, *, is_trained=True, **options):
+    return module.line_up(scenario, policies, task=Task() if is_trained else None, **options)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_plug_in_that_raises_anything_is_left_out_or_named(monkeypatch):
 def test_the_rate_fits_many_clients():
     found = line_up("traces/devices", ["rbcs-f", "random"], clients=10_000)
     assert found.settings == {"round_interval_s": "1800", "num_clients": "10000", "cohort_size": "200"}
-    assert (found.num_rounds, found.rate) == (336, 0.01)
+    assert (found.rounds, found.rate) == (336, 0.01)
     policy = make_policy(found.policies[0])
     assert policy.beta == 0.01
     network = make_scenario("traces/devices", found.settings)
@@ -143,21 +144,21 @@ def test_what_is_given_stays():
         "traces/devices",
         ["rbcs-f:V=3", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2"],
         clients=1000,
-        num_rounds=50,
+        rounds=50,
         settings={"cohort_size": "5", "round_interval_s": "0"},
     )
     assert found.settings == {"round_interval_s": "0", "cohort_size": "5", "num_clients": "1000"}
-    assert found.policies == ("rbcs-f:V=3,beta=0.0025", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2")
-    assert (found.num_rounds, found.rate) == (50, 0.0025)
-    found = line_up("traces/devices", ["rbcs-f", "random"], clients=1000, rate=0.004)
+    assert found.policies == ["rbcs-f:V=3,beta=0.0025", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2"]
+    assert (found.rounds, found.rate) == (50, 0.0025)
+    found = line_up("traces/devices", ["rbcs-f", "random"], clients=1000, beta=0.004)
     assert (make_policy(found.policies[0]).beta, found.rate) == (0.004, 0.004)
 
 
 def test_where_the_papers_values_fit_they_stay():
     found = line_up("rbcs-f/table-1", ["rbcs-f", "p3:V=5", "random"])
-    assert found.policies == ("rbcs-f", "p3:V=5", "random")
-    assert (found.settings, found.num_rounds, found.rate) == ({}, 200, 0.15)
-    found = line_up("rbcs-f/table-1", ["rbcs-f"], rate=0.1)
+    assert found.policies == ["rbcs-f", "p3:V=5", "random"]
+    assert (found.settings, found.rounds, found.rate) == ({}, 200, 0.15)
+    found = line_up("rbcs-f/table-1", ["rbcs-f"], beta=0.1)
     assert make_policy(found.policies[0]) == make_policy("rbcs-f:beta=0.1")
 
 
@@ -172,9 +173,9 @@ def test_where_the_papers_values_fit_they_stay():
     ],
 )
 def test_rounds_are_the_scenarios_own(scenario, trained, untrained):
-    assert line_up(scenario, ["random"]).num_rounds == trained
-    assert line_up(scenario, ["random"], is_trained=False).num_rounds == untrained
-    assert line_up(scenario, ["random"], is_trained=False, num_rounds=7).num_rounds == 7
+    assert line_up(scenario, ["random"]).rounds == trained
+    assert line_up(scenario, ["random"], is_trained=False).rounds == untrained
+    assert line_up(scenario, ["random"], is_trained=False, rounds=7).rounds == 7
 
 
 def test_named_policies_that_cannot_run_may_be_left_out():
@@ -182,7 +183,7 @@ def test_named_policies_that_cannot_run_may_be_left_out():
     with pytest.raises(ConfigurationError, match="RBCSF selects for one server"):
         line_up("cocs/mnist", wanted)
     found = line_up("cocs/mnist", wanted, must_run=False)
-    assert found.policies == ("random", "cocs")
+    assert found.policies == ["random", "cocs"]
     assert found.left_out == {"rbcs-f:V=5": "RBCSF selects for one server; this federation has 3"}
     # What is wrong everywhere is an error still.
     for text in ("nobody", "cocs:nothing=1"):
@@ -207,9 +208,9 @@ def test_a_policy_beside_all_comes_once():
     [
         ({"clients": 0}, ConfigurationError, "clients is 0"),
         ({"clients": 5, "settings": {"num_clients": "5"}}, ConfigurationError, "--set num_clients=5; expected one"),
-        ({"rate": 0.0}, ConfigurationError, "beta is 0.0"),
-        ({"rate": 1.5}, ConfigurationError, "beta is 1.5"),
-        ({"num_rounds": 0}, ConfigurationError, "rounds is 0"),
+        ({"beta": 0.0}, ConfigurationError, "beta is 0.0"),
+        ({"beta": 1.5}, ConfigurationError, "beta is 1.5"),
+        ({"rounds": 0}, ConfigurationError, "rounds is 0"),
         ({"without": ["randon"]}, UnknownNameError, "Did you mean 'random'"),
         ({"settings": {"nothing": "1"}}, UnknownNameError, "'nothing'"),
     ],

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
-from fedroster.study.compare import overview, page
-from fedroster.study.compare.line_up import Wanted, line_up, scenarios_of
+from fedroster.study.compare import overview, result
+from fedroster.study.compare.line_up import line_ups, scenarios_of
 from fedroster.study.compare.overview import compare_all, folder_of, is_of_several, render_all
-from fedroster.study.compare.run import Design
 from fedroster.study.report import Picture
 from fedroster.study.sources import code
 from fedroster.study.statistics import holm
@@ -40,20 +39,20 @@ def contents(folder):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
-    for module in (page, overview):
+    for module in (result, overview):
         monkeypatch.setattr(
             module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.png")
         )
-    monkeypatch.setattr(page, "figures_of", lambda *_: {})
+    monkeypatch.setattr(result, "figures_of", lambda *_, **__: {})
 
 
 def study(folder, **changes):
-    wanted = Wanted(changes.pop("policies", WANTED), num_rounds=6, is_trained=False, must_run=False)
-    lines = [line_up(name, wanted) for name in changes.pop("scenarios", SCENARIOS)]
+    policies = changes.pop("policies", WANTED)
     options = {name: changes.pop(name) for name in ("conditions", "progress") if name in changes}
-    design = Design(**{"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes)
-    table, found = compare_all(lines, design, folder, workers=1, **options)
-    assert [one.settings.scenario for one in found] == [line.scenario for line in lines]
+    asked = {"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes
+    plans = line_ups(asked.pop("scenarios", SCENARIOS), policies, rounds=6, must_run=False, **asked)
+    table, found = compare_all(plans, folder, workers=1, **options)
+    assert [one.settings.scenario for one in found] == [plan.scenario for plan in plans]
     return table
 
 
@@ -181,9 +180,9 @@ def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
     with pytest.raises(PausedError, match="12 of 21 runs are done"):
         study(tmp_path, conditions=Conditions(stop_at=0.0))
     counts = []
-    table = study(tmp_path, progress=counts.append)
+    table = study(tmp_path, progress=lambda done, total, words: counts.append((done, total)))
     assert len(ran) == len(set(ran)) == 21
-    assert counts[-1] == 21.0
+    assert counts[-1] == (21.0, 21)
     assert counts == sorted(counts)
     same = {"decision_s"}  # is measured
     other = study(tmp_path / "another")

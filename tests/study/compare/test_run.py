@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
-from fedroster.study.compare import page as module
-from fedroster.study.compare.line_up import LineUp
-from fedroster.study.compare.run import Design, compare
+from fedroster.study.compare import page
+from fedroster.study.compare import result as module
+from fedroster.study.compare.run import compare
 from fedroster.study.compare.tables import LAST, Settings, read_values
 from fedroster.study.report import Picture
 from fedroster.study.sources import code
@@ -85,6 +85,7 @@ def tables(planted=PLANTED):
                     "refused": 0,
                     "participants": 2,
                     "budget_used": math.nan,
+                    "exploring": 0,
                 }
                 for number in range(len(times))
             ]
@@ -104,11 +105,11 @@ def fill(folder, *, settings=SETTINGS, planted=PLANTED):
 
 
 def render(folder):
-    return module.render(folder).summary
+    return module.render(folder).summary()
 
 
 def summary_table(summary, settings):
-    table = module.summary_table(summary, Settings(**settings).main_measures)
+    table = page.summary_table(summary, Settings(**settings).main_measures)
     return table.columns, table.rows
 
 
@@ -607,17 +608,14 @@ def ran(monkeypatch, no_pictures):
 
 def study(folder, **changes):
     plain = {
-        "scenario": "rbcs-f/table-1",
         "policies": ("random", "rbcs-f:V=5"),
-        "left_out": {},
-        "settings": {},
-        "num_rounds": 6,
-        "rate": 0.15,
+        "rounds": 6,
+        "seeds": [0, 1],
+        "task": Task(),
+        "target_accuracy": 0.5,
+        "command": "compare",
     }
-    line = LineUp(**{name: changes.pop(name, value) for name, value in plain.items()})
-    progress = changes.pop("progress", None)
-    design = Design(**{"seeds": [0, 1], "task": Task(), "target_accuracy": 0.5, "command": "compare"} | changes)
-    return compare(line, design, folder, workers=1, progress=progress).summary
+    return compare(**plain | changes, folder=folder, workers=1).summary()
 
 
 EVERY = [("random", 0), ("rbcs-f:V=5", 0), ("random", 1), ("rbcs-f:V=5", 1)]
@@ -625,9 +623,10 @@ EVERY = [("random", 0), ("rbcs-f:V=5", 0), ("random", 1), ("rbcs-f:V=5", 1)]
 
 def test_tables_hold_the_runs(tmp_path, ran):
     counted = []
-    summary = study(tmp_path, progress=counted.append)
+    summary = study(tmp_path, progress=lambda *told: counted.append(told))
     assert ran == EVERY
-    assert counted == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert [told[:2] for told in counted] == [(0.0, 4), (1.0, 4), (2.0, 4), (3.0, 4), (4.0, 4)]
+    assert [told[2] for told in counted][:3] == ["random, seed 0", "random, seed 0", "rbcs-f:V=5, seed 0"]
     rounds, participation = read_table(tmp_path / "rounds.csv"), read_table(tmp_path / "participation.parquet")
     assert rounds.height == 4 * 6
     assert participation.height == 4 * 4
@@ -648,7 +647,7 @@ def test_tables_hold_the_runs(tmp_path, ran):
 
 
 def test_a_killed_comparison_goes_on(tmp_path, ran):
-    def killed(done):
+    def killed(done, *_):
         if done == 3:
             raise KeyboardInterrupt
 
@@ -665,7 +664,7 @@ def test_a_folder_has_one_writer(tmp_path, ran):
     """The second is refused before it runs anything, and is told of the first; afterwards it may."""
     refused = []
 
-    def second(done):
+    def second(done, *_):
         with pytest.raises(InUseError, match=rf"is held by process {os.getpid()} on .*"):
             study(tmp_path, seeds=[7])
         refused.append(done)
@@ -690,10 +689,10 @@ def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"num_rounds": 7}, "rounds = 6; expected 7"),
+        ({"rounds": 7}, "rounds = 6; expected 7"),
         ({"task": Task(partition="iid")}, "task = .*'dirichlet:0.5'.*; expected .*'iid'.*"),
         ({"task": None}, "task = .*'dirichlet:0.5'.*; expected None"),
-        ({"rate": 0.1}, "rate = 0.15; expected 0.1"),
+        ({"beta": 0.1}, "rate = 0.15; expected 0.1"),
         ({"scenario": "rbcs-f/table-1@1"}, "scenario = 'rbcs-f/table-1'; expected 'rbcs-f/table-1@1'"),
         ({"settings": {"noise": "0"}}, "settings = {}; expected {'noise': '0'}"),
     ],
@@ -723,8 +722,6 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path, ran):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"policies": ["random", "random"]}, ConfigurationError, "policies are .*each once"),
-        ({"policies": []}, ConfigurationError, r"policies are \[\]"),
         ({"seeds": []}, ConfigurationError, r"seeds are \[\]"),
         ({"seeds": [1, 1]}, ConfigurationError, r"seeds are \[1, 1\]"),
         ({"policies": ["random", "nobody"]}, UnknownNameError, "unknown policy 'nobody'"),
@@ -736,7 +733,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path, ran):
         ({"task": Task("nothing")}, UnknownNameError, "unknown task 'nothing'"),
         ({"target_accuracy": 1.0}, ConfigurationError, "target accuracy is 1.0"),
         ({"target_accuracy": 0.0}, ConfigurationError, "target accuracy is 0.0"),
-        ({"num_rounds": 0}, ConfigurationError, "rounds is 0"),
+        ({"rounds": 0}, ConfigurationError, "rounds is 0"),
     ],
 )
 def test_wrong_settings_are_refused_before_anything_runs(tmp_path, ran, change, error, message):

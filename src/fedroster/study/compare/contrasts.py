@@ -114,11 +114,12 @@ def contrasts_against(base: str, values: Values, settings: Settings) -> list[Con
 
 
 def focus_of(policies: Sequence[str], wanted: str = "") -> str:
-    """The policy from whose side a page is told: ``wanted``, else one of ours, else the first but the reference."""
+    """The policy whose page it is: ``wanted``, one of another package, one of ours, or the first but the reference."""
+    theirs = (text for text in policies if not catalogue.find_policy(text).make.__module__.startswith("fedroster."))
     ours = [name for name, entry in catalogue.policies().items() if entry.is_ours]
-    found = (named(policies, name) for name in (wanted, *ours) if name)
     others = (text for text in policies if _name(text) != REFERENCE)
-    return next((text for text in (*found, *others) if text), policies[0])
+    found = (named(policies, wanted), *theirs, *(named(policies, name) for name in ours), *others)
+    return next((text for text in found if text), policies[0])
 
 
 def against_of(policies: Sequence[str], wanted: Sequence[str], focus: str) -> tuple[str, ...]:

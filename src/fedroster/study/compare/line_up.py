@@ -2,104 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
-from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, policies, scenarios
+from fedroster import catalogue
+from fedroster.catalogue import (
+    Entry,
+    find_policy,
+    find_scenario,
+    make_policy,
+    make_scenario,
+    policy_text,
+    scenario_text,
+    scenarios,
+)
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec
-from fedroster.core.protocols import AnyEnvironment
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 from fedroster.core.streams import Streams
+from fedroster.study.compare.contrasts import against_of, focus_of, named
+from fedroster.study.compare.tables import Settings
 from fedroster.study.rehearsal import rehearse, why_not
+from fedroster.study.store import machine
 from fedroster.study.trial import DEFAULT_RATE
+from fedroster.task import Task
 
 ALL = "all"
 """Stands for every scenario of the catalogue, or for every policy of it that can run in the scenario."""
 
 MOST_CHOSEN = 1000
 """With more clients the cohort grows with them up to this size."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineUp:
-    """What is compared in a scenario, and how.
-
-    Attributes:
-        policies: Policies as text, with the parameters that the scenario forces on them.
-        left_out: Why a policy that was asked for, by its name or by ``all``, is not among them.
-        settings: Parameters of the scenario that are overridden, as text.
-        rate: beta at which participation is measured.
-    """
-
-    scenario: str
-    policies: tuple[str, ...]
-    left_out: Mapping[str, str]
-    settings: Mapping[str, str]
-    num_rounds: int
-    rate: float
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is asked for, in whichever scenario.
-
-    Attributes:
-        policies: Policies as text; :data:`ALL` among them for the whole catalogue; empty for what the scenario's entry
-            says, or for all policies.
-        without: Names that ``all`` does not stand for.
-        clients: N; None for the scenario's.
-        rate: beta, in (0, 1]; None to choose it.
-        num_rounds: T; None to choose it.
-        settings: Parameters of the scenario that are overridden, as text.
-        is_trained: Whether a model is trained; without, runs may be longer.
-        must_run: Whether it is an error if a policy that is named cannot run in the scenario; else it is left out with
-            the reason, as those of ``all`` are.
-    """
-
-    policies: Sequence[str] = ()
-    without: Sequence[str] = ()
-    clients: int | None = None
-    rate: float | None = None
-    num_rounds: int | None = None
-    settings: Mapping[str, str] = field(default_factory=dict)
-    is_trained: bool = True
-    must_run: bool = True
-
-    def check(self) -> None:
-        """Check what does not depend on the scenario.
-
-        Raises:
-            UnknownNameError: If there is no policy of a name in ``without``.
-            ConfigurationError: If a value is out of its range, or something is said twice.
-        """
-        for name in self.without:
-            if name not in policies():
-                make_policy(name)  # raises, and names the nearest
-        if self.num_rounds is not None:
-            check_integer("rounds", self.num_rounds, least=1)
-        if self.rate is not None:
-            check_number("beta", self.rate, above=0.0, most=1.0)
-        if self.clients is not None:
-            check_integer("clients", self.clients, least=1)
-            if "num_clients" in self.settings:
-                raise ConfigurationError(
-                    f"--clients is {self.clients} and --set num_clients={self.settings['num_clients']}; expected one"
-                )
-
-    def settings_in(self, entry: Entry) -> dict[str, str]:
-        """Parameters of a scenario that are overridden, by its entry or by what is asked for."""
-        found = {**entry.settings, **self.settings}
-        if self.clients is None:
-            return found
-        found["num_clients"] = str(self.clients)
-        usual = entry.parameters()
-        if "cohort_size" in usual and "cohort_size" not in self.settings:
-            size = round(self.clients * usual["cohort_size"] / usual["num_clients"])
-            found["cohort_size"] = str(min(max(size, 1), MOST_CHOSEN))
-        return found
 
 
 def split_policies(text: str) -> list[str]:
@@ -131,7 +67,23 @@ def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def line_up(scenario: str, wanted: Wanted) -> LineUp:
+def line_up(
+    scenario: str,
+    policies: Sequence[str | AnyPolicy] = (),
+    *,
+    seeds: int | Sequence[int] = 5,
+    rounds: int | None = None,
+    task: Task | None = None,
+    target_accuracy: float = 0.9,
+    focus: str | AnyPolicy = "",
+    against: Sequence[str | AnyPolicy] = (),
+    without: Sequence[str] = (),
+    clients: int | None = None,
+    beta: float | None = None,
+    settings: Mapping[str, str] | None = None,
+    must_run: bool = True,
+    command: str = "",
+) -> Settings:
     r"""Decide what is compared in a scenario.
 
     What is not said is chosen: the rounds are those of the scenario's entry; with a number of clients the cohort grows
@@ -144,50 +96,169 @@ def line_up(scenario: str, wanted: Wanted) -> LineUp:
     :math:`\bar\tau` is the mean expected time of the clients that are available in the first round.  Parameters
     that are given stay as they are.
 
+    Args:
+        scenario: Name, optionally with version.
+        policies: Policies or their texts; :data:`ALL` among them for the whole catalogue; empty for what the scenario's
+            entry says, or for all policies.
+        seeds: Seeds, or how many: 0, 1, 2, ...
+        rounds: T; None to choose it.
+        task: What is trained; None for no training, where runs may be longer.
+        target_accuracy: For the time to accuracy, in (0, 1).
+        focus: Policy whose page it is (:func:`~fedroster.study.compare.contrasts.focus_of`).
+        against: What the others are tested against (:func:`~fedroster.study.compare.contrasts.against_of`).
+        without: Names that ``all`` does not stand for.
+        clients: N; None for the scenario's.
+        beta: Rate that is owed to every client, in (0, 1]; None to choose it.
+        settings: Parameters of the scenario that are overridden, as text.
+        must_run: Whether it is an error if a policy that is named cannot run in the scenario, or a name of ``focus`` or
+            ``against`` does not take part; else they are left out, as those of ``all`` are.
+        command: The command that makes it again, for the pages.
+
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
         ConfigurationError: If a value is out of its range, something is said twice, or a policy that must run cannot.
     """
-    wanted.check()
-    entry = find_scenario(scenario)
-    asked = wanted.policies or (wanted.must_run and entry.compared) or (ALL,)
-    if wanted.without and ALL not in asked:
-        raise ConfigurationError(
-            f"--without is {', '.join(wanted.without)}, and all is not asked for; expected --policies all with it"
-        )
-    settings = wanted.settings_in(entry)
-    rounds = wanted.num_rounds or (entry.num_rounds if wanted.is_trained else entry.untrained_rounds)
-    environment = make_scenario(scenario, settings)
-    spec = environment.spec
-    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
-    rate = wanted.rate or (DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients))
-    penalty = None if fits else _penalty(environment, rate, rounds)
+    scenario, entry = scenario_text(scenario), find_scenario(scenario)
+    asked = [text if text == ALL else policy_text(text) for text in policies] or _usual(entry, must_run)
+    _check(asked, without, clients, beta, rounds, settings or {})
+    overridden = _settings_in(entry, clients, settings or {})
+    num_rounds = rounds or (entry.untrained_rounds if task is None else entry.num_rounds)
+    environment = make_scenario(scenario, overridden)
+    rate, fit = _rate(environment, beta, num_rounds)
     found: list[str] = []
     left_out: dict[str, str] = {}
-    for text in (name for part in asked for name in (policies() if part == ALL else (part,))):
-        fit, is_named = _fitted(text, spec, rate, penalty, is_given=wanted.rate is not None), text in asked
+    for text in (name for part in asked for name in (catalogue.policies() if part == ALL else (part,))):
+        fitted, is_named = fit(text), text in asked
         if is_named:
-            make_policy(fit)  # raises what is wrong in every scenario
-        if is_named and wanted.must_run:
-            rehearse(fit, scenario, environment)
-            found.append(fit)
-        elif text in wanted.without and not is_named:
+            make_policy(fitted)  # raises what is wrong in every scenario
+        if is_named and must_run:
+            rehearse(fitted, scenario, environment)
+            found.append(fitted)
+        elif text in without and not is_named:
             left_out[text] = "left out by --without"
-        elif reason := why_not(fit, environment, may_idle=False):
+        elif reason := why_not(fitted, environment, may_idle=False):
             left_out[text] = reason
         else:
-            found.append(fit)
+            found.append(fitted)
     # "all" and a name again is no mistake: the name may come with other parameters.
-    return LineUp(scenario, tuple(dict.fromkeys(found)), left_out, settings, rounds, rate)
+    found = list(dict.fromkeys(found))
+    sides = [text if isinstance(text, str) else policy_text(text) for text in against]
+    aspect = focus if isinstance(focus, str) else policy_text(focus)
+    if must_run:
+        _check_sides(found, aspect, sides)
+    in_focus = focus_of(found, aspect) if found else ""
+    return Settings(
+        command=command,
+        scenario=scenario,
+        settings=overridden,
+        policies=found,
+        seeds=list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        rounds=num_rounds,
+        rate=rate,
+        task=None if task is None else asdict(task),
+        target_accuracy=target_accuracy,
+        omniscient=[text for text in found if make_policy(text).omniscient],
+        left_out=left_out,
+        against=list(against_of(found, sides, in_focus)),
+        focus=in_focus,
+        optimal=entry.optimal,
+        yardstick=entry.yardstick,
+        has_prices=False,
+        machine=machine(),
+    )
+
+
+def line_ups(
+    wanted: Sequence[str],
+    policies: Sequence[str],
+    *,
+    focus: str = "",
+    against: Sequence[str] = (),
+    **more: Any,
+) -> list[Settings]:
+    """Decide what is compared in each scenario of :func:`scenarios_of`, as :func:`line_up` does for one.
+
+    With several, policies that cannot run in one of them are left out there.
+    """
+    names = scenarios_of(wanted)
+    options: dict[str, Any] = {
+        "must_run": len(wanted) == 1 and wanted[0] != ALL,
+        "focus": focus,
+        "against": against,
+    } | more
+    plans = [line_up(scenario, policies, **options) for scenario in names]
+    _check_sides((text for plan in plans for text in plan.policies), focus, against)
+    return plans
+
+
+def _check_sides(policies: Iterable[str], focus: str, against: Iterable[str]) -> None:
+    """Refuse a policy in focus, or one to test against, that does not take part."""
+    known = list(dict.fromkeys(policies))
+    for option, names in (("--focus", [focus] if focus else []), ("--against", against)):
+        for name in names:
+            if not named(known, name):
+                raise ConfigurationError(
+                    f"{option} is {name!r}, which does not take part; expected one of {', '.join(known)}"
+                )
+
+
+def _usual(entry: Entry, must_run: bool) -> list[str]:
+    return list((must_run and entry.compared) or (ALL,))
+
+
+def _check(
+    asked: Sequence[str],
+    without: Sequence[str],
+    clients: int | None,
+    beta: float | None,
+    rounds: int | None,
+    settings: Mapping[str, str],
+) -> None:
+    """Check what does not depend on the scenario."""
+    for name in without:
+        find_policy(name)  # raises, and names the nearest
+    if without and ALL not in asked:
+        raise ConfigurationError(
+            f"--without is {', '.join(without)}, and all is not asked for; expected --policies all with it"
+        )
+    if rounds is not None:
+        check_integer("rounds", rounds, least=1)
+    if beta is not None:
+        check_number("beta", beta, above=0.0, most=1.0)
+    if clients is not None:
+        check_integer("clients", clients, least=1)
+        if "num_clients" in settings:
+            raise ConfigurationError(
+                f"--clients is {clients} and --set num_clients={settings['num_clients']}; expected one"
+            )
+
+
+def _settings_in(entry: Entry, clients: int | None, settings: Mapping[str, str]) -> dict[str, str]:
+    """Parameters of a scenario that are overridden, by its entry or by what is asked for."""
+    found = {**entry.settings, **settings}
+    if clients is None:
+        return found
+    found["num_clients"] = str(clients)
+    usual = entry.parameters()
+    if "cohort_size" in usual and "cohort_size" not in settings:
+        size = round(clients * usual["cohort_size"] / usual["num_clients"])
+        found["cohort_size"] = str(min(max(size, 1), MOST_CHOSEN))
+    return found
+
+
+def _rate(environment: AnyEnvironment, beta: float | None, num_rounds: int) -> tuple[float, Callable[[str], str]]:
+    """The rate at which participation is measured, and what gives it to a policy whose own does not fit."""
+    spec = environment.spec
+    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
+    rate = beta or (DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients))
+    penalty = None if fits else _penalty(environment, rate, num_rounds)
+    return rate, lambda text: _fitted(text, spec, rate, penalty, is_given=beta is not None)
 
 
 def _fitted(text: str, spec: ProblemSpec, rate: float, penalty: float | None, *, is_given: bool) -> str:
     """A policy with this beta and V, where its text does not give them and its own beta does not fit."""
     name, _, given = text.partition(":")
-    entry = policies().get(name.strip())
-    if entry is None:
-        return text  # the error is raised later, with the nearest name
-    known = entry.parameters()
+    known = find_policy(text).parameters()
     own = {part.partition("=")[0].strip() for part in given.split(",") if part}
     if "beta" not in known or "beta" in own:
         return text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -13,9 +13,9 @@ import polars as pl
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError
 from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, corrected, paired
 from fedroster.study.compare.figures import panel_of
-from fedroster.study.compare.line_up import LineUp
-from fedroster.study.compare.page import Compared, details_of, joined, measured, notes_of, render, summary_table
-from fedroster.study.compare.run import Design, held, play
+from fedroster.study.compare.page import details_of, joined, measured, notes_of, summary_table
+from fedroster.study.compare.result import Comparison, render
+from fedroster.study.compare.run import Progress, held, play
 from fedroster.study.compare.tables import (
     BUDGET,
     DECISION,
@@ -63,13 +63,8 @@ def folder_of(scenario: str) -> str:
 
 
 def compare_all(
-    lines: Sequence[LineUp],
-    design: Design,
-    folder: Path,
-    *,
-    progress: Callable[[float], None] | None = None,
-    **options: Any,
-) -> tuple[pl.DataFrame, list[Compared]]:
+    plans: Sequence[Settings], folder: Path, *, progress: Progress | None = None, **options: Any
+) -> tuple[pl.DataFrame, list[Comparison]]:
     """Compare policies in several scenarios, each in a folder of its own, and write one page above them.
 
     Returns:
@@ -80,36 +75,39 @@ def compare_all(
         InUseError: If another process writes there.
         PausedError: If the time was up first; the same call goes on.
     """
-    folders = {line.scenario: folder_of(line.scenario) for line in lines}
-    if len(set(folders.values())) < len(lines):
+    folders = {plan.scenario: folder_of(plan.scenario) for plan in plans}
+    if len(set(folders.values())) < len(plans):
         raise ConfigurationError(f"scenarios {list(folders)} would share a folder; expected names that differ")
     known = folder / "settings.json"
     if known.exists() and "folders" not in read_json(known):
         raise ConfigurationError(
             f"{folder} holds something else than comparisons in several scenarios: choose another folder or delete it"
         )
-    design.check(lines)
-    trials = {line.scenario: design.trials(line) for line in lines}
-    found: list[Compared] = []
-    before = 0
+    for plan in plans:
+        plan.check()
+    trials = {plan.scenario: plan.trials() for plan in plans}
+    found: list[Comparison] = []
+    before, total = 0, sum(map(len, trials.values()))
 
-    def advance(done: float) -> None:
+    def advance(done: float, _: int, words: str) -> None:
         if progress is not None:
-            progress(before + done)
+            progress(before + done, total, f"{plan.scenario}, {words}" if words else plan.scenario)
 
     with held(folder):
-        for line in lines:
+        for plan in plans:
+            own = folder / folders[plan.scenario]
             try:
-                found.append(play(line, design, folder / folders[line.scenario], progress=advance, **options))
+                found.append(play(plan, own, progress=advance, **options))
             except PausedError as error:
                 done = sum(_finished(some, folder / folders[name] / "trials") for name, some in trials.items())
-                raise PausedError.of(done, sum(map(len, trials.values()))) from error
-            before += len(trials[line.scenario])
+                raise PausedError.of(done, total) from error
+            found[-1].report(own, brief=True)
+            before += len(trials[plan.scenario])
         codes = dict.fromkeys(str(one.settings.machine["code"]) for one in found)
         description = {
-            "command": design.command,
+            "command": plans[0].command,
             "folders": folders,
-            "seeds": list(design.seeds),
+            "seeds": list(plans[0].seeds),
             "machine": machine() | {"code": "; ".join(codes)},
         }
         write_json(known, description)
@@ -136,7 +134,7 @@ def render_all(folder: Path) -> pl.DataFrame:
     """
     for name in _folders(folder):
         if (folder / name / "rounds.csv").exists() or (folder / name / "participation.parquet").exists():
-            render(folder / name)
+            render(folder / name, brief=True)
     return _overview(folder)
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fedroster.catalogue import REFERENCE
-from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, contrasts_against, file_of
-from fedroster.study.compare.figures import figures_of, panel_of
+from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, file_of
+from fedroster.study.compare.figures import panel_of
 from fedroster.study.compare.tables import (
     DECISION,
     LAST,
@@ -23,46 +21,21 @@ from fedroster.study.compare.tables import (
     Measure,
     Settings,
     Values,
-    read_runs,
-    summary_of,
-    values_of,
-    values_table,
 )
 from fedroster.study.figures import MANY
 from fedroster.study.measures import LEAST_CHANCES
-from fedroster.study.report import Picture, Report, Section, Table, picture, write_page
-from fedroster.study.store import write_table
+from fedroster.study.report import Picture, Report, Section, Table
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """What a comparison in one scenario has found; the summary has a row for each policy."""
-
-    settings: Settings
-    summary: pl.DataFrame
-
-
-def render(folder: Path) -> Compared:
-    """Make summary, tests, figures and page again from the tables in a folder.
-
-    Raises:
-        InvalidInputError: If the folder does not hold a complete comparison.
-    """
-    runs, settings = read_runs(folder)
-    values = values_of(runs, settings)
-    summary = summary_of(values, settings)
-    tests = {base: contrasts_against(base, values, settings) for base in settings.against}
-    write_table(values_table(values, settings), folder / "measures.csv")
-    write_table(summary, folder / "summary.csv")
-    files = {base: file_of(base, settings.against) for base, found in tests.items() if found}
-    for base, file in files.items():
-        write_table(pl.DataFrame([test.row() for test in tests[base]]), folder / file)
-    for stale in folder.glob("against-*.csv"):
-        if stale.name not in files.values():
-            stale.unlink()
-    drawn = figures_of(runs, values, settings)
-    pictures = {name: picture(figure, label, folder, name) for name, (figure, label) in drawn.items()}
-    clients = next(iter(runs.values())).chosen.shape[1]
+def page_of(
+    values: Values,
+    settings: Settings,
+    summary: pl.DataFrame,
+    tests: Mapping[str, Sequence[Contrast]],
+    pictures: Mapping[str, Picture],
+    clients: int,
+) -> Report:
+    """The page of a comparison in one scenario."""
     first = {
         "scenario": settings.scenario,
         "overridden": ", ".join(f"{name}={value}" for name, value in settings.settings.items()) or "nothing",
@@ -71,7 +44,7 @@ def render(folder: Path) -> Compared:
         "seeds": ", ".join(map(str, settings.seeds)),
         "beta": settings.rate,
     }
-    page = Report(
+    return Report(
         f"Who trains? Policies compared on {settings.scenario}",
         list(_lead(values, settings, tests, clients)),
         list(_sections(values, settings, summary, tests, pictures)),
@@ -79,8 +52,6 @@ def render(folder: Path) -> Compared:
         details_of(first, settings.task, settings.machine),
         str(settings.machine.get("fedroster", "")),
     )
-    write_page(page, folder)
-    return Compared(settings, summary)
 
 
 # -------------------------------------------------------------------- tables

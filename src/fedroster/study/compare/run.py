@@ -1,131 +1,171 @@
-"""Policies compared over seeds, with real federated training or without: the runs, their tables, and one page."""
+"""Policies compared over seeds, with real federated training or without."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
-from fedroster.catalogue import find_scenario, make_policy
-from fedroster.core.checks import check_number
-from fedroster.core.errors import ConfigurationError
+from fedroster.catalogue import (
+    DEFAULT_SCENARIO,
+    find_scenario,
+    make_policy,
+    make_scenario,
+    policy_text,
+    scenario_text,
+)
+from fedroster.core.errors import ConfigurationError, PausedError
+from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.locks import FolderLock
-from fedroster.study.compare.contrasts import against_of, focus_of, named
-from fedroster.study.compare.line_up import LineUp
-from fedroster.study.compare.page import Compared, render
+from fedroster.study.compare.contrasts import focus_of
+from fedroster.study.compare.line_up import line_up
+from fedroster.study.compare.result import Comparison
 from fedroster.study.compare.tables import Settings
-from fedroster.study.measures import Run
-from fedroster.study.run import finish, provenance
-from fedroster.study.store import machine, read_json, rounds_table, write_json, write_table
-from fedroster.study.trial import Trial
+from fedroster.study.rehearsal import rehearse
+from fedroster.study.run import Done, provenance, run_trials
+from fedroster.study.store import clients_table, machine, read_json, rounds_table
+from fedroster.study.trial import DEFAULT_RATE
 from fedroster.task import Task
 
-
-@dataclass(frozen=True, slots=True)
-class Design:
-    """What is the same in every scenario of a comparison.
-
-    Attributes:
-        seeds: Seeds; every policy meets the same worlds, partitions and first models.
-        task: What is trained; None for no training.
-        target_accuracy: For the time to accuracy, in (0, 1).
-        against: Policies that the others are tested against (:func:`~fedroster.study.compare.contrasts.against_of`).
-        focus: Policy from whose side pages are told (:func:`~fedroster.study.compare.contrasts.focus_of`).
-        command: The command that makes it again, for the pages.
-    """
-
-    seeds: Sequence[int]
-    task: Task | None = None
-    target_accuracy: float = 0.9
-    against: Sequence[str] = ()
-    focus: str = ""
-    command: str = ""
-
-    def check(self, lines: Iterable[LineUp]) -> None:
-        """Check everything that can be checked without a run.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range, or a policy cannot run in its scenario.
-        """
-        check_number("target accuracy", self.target_accuracy, above=0.0, below=1.0)
-        policies = [text for line in lines for text in line.policies]
-        for option, names in (("--against", self.against), ("--focus", [self.focus] if self.focus else [])):
-            for name in names:
-                if not named(policies, name):
-                    raise ConfigurationError(
-                        f"{option} is {name!r}, which does not take part; expected one of "
-                        f"{', '.join(dict.fromkeys(policies))}"
-                    )
-        for line in lines:
-            for trial in self.trials(line)[: len(line.policies)]:
-                trial.check()
-
-    def trials(self, line: LineUp) -> list[Trial]:
-        """The runs in a scenario, in the order in which they are played.
-
-        All policies of a seed come before the next seed: they share its division of the data.
-
-        Raises:
-            ConfigurationError: If there is no policy or no seed, or one comes twice.
-        """
-        for name, values in (("policies", line.policies), ("seeds", self.seeds)):
-            if not values or len(set(values)) != len(values):
-                raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
-        return [
-            Trial(line.scenario, policy, seed, line.num_rounds, line.settings, self.task, rate=line.rate)
-            for seed in self.seeds
-            for policy in line.policies
-        ]
-
-    def settings(self, line: LineUp) -> Settings:
-        """A scenario's comparison, as far as it is known before the runs."""
-        entry, focus = find_scenario(line.scenario), focus_of(line.policies, self.focus)
-        return Settings(
-            command=self.command,
-            scenario=line.scenario,
-            settings=dict(line.settings),
-            policies=list(line.policies),
-            seeds=list(self.seeds),
-            rounds=line.num_rounds,
-            rate=line.rate,
-            task=None if self.task is None else asdict(self.task),
-            target_accuracy=self.target_accuracy,
-            omniscient=[text for text in line.policies if make_policy(text).omniscient],
-            left_out=dict(line.left_out),
-            against=list(against_of(line.policies, self.against, focus)),
-            focus=focus,
-            optimal=entry.optimal,
-            yardstick=entry.yardstick,
-            has_prices=False,
-            machine=machine(),
-        )
+Progress = Callable[[float, int, str], None]
+"""Told how many runs are done, parts of runs included, of how many, and which is played now."""
 
 
-def compare(line: LineUp, design: Design, folder: Path, **options: Any) -> Compared:
-    """Play every policy with every seed, and write tables, figures and one page.
-
-    Finished runs are kept in ``folder/trials``: a killed comparison goes on where it stopped.
+def compare(
+    policies: Sequence[str | AnyPolicy] = (),
+    scenario: str = DEFAULT_SCENARIO,
+    *,
+    seeds: int | Sequence[int] = 5,
+    rounds: int | None = None,
+    task: str | Task | None = None,
+    focus: str | AnyPolicy = "",
+    against: Sequence[str | AnyPolicy] = (),
+    folder: str | Path | None = None,
+    progress: Progress | None = None,
+    workers: int | None = None,
+    **more: Any,
+) -> Comparison:
+    """Play every policy with every seed in a scenario.
 
     Args:
-        line: What is compared, and where (:func:`~fedroster.study.compare.line_up.line_up`).
-        design: With which seeds, and how.
-        folder: Where to write; held until the page is written.
-        **options: Of :func:`~fedroster.study.run.run_trials`: workers, engine, conditions; ``progress`` is called
-            with the number of runs that are done, parts of runs included.
+        policies: Policies, such as ``Floor()``, or their texts, such as ``"rbcs-f:V=5"``; "all" for every policy that
+            can run.  If empty, those that suit the scenario.  A class of the main program or of a notebook runs in this
+            process; one of a module that can be imported runs on all cores.
+        scenario: Scenario, such as "rbcs-f/table-1".
+        seeds: Seeds, or how many: 0, 1, 2, ...
+        rounds: Rounds T; None for the scenario's own number.
+        task: What is trained, such as "digits"; None for no training.
+        focus: Policy whose page it is; if empty, one of your own, else one of fedroster's, else the first.
+        against: Policies that the others are tested against; if empty, ``random`` and the policy in focus.
+        folder: Where finished runs are kept, and tables, figures and page are written; a killed comparison goes on.
+            None to keep nothing.
+        progress: Called now and then with the number of runs that are done, of how many, and the run that is played.
+        workers: Runs at the same time; None for one for each core.
+        **more: Of :func:`~fedroster.study.compare.line_up.line_up`: target_accuracy, without, clients, beta, settings,
+            command; and of :func:`~fedroster.study.run.run_trials`: engine, conditions.
 
     Raises:
-        ConfigurationError: If a parameter is out of its range, or ``folder`` belongs to another comparison.
+        UnknownNameError: If there is no such scenario, policy, parameter or task.
+        ConfigurationError: If a value is out of its range, a policy cannot run in the scenario, or ``folder`` belongs
+            to another comparison.
         InUseError: If another process writes there.
         PausedError: If the time was up first; the same call goes on.
+
+    Example:
+        >>> import fedroster
+        >>> found = fedroster.compare([fedroster.Floor(), "random"], seeds=2, rounds=20)
+        >>> found.frame.select("policy", "seed", "mean_round_time_s").shape
+        (4, 3)
+        >>> found.summary()["policy"].to_list()
+        ['floor', 'random']
     """
-    design.check([line])
-    with held(folder):
-        return play(line, design, folder, **options)
+    where = {name: more.pop(name) for name in ("engine", "conditions") if name in more}
+    settings = line_up(
+        scenario,
+        [policies] if isinstance(policies, str) else policies,
+        seeds=seeds,
+        rounds=rounds,
+        task=Task(task) if isinstance(task, str) else task,
+        focus=focus,
+        against=against,
+        **more,
+    )
+    settings.check()
+    if folder is None:
+        return play(settings, None, progress=progress, workers=workers, **where)
+    with held(Path(folder)):
+        found = play(settings, Path(folder), progress=progress, workers=workers, **where)
+        found.report(folder)
+    return found
+
+
+def simulate_many(
+    policies: Sequence[str | AnyPolicy] = (),
+    scenario: str = DEFAULT_SCENARIO,
+    *,
+    seeds: int | Sequence[int] = 5,
+    rounds: int = 500,
+    settings: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Comparison:
+    """Play every policy with every seed without training, with parameters as they are given.
+
+    Where the scenario names an optimal policy, it is played, too: the regret is measured against it.
+
+    Args:
+        policies: Policies or their texts; if empty, random and two or three that suit the scenario.
+        scenario: Scenario, such as "rbcs-f/table-1".
+        seeds: Seeds, or how many: 0, 1, 2, ...
+        rounds: Rounds T.
+        settings: Parameters of the scenario that are overridden, as text.
+        progress: Called now and then with the number of runs that are done, of how many, and the run that is played.
+        **options: Of :func:`~fedroster.study.run.run_trials`: workers, engine.
+
+    Raises:
+        UnknownNameError: If there is no such scenario, policy or parameter.
+        ConfigurationError: If a value is out of its range, or a policy cannot run in the scenario.
+
+    Example:
+        >>> import fedroster
+        >>> found = fedroster.simulate_many(["random", "round-robin"], "rbcs-f/table-1", seeds=3, rounds=20)
+        >>> found.frame.height
+        6
+    """
+    scenario, entry, changed = scenario_text(scenario), find_scenario(scenario), dict(settings or {})
+    environment = make_scenario(scenario, changed)
+    asked = [policies] if isinstance(policies, str) else policies or entry.policies
+    texts = list(dict.fromkeys(policy_text(policy) for policy in asked))
+    for text in texts:
+        rehearse(text, scenario, environment)
+    focus = focus_of(texts)
+    texts += [entry.optimal] if entry.optimal and entry.optimal not in texts else []
+    planned = Settings(
+        command="",
+        scenario=scenario,
+        settings=changed,
+        policies=texts,
+        seeds=list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        rounds=rounds,
+        rate=DEFAULT_RATE,
+        task=None,
+        target_accuracy=0.9,
+        omniscient=[text for text in texts if make_policy(text).omniscient],
+        left_out={},
+        against=[texts[0]],
+        focus=focus,
+        optimal=entry.optimal,
+        yardstick=entry.yardstick,
+        has_prices=False,
+        machine=machine(),
+    )
+    planned.check()
+    return play(planned, None, progress=progress, **options)
 
 
 @contextmanager
@@ -139,29 +179,39 @@ def held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def play(
-    line: LineUp, design: Design, folder: Path, *, progress: Callable[[float], None] | None = None, **options: Any
-) -> Compared:
-    """As :func:`compare`, for what is checked and a folder that is held already."""
-    settings = design.settings(line)
-    _check_folder(folder, settings)
-    finished = finish(
-        design.trials(line),
-        folder=folder / "trials",
-        progress=lambda rounds: progress(rounds / line.num_rounds) if progress is not None else None,
-        **options,
-    )
-    finished.sort(key=lambda done: line.policies.index(done.trial.policy))
+def play(settings: Settings, folder: Path | None, *, progress: Progress | None = None, **options: Any) -> Comparison:
+    """Play what is checked, and write its tables into a folder that is held; None to write nothing.
+
+    Finished runs are kept in ``folder/trials``.  Options are those of :func:`~fedroster.study.run.run_trials`.
+    """
+    if folder is not None:
+        _check_folder(folder, settings)
+    trials = settings.trials()
+    left = dict(enumerate(trials))
+
+    def advance(rounds: int) -> None:
+        if progress is not None:
+            now = next(iter(left.values()), None)
+            progress(rounds / settings.rounds, len(trials), "" if now is None else f"{now.policy}, seed {now.seed}")
+
+    finished: list[Done] = []
+    for done in run_trials(trials, folder=None if folder is None else folder / "trials", progress=advance, **options):
+        finished.append(done)
+        left.pop(done.index)
+    if left:
+        raise PausedError.of(len(finished), len(trials))
+    finished.sort(key=lambda done: (settings.policies.index(done.trial.policy), done.index))
     runs = [(done.trial, done.run) for done in finished]
-    write_table(rounds_table(runs), folder / "rounds.csv")
-    write_table(_participation_table(runs), folder / "participation.parquet")
     # What has prices is known by its runs: an environment need not say it before.
-    known = {
-        "has_prices": any(np.isfinite(run.budget).any() for _, run in runs),
-        "machine": {**settings.machine, "code": provenance(finished)},
-    }
-    write_json(folder / "settings.json", asdict(settings) | known)
-    return render(folder)
+    settings = dataclasses.replace(
+        settings,
+        has_prices=any(bool(np.isfinite(run.budget).any()) for _, run in runs),
+        machine={**settings.machine, "code": provenance(finished)},
+    )
+    found = Comparison(settings, rounds_table(runs), clients_table(runs))
+    if folder is not None:
+        found.write(folder)
+    return found
 
 
 def _check_folder(folder: Path, settings: Settings) -> None:
@@ -176,19 +226,3 @@ def _check_folder(folder: Path, settings: Settings) -> None:
                 f"{folder} holds a comparison with {name} = {found.get(name)!r}; expected {wanted[name]!r}: choose "
                 "another folder or delete it"
             )
-
-
-def _participation_table(runs: Sequence[tuple[Trial, Run]]) -> pl.DataFrame:
-    """Every client of every run, a row each."""
-    return pl.concat(
-        pl.DataFrame(
-            {
-                "policy": trial.policy,
-                "seed": trial.seed,
-                "client": np.arange(run.chosen.shape[0], dtype=np.int32),
-                "chosen": run.chosen.astype(np.int32),
-                "available": run.available.astype(np.int32),
-            }
-        )
-        for trial, run in runs
-    )

@@ -12,13 +12,15 @@ import numpy as np
 import polars as pl
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.errors import InvalidInputError
+from fedroster.core.checks import check_number
+from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.study.measures import Participation, participation
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import read_json, read_table
+from fedroster.study.trial import Trial
+from fedroster.task import Task
 
 _SERVED = tuple(field.name for field in fields(Participation))
-_BY_ROUND = ("elapsed_s", "decision_s", "accuracy", "mean_backlog", "participants", "budget_used")
 
 Values: TypeAlias = Mapping[str, Mapping[str, FloatArray]]
 """By policy and by measure one number for each seed; NaN where there is none."""
@@ -32,14 +34,19 @@ EARLY = 5
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """A comparison in one scenario, as ``settings.json`` keeps it.
+    """A comparison in one scenario: what is to be run, and what ``settings.json`` keeps.
+
+    :func:`~fedroster.study.compare.line_up.line_up` makes it from what a user asks for.
 
     Attributes:
         settings: Parameters of the scenario that are overridden, as text.
+        policies: Policies as text, with the parameters that the scenario forces on them.
+        seeds: Seeds; every policy meets the same worlds, partitions and first models.
         rate: beta at which participation is measured.
         task: What is trained, field by field; None for no training.
+        target_accuracy: For the time to accuracy, in (0, 1).
         omniscient: Policies that know what no server can know.
-        left_out: Why further policies are not compared, by name.
+        left_out: Why a policy that was asked for, by its name or by ``all``, is not compared.
         against: Policies that the others are tested against.
         focus: Policy from whose side the page is told.
         optimal: Policy that the regret is measured against; empty for none.
@@ -65,6 +72,28 @@ class Settings:
     yardstick: str
     has_prices: bool
     machine: Mapping[str, Any]
+
+    def check(self) -> None:
+        """Check everything that can be checked without a run.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range, there is no policy or no seed, or one comes twice.
+        """
+        check_number("target accuracy", self.target_accuracy, above=0.0, below=1.0)
+        for name, values in (("policies", self.policies), ("seeds", self.seeds)):
+            if not values or len(set(values)) != len(values):
+                raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
+        for trial in self.trials()[: len(self.policies)]:
+            trial.check()
+
+    def trials(self) -> list[Trial]:
+        """The runs, in the order in which they are played: policies of a seed share its division of the data."""
+        task = None if self.task is None else Task(**self.task)
+        return [
+            Trial(self.scenario, policy, seed, self.rounds, self.settings, task, rate=self.rate)
+            for seed in self.seeds
+            for policy in self.policies
+        ]
 
     @property
     def promises_rates(self) -> bool:
@@ -99,6 +128,13 @@ class Settings:
         return [LOWEST_RATE, NEVER, *([WITH_RATE] if self.promises_rates else []), JAIN, JAIN_AVAILABLE]
 
     @property
+    def simulated_measures(self) -> list[Measure]:
+        """What ``fedroster simulate`` prints."""
+        if self.optimal in self.policies:
+            return [UTILITY, REGRET, EXPLORING, BUDGET, ROUND_TIME, COHORT]
+        return [ROUND_TIME, COHORT, LOWEST_RATE, HIGHEST_RATE, JAIN, BACKLOG]
+
+    @property
     def tested_measures(self) -> list[Measure]:
         """In what policies are tested against each other."""
         return [measure for measure in self.main_measures if measure.tested]
@@ -117,8 +153,10 @@ class Runs:
     decision_s: FloatArray
     accuracy: FloatArray
     mean_backlog: FloatArray
+    cohort_size: FloatArray
     participants: FloatArray
     budget_used: FloatArray
+    exploring: FloatArray
     chosen: IntArray
     available: IntArray
     served: tuple[Participation, ...]
@@ -139,6 +177,8 @@ class Runs:
         return np.asarray(np.median(self.decision_s, axis=1))
 
 
+_BY_ROUND = tuple(field.name for field in fields(Runs) if field.name not in ("chosen", "available", "served"))
+
 # -------------------------------------------------------------------- measures
 
 
@@ -155,6 +195,7 @@ class Measure:
         is_ratio: Whether policies are compared by their ratio; else by their difference.
         less: Whether less is better.
         is_long: Whether a narrow table leaves it out.
+        about: What it is, in a few words.
     """
 
     name: str
@@ -165,23 +206,58 @@ class Measure:
     is_ratio: bool = False
     less: bool = False
     is_long: bool = False
+    about: str = ""
 
 
-ACCURACY = Measure("final_accuracy", "accuracy, %", 100.0, 1, "accuracy, points")
-TIME_TO_TARGET = Measure("time_to_target_s", "time to target, s", 1.0, 0, "time to target, ratio", True, True)
-ROUND_TIME = Measure("mean_round_time_s", "round, s", 1.0, 2, "round time, ratio", True, True)
-UPDATES = Measure("updates_per_round", "updates a round", 1.0, 2, "updates, ratio", True)
-REGRET = Measure("regret", "regret", 1.0, 0)
-BUDGET = Measure("budget_used", "budget used, %", 100.0, 1, is_long=True)
-LEAST_SERVED = Measure("least_served", "least served, %", 100.0, 1, "least served, points")
-LOWEST_SERVED = Measure("lowest_served", "lowest, %", 100.0, 1, is_long=True)
-GOT_BETA = Measure("share_served", "got beta, %", 100.0, 1, "got beta, points")
-LOWEST_RATE = Measure("min_participation_rate", "lowest rate, %", 100.0, 2)
-NEVER = Measure("never_chosen", "never chosen, %", 100.0, 1)
-WITH_RATE = Measure("share_with_rate", "rate >= beta, %", 100.0, 1)
-JAIN = Measure("jain_index", "Jain", 1.0, 3)
-JAIN_AVAILABLE = Measure("jain_available", "Jain, available rounds", 1.0, 3)
-DECISION = Measure("decision_s", "decision, ms", 1e3)
+ACCURACY = Measure(
+    "final_accuracy",
+    "accuracy, %",
+    100.0,
+    1,
+    "accuracy, points",
+    about=f"test accuracy, mean of the last {LAST} rounds",
+)
+TIME_TO_TARGET = Measure(
+    *("time_to_target_s", "time to target, s", 1.0, 0, "time to target, ratio", True, True),
+    about="simulated time until the target accuracy is first reached",
+)
+ROUND_TIME = Measure(
+    *("mean_round_time_s", "round, s", 1.0, 2, "round time, ratio", True, True),
+    about="mean simulated time of a round",
+)
+UPDATES = Measure(
+    *("updates_per_round", "updates a round", 1.0, 2, "updates, ratio", True),
+    about="updates that are in time at any server",
+)
+REGRET = Measure("regret", "regret", 1.0, 0, about="updates that the scenario's optimal policy has more, in all rounds")
+BUDGET = Measure("budget_used", "budget used, %", 100.0, 1, is_long=True, about="what the cohorts cost, of all budgets")
+LEAST_SERVED = Measure(
+    *("least_served", "least served, %", 100.0, 1, "least served, points"),
+    about="share of its available rounds in which the least served tenth of the clients was chosen",
+)
+LOWEST_SERVED = Measure(
+    "lowest_served", "lowest, %", 100.0, 1, is_long=True, about="the same share, of the least served client"
+)
+GOT_BETA = Measure(
+    *("share_served", "got beta, %", 100.0, 1, "got beta, points"),
+    about="clients that were chosen as often as beta says, or whenever they were available",
+)
+LOWEST_RATE = Measure("min_participation_rate", "lowest rate, %", 100.0, 2, about="rounds with the client chosen least")
+NEVER = Measure("never_chosen", "never chosen, %", 100.0, 1, about="clients that were available and never chosen")
+WITH_RATE = Measure(
+    "share_with_rate", "rate >= beta, %", 100.0, 1, about="clients chosen in beta of all rounds or more"
+)
+JAIN = Measure("jain_index", "Jain", 1.0, 3, about="Jain's index of how often clients were chosen, 1 for all alike")
+JAIN_AVAILABLE = Measure(
+    "jain_available", "Jain, available rounds", 1.0, 3, about="the same index of the shares of their available rounds"
+)
+DECISION = Measure("decision_s", "decision, ms", 1e3, about="time to decide and to learn, median over rounds")
+
+COHORT = Measure("mean_cohort_size", "cohort", about="clients chosen in a round, mean")
+HIGHEST_RATE = Measure("max_participation_rate", "highest rate, %", 100.0, 1, about="of the client chosen most")
+BACKLOG = Measure("final_mean_backlog", "owed", 1.0, 2, about="rounds that a client is owed in the end, mean")
+UTILITY = Measure("cumulative_utility", "updates", 1.0, 0, about="updates that are in time, in all rounds")
+EXPLORING = Measure("explore_share", "exploring, %", 100.0, about="rounds in which the policy explored")
 
 
 def values_of(runs: Mapping[str, Runs], settings: Settings) -> Values:
@@ -197,7 +273,6 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
         found["time_to_target_s"] = times if np.isfinite(times).all() else np.full(times.shape[0], np.nan)
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
-        found["updates_per_round"] = own.participants.mean(axis=1)
         # With other parameters it is a policy of its own, and no yardstick.
         early = -(-own.num_rounds // EARLY)
         for measure, rounds in zip(settings.share_of_yardstick, (own.num_rounds, early), strict=False):
@@ -208,6 +283,15 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
         found["budget_used"] = own.budget_used.mean(axis=1)
     return found | {
         "mean_round_time_s": own.elapsed_s[:, -1] / own.num_rounds,
+        "total_time_s": own.elapsed_s[:, -1],
+        "mean_cohort_size": own.cohort_size.mean(axis=1),
+        "empty_rounds": (own.cohort_size == 0).sum(axis=1).astype(np.float64),
+        "cumulative_utility": own.participants.sum(axis=1),
+        "updates_per_round": own.participants.mean(axis=1),
+        "deadline_misses": (own.cohort_size - own.participants).sum(axis=1),
+        "explore_share": own.exploring.mean(axis=1),
+        "final_mean_backlog": own.mean_backlog[:, -1],
+        "max_participation_rate": own.chosen.max(axis=1) / own.num_rounds,
         "decision_s": own.decision_time_s(),
         **{name: np.array([getattr(one, name) for one in own.served]) for name in _SERVED},
     }
@@ -294,21 +378,18 @@ def read_settings(folder: Path) -> Settings:
     return settings
 
 
-def read_runs(folder: Path) -> tuple[dict[str, Runs], Settings]:
-    """Read all runs of a comparison, and its settings.
+def runs_of(rounds: pl.DataFrame, clients: pl.DataFrame, settings: Settings) -> dict[str, Runs]:
+    """All runs of a comparison by policy, from the tables with a row for each round and each client.
 
     Raises:
-        InvalidInputError: If it does not hold a complete comparison.
+        InvalidInputError: If the tables are not complete.
     """
-    settings = read_settings(folder)
-    rounds = read_table(folder / "rounds.csv")
-    counts = read_table(folder / "participation.parquet")
     found = {}
-    with _complete(f"{folder} does not hold a complete comparison"):
+    with _complete("this does not hold a complete comparison"):
         for text in settings.policies:
             course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
-            found[text] = _runs(text, course, counts.filter(pl.col("policy") == text).sort("seed", "client"), settings)
-    return found, settings
+            found[text] = _runs(text, course, clients.filter(pl.col("policy") == text).sort("seed", "client"), settings)
+    return found
 
 
 def _runs(text: str, course: pl.DataFrame, counts: pl.DataFrame, settings: Settings) -> Runs:
