@@ -75,6 +75,7 @@ class PushedRounds:
 
     Attributes:
         rounds: Choose, save and report.
+        lock: Held by every method; a caller that holds it keeps a round from being ended.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class PushedRounds:
         self._log = log
         wants = wants_losses(rounds.selector.policy)
         self._losses = LossReader(LossRules() if losses is None else losses) if wants else None
-        self._changed = threading.Condition(threading.RLock())
+        self.lock = threading.Condition(threading.RLock())
         self._stragglers: dict[str, OpenRound] = {}
         self._is_first = True
 
@@ -104,7 +105,7 @@ class PushedRounds:
 
     def busy(self) -> set[str]:
         """Clients whose late replies are awaited; gives up on those that take too long."""
-        with self._changed:
+        with self.lock:
             for name, round_ in list(self._stragglers.items()):
                 if round_.ending is not None and time.monotonic() >= round_.ending.given_up_s:
                     self._log.warning("%s has not answered in round %d and is given up", name, round_.choice.round)
@@ -131,7 +132,7 @@ class PushedRounds:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
         """
         started_s = time.monotonic()
-        with self._changed:
+        with self.lock:
             self.rounds.settle()
             if self.rounds.is_resuming:
                 cohort = self.rounds.current.clients
@@ -169,7 +170,7 @@ class PushedRounds:
             left_s = until_s - time.monotonic()
             if len(nodes) >= wanted or left_s <= 0.0:
                 return nodes
-            self._changed.wait(min(_LOOK_S, left_s))
+            self.lock.wait(min(_LOOK_S, left_s))
 
     def sent(self, round_: OpenRound, *, timeout_s: float | None = None) -> Ending:
         """Book that a round's messages are about to go out: its time begins.
@@ -178,7 +179,7 @@ class PushedRounds:
             round_: The round.
             timeout_s: The caller's own limit, seconds; None for none.
         """
-        with self._changed:
+        with self.lock:
             names = round_.choice.clients
             round_.waiting = set(names)
             round_.ending = self._rules.ending(len(names), time.monotonic(), timeout_s)
@@ -207,7 +208,7 @@ class PushedRounds:
         Returns:
             Whether it counts.
         """
-        with self._changed:
+        with self.lock:
             if wrong is not None:
                 self.failed(round_, name, wrong)
                 return False
@@ -247,19 +248,8 @@ class PushedRounds:
         """
         self._not_usable(round_, name, reason, Status.DROPPED)
 
-    def late(self, round_: OpenRound, name: str) -> None:
-        """Book that a client is free again after its round, though its reply was never sent: it is late.
-
-        Args:
-            round_: The round.
-            name: The client.
-        """
-        with self._changed:
-            if round_.is_over:
-                self.answered(round_, name, None)
-
     def _not_usable(self, round_: OpenRound, name: str, reason: str, status: Status) -> None:
-        with self._changed:
+        with self.lock:
             if not self._is_awaited(round_, name):
                 return
             outcomes = Outcomes() if round_.is_over else round_.outcomes
@@ -274,7 +264,7 @@ class PushedRounds:
             name: The client.
             reason: Why.
         """
-        with self._changed:
+        with self.lock:
             round_.usable = [reply for reply in round_.usable if reply.name != name]
             round_.outcomes.failed(name, reason)
             self._log.warning("the reply of %s in round %d is refused: %s", name, round_.choice.round, shown(reason))
@@ -288,11 +278,11 @@ class PushedRounds:
             self._log.info("%s in round %d, which is over: %s", name, round_.choice.round, what)
             self.rounds.tell(round_.choice.round, outcomes, round_.round_s)
         round_.waiting.discard(name)
-        self._changed.notify_all()
+        self.lock.notify_all()
 
     def is_complete(self, round_: OpenRound) -> bool:
         """Whether a round has ended by its rules, or all of its clients have answered."""
-        with self._changed:
+        with self.lock:
             now_s = time.monotonic()
             ending = round_.ending
             if ending is None:
@@ -306,10 +296,10 @@ class PushedRounds:
             round_: The round.
             check: Called while this waits; raises to end the wait, and may book failures.
         """
-        with self._changed:
+        with self.lock:
             while not self.is_complete(round_):
                 check()
-                self._changed.wait(self._pause_s(round_))
+                self.lock.wait(self._pause_s(round_))
 
     def _pause_s(self, round_: OpenRound) -> float:
         """Time until the next look: the deadline is not passed over."""
@@ -327,7 +317,7 @@ class PushedRounds:
         Returns:
             The replies that count, fastest first.
         """
-        with self._changed:
+        with self.lock:
             round_.is_over = True
             round_.usable.sort(key=lambda reply: reply.time_s)
             for name, reason in ({} if odd is None else odd(round_.usable)).items():

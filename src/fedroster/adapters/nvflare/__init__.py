@@ -7,6 +7,7 @@ from fedroster.core.errors import MissingDependencyError
 
 try:
     from fedroster.adapters.nvflare.collaboration import SelectingClients
+    from fedroster.adapters.nvflare.controllers import Selecting
     from fedroster.adapters.nvflare.replies import check_update
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] != "nvflare":
@@ -29,6 +30,7 @@ __all__ = [
     "Reply",
     "RoundReport",
     "RoundRules",
+    "Selecting",
     "SelectingClients",
     "TensorBoardLog",
     "check_update",

@@ -1,0 +1,296 @@
+"""FLARE's model controllers, ``FedAvg`` among them, with clients that a policy chooses: a mixin for existing jobs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nvflare.apis.controller_spec import ClientTask, Task
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.abstract.model import ModelLearnableKey
+from nvflare.app_common.app_constant import AppConstants
+from nvflare.app_common.utils.fl_model_utils import FLModelUtils
+
+if TYPE_CHECKING:
+    from nvflare.app_common.workflows.model_controller import ModelController as _Controller
+else:
+    _Controller = object  # the controller comes after it in the list of bases
+
+from fedroster.adapters.nvflare.collaboration import TESTED, log
+from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, read_update
+from fedroster.core.errors import ConfigurationError, FedrosterError
+from fedroster.engine.choose import Node
+from fedroster.engine.contexts import ContextRules, NodeContext
+from fedroster.engine.edges import EdgeRules
+from fedroster.engine.losses import LossRules
+from fedroster.engine.pushed import OpenRound, PushedRounds
+from fedroster.engine.report import Sink
+from fedroster.engine.rounds import Rounds, warn_of_untested
+from fedroster.engine.rules import NoNodesError, RoundRules
+from fedroster.selector import Selector
+
+_PAUSE_S = 0.5
+
+
+class RunEnded(FedrosterError):
+    """The job was aborted while the controller waited."""
+
+
+class Selecting(_Controller):
+    """Put before a model controller, it lets a policy choose the clients and ends rounds by rules of its own.
+
+    Example::
+
+        class FairFedAvg(Selecting, FedAvg):
+            rules = RoundRules(deadline_s=60)
+
+            def make_selector(self):
+                return Selector(RBCSF(V=20.0, beta=0.1), cohort_size=3)
+
+    It takes the place of ``sample_clients``, and the first task that is sent to the chosen clients is the round.  That
+    task stands until every client has answered or is given up, so that late results still arrive, are timed by our
+    clock and learned from; the controller goes on when the round is over, and never sees them.  Only what can be
+    aggregated reaches it.  A round without updates leaves the model as it is.
+
+    FLARE builds a controller from JSON: what is no number or text belongs in the class, as above.
+
+    Attributes:
+        rules: When rounds end, and the longest time that is learned.
+        contexts: What the policy sees of clients; None for the defaults.
+        edge_rules: Which edge servers reach a client, and its price.
+        losses: Where results hold losses, for policies that learn from them.
+        check: Says what is wrong with a result; None to let everything pass.
+        state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
+        sinks: Take a report of every round.
+        quiet_s: A client that has not asked for a task for so long cannot be chosen, seconds, > 0; FLARE shows killed
+            ones as connected for minutes.  More than ``task_request_interval``, which is 2 s.
+    """
+
+    rules: RoundRules = RoundRules()
+    contexts: ContextRules | None = None
+    edge_rules: EdgeRules | None = None
+    losses: LossRules | None = None
+    check: CheckUpdate | None = staticmethod(check_update)
+    state_dir: str | Path | None = None
+    sinks: Iterable[Sink] = ()
+    quiet_s: float = 10.0
+
+    _desk: Any = None
+    _num_used: int = 0
+
+    def make_selector(self) -> Selector:
+        """The selector; clients are the sites' names, and join by themselves."""
+        raise NotImplementedError(f"{type(self).__name__} has no make_selector; expected one that returns a Selector")
+
+    # ---------------------------------------------------------------- what FLARE calls
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Begin the run, or go on with the one that is saved."""
+        warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
+        rounds = Rounds(
+            self.make_selector(),
+            rules=self.rules,
+            contexts=self.contexts,
+            edge_rules=self.edge_rules,
+            state_dir=self.state_dir,
+            sinks=self.sinks,
+            log=log,
+        )
+        self._desk = PushedRounds(rounds, self.rules, losses=self.losses, log=log)
+        self._seen_s: dict[str, float] = {}
+        self._sampled: OpenRound | None = None
+        self._under_way: OpenRound | None = None
+        self._tasks: dict[str, tuple[Task, OpenRound, Update]] = {}
+        super().start_controller(fl_ctx)
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """End the run."""
+        if self._desk is not None:
+            self._desk.rounds.settle()
+            self._desk.rounds.release()
+        super().stop_controller(fl_ctx)
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Note who asks for tasks."""
+        if event_type == EventType.BEFORE_PROCESS_TASK_REQUEST and self._desk is not None:
+            self._asks(str(fl_ctx.get_peer_context().get_identity_name()))
+        super().handle_event(event_type, fl_ctx)
+
+    def sample_clients(self, num_clients: int | None = None) -> list[str]:
+        """Choose the clients of a round; asked twice before anything is sent, it gives the same ones.
+
+        Args:
+            num_clients: The controller's own number; None for none.
+
+        Returns:
+            Names of the clients, at least one.
+
+        Raises:
+            ConfigurationError: If ``num_clients`` is not the selector's cohort size.
+            NoNodesError: If no client can be chosen for longer than ``wait_s``.
+        """
+        size = self._desk.selector.cohort_size
+        if num_clients not in (None, 0, size):
+            raise ConfigurationError(f"num_clients is {num_clients} and cohort_size is {size}; expected the same")
+        self._drop_answered_tasks()
+        until_s = time.monotonic() + self.rules.wait_s
+        while self._sampled is None:
+            round_ = self._desk.begin(self._connected, self._model_bit(), check=self._check_run)
+            if round_.choice.clients:
+                self._sampled = round_
+            else:  # a policy may choose none, and FLARE would wait for their results for ever
+                self._desk.sent(round_)
+                self._desk.close(round_)
+                if time.monotonic() >= until_s:
+                    raise NoNodesError(f"the policy has chosen no client for {self.rules.wait_s:g} s")
+                time.sleep(_PAUSE_S)
+        return list(self._sampled.choice.clients)
+
+    def broadcast(
+        self, task: Task, fl_ctx: FLContext, targets: Any = None, min_responses: int = 1, **options: Any
+    ) -> None:
+        """Schedule a task; the first one for the sampled clients is their round."""
+        names = [getattr(target, "name", target) for target in targets or ()]
+        round_ = self._sampled
+        if round_ is not None and set(names) == set(round_.choice.clients):
+            self._sampled, self._under_way = None, round_
+            timeout_s, task.timeout = task.timeout or None, 0  # a task that ends takes late results with it
+            min_responses = 0
+            self._tasks[task.msg_root_id] = task, round_, read_update(FLModelUtils.from_shareable(task.data))
+            self._desk.sent(round_, timeout_s=timeout_s)
+        super().broadcast(task=task, fl_ctx=fl_ctx, targets=targets, min_responses=min_responses, **options)
+
+    def broadcast_and_wait(
+        self, task: Task, fl_ctx: FLContext, targets: Any = None, min_responses: int = 1, **options: Any
+    ) -> None:
+        """Schedule a task and wait for it, or for the end of its round."""
+        if self._sampled is None:
+            super().broadcast_and_wait(
+                task=task, fl_ctx=fl_ctx, targets=targets, min_responses=min_responses, **options
+            )
+            return
+        abort_signal = options.pop("abort_signal", None)
+        self.broadcast(task, fl_ctx, targets, min_responses, **options)
+        if task.msg_root_id in self._tasks:
+            self._finish_round()
+        else:
+            self.wait_for_task(task, abort_signal)
+
+    def get_num_standing_tasks(self) -> int:
+        """Tasks that the controller waits for; waits itself for the end of the round that is under way."""
+        self._finish_round()
+        over = sum(task.is_standing for task, round_, _ in list(self._tasks.values()) if round_.is_over)
+        standing: int = super().get_num_standing_tasks()
+        return standing - over if standing > over else 0
+
+    def _process_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
+        """Time a result, look at it, and hand it on when it counts."""
+        arrived_s, name = time.monotonic(), str(client_task.client.name)
+        self._seen_s[name] = arrived_s
+        known = self._tasks.get(client_task.task.msg_root_id)
+        if known is None:
+            super()._process_result(client_task, fl_ctx)
+            return
+        _, round_, sent = known
+        code = client_task.result.get_return_code()
+        if code and code != ReturnCode.OK:
+            self._desk.failed(round_, name, f"FLARE says {code}")
+            client_task.result = None
+            return
+        update, wrong = self._read(sent, client_task.result)
+        with self._desk.lock:  # the round is not ended before the controller has the result
+            if self._desk.answered(round_, name, None, wrong=wrong, metrics=update.metrics, arrived_s=arrived_s):
+                super()._process_result(client_task, fl_ctx)
+        client_task.result = None
+
+    # ---------------------------------------------------------------- rounds without updates
+
+    def _get_aggregated_result(self) -> FLModel:
+        """What ``FedAvg`` has aggregated; nothing of a round without updates."""
+        if not self._num_used:
+            return FLModel(params={}, current_round=self.current_round, meta={"nr_aggregated": 0})
+        return super()._get_aggregated_result()
+
+    def aggregate(self, results: list[FLModel], aggregate_fn: Any = None) -> FLModel:
+        """Aggregate results; nothing of a round without updates."""
+        return super().aggregate(results, aggregate_fn) if results else FLModel(params={})
+
+    def update_model(self, model: FLModel, aggr_result: FLModel) -> FLModel:
+        """Update the model; it stays as it is after a round without updates."""
+        if not aggr_result.params and not self._num_used:
+            return model
+        return super().update_model(model, aggr_result)
+
+    # ---------------------------------------------------------------- rounds
+
+    def _finish_round(self) -> None:
+        round_ = self._under_way
+        if round_ is None:
+            return
+        try:
+            self._desk.wait(round_, self._check_run)
+        except RunEnded:
+            return  # the controller asks for itself whether the job is aborted
+        self._under_way = None
+        self._num_used = len(self._desk.close(round_))
+        self._drop_answered_tasks()
+
+    def _read(self, sent: Update, result: Any) -> tuple[Update, str | None]:
+        update = Update({})
+        try:
+            update = read_update(FLModelUtils.from_shareable(result))
+            # Tensors that FLARE keeps on disk are read by its aggregator alone.
+            check = None if getattr(self, "enable_tensor_disk_offload", False) else self.check
+            return update, None if check is None else check(sent, update)
+        except Exception as error:  # a result must not be able to end the run
+            return update, f"it cannot be looked at ({type(error).__name__}: {error})"
+
+    def _connected(self) -> list[Node]:
+        oldest_s = time.monotonic() - self.quiet_s
+        return [
+            Node(number, NodeContext(str(client.name)), self._seen_s[client.name])
+            for number, client in enumerate(self.engine.get_clients())
+            if self._seen_s.get(client.name, 0.0) >= oldest_s
+        ]
+
+    def _asks(self, name: str) -> None:
+        """A client asks for a task; one whose late result is awaited has lost it, or was away when it was sent."""
+        self._seen_s[name] = time.monotonic()
+        for task, round_, _ in list(self._tasks.values()):
+            if not round_.is_over or name not in task.targets:
+                continue
+            sent = task.last_client_task_map.get(name)
+            if sent is None:
+                task.targets.remove(name)
+                self._desk.lost(round_, name, "it has not fetched its task")
+            elif sent.result_received_time is None:
+                sent.result_received_time = time.time()  # else FLARE would send it the old task once more
+                self._desk.lost(round_, name, "it has lost its task")
+
+    def _drop_answered_tasks(self) -> None:
+        """Take away the tasks of rounds that are over and whose clients have all answered or are given up."""
+        self._desk.busy()
+        for key, (task, round_, _) in list(self._tasks.items()):
+            if not task.is_standing:
+                del self._tasks[key]
+            elif round_.is_over and not round_.waiting and task.completion_status is None:
+                self.cancel_task(task, fl_ctx=self.fl_ctx)
+
+    def _model_bit(self) -> float:
+        """Size of the model that was sent last, or that is about to be, bit."""
+        if self._tasks:
+            return max(update.num_bits for _, _, update in self._tasks.values())
+        learnable = self.fl_ctx.get_prop(AppConstants.GLOBAL_MODEL)
+        own = getattr(self, "model", None)
+        weights = learnable.get(ModelLearnableKey.WEIGHTS) if learnable else getattr(own, "params", own)
+        return Update(weights or {}).num_bits
+
+    def _check_run(self) -> None:
+        if self.abort_signal.triggered:
+            raise RunEnded("the job is aborted")

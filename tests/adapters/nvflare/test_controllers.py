@@ -1,0 +1,162 @@
+"""FLARE's own FedAvg with clients that a policy chooses, on FLARE's own task server."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
+
+from fake_flare import Engine, Site, model
+from nvflare.app_common.abstract.fl_model import FLModel
+from nvflare.app_common.workflows.fedavg import FedAvg
+
+from fedroster import RBCSF, Selector, Uniform
+from fedroster.adapters.nvflare import RoundRules, Selecting
+from fedroster.core.problem import Status
+
+
+class SelectingFedAvg(Selecting, FedAvg):
+    policy, size = Uniform(), 2
+
+    def make_selector(self):
+        return Selector(self.policy, cohort_size=self.size)
+
+    def save_model(self, model):
+        self.saved = model
+
+
+def play(
+    sites, *, rounds=1, m=2, rules=None, policy=None, kind=SelectingFedAvg, num_clients=None, poll_s=0.02, **attributes
+):
+    reports = []
+
+    class Own(kind):
+        def make_selector(self):
+            return Selector(policy or Uniform(), cohort_size=m)
+
+    Own.rules = rules or RoundRules(wait_s=5.0)
+    Own.sinks = [reports.append]
+    for name, value in attributes.items():
+        setattr(Own, name, value)
+    controller = Own(
+        num_clients=num_clients or m,
+        num_rounds=rounds,
+        model=FLModel(params=model()),
+        persistor_id="",
+        task_check_period=0.02,
+    )
+    engine = Engine(controller, sites, poll_s=poll_s)
+    engine.run()
+    return controller, engine, reports
+
+
+def test_fedavg_trains_on_the_cohort_and_its_rates_are_those_of_the_clients_own_logs():
+    sites = {f"site-{n}": Site() for n in range(4)}
+    controller, engine, reports = play(sites, rounds=8, policy=RBCSF(V=0.0, beta=0.3))
+    assert not engine.panics
+    assert len(reports) == 8
+    rates = controller._desk.selector.participation_rates()
+    assert {name: len(site.log) / 8 for name, site in sites.items()} == pytest.approx(rates)
+    assert (controller.saved.params["w"] == 8.0).all()
+    assert all(len(site.log) == len(set(site.log)) for site in sites.values())
+
+
+def test_a_late_result_is_timed_and_learned_from_and_never_aggregated():
+    sites = {"slow": Site(fate=(0.6, "ok")), "fast": Site(delay_s=0.05)}
+    controller, engine, reports = play(sites, rounds=12, rules=RoundRules(deadline_s=0.3, wait_s=5.0))
+    assert not engine.panics
+    assert reports[0].status == {"slow": None, "fast": Status.COMPLETED}
+    assert reports[0].round_s == pytest.approx(0.3, abs=0.1)
+    first, *later = sites["slow"].log
+    assert later[0] > first + 1  # it came back when it had answered, and not before
+    assert sites["slow"].most_running == 1
+    assert not controller._desk.selector.open_rounds()
+
+
+def test_a_client_that_raises_and_one_that_answers_garbage_neither_stop_the_job_nor_look_fast():
+    wrong = FLModel(params={"w": np.full((3, 2), np.nan), "b": np.zeros(2)})
+    sites = {"raises": Site(fate=("raises",)), "garbage": Site(fate=(wrong,)), "good": Site(delay_s=0.05)}
+    controller, engine, reports = play(sites, rounds=2, m=3)
+    assert not engine.panics
+    assert reports[0].status == {
+        "raises": Status.FAILED,
+        "garbage": Status.FAILED,
+        "good": Status.COMPLETED,
+    }
+    assert set(reports[0].times_s) == {"good"}
+    assert "EXECUTION_EXCEPTION" in reports[0].reasons["raises"]
+    assert "not finite" in reports[0].reasons["garbage"]
+    assert (controller.saved.params["w"] == 2.0).all()
+
+
+def test_a_round_without_results_leaves_the_model_as_it_is():
+    sites = {"flaky": Site(fate=("raises", "raises", "ok"))}
+    controller, engine, reports = play(sites, rounds=3, m=1)
+    assert not engine.panics
+    assert [report.num_in_time for report in reports] == [0, 0, 1]
+    assert (controller.saved.params["w"] == 1.0).all()
+
+
+def test_a_killed_client_is_left_out_though_flare_still_shows_it():
+    sites = {"dead": Site(fate=("ok", "gone")), "a": Site(), "b": Site()}
+    _, engine, reports = play(sites, rounds=30, m=3, quiet_s=0.3, rules=RoundRules(deadline_s=0.3, wait_s=5.0))
+    assert len(engine.get_clients()) == 3
+    assert reports[-1].num_connected == 2
+    assert len(sites["dead"].log) == 1
+    assert all(report.num_in_time >= 2 for report in reports)
+
+
+def test_a_client_that_lost_its_task_is_not_sent_the_old_one_again():
+    sites = {"restarted": Site(delay_s=0.4, fate=("forgets", 0.01)), "good": Site(delay_s=0.05)}
+    controller, engine, _ = play(sites, rounds=14, rules=RoundRules(deadline_s=0.2, wait_s=5.0))
+    assert not engine.panics
+    first, second, *_ = sites["restarted"].log
+    assert second > first + 1  # a new round's task, not the old one
+    assert not controller._desk.selector.open_rounds()
+
+
+def test_the_first_round_waits_for_clients_that_start_slowly():
+    sites = {f"site-{n}": Site() for n in range(3)}
+    _, _, reports = play(sites, m=3, rules=RoundRules(deadline_s=0.5, wait_s=5.0), poll_s=0.3)
+    assert reports[0].num_in_time == 3
+
+
+def test_nobody_there_ends_the_job_with_a_reason():
+    _, engine, _ = play({"dead": Site(fate=("gone",))}, m=1, rules=RoundRules(wait_s=0.2))
+    assert "no client can be chosen after 0.2 s: 0 clients are connected" in engine.panics[0]
+
+
+def test_another_number_of_clients_than_the_selector_has_is_refused():
+    _, engine, _ = play({"a": Site(), "b": Site()}, m=1, num_clients=2)
+    assert "num_clients is 2 and cohort_size is 1; expected the same" in engine.panics[0]
+
+
+def test_a_job_goes_on_where_the_selector_was_saved(tmp_path):
+    sites = {f"site-{n}": Site() for n in range(3)}
+    _, _, before = play(sites, rounds=3, state_dir=tmp_path)
+    _, _, after = play(sites, rounds=2, state_dir=tmp_path)
+    assert [report.round for report in [*before, *after]] == [1, 2, 3, 4, 5]
+
+
+def test_a_blocking_controller_gets_the_replies_that_count():
+    class OneRound(FedAvg):
+        def run(self):
+            clients = self.sample_clients(self.num_clients)
+            self.got = self.send_model_and_wait(data=self.model, targets=clients)
+
+    class Selected(Selecting, OneRound):
+        pass
+
+    sites = {"slow": Site(fate=(1.0,)), "fast": Site(delay_s=0.02)}
+    controller, engine, _ = play(sites, kind=Selected, rules=RoundRules(deadline_s=0.3, wait_s=5.0))
+    assert not engine.panics
+    assert [result.meta["client_name"] for result in controller.got] == ["fast"]
+
+
+def test_a_controller_without_a_selector_says_so():
+    class Bare(Selecting, FedAvg):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Bare has no make_selector"):
+        Bare(num_clients=1).start_controller(None)
