@@ -40,6 +40,7 @@ def test_the_rest_of_the_names_is_few():
         "EdgeCohort",
         "EdgeSelector",
         "FailureRules",
+        "Record",
         "Selector",
         "__version__",
         "compare",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         InfeasibleError,
         InUseError,
         InvalidInputError,
+        LogFileError,
         MissingDataError,
         MissingDependencyError,
         PausedError,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
         TiFL,
         Uniform,
     )
+    from fedroster.record import Record
     from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
     from fedroster.simulation import load_checkpoint, save_checkpoint, simulate
     from fedroster.study.compare.run import compare, simulate_many
@@ -86,6 +88,7 @@ __all__ = [
     "InvalidInputError",
     "LinUCB",
     "LinUCBPairs",
+    "LogFileError",
     "MissingDataError",
     "MissingDependencyError",
     "OmniscientP3",
@@ -96,6 +99,7 @@ __all__ = [
     "PausedError",
     "PluginWarning",
     "PowerOfChoice",
+    "Record",
     "RoundRobin",
     "SelectionError",
     "Selector",
@@ -121,6 +125,7 @@ _HOMES = {
     "EdgeCohort": "selector",
     "EdgeSelector": "selector",
     "FailureRules": "federation.failures",
+    "Record": "record",
     "Selector": "selector",
     "compare": "study.compare.run",
     "federate": "federated",

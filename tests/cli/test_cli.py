@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from fedroster import Uniform, __version__, cli
 from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
+from fedroster.core.sources import code
 from fedroster.study import processes
-from fedroster.study.sources import code
 from fedroster.study.store import read_json
 from fedroster.study.trial import Trial
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.sources import code
 from fedroster.papers.rbcs_f import figures as rbcs_f
 from fedroster.study.paper import find_paper
 from fedroster.study.reproduce import Order, Output, reproduce
-from fedroster.study.sources import code
 from fedroster.study.store import read_json, read_table
 from fedroster.study.trial import Trial
 

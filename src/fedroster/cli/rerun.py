@@ -70,7 +70,7 @@ def _kept_arguments(file: Path) -> list[str]:
 
 def _of_another_version(file: Path) -> str:
     """What to do with a file whose command cannot be run, where other code wrote it; empty where this one did."""
-    from fedroster.study.sources import code
+    from fedroster.core.sources import code
     from fedroster.study.store import read_json
 
     settings = read_json(file)

@@ -66,6 +66,10 @@ class StateFileError(FedrosterError, ValueError):
     """A state file is damaged, foreign, or belongs to another configuration."""
 
 
+class LogFileError(FedrosterError, ValueError):
+    """A log of decisions is damaged, or not what it should be."""
+
+
 class InUseError(FedrosterError, RuntimeError):
     """A file or folder is held by another writer."""
 

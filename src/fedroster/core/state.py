@@ -364,7 +364,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
             if fcntl is None:
                 file.close()  # Windows gives an open file no other name
             temporary.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:  # such as a full disk, which does not say where
@@ -372,7 +372,7 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
         raise
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Write to the disk that a file has a new name; some systems cannot."""
     with contextlib.suppress(OSError):
         number = os.open(folder, os.O_RDONLY)

@@ -26,7 +26,7 @@ _MEASURED: dict[str, tuple[str, Callable[[float], bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Pending:
+class PendingRound:
     """A round that has not been answered in full.
 
     Attributes:
@@ -43,10 +43,10 @@ class _Pending:
     status: StatusArray
     server: IntArray | None = None
 
-    def rows(self, rows: IntArray | BoolArray | slice) -> _Pending:
+    def rows(self, rows: IntArray | BoolArray | slice) -> PendingRound:
         """A part of it."""
         server = None if self.server is None else self.server[rows]
-        return _Pending(self.slot[rows], self.features[rows], self.told[rows], self.status[rows], server)
+        return PendingRound(self.slot[rows], self.features[rows], self.told[rows], self.status[rows], server)
 
 
 def _number(value: object) -> float:
@@ -82,7 +82,7 @@ def outcomes(
 class _Answer:
     """What one call tells of one round, row by row; everything is checked before anything is learned."""
 
-    def __init__(self, number: int, pending: _Pending, ids: Sequence[ClientId | None], again: Again) -> None:
+    def __init__(self, number: int, pending: PendingRound, ids: Sequence[ClientId | None], again: Again) -> None:
         """Begin without an answer."""
         self._number = number
         self._status = pending.status
@@ -168,7 +168,7 @@ class OpenRounds:
             ConfigurationError: If the patience is no positive integer.
         """
         self.last = 0
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, PendingRound] = {}
         self.follow(patience)
 
     def follow(self, patience: int) -> None:
@@ -182,10 +182,10 @@ class OpenRounds:
     ) -> None:
         """Begin a round with the slots of its cohort, and give one up that began ``patience`` rounds before."""
         self.last = number
-        self._keep(number, _Pending(slot, features, told, np.full(slot.shape[0], _OPEN, np.uint8), server))
+        self._keep(number, PendingRound(slot, features, told, np.full(slot.shape[0], _OPEN, np.uint8), server))
         self._pending.pop(number - self.patience, None)
 
-    def _keep(self, number: int, pending: _Pending) -> None:
+    def _keep(self, number: int, pending: PendingRound) -> None:
         if (pending.status == _OPEN).any():
             self._pending[number] = pending
         else:
@@ -195,6 +195,10 @@ class OpenRounds:
         """Slots of an open round's cohort, and their own contexts."""
         pending = self._pending[number]
         return pending.slot, pending.told
+
+    def pending(self, number: int) -> PendingRound | None:
+        """An open round; None if it is not."""
+        return self._pending.get(number)
 
     def waiting(self) -> dict[int, IntArray]:
         """Slots of the clients whose feedback is missing, by round."""
@@ -279,7 +283,7 @@ class OpenRounds:
         parts = [self._pending[number] for number in numbers]
         header = {"round": self.last, "pending": [[n, len(part.slot)] for n, part in zip(numbers, parts, strict=True)]}
         none = np.empty((0, 0))
-        empty = _Pending(np.empty(0, np.int64), none, none, np.empty(0, np.uint8))
+        empty = PendingRound(np.empty(0, np.int64), none, none, np.empty(0, np.uint8))
         arrays = {
             f"pending.{name}": np.concatenate([getattr(part, name) for part in parts or [empty]])
             for name in ("slot", "features", "told", "status")
@@ -304,7 +308,7 @@ class OpenRounds:
         server = None
         if total and "budgets" in header:
             server = take(arrays, "pending.server", np.int64, (total,), most=len(header["budgets"]) - 1)
-        kept = _Pending(slot, features, told, status, server)
+        kept = PendingRound(slot, features, told, status, server)
         waiting = np.bincount(slot[status == _OPEN], minlength=header["capacity"])
         for name in ("trained", "used", "capped"):
             if name in arrays and (arrays[name] + waiting > arrays["chosen"]).any():

@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from fedroster import __version__
 from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
+from fedroster.core.sources import code, code_of
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study.measures import Run
 from fedroster.study.processes import Processes
-from fedroster.study.sources import code, code_of
 from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
 
 
@@ -30,7 +30,7 @@ class Done:
         trial: The trial.
         run: Its course.
         index: Its place in the sequence that was asked for.
-        code: By which state of fedroster's code it was made (:func:`~fedroster.study.sources.code`).
+        code: By which state of fedroster's code it was made (:func:`~fedroster.core.sources.code`).
     """
 
     trial: Trial
@@ -64,7 +64,7 @@ def key(trial: Trial) -> str:
     """A name for the file of a trial's run.
 
     Equal for equal trials of one version of fedroster and of the scenario, with the same code of policy and scenario
-    (:func:`~fedroster.study.sources.code_of`) and the same content of the files that the scenario reads.
+    (:func:`~fedroster.core.sources.code_of`) and the same content of the files that the scenario reads.
 
     Raises:
         UnknownNameError: If there is no such scenario or policy.

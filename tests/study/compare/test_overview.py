@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
+from fedroster.core.sources import code
 from fedroster.study.compare import overview, result
 from fedroster.study.compare.line_up import line_ups, scenarios_of
 from fedroster.study.compare.overview import compare_all, folder_of, is_of_several, render_all
 from fedroster.study.report import Picture
-from fedroster.study.sources import code
 from fedroster.study.statistics import holm
 from fedroster.study.store import read_json, read_table, write_json
 from fedroster.study.trial import Conditions, Trial

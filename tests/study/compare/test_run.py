@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
+from fedroster.core.sources import code
 from fedroster.study.compare import page
 from fedroster.study.compare import result as module
 from fedroster.study.compare.run import compare
 from fedroster.study.compare.tables import LAST, Settings, read_values
 from fedroster.study.report import Picture
-from fedroster.study.sources import code
 from fedroster.study.statistics import holm
 from fedroster.study.store import read_json, read_table, write_json, write_table
 from fedroster.study.trial import Trial

@@ -10,7 +10,7 @@ import pytest
 
 import fedroster
 from fedroster.catalogue import policies, scenarios
-from fedroster.study.sources import code, code_of
+from fedroster.core.sources import code, code_of
 from fedroster.study.store import read_json, read_table
 
 POLICY = '''
@@ -98,7 +98,7 @@ def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugi
 
 def test_what_counts_is_what_the_code_does(plugin):
     def found():
-        question = "from fedroster.catalogue import find_policy; from fedroster.study.sources import code_of"
+        question = "from fedroster.catalogue import find_policy; from fedroster.core.sources import code_of"
         return python(plugin.parent, "-c", f"{question}; print(code_of(find_policy('greedy').make))")
 
     first = found()

@@ -1,0 +1,9 @@
+"""The record: an append-only log of every decision, and what it lets one ask.
+
+:class:`Record` writes it as a federation runs, :class:`Log` reads it.
+"""
+
+from fedroster.record.journal import Record
+from fedroster.record.log import Header, Log, LoggedRound
+
+__all__ = ["Header", "Log", "LoggedRound", "Record"]

@@ -1,0 +1,330 @@
+"""The files of a log: lines that hold each other's digests, in files that are closed when they are full.
+
+A line is a JSON object on one line of ASCII.  Its first two entries are its number, from 1 on, and the SHA-256 digest
+of the line before it (of no bytes for the first).  A file is named after its first line; when it is full, or the day
+is over, it is compressed, and the chain goes on in the next one.  Only the newest file is not compressed.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import logging
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from fedroster.core.checks import shown
+from fedroster.core.errors import LogFileError
+from fedroster.core.state import sync_folder, write_atomically
+
+_log = logging.getLogger(__name__)
+
+FIRST = hashlib.sha256(b"").hexdigest()
+"""What the first line holds as the digest of the line before it."""
+_NAME = re.compile(r"rounds-(\d{12})\.jsonl(\.gz)?")
+LONGEST_LINE = 2**28
+"""Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
+_BLOCK = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a log.
+
+    Attributes:
+        number: Its number, from 1.
+        before: Digest of the line before it.
+        digest: Its own.
+        content: What it says.
+        file: Its file.
+        offset: Where it begins there, bytes before compression.
+    """
+
+    number: int
+    before: str
+    digest: str
+    content: dict[str, Any]
+    file: Path
+    offset: int
+
+    @property
+    def kind(self) -> str:
+        """What it tells of."""
+        return str(self.content.get("kind"))
+
+
+@dataclass(frozen=True, slots=True)
+class Torn:
+    """What a killed writer has left of a last line.
+
+    Attributes:
+        file: The file.
+        offset: Where it begins.
+        size: Its length, bytes.
+    """
+
+    file: Path
+    offset: int
+    size: int
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of a log, in order; of one that is there twice, compressed and not, the first is whole.
+
+    Raises:
+        FileNotFoundError: If there is no such folder.
+    """
+    if not folder.is_dir():
+        raise FileNotFoundError(f"no folder {os.fspath(folder)!r} with a log")
+    found: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        match = _NAME.fullmatch(file.name)
+        if match and file.is_file() and (match[1] not in found or match[2]):
+            found[match[1]] = file
+    return [found[number] for number in sorted(found)]
+
+
+def first_line_of(file: Path) -> int:
+    """Number of a file's first line, by its name."""
+    match = _NAME.fullmatch(file.name)
+    return int(match[1]) if match else 0
+
+
+def raw_lines(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
+    """Offset and bytes of each line of a file, and whether it has an end; bounded in memory.
+
+    Raises:
+        LogFileError: If a line is too long, or the compressed file is damaged.
+    """
+    try:
+        with opened(file) as stream:
+            stream.seek(offset)
+            while text := stream.readline(LONGEST_LINE + 1):
+                ended = text.endswith(b"\n")
+                if not ended and len(text) > LONGEST_LINE:
+                    raise LogFileError(f"{file.name!r} has a line of more than {LONGEST_LINE:,} bytes at {offset}")
+                yield offset, text[:-1] if ended else text, ended
+                offset += len(text)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise LogFileError(f"{file.name!r} cannot be decompressed ({shown(error, str)})") from error
+
+
+def opened(file: Path) -> IO[bytes]:
+    """Open a file of a log, compressed or not."""
+    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def parse(text: bytes, file: Path, offset: int) -> Line:
+    """Read a line.
+
+    Raises:
+        LogFileError: If it is no line of a log.
+    """
+    try:
+        content = json.loads(text, parse_constant=_refuse)
+        number, before = content["line"], content["before"]
+        if type(number) is not int or not isinstance(before, str) or not isinstance(content.get("kind"), str):
+            raise ValueError("its number, the digest before it or its kind is missing")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LogFileError(
+            f"{file.name!r} has no line of a log at byte {offset}: {shown(text)} ({type(error).__name__})"
+        ) from error
+    return Line(number, before, hashlib.sha256(text).hexdigest(), content, file, offset)
+
+
+def lines_of(folder: Path, *, start: int = 1, checked: bool = True) -> Iterator[Line | Torn]:
+    """The lines of a log, one after the other; what is left of a last line comes as :class:`Torn`.
+
+    Args:
+        folder: The log's folder.
+        start: Number of the first line that is wanted; the chain is followed from the first line of its file.
+        checked: Whether a broken chain is an error.
+
+    Raises:
+        LogFileError: If a line is damaged, or is not the one that the chain expects.
+    """
+    files = files_of(folder)
+    skipped = sum(first_line_of(file) <= start for file in files[1:])
+    last: Line | None = None
+    for place, file in enumerate(files[skipped:], start=skipped):
+        is_first = True
+        for offset, text, ended in raw_lines(file):
+            if not ended:
+                if place < len(files) - 1 or file.suffix == ".gz":
+                    raise LogFileError(f"{file.name!r} ends in the middle of a line, and is not the newest file")
+                yield Torn(file, offset, len(text))
+                return
+            line = parse(text, file, offset)
+            if checked:
+                _check(line, last, begins_chain=place == 0 and is_first, begins_file=is_first)
+            last, is_first = line, False
+            if line.number >= start:
+                yield line
+
+
+def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bool) -> None:
+    """Hold a line against the one before it."""
+    where = f"line {line.number} at byte {line.offset} of {line.file.name!r}"
+    if begins_file and line.number != first_line_of(line.file):
+        raise LogFileError(f"{where} is the first of a file that is named after line {first_line_of(line.file)}")
+    if begins_chain and (line.number, line.before) != (1, FIRST):
+        raise LogFileError(f"the log begins with {where}; expected line 1: what came before is missing")
+    if last is None:
+        return
+    if line.number != last.number + 1:
+        raise LogFileError(f"{where} follows line {last.number}: lines are missing, or were moved")
+    if line.before != last.digest:
+        raise LogFileError(
+            f"{where} holds {line.before[:16]}... as the digest of line {last.number}, which is {last.digest[:16]}...: "
+            "one of the two was changed"
+        )
+
+
+class Writer:
+    """Appends lines; each is on the disk when :meth:`append` returns.
+
+    Attributes:
+        folder: The log's folder.
+        number: Number of the last line; 0 before the first.
+        digest: Its digest.
+        repaired: Bytes of a torn last line that were cut off when the log was opened.
+    """
+
+    def __init__(self, folder: Path, *, rotate_bytes: int) -> None:
+        """Open a log to go on with it, or begin one; the folder must be held by its caller.
+
+        Raises:
+            LogFileError: If the newest file is damaged beyond a torn last line.
+        """
+        self.folder, self._rotate_bytes = folder, rotate_bytes
+        self.number, self.digest, self.repaired = 0, FIRST, 0
+        self._file: int | None = None
+        self._size, self._day = 0, ""
+        self._finish_rotation()
+        files = files_of(folder)
+        if files:
+            self._read(files)
+
+    def _finish_rotation(self) -> None:
+        """Take away what was compressed and then not taken away, and compress what is full."""
+        for packed in self.folder.glob("rounds-*.jsonl.gz"):
+            plain = packed.with_suffix("")
+            if plain.is_file():
+                if _digest(plain) != _digest(packed):
+                    raise LogFileError(f"{plain.name!r} and {packed.name!r} differ; expected one of them")
+                plain.unlink()
+        for full in files_of(self.folder)[:-1]:
+            if full.suffix != ".gz":
+                _compress(full)
+
+    def _read(self, files: list[Path]) -> None:
+        """Find the last line, and cut off what a killed writer has left after it."""
+        for file in reversed(files):
+            last: Line | None = None
+            for offset, text, ended in raw_lines(file):
+                if not ended and file.suffix != ".gz":
+                    self.repaired = len(text)
+                    _log.warning("%s ended in the middle of a line: %d bytes are cut off", file, len(text))
+                    os.truncate(file, offset)
+                    break
+                line = parse(text, file, offset)
+                if last is not None:
+                    _check(line, last, begins_chain=False, begins_file=False)
+                last = line
+            if last is not None:
+                self.number, self.digest = last.number, last.digest
+                if file.suffix != ".gz":
+                    self._open(file)
+                return
+            file.unlink()  # made, and killed before its first line
+
+    def append(self, kind: str, content: dict[str, Any]) -> None:
+        """Write a line.
+
+        Raises:
+            OSError: If it cannot be written; then the log is as it was.
+        """
+        line = {"line": self.number + 1, "before": self.digest, "kind": kind, **content}
+        text = json.dumps(line, separators=(",", ":"), allow_nan=False).encode()
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        if self._file is not None and (day != self._day or self._size >= self._rotate_bytes):
+            self._rotate()
+        if self._file is None:
+            self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl")
+        self._write(text + b"\n")
+        self.number, self.digest = self.number + 1, hashlib.sha256(text).hexdigest()
+
+    def _open(self, file: Path) -> None:
+        is_new = not file.exists()
+        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._size = os.fstat(self._file).st_size
+        changed = time.time() if is_new else file.stat().st_mtime
+        self._day = time.strftime("%Y-%m-%d", time.gmtime(changed))
+        if is_new:
+            sync_folder(self.folder)
+
+    def _write(self, text: bytes) -> None:
+        if self._file is None:
+            raise LogFileError("the log is closed")
+        if os.fstat(self._file).st_size != self._size:
+            os.ftruncate(self._file, self._size)  # what could not be cut off when its writing failed
+        try:
+            left = memoryview(text)
+            while left:
+                left = left[os.write(self._file, left) :]
+            os.fsync(self._file)
+        except BaseException as error:
+            with suppress(OSError):  # else before the next line, or when the log is opened again
+                os.ftruncate(self._file, self._size)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = os.fspath(self.folder)
+            raise
+        self._size += len(text)
+
+    def _rotate(self) -> None:
+        """Close the file, and compress it."""
+        full = files_of(self.folder)[-1]
+        self.close()
+        try:
+            _compress(full)
+        except OSError:  # a full disk: it is compressed when the log is opened again
+            _log.exception("%s could not be compressed", full)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+def _compress(full: Path) -> None:
+    """Replace a file by its compressed self; one of the two is always there, whole."""
+
+    def write(packed: IO[bytes]) -> None:
+        zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0)
+        with zipped as stream, full.open("rb") as plain:
+            while block := plain.read(_BLOCK):
+                stream.write(block)
+
+    write_atomically(full.with_name(full.name + ".gz"), write)
+    full.unlink()
+
+
+def _digest(file: Path) -> str:
+    content = hashlib.sha256()
+    with opened(file) as stream:
+        while block := stream.read(_BLOCK):
+            content.update(block)
+    return content.hexdigest()

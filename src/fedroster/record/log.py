@@ -1,0 +1,402 @@
+"""Reads a log: its rounds, the selector that wrote it, and whether it is what it says."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, overload
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
+from fedroster.core.checks import shown
+from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
+from fedroster.core.protocols import AnyPolicy
+from fedroster.federation.events import Began, Observer, Observers
+from fedroster.federation.members import ClientId, Members
+from fedroster.record.chain import FIRST, LONGEST_LINE, Line, Torn, files_of, lines_of, opened, parse
+from fedroster.record.codec import unpack_ints
+from fedroster.record.lines import (
+    LATEST_S,
+    OPEN,
+    Answer,
+    Decision,
+    book_members,
+    number,
+    read_decided,
+    read_start,
+    read_told,
+)
+from fedroster.record.rebuild import Rebuild, check_begun
+from fedroster.selector import Selector
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a log says of itself.
+
+    Attributes:
+        kind: "selector", "edge-selector" or "simulation".
+        policy: The policy and its parameters, as Python writes them.
+        policy_text: The same as commands take it; empty where it is not known.
+        settings: What the selector was made with.
+        cohort_size: Largest number of clients in a round.
+        num_servers: Number of edge servers; 1 without.
+        seed: Seed of the random streams.
+        scenario: Of a simulation, its name and ``settings``; None for a federation.
+        code: Digest of fedroster's code.
+        version: Its version.
+        has_contexts: Whether the contexts of all clients are kept.
+        hashed: Whether ids are hashes.
+    """
+
+    kind: str
+    policy: str
+    policy_text: str
+    settings: Mapping[str, Any]
+    cohort_size: int
+    num_servers: int
+    seed: int
+    scenario: Mapping[str, Any] | None
+    code: str
+    version: str
+    has_contexts: bool
+    hashed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedRound:
+    """A round as it is in the log; arrays of slots have one entry for each place of a client.
+
+    Attributes:
+        round: Its number.
+        at_s: When it was decided, seconds since 1970.
+        cohort_size: Largest number of clients that could be chosen.
+        members: Which slots' clients were members, shape (slots,).
+        available: Which of them were there, shape (slots,).
+        excluded: Slots that could not be chosen although they were there, by the reason.
+        contexts: Contexts as the caller told them, shape (slots, D), NaN where none; None where they are not kept, or
+            links to edge servers have them.
+        expected_s: Exchange times that the policy expected, shape (slots,); NaN where it is not known, or None.
+        owed: Rounds owed to each slot's client before the decision, likewise.
+        chosen: Slots of the cohort, shape (k,).
+        servers: Edge server of each, shape (k,); None without edge servers.
+        inclusion: Probability with which each slot's client was to be chosen, shape (slots,); None where not known.
+        status: How each exchange ended (:class:`~fedroster.types.Status`), shape (k,); 255 while nothing is known.
+        exchange_time_s: Times as they were told, shape (k,), seconds; NaN where none was.
+        learned_s: Times as the policy learned them, likewise.
+        round_s: How long the round took by the server's clock, seconds; NaN where it is not known.
+        deadline_s: Answers that took longer were late, seconds; infinite for none.
+        line: Number of the decision's line.
+        decision: All that the line says.
+    """
+
+    round: int
+    at_s: float
+    cohort_size: int
+    members: BoolArray
+    available: BoolArray
+    excluded: dict[str, IntArray]
+    contexts: FloatArray | None
+    expected_s: FloatArray | None
+    owed: FloatArray | None
+    chosen: IntArray
+    servers: IntArray | None
+    inclusion: FloatArray | None
+    status: StatusArray
+    exchange_time_s: FloatArray
+    learned_s: FloatArray
+    round_s: float
+    deadline_s: float
+    line: int
+    decision: Decision
+
+
+class _Place:
+    """Where a round's line is, and what was told of the round."""
+
+    def __init__(self, line: Line, chosen: IntArray, changes: int) -> None:
+        self.line, self.file, self.offset, self.changes = line.number, line.file, line.offset, changes
+        self.round = number(line.content, "round", 1, 2**52)
+        self.chosen = chosen.astype(np.int32)
+        self.status = np.full(chosen.shape, OPEN, np.uint8)
+        self.time_s, self.learned_s = np.full(chosen.shape, math.nan), np.full(chosen.shape, math.nan)
+        self.round_s = math.nan
+        self.deadline_s = math.inf
+        if "deadline_s" in line.content:
+            self.deadline_s = number(line.content, "deadline_s", 0.0, LATEST_S, whole=False)
+
+    def answer(self, answer: Answer) -> None:
+        """Note what was told."""
+        order = np.argsort(self.chosen)
+        found = order[np.minimum(np.searchsorted(self.chosen[order], answer.client), max(self.chosen.shape[0] - 1, 0))]
+        if not np.array_equal(self.chosen[found], answer.client):
+            raise LogFileError(f"a client answers round {self.round} that was not chosen in it")
+        self.status[found] = answer.status
+        self.time_s[found], self.learned_s[found] = answer.time_s, answer.learned_s
+        if answer.round_s is not None:
+            self.round_s = np.fmax(self.round_s, answer.round_s)
+
+
+class Memberships:
+    """Who was a member when: changes one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        """Begin without changes."""
+        self._folder = folder
+        self.changes: list[Line] = []
+        self._done, self._members = 0, Members()
+
+    def at(self, count: int) -> Members:
+        """The members after so many changes; cheapest when it is asked for in order."""
+        if count < self._done:
+            self._done, self._members = 0, Members()
+        for line in self.changes[self._done : count]:
+            self._book(line)
+        self._done = count
+        return self._members
+
+    def _book(self, line: Line) -> None:
+        try:
+            if line.kind in ("joined", "left"):
+                book_members(self._members, line.kind, line.content)
+                return
+            start = line.content["start"]
+            arrays, header = read_start(self._folder, start)
+            self._members = Members()
+            self._members.unpack(header, arrays)
+        except (FedrosterError, KeyError, TypeError, ValueError, LookupError) as error:
+            raise LogFileError(f"line {line.number}: {shown(error, str)}") from error
+
+
+class Log:
+    """The log in a folder, as it is now; a line that a killed writer has left half written is passed over.
+
+    Example:
+        >>> import tempfile
+        >>> from fedroster import Floor, Record, Selector
+        >>> folder = tempfile.mkdtemp()
+        >>> selector = Selector(Floor(), cohort_size=1, clients=["a", "b"], observers=[Record(folder)])
+        >>> cohort = selector.select()
+        >>> selector.observe(cohort.round, times_s={cohort.clients[0]: 2.0})
+        >>> log = Log(folder)
+        >>> [float(round.exchange_time_s[0]) for round in log.rounds]
+        [2.0]
+
+    Attributes:
+        folder: The folder.
+        header: What the log says of itself.
+        head: Digest of its last line, to be kept elsewhere: who has it sees that nothing was cut off or written anew.
+        num_lines: How many lines it has.
+        torn: Bytes of a last line that is not whole.
+        rounds: Its rounds; each is read when it is asked for.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Read a log from its first line to its last, keeping what was told, and where the rounds are.
+
+        Raises:
+            FileNotFoundError: If there is no log.
+            LogFileError: If a line is damaged, missing, or not the one that the next one knows.
+        """
+        self.folder = Path(folder)
+        self.head, self.num_lines, self.torn = FIRST, 0, 0
+        self._places: list[_Place] = []
+        self._place_of: dict[int, _Place] = {}
+        self._memberships = Memberships(self.folder)
+        begun: Mapping[str, Any] | None = None
+        held: Line | None = None
+        for line in lines_of(self.folder):
+            if isinstance(line, Torn):
+                self.torn = line.size
+                continue
+            self.head, self.num_lines = line.digest, line.number
+            if begun is None:
+                check_begun(begun := line.content)
+            if held is not None and line.kind != "undone":
+                self._keep(held)
+            held = None if line.kind == "undone" else line
+        if held is not None:
+            self._keep(held)
+        if begun is None:
+            raise FileNotFoundError(f"no log in {os.fspath(folder)!r}: {len(files_of(self.folder))} files, no line")
+        self.header = _header(begun)
+        self.rounds: Sequence[LoggedRound] = _Rounds(self._places, self._memberships)
+
+    def __repr__(self) -> str:
+        """What it is."""
+        return f"<Log of {len(self.rounds)} rounds by {self.header.policy} in {os.fspath(self.folder)!r}>"
+
+    def _keep(self, line: Line) -> None:
+        memberships, content = self._memberships, line.content
+        try:
+            if line.kind in ("joined", "left"):
+                memberships.changes.append(line)
+            elif line.kind in ("begun", "gap") and content.get("start") is not None:
+                last = number(content, "round", 0, 2**52)
+                while self._places and self._places[-1].round > last:  # decided, and lost before it was saved
+                    del self._place_of[self._places.pop().round]
+                memberships.changes.append(line)
+            elif line.kind == "decided":
+                capacity = memberships.at(len(memberships.changes)).capacity
+                chosen = unpack_ints(content.get("chosen"), below=capacity, most=capacity, order="distinct")
+                place = _Place(line, chosen, len(memberships.changes))
+                if self._places and place.round <= self._places[-1].round:
+                    raise LogFileError(f"round {place.round} follows round {self._places[-1].round}")
+                self._places.append(place)
+                self._place_of[place.round] = place
+            elif line.kind == "told":
+                answer = read_told(content, memberships.at(len(memberships.changes)).capacity)
+                if answer.round in self._place_of:  # else it was decided before the log began
+                    self._place_of[answer.round].answer(answer)
+        except LogFileError as error:
+            raise LogFileError(f"line {line.number}: {error}") from error
+
+    @property
+    def ids(self) -> list[ClientId | None]:
+        """Id of each slot at the end of the log; None for one that is free."""
+        members = self._memberships.at(len(self._memberships.changes))
+        return [*members.ids, *[None] * (members.capacity - len(members.ids))]
+
+    def ids_at(self, round: int) -> list[ClientId | None]:
+        """Id of each slot in a round."""
+        if round not in self._place_of:
+            raise UnknownNameError(f"round {round} is not in the log; expected one of {self._span()}")
+        members = self._memberships.at(self._place_of[round].changes)
+        return [*members.ids, *[None] * (members.capacity - len(members.ids))]
+
+    def _span(self) -> str:
+        return f"{self._places[0].round}..{self._places[-1].round}" if self._places else "none"
+
+    def find(self, round: int) -> LoggedRound:
+        """A round by its number.
+
+        Raises:
+            UnknownNameError: If the log has no such round.
+        """
+        if round not in self._place_of:
+            raise UnknownNameError(f"round {round} is not in the log; expected one of {self._span()}")
+        return self.rounds[self._places.index(self._place_of[round])]
+
+    def selector(self, policy: AnyPolicy, *, observers: Iterable[Observer] = ()) -> Selector:
+        """Rebuild the selector that wrote the log: its next decisions equal those of the original.
+
+        Args:
+            policy: The policy; a log never says which code to run.
+            observers: As for :class:`~fedroster.Selector`; with a :class:`~fedroster.Record` of the same folder it goes
+                on in the same log.
+
+        Raises:
+            LogFileError: If the log is of another policy, of a simulation, or its lines lead to another state than they
+                tell, as those of some policies do where contexts are not kept.
+        """
+        if self.header.kind == "simulation":
+            raise LogFileError("the log is of a simulation, which has no selector; run fedroster simulate again")
+        rebuild = Rebuild(policy, self.folder)
+        for line in lines_of(self.folder):
+            if isinstance(line, Line):
+                rebuild.take(line)
+        rebuild.finish()
+        selector = rebuild.known
+        selector._observers = Observers(observers)
+        place = {"line": self.num_lines, "digest": self.head, "gap": False}
+        selector._observers.before(began := Began(selector.round, place), selector)
+        selector._observers.after(began, selector)
+        return selector
+
+
+class _Rounds(Sequence[LoggedRound]):
+    """Rounds that are read when they are asked for; cheapest one after the other."""
+
+    def __init__(self, places: list[_Place], memberships: Memberships) -> None:
+        self._places, self._memberships = places, memberships
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, index: int) -> LoggedRound: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[LoggedRound]: ...
+    def __getitem__(self, index: int | slice) -> LoggedRound | Sequence[LoggedRound]:
+        if isinstance(index, slice):
+            return _Rounds(self._places[index], self._memberships)
+        place = self._places[index]
+        with _open(place.file) as stream:
+            return self._read(place, stream)
+
+    def __iter__(self) -> Iterator[LoggedRound]:
+        for file, places in itertools.groupby(self._places, key=lambda place: place.file):
+            with _open(file) as stream:
+                for place in places:
+                    yield self._read(place, stream)
+
+    def _read(self, place: _Place, stream: IO[bytes]) -> LoggedRound:
+        stream.seek(place.offset)
+        line = parse(stream.readline(LONGEST_LINE).rstrip(b"\n"), place.file, place.offset)
+        members = self._memberships.at(place.changes)
+        if line.number != place.line:
+            raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
+        decision = read_decided(line.content, members)
+        asked = decision.asked
+        contexts, inclusion = None, decision.inclusion
+        if decision.has_contexts and asked.links is None:
+            contexts = np.full((decision.capacity, asked.rows.shape[1]), np.nan)
+            contexts[asked.slot] = asked.rows
+        if inclusion is not None and asked.links is not None:  # a client is on one link at most
+            of_link = asked.slot[asked.links.row]
+            inclusion = np.bincount(of_link, inclusion, decision.capacity).astype(np.float64)
+        return LoggedRound(
+            round=decision.round,
+            at_s=decision.at_s,
+            cohort_size=decision.places,
+            members=members.here.copy(),
+            available=decision.seen,
+            excluded=decision.excluded,
+            contexts=contexts,
+            expected_s=decision.expected_s,
+            owed=decision.owed,
+            chosen=decision.chosen,
+            servers=decision.servers,
+            inclusion=inclusion,
+            status=place.status.copy(),
+            exchange_time_s=place.time_s.copy(),
+            learned_s=place.learned_s.copy(),
+            round_s=float(place.round_s),
+            deadline_s=place.deadline_s,
+            line=place.line,
+            decision=decision,
+        )
+
+
+def _open(file: Path) -> IO[bytes]:
+    """Open a file that may have been compressed since."""
+    packed = file.with_name(file.name + ".gz")
+    return opened(file if file.exists() or not packed.exists() else packed)
+
+
+def _header(begun: Mapping[str, Any]) -> Header:
+    settings = begun.get("settings")
+    if not isinstance(settings, dict):
+        raise LogFileError(f"settings are {shown(settings)}; expected what the selector was made with")
+    scenario = begun.get("scenario")
+    budgets = settings.get("budgets")
+    num_servers = len(budgets) if isinstance(budgets, list) else settings.get("num_servers", 1)
+    return Header(
+        kind=str(begun.get("of")),
+        policy=str(begun.get("policy")),
+        policy_text=str(begun.get("policy_text", "")),
+        settings=settings,
+        cohort_size=number(settings, "cohort_size", 1, 2**31),
+        num_servers=num_servers,
+        seed=number(settings, "seed", 0, 2**4096),
+        scenario=scenario if isinstance(scenario, dict) else None,
+        code=str(begun.get("code")),
+        version=str(begun.get("fedroster")),
+        has_contexts=begun.get("contexts") is True,
+        hashed=begun.get("hashed") is True,
+    )

@@ -1,0 +1,360 @@
+"""A selector from the lines of a log: everything is booked again, with the decisions that the log tells.
+
+Where contexts were kept, the policy also decides anew, from the state to which the lines before have led; a decision,
+or anything else that a selector would have written otherwise, is a :class:`Difference`.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.checks import shown
+from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
+from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.protocols import AnyPolicy
+from fedroster.core.state import is_label_of
+from fedroster.federation.events import Event, Observers
+from fedroster.federation.failures import FailureRules
+from fedroster.record.chain import Line
+from fedroster.record.lines import (
+    FORMAT,
+    VERSION,
+    Decision,
+    feedback_of,
+    read_decided,
+    read_ids,
+    read_start,
+    read_told,
+    state_digest,
+)
+from fedroster.selector import EdgeSelector, Selector
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that the log tells otherwise than the policy does.
+
+    Attributes:
+        line: Number of the line.
+        round: Its round.
+        what: Names of what differs, such as ``chosen``.
+    """
+
+    line: int
+    round: int
+    what: tuple[str, ...]
+
+
+Rewrite = Callable[[Event, Selector], dict[str, Any]]
+"""What a record would write of an event."""
+
+
+class _Following:
+    """A policy that decides as the log says; what it would have decided itself is kept."""
+
+    def __init__(self, policy: AnyPolicy) -> None:
+        self._policy = policy
+        self.told: Any = None
+        self.own: Any = None
+        self.decides = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def __repr__(self) -> str:
+        return repr(self._policy)
+
+    def select(self, state: Any, context: RoundContext, *, rng: np.random.Generator) -> Selection:
+        self.own = self._policy.select(state, context, rng=rng).links if self.decides else None
+        return Selection(context.round, self.told)
+
+
+class Rebuild:
+    """Takes the lines of a log, one after the other.
+
+    Attributes:
+        selector: What they have led to; None before the first.
+        num_decided: Decisions that were made anew.
+        num_unknown: Decisions that could not be, without contexts.
+        differences: What the log tells otherwise.
+    """
+
+    def __init__(
+        self,
+        policy: AnyPolicy,
+        folder: Path,
+        *,
+        selector: Selector | None = None,
+        rewrite: Rewrite | None = None,
+    ) -> None:
+        """Begin with nothing, or with a selector that lacks the lines.
+
+        Args:
+            policy: The policy; a log never says which code to run.
+            folder: The log's folder.
+            selector: A selector that goes on; None for a new one.
+            rewrite: What a record would write of an event, to compare it with the log; None to compare nothing.
+        """
+        self._policy, self._folder, self._rewrite = policy, folder, rewrite
+        self.selector = selector
+        self.num_decided = self.num_unknown = 0
+        self.differences: list[Difference] = []
+        self._held: Line | None = None
+        self._is_other_state = self._is_free_of_contexts = False
+
+    def take(self, line: Line) -> None:
+        """Take a line; it is booked when the next one does not take it back.
+
+        Raises:
+            LogFileError: If it says what cannot be.
+        """
+        held, self._held = self._held, line
+        if line.kind == "undone":
+            self._held = None
+            if held is None or line.content.get("of") != held.number:
+                raise LogFileError(
+                    f"line {line.number} takes back {shown(line.content.get('of'))}, not the line before"
+                )
+            return
+        if held is not None:
+            self._book(held)
+
+    def finish(self) -> None:
+        """Book the last line."""
+        held, self._held = self._held, None
+        if held is not None:
+            self._book(held)
+
+    def _book(self, line: Line) -> None:
+        books = {
+            "begun": self._begun,
+            "gap": self._gap,
+            "settings": self._settings,
+            "joined": self._joined,
+            "left": self._left,
+            "decided": self._decided,
+            "told": self._told,
+        }
+        if line.kind not in books:
+            raise LogFileError(f"line {line.number} is a {shown(line.kind)}; expected one of {', '.join(books)}")
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FairnessWarning)
+                books[line.kind](line)
+        except LogFileError as error:
+            raise LogFileError(f"line {line.number}: {error}") from error
+        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
+
+    # ---------------------------------------------------------------- beginnings
+
+    def _begun(self, line: Line) -> None:
+        content = line.content
+        check_begun(content)
+        if not is_label_of(content.get("policy"), self._policy):
+            raise LogFileError(f"the log is of {shown(content.get('policy'), str)}; expected {self._policy!r}")
+        if content.get("start") is not None:
+            self._start(content)
+        elif self.selector is None:
+            self.selector = _new(content, self._policy)
+        self._settings(line)
+
+    def _gap(self, line: Line) -> None:
+        self._start(line.content)
+
+    def _start(self, content: Mapping[str, Any]) -> None:
+        """Go on from a state that is kept beside the log."""
+        start: Any = content["start"]
+        read_start(self._folder, start)
+        self.selector = _KINDS[start["kind"]].load(self._folder / start["file"], self._policy)
+
+    def _settings(self, line: Line) -> None:
+        follow(self.known, line.content["settings"])
+
+    @property
+    def known(self) -> Selector:
+        """The selector that the lines have led to.
+
+        Raises:
+            LogFileError: If no line says who decides.
+        """
+        if self.selector is None:
+            raise LogFileError("there is no line before it that says who decides")
+        return self.selector
+
+    # ---------------------------------------------------------------- what happened
+
+    def _joined(self, line: Line) -> None:
+        with self._watched(line):
+            self.known.join(read_ids(line.content))
+
+    def _left(self, line: Line) -> None:
+        with self._watched(line):
+            self.known.leave(read_ids(line.content), forget=line.content.get("forgotten") is True)
+
+    def _decided(self, line: Line) -> None:
+        selector = self.known
+        decision = read_decided(line.content, selector._members)
+        if decision.round != selector.round + 1:
+            raise LogFileError(f"round {decision.round} follows round {selector.round}")
+        if not decision.has_contexts and self._books_contexts(decision):
+            raise LogFileError(self._needs_contexts())
+        following = _Following(self._policy)
+        following.told = np.sort(decision.links)
+        following.decides = decision.has_contexts and self._rewrite is not None
+        selector._learner.policy = following  # type: ignore[assignment]
+        try:
+            with self._watched(line, decision, following):
+                if decision.has_contexts:
+                    selector._play(decision.asked)
+                else:
+                    self._play_without_contexts(selector, decision, decision.asked.rows)
+        finally:
+            selector._learner.policy = self._policy
+        self.num_decided += following.decides
+        self.num_unknown += not decision.has_contexts
+
+    def _play_without_contexts(self, selector: Selector, decision: Decision, others: FloatArray) -> None:
+        """Book a decision of which the cohort's contexts are known."""
+        asked, guard, learner = decision.asked, selector._guard, selector._learner
+        row_of = np.zeros(decision.capacity, np.int64)
+        row_of[asked.slot] = np.arange(asked.slot.shape[0])
+        rows, told = others.copy(), others.copy()
+        rows[row_of[decision.chosen]], told[row_of[decision.chosen]] = decision.features, decision.believed
+        vars(guard)["plausible"] = lambda *_: (told, rows)
+        following = _Following(self._policy)
+        following.told = np.sort(decision.links)
+        before, learner.policy = learner.policy, following  # type: ignore[assignment]
+        try:
+            selector._play(replace(asked, rows=rows))
+        finally:
+            learner.policy = before
+            del vars(guard)["plausible"]
+
+    def check_state(self, decision: Decision) -> None:
+        """Hold the policy's state before a decision against its digest in the log.
+
+        Raises:
+            LogFileError: If they differ because contexts were not kept.
+        """
+        if state_digest(self.known._learner.state) == decision.state:
+            return
+        if not decision.has_contexts:
+            raise LogFileError(self._needs_contexts())
+        if self._rewrite is None and not self._is_other_state:
+            self._is_other_state = True
+            _log.warning("the policy's state differs from the log's, from round %d on", decision.round)
+
+    def _needs_contexts(self) -> str:
+        return (
+            f"{type(self._policy).__name__} learns from the contexts of all clients, which the log does not have; "
+            "expected a log that a Record with contexts=True wrote"
+        )
+
+    def _books_contexts(self, decision: Decision) -> bool:
+        """Whether the policy's state depends on contexts of others than the cohort; looked at once."""
+        if self._is_free_of_contexts or decision.asked.slot.shape[0] <= decision.chosen.shape[0]:
+            return False
+        digests = set()
+        for other in (0.0, 1.0, 7.25):
+            selector = copy.deepcopy(self.known)
+            rows = np.full(decision.asked.rows.shape, other)
+            self._play_without_contexts(selector, decision, rows)
+            digests.add(state_digest(selector._learner.state))
+        self._is_free_of_contexts = len(digests) == 1
+        return not self._is_free_of_contexts
+
+    def _told(self, line: Line) -> None:
+        selector = self.known
+        answer = read_told(line.content, selector._members.capacity)
+        pending = selector._rounds.pending(answer.round)
+        if pending is None:
+            raise LogFileError(f"round {answer.round} is not open")
+        feedback = feedback_of(answer, pending.slot, pending.features, pending.server)
+        if not np.isin(feedback.client, selector._rounds.waiting()[answer.round]).all():
+            raise LogFileError(f"a client answers round {answer.round} twice")
+        with self._watched(line):
+            selector._tell(feedback, answer.round_s, answer.costs, answer.unlearned)
+
+    def _watched(self, line: Line, decision: Decision | None = None, following: _Following | None = None) -> _Watched:
+        return _Watched(self, line, decision, following)
+
+
+class _Watched:
+    """While a line is booked: the time is the line's, and what a record would write of it is compared with it."""
+
+    def __init__(self, rebuild: Rebuild, line: Line, decision: Decision | None, following: _Following | None) -> None:
+        self._rebuild, self._line, self._decision, self._following = rebuild, line, decision, following
+
+    def __enter__(self) -> None:
+        selector = self._rebuild.known
+        self._kept = selector._observers, selector._clock
+        selector._observers = Observers([self])
+        at_s = self._line.content.get("at_s", 0.0)
+        selector._clock = lambda: at_s
+
+    def __exit__(self, *_: object) -> None:
+        selector = self._rebuild.known
+        selector._observers, selector._clock = self._kept
+
+    def __call__(self, event: Event, selector: Selector) -> None:
+        """Nothing: the event was compared before it was booked."""
+
+    def before(self, event: Event, selector: Selector) -> None:
+        rebuild, following = self._rebuild, self._following
+        if self._decision is not None:
+            rebuild.check_state(self._decision)
+        if rebuild._rewrite is None:
+            return
+        written = rebuild._rewrite(event, selector)
+        logged = {name: value for name, value in self._line.content.items() if name not in _OF_THE_RECORD}
+        differing = [name for name in sorted({*written, *logged}) if written.get(name) != logged.get(name)]
+        if following is not None and following.own is not None and not np.array_equal(following.own, following.told):
+            differing.insert(0, "chosen")
+        if differing:
+            number = int(self._line.content.get("round", selector.round))
+            rebuild.differences.append(Difference(self._line.number, number, tuple(dict.fromkeys(differing))))
+
+
+_OF_THE_RECORD = frozenset({"line", "before", "kind", "by"})
+_KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND: EdgeSelector}
+
+
+def check_begun(content: Mapping[str, Any]) -> None:
+    """Refuse a line that does not begin a log of ours."""
+    if content.get("format") != FORMAT or content.get("version") != VERSION:
+        raise LogFileError(
+            f"it is a {shown(content.get('format'))} of version {shown(content.get('version'))}; "
+            f"expected a {FORMAT} of version {VERSION}"
+        )
+
+
+def follow(selector: Selector, settings: Mapping[str, Any]) -> None:
+    """Let a selector have the rules of a line from now on."""
+    selector._rounds.follow(settings["patience_rounds"])
+    selector._guard.follow(
+        settings["longest_s"], is_on=settings["guarded"], longest_absence=settings["longest_absence"]
+    )
+    selector._failures.follow(FailureRules(*settings["failures"]), selector.round)
+
+
+def _new(content: Mapping[str, Any], policy: AnyPolicy) -> Selector:
+    settings: Any = dict(content["settings"])
+    kind = _KINDS.get(str(content.get("of")))
+    if kind is None:
+        raise LogFileError(f"the log is of a {shown(content.get('of'))}; expected one of {', '.join(_KINDS)}")
+    settings["failures"] = FailureRules(*settings["failures"])
+    if "budgets" in settings:
+        settings["budgets"] = dict(settings["budgets"])
+    return kind(policy, num_features=content.get("num_features"), **settings)

@@ -1,0 +1,192 @@
+"""The files of a log: the chain of digests, rotation, and what killed writers leave."""
+
+import gzip
+import json
+import os
+
+import pytest
+
+from fedroster import LogFileError
+from fedroster.record.chain import FIRST, Torn, Writer, files_of, lines_of
+
+
+def written(folder, count=10, *, rotate_bytes=2**20, size=10):
+    writer = Writer(folder, rotate_bytes=rotate_bytes)
+    for number in range(count):
+        writer.append("told", {"n": number, "text": "x" * size})
+    writer.close()
+    return writer
+
+
+def numbers(folder):
+    return [line.number for line in lines_of(folder)]
+
+
+def test_each_line_holds_the_digest_of_the_one_before(tmp_path):
+    writer = written(tmp_path)
+    lines = list(lines_of(tmp_path))
+    assert [line.number for line in lines] == [*range(1, 11)]
+    assert lines[0].before == FIRST
+    assert [line.before for line in lines[1:]] == [line.digest for line in lines[:-1]]
+    assert (writer.number, writer.digest) == (10, lines[-1].digest)
+
+
+def test_a_writer_goes_on_with_the_chain(tmp_path):
+    for _ in range(3):
+        written(tmp_path, 4)
+    assert numbers(tmp_path) == [*range(1, 13)]
+
+
+def test_full_files_are_compressed_and_the_chain_goes_on(tmp_path):
+    for _ in range(2):
+        written(tmp_path, 20, rotate_bytes=1000, size=200)
+    files = files_of(tmp_path)
+    assert len(files) > 4
+    assert [file.suffix for file in files] == [".gz"] * (len(files) - 1) + [".jsonl"]
+    assert numbers(tmp_path) == [*range(1, 41)]
+    assert [line.number for line in lines_of(tmp_path, start=17)] == [*range(17, 41)]
+
+
+def test_a_file_ends_with_its_day(tmp_path):
+    written(tmp_path, 2)
+    yesterday = files_of(tmp_path)[0].stat().st_mtime - 86_400
+    os.utime(files_of(tmp_path)[0], (yesterday, yesterday))
+    written(tmp_path, 2)
+    assert [file.name for file in files_of(tmp_path)] == ["rounds-000000000001.jsonl.gz", "rounds-000000000003.jsonl"]
+
+
+@pytest.mark.parametrize("cut", [1, 30])
+def test_a_torn_last_line_is_passed_over_and_cut_off_by_the_next_writer(cut, tmp_path):
+    written(tmp_path, 5)
+    file = files_of(tmp_path)[0]
+    os.truncate(file, file.stat().st_size - cut)
+    assert isinstance(list(lines_of(tmp_path))[-1], Torn)
+    writer = Writer(tmp_path, rotate_bytes=2**20)
+    assert writer.repaired > 0
+    assert writer.number == 4
+    writer.append("told", {})
+    writer.close()
+    assert numbers(tmp_path) == [1, 2, 3, 4, 5]
+
+
+def test_a_file_that_was_killed_before_its_first_line_is_begun_again(tmp_path):
+    written(tmp_path, 5)
+    (tmp_path / "rounds-000000000006.jsonl").write_bytes(b'{"line":6')
+    assert written(tmp_path, 1).number == 6
+    assert numbers(tmp_path) == [*range(1, 7)]
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_rotation_that_was_killed_is_finished(both, tmp_path):
+    written(tmp_path, 5)
+    full = files_of(tmp_path)[0]
+    if both:
+        (tmp_path / f"{full.name}.gz").write_bytes(gzip.compress(full.read_bytes()))
+    else:
+        (tmp_path / "rounds-000000000006.jsonl").write_bytes(b"")
+    assert written(tmp_path, 1).number == 6
+    assert numbers(tmp_path) == [*range(1, 7)]
+    assert not full.exists()
+
+
+def test_two_copies_of_one_file_that_differ_are_refused(tmp_path):
+    written(tmp_path, 5)
+    full = files_of(tmp_path)[0]
+    (tmp_path / f"{full.name}.gz").write_bytes(gzip.compress(full.read_bytes() + b"{}\n"))
+    with pytest.raises(LogFileError, match="differ"):
+        Writer(tmp_path, rotate_bytes=2**20)
+
+
+def changed(lines):
+    lines[3] = lines[3].replace(b"x", b"y", 1)
+
+
+def removed(lines):
+    del lines[3]
+
+
+def swapped(lines):
+    lines[3], lines[4] = lines[4], lines[3]
+
+
+def doubled(lines):
+    lines.insert(3, lines[3])
+
+
+def cut_at_the_start(lines):
+    del lines[0]
+
+
+def written_anew(lines):
+    content = json.loads(lines[3])
+    lines[3] = json.dumps(content | {"n": 99}, separators=(",", ":")).encode() + b"\n"
+
+
+@pytest.mark.parametrize("attack", [changed, removed, swapped, doubled, cut_at_the_start, written_anew])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_change_breaks_the_chain(attack, packed, tmp_path):
+    written(tmp_path, 8)
+    file = files_of(tmp_path)[0]
+    lines = file.read_bytes().splitlines(keepends=True)
+    attack(lines)
+    file.write_bytes(b"".join(lines))
+    if packed:
+        (tmp_path / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
+        file.unlink()
+    with pytest.raises(LogFileError):
+        numbers(tmp_path)
+
+
+def test_a_file_that_is_missing_breaks_the_chain(tmp_path):
+    written(tmp_path, 20, rotate_bytes=1000, size=200)
+    files_of(tmp_path)[1].unlink()
+    with pytest.raises(LogFileError, match="missing"):
+        numbers(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\n",
+        b"[]\n",
+        b"{}\n",
+        b"\xff\xfe\n",
+        b'{"line":1e9,"before":"","kind":"x"}\n',
+        b"[" * 100_000 + b"\n",
+        b'{"line":1,"before":"","kind":NaN}\n',
+        b'{"line":%s,"before":"","kind":"x"}\n' % (b"9" * 5000),
+    ],
+    ids=range(8),
+)
+def test_what_is_no_line_is_refused(text, tmp_path):
+    (tmp_path / "rounds-000000000001.jsonl").write_bytes(text)
+    with pytest.raises(LogFileError, match="byte 0"):
+        numbers(tmp_path)
+    with pytest.raises(LogFileError, match="byte 0"):
+        Writer(tmp_path, rotate_bytes=2**20)
+
+
+def test_a_damaged_compressed_file_is_refused(tmp_path):
+    written(tmp_path, 20, rotate_bytes=1000, size=200)
+    packed = files_of(tmp_path)[0]
+    content = bytearray(packed.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    packed.write_bytes(content)
+    with pytest.raises(LogFileError):
+        numbers(tmp_path)
+
+
+def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("fedroster.record.chain.LONGEST_LINE", 1000)
+    with gzip.open(tmp_path / "rounds-000000000001.jsonl.gz", "wb") as file:
+        file.write(b" " * 100_000)
+    with pytest.raises(LogFileError, match="more than 1,000 bytes"):
+        numbers(tmp_path)
+
+
+def test_other_files_are_passed_over(tmp_path):
+    written(tmp_path, 2)
+    (tmp_path / "notes.jsonl").write_text("{}")
+    assert numbers(tmp_path) == [1, 2]
+    with pytest.raises(FileNotFoundError):
+        numbers(tmp_path / "nowhere")

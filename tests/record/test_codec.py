@@ -1,0 +1,70 @@
+"""Arrays in lines: exact, and bounded in memory."""
+
+import base64
+import json
+import zlib
+
+import numpy as np
+import pytest
+
+from fedroster import LogFileError
+from fedroster.record import codec
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 64, 65, 1000])
+def test_arrays_come_back_bit_for_bit(size):
+    rng = np.random.default_rng(size)
+    floats = rng.normal(size=size) * 10.0 ** rng.integers(-300, 300, size)
+    floats[: size // 3] = np.nan
+    ints, bits = rng.integers(0, 2**31, size), rng.random(size) < 0.5
+
+    def through(value):
+        return json.loads(json.dumps(value, allow_nan=False))
+
+    np.testing.assert_array_equal(codec.unpack_floats(through(codec.pack_floats(floats)), size), floats)
+    np.testing.assert_array_equal(codec.unpack_ints(through(codec.pack_ints(ints)), below=2**31, most=size), ints)
+    np.testing.assert_array_equal(codec.unpack_bits(through(codec.pack_bits(bits)), size), bits)
+
+
+def test_infinities_and_constants_come_back():
+    for values in (np.array([np.inf, -np.inf, 0.0]), np.full(100, 0.25), np.full(100, np.inf)):
+        text = json.dumps(codec.pack_floats(values), allow_nan=False)
+        np.testing.assert_array_equal(codec.unpack_floats(json.loads(text), values.shape[0]), values)
+    assert len(json.dumps(codec.pack_floats(np.full(10**6, 0.5)))) < 40
+
+
+def z(raw):
+    return base64.b64encode(zlib.compress(raw)).decode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        3,
+        "all",
+        [1, 2],
+        {"n": 100},
+        {"n": 100, "z": 5},
+        {"n": 100, "z": "!!"},
+        {"n": 100, "z": z(b"x")},
+        {"n": 10**12, "z": z(b"")},
+        {"n": 100, "z": z(b"\0" * 10**6)},
+        {"n": 100, "z": base64.b64encode(b"x").decode()},
+        {"n": True, "all": 1.0},
+        {"n": 100, "all": None},
+        ["x"] * 100,
+        [10**400] * 100,
+        {"n": 100, "z": z(b"\0" * 800) + "AAAA"},
+    ],
+    ids=range(16),
+)
+def test_what_is_no_array_of_so_many_floats_is_refused(value):
+    with pytest.raises(LogFileError):
+        codec.unpack_floats(value, 100)
+
+
+@pytest.mark.parametrize("value", [None, [-1], [5], [1.0], [True], [0, 0], [0] * 9, {"n": 9, "z": z(b"\0" * 36)}])
+def test_integers_are_held_against_their_range(value):
+    with pytest.raises(LogFileError):
+        codec.unpack_ints(value, below=5, most=8, order="distinct")

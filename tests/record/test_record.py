@@ -1,0 +1,354 @@
+"""The record as a federation runs: what it says, and that a selector can be rebuilt from it alone."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+
+from federations import LETTERS_LIST, PEERS, POLICY, kept, make, play
+from fedroster import (
+    COCS,
+    RBCSF,
+    ConfigurationError,
+    EdgeSelector,
+    FailureRules,
+    Floor,
+    InUseError,
+    LogFileError,
+    PartialPooling,
+    Record,
+    Selector,
+    Uniform,
+    UnknownNameError,
+)
+from fedroster.record import Log
+
+
+def recorded(folder, policy=POLICY, *, clients=LETTERS_LIST, cohort_size=3, selector=None, **options):
+    record = Record(folder, **options)
+    return Selector(policy, cohort_size=cohort_size, clients=clients, observers=[record], **selector or {}), record
+
+
+def next_cohorts(selector, rounds=5):
+    rng = np.random.default_rng(3)
+    return [selector.select({c: rng.uniform(0.5, 2.0, 3) for c in selector.clients}).clients for _ in range(rounds)]
+
+
+def play_with_changes(selector, rounds):
+    """Rounds between which clients join, leave and are forgotten, and settings change."""
+    play(selector, rounds)
+    selector.leave(["b", "c"])
+    selector.join(["new", 7])
+    play(selector, rounds, seed=1)
+    selector.leave(["new"], forget=True)
+    selector.longest_s = 2.0
+    selector.join(["c", "newer"])
+    play(selector, rounds, seed=2)
+
+
+@pytest.mark.parametrize("policy", [Floor(), POLICY, *PEERS, Uniform()], ids=lambda policy: type(policy).__name__)
+def test_a_selector_is_rebuilt_from_its_log_alone(policy, tmp_path):
+    selector, record = recorded(tmp_path / "log", policy)
+    play_with_changes(selector, 12)
+    record.close()
+    again = Log(tmp_path / "log").selector(policy)
+    assert kept(again, tmp_path)[0] == kept(copy.deepcopy(selector), tmp_path)[0]
+    assert next_cohorts(again) == next_cohorts(selector)
+
+
+@pytest.mark.parametrize("policy", [POLICY, *PEERS], ids=lambda policy: type(policy).__name__)
+def test_contexts_of_the_cohorts_are_enough_for_most_policies(policy, tmp_path):
+    selector, record = recorded(tmp_path, policy, contexts=False)
+    play_with_changes(selector, 8)
+    record.close()
+    assert next_cohorts(Log(tmp_path).selector(policy)) == next_cohorts(selector)
+
+
+def test_a_policy_that_learns_from_all_contexts_is_refused_without_them(tmp_path):
+    selector, _ = recorded(tmp_path, Floor(), contexts=False)
+    play(selector, 3)
+    with pytest.raises(LogFileError, match="Floor learns from the contexts of all clients"):
+        Log(tmp_path).selector(Floor())
+
+
+@pytest.mark.parametrize("policy", [COCS(), PartialPooling()], ids=lambda policy: type(policy).__name__)
+def test_a_federation_with_edge_servers_is_rebuilt(policy, tmp_path):
+    selector = EdgeSelector(
+        policy, budgets={"n": 1.5, "s": 2.0}, cohort_size=4, clients=LETTERS_LIST, observers=[Record(tmp_path)]
+    )
+    rng = np.random.default_rng(0)
+
+    def edge_round(on):
+        rng = np.random.default_rng(on.round)
+        here = [client for client in on.clients if rng.random() < 0.8]
+        cohort = on.select(
+            {client: rng.uniform(0.0, 1.0, 2) for client in here},
+            servers={client: ["n", "s"][: rng.integers(1, 3)] for client in here},
+            prices={client: rng.uniform(0.2, 1.0) for client in here},
+        )
+        times_s = {client: rng.uniform(1.0, 9.0) for client in cohort.clients}
+        on.observe(cohort.round, times_s=times_s, costs=dict.fromkeys(times_s, 0.9), round_s=10.0)
+        return cohort
+
+    for _ in range(15):
+        edge_round(selector)
+    log = Log(tmp_path)
+    again = log.selector(policy)
+    assert log.header.num_servers == 2
+    assert log.rounds[-1].servers.shape == log.rounds[-1].chosen.shape
+    assert [edge_round(again) for _ in range(4)] == [edge_round(selector) for _ in range(4)]
+    assert rng is not None
+
+
+def test_a_round_says_who_was_there_who_paused_and_what_came(tmp_path):
+    selector = make(
+        ["a", "b", "c"],
+        policy=RBCSF(V=1.0, beta=0.1),
+        num_features=None,
+        observers=[Record(tmp_path)],
+        failures=FailureRules(True, 1, 5),
+    )
+    cohort = selector.select({"c": [2.0], "a": [1.0]})
+    selector.observe(cohort.round, failed=["a"], times_s={"c": 4.0}, round_s=7.0)
+    selector.select()
+    log = Log(tmp_path)
+    first, second = log.rounds
+    assert log.ids == ["a", "b", "c"]
+    assert (first.round, first.cohort_size, first.round_s) == (1, 2, 7.0)
+    assert first.members.all()
+    assert first.available.tolist() == [True, False, True]
+    np.testing.assert_array_equal(first.contexts, [[1.0], [np.nan], [2.0]])
+    assert first.chosen.tolist() == [0, 2]
+    assert first.status.tolist() == [3, 0]
+    np.testing.assert_array_equal(first.exchange_time_s, [np.nan, 4.0])
+    np.testing.assert_array_equal(first.learned_s, [7.0, 4.0])
+    assert second.excluded["paused"].tolist() == [0]
+    assert second.status.tolist() == [255, 255]
+    assert second.owed.shape == (3,)
+    assert np.isfinite(second.expected_s).all()
+    assert log.find(2).round == 2
+    with pytest.raises(UnknownNameError, match=r"round 9 is not in the log; expected one of 1\.\.2"):
+        log.find(9)
+
+
+def test_without_contexts_the_log_has_those_of_the_cohort(tmp_path):
+    selector, _ = recorded(tmp_path, contexts=False)
+    play(selector, 2)
+    log = Log(tmp_path)
+    assert [each.contexts for each in log.rounds] == [None, None]
+    assert log.rounds[0].decision.features.shape == (3, 3)
+
+
+def test_ids_are_hashed_with_a_key(tmp_path):
+    names = [f"hospital-{number}" for number in range(5)]
+    selector, record = recorded(tmp_path / "log", clients=names, key=b"0123456789abcdef")
+    play(selector, 3)
+    selector.save(tmp_path / "s.npz")
+    record.close()
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log", key=b"0123456789abcdef")])
+    again.join(["hospital-9"])
+    content = b"".join(file.read_bytes() for file in (tmp_path / "log").iterdir())
+    assert b"hospital" not in content
+    assert len(set(Log(tmp_path / "log").ids) - {None}) == 6
+
+
+def test_a_selector_that_is_loaded_goes_on_in_the_same_log(tmp_path):
+    selector, record = recorded(tmp_path / "log")
+    play(selector, 5)
+    selector.save(tmp_path / "s.npz")
+    record.close()
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
+    play(again, 5)
+    log = Log(tmp_path / "log")
+    assert [each.round for each in log.rounds] == [*range(1, 11)]
+    assert next_cohorts(log.selector(POLICY)) == next_cohorts(again)
+
+
+@pytest.mark.parametrize("contexts", [True, False])
+def test_what_the_log_has_and_the_file_lacks_is_booked_first(contexts, tmp_path):
+    selector, record = recorded(tmp_path / "log", contexts=contexts)
+    play(selector, 5)
+    selector.save(tmp_path / "s.npz")
+    play(selector, 1)  # killed before it saved
+    record.close()
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log", contexts=contexts)])
+    assert again.round == 6
+    assert again.open_rounds() == selector.open_rounds()
+    assert next_cohorts(again) == next_cohorts(selector)
+
+
+def test_a_round_that_cannot_be_booked_again_is_not_in_the_log_any_more(tmp_path):
+    selector, record = recorded(tmp_path / "log", Floor(), contexts=False)
+    play(selector, 3)
+    selector.save(tmp_path / "s.npz")
+    play(selector, 1)
+    record.close()
+    again = Selector.load(tmp_path / "s.npz", Floor(), observers=[Record(tmp_path / "log", contexts=False)])
+    assert again.round == 3
+    play(again, 2, seed=5)
+    assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2, 3, 4, 5]
+
+
+def test_a_selector_that_is_rebuilt_goes_on_in_the_same_log(tmp_path):
+    selector, record = recorded(tmp_path)
+    play(selector, 4)
+    record.close()
+    again = Log(tmp_path).selector(POLICY, observers=[Record(tmp_path)])
+    play(again, 3)
+    assert len(Log(tmp_path).rounds) == 7
+    assert next_cohorts(Log(tmp_path).selector(POLICY)) == next_cohorts(again)
+
+
+def test_a_log_that_begins_late_goes_on_from_a_state_beside_it(tmp_path):
+    selector = make(LETTERS_LIST, cohort_size=3, num_features=None)
+    play(selector, 6)
+    selector.save(tmp_path / "s.npz")
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
+    play(again, 3)
+    log = Log(tmp_path / "log")
+    assert [each.round for each in log.rounds] == [7, 8, 9]
+    assert log.rounds[0].members.sum() == 10
+    assert next_cohorts(log.selector(POLICY)) == next_cohorts(again)
+
+
+def test_a_new_selector_does_not_go_on_in_an_old_log(tmp_path):
+    selector, record = recorded(tmp_path)
+    play(selector, 1)
+    record.close()
+    with pytest.raises(LogFileError, match="this selector is new"):
+        recorded(tmp_path)
+
+
+def test_a_log_of_another_federation_is_refused(tmp_path):
+    for name in "xy":
+        selector, record = recorded(tmp_path / name, selector={"seed": ord(name)})
+        play(selector, 2)
+        selector.save(tmp_path / f"{name}.npz")
+        record.close()
+    with pytest.raises(LogFileError, match="another federation"):
+        Selector.load(tmp_path / "x.npz", POLICY, observers=[Record(tmp_path / "y")])
+    with pytest.raises(LogFileError, match=r"expected Uniform\(\)"):
+        Log(tmp_path / "x").selector(Uniform())
+
+
+def test_a_log_has_one_writer(tmp_path):
+    record = Record(tmp_path)
+    with pytest.raises(InUseError):
+        Record(tmp_path)
+    record.close()
+    Record(tmp_path).close()
+
+
+def test_a_decision_that_is_not_booked_is_taken_back_in_the_log(tmp_path):
+    class Refusing:
+        def before(self, event, selector):
+            if refuses:
+                raise RuntimeError("not today")
+
+        def __call__(self, event, selector):
+            pass
+
+    refuses = False
+    selector = Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, observers=[record := Record(tmp_path), Refusing()])
+    play(selector, 2)
+    refuses = True
+    with pytest.raises(RuntimeError):
+        selector.select({"a": [1.0, 2.0, 3.0]})
+    refuses = False
+    play(selector, 2)
+    record.close()
+    assert [each.round for each in Log(tmp_path).rounds] == [1, 2, 3, 4]
+    assert next_cohorts(Log(tmp_path).selector(POLICY)) == next_cohorts(selector)
+
+
+def full_disk(monkeypatch, *, after):
+    """Let writing fail from the n-th call on, in the middle of a line."""
+    import os
+
+    from fedroster.record import chain
+
+    count, real = 0, os.write
+
+    def write(number, text):
+        nonlocal count
+        count += 1
+        if count == after:
+            return real(number, bytes(text)[:10])
+        if count > after:
+            raise OSError(28, "No space left on device")
+        return real(number, text)
+
+    monkeypatch.setattr(chain.os, "write", write)
+
+
+def test_on_a_full_disk_the_decision_is_not_taken(tmp_path, monkeypatch):
+    selector, record = recorded(tmp_path / "log")
+    play(selector, 3)
+    before = kept(copy.deepcopy(selector), tmp_path)
+    with monkeypatch.context() as patched:
+        full_disk(patched, after=1)
+        with pytest.raises(OSError, match="No space left") as caught:
+            play(selector, 1)
+    assert str(tmp_path) in caught.value.filename
+    assert kept(copy.deepcopy(selector), tmp_path) == before
+    play(selector, 2)
+    record.close()
+    assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2, 3, 4, 5]
+
+
+def test_on_a_full_disk_rounds_may_go_on_and_the_log_says_that_it_has_a_gap(tmp_path, monkeypatch, caplog):
+    selector, record = recorded(tmp_path / "log", on_error="warn")
+    play(selector, 3)
+    with monkeypatch.context() as patched:
+        full_disk(patched, after=1)
+        play(selector, 2)
+    assert "is not in the log" in caplog.text
+    play(selector, 2)
+    record.close()
+    log = Log(tmp_path / "log")
+    assert [each.round for each in log.rounds] == [1, 2, 3, 6, 7]
+    assert next_cohorts(log.selector(POLICY)) == next_cohorts(selector)
+
+
+def test_a_gap_is_known_when_the_selector_is_loaded(tmp_path, monkeypatch):
+    selector, record = recorded(tmp_path / "log", on_error="warn")
+    play(selector, 3)
+    with monkeypatch.context() as patched:
+        full_disk(patched, after=1)
+        play(selector, 2)
+    selector.save(tmp_path / "s.npz")
+    record.close()
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
+    assert next_cohorts(Log(tmp_path / "log").selector(POLICY)) == next_cohorts(again)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"contexts": "yes"}, "contexts is 'yes'"),
+        ({"key": b"short"}, "expected at least 16 secret bytes"),
+        ({"key": "0123456789abcdef"}, "key is a str"),
+        ({"rotate_bytes": 10}, "rotate_bytes is 10"),
+        ({"on_error": "ignore"}, "on_error is 'ignore'"),
+    ],
+)
+def test_arguments_are_checked(options, said, tmp_path):
+    with pytest.raises(ConfigurationError, match=said):
+        Record(tmp_path, **options)
+
+
+def test_a_record_is_not_copied(tmp_path):
+    with pytest.raises(ConfigurationError, match="one writer"):
+        copy.deepcopy(Record(tmp_path))
+
+
+def test_lines_are_read_by_people(tmp_path):
+    selector = make(["a", "b"], num_features=None, observers=[Record(tmp_path)])
+    selector.select()
+    begun, joined, decided = [json.loads(line) for line in next(tmp_path.glob("*.jsonl")).read_text().splitlines()]
+    assert begun["policy"] == repr(POLICY)
+    assert joined["clients"] == ["a", "b"]
+    assert decided["chosen"] == [0, 1]
+    assert decided["available"] == "all"
+    assert len(decided["by"]) == 16
