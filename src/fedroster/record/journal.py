@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import sys
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
-from fedroster import __version__
 from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
@@ -173,7 +173,7 @@ class Record:
             "format": FORMAT,
             "version": VERSION,
             "of": selector._KIND,
-            "fedroster": __version__,
+            "fedroster": sys.modules["fedroster"].__version__,
             "code": code(),
             "policy": repr(selector.policy),
             "settings": self._settings,
