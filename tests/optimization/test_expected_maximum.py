@@ -17,6 +17,7 @@ from fedroster.optimization.expected_maximum import (
     _expected_maximum,
     _log,
     _marginal,
+    _marginal_of_slowest,
     batch_factor,
     expected_maximum,
     least_expected_maximum,
@@ -261,10 +262,10 @@ def test_marginal_costs():
     def mean_of(members):
         log_cdf, cdf = np.zeros(num_bins + width), np.zeros(num_bins + width)
         slowest = _distribution(np.asarray(members), log_table, log_cdf)
-        return _expected_maximum(log_cdf, points, slowest, width, cdf), slowest, cdf
+        return _expected_maximum(log_cdf, points, slowest, width, cdf), slowest, cdf, log_cdf
 
     members = np.array([3, 0, 0, 1, 0, 2, 0, 0, 2, 0, 0, 0])
-    whole, slowest, cdf = mean_of(members)
+    whole, slowest, cdf, _ = mean_of(members)
     for bin in range(num_bins):
         one = np.arange(num_bins) == bin
         adds = _marginal(cdf, points, slowest, width, table, bin, False)
@@ -273,6 +274,12 @@ def test_marginal_costs():
             added = _marginal(cdf, points, slowest, width, table, bin, True)
             assert added == pytest.approx(whole - mean_of(members - one)[0], rel=0.02, abs=2e-3)
             assert added > adds
+    for second in (10, 5, 0, -1):  # one alone in the slowest bin, the others' slowest near, far, or missing
+        others = (np.arange(num_bins) == second).astype(np.int64)
+        whole, slowest, _, log_cdf = mean_of(others + (np.arange(num_bins) == num_bins - 1))
+        added = _marginal_of_slowest(log_cdf, points, slowest, second, log_table, table)
+        rest = mean_of(others)[0] if second >= 0 else 0.0
+        assert added == pytest.approx(whole - rest, rel=1e-12)
 
 
 def test_step_ratios_are_p4():

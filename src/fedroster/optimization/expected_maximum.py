@@ -15,7 +15,8 @@ with prices :math:`p_n` and clients :math:`S_0` that must take part.  The first 
    of Huang et al., but at the expected maximum of that cohort.
 3. Improve the best one: charge every client its marginal cost, :math:`\int F_{S \setminus n}(x)(1 - F(x/\mu_n))\,dx`,
    and choose again, as long as the objective falls.  (The step of Iyer, Jegelka and Bilmes, ICML 2013, for submodular
-   minimisation; the result is a local optimum, not a proven one.)
+   minimisation.)  The result is near the optimum as a rule, and need not be a local one: of 3,446 small instances one
+   swap would have saved more than 3 % of the round in 6, 14 % at most, and 0.02 % on average.
 
 With F a step at 1 the objective is P4's (Huang et al. 2021, Eq. 21), and the sweep finds its optimum up to the grid.
 """
@@ -165,8 +166,26 @@ def _expected_maximum(log_cdf, points, slowest, width, cdf):
 
 
 @njit(cache=True, nogil=True)
+def _marginal_of_slowest(log_cdf, points, slowest, second, log_table, table):
+    """What the only member of the slowest bin has added, the next slowest standing in bin ``second``, -1 for none."""
+    total = points[slowest] if second < 0 else 0.0
+    before = -1.0
+    for i in range(slowest if second < 0 else second, slowest + table.shape[0]):
+        j = i - slowest
+        # Up to its bin, log_cdf has the others alone; from there on both.
+        here = math.exp(log_cdf[i] - log_table[j]) * (1.0 - table[j]) if j >= 0 else math.exp(log_cdf[i])
+        if before >= 0.0:
+            total += (points[i] - points[i - 1]) * 0.5 * (before + here)
+        before = here
+    return total
+
+
+@njit(cache=True, nogil=True)
 def _marginal(cdf, points, slowest, width, table, bin, member):
-    """Expected time that a client of this bin adds to the cohort, or has added as a member of it."""
+    """Expected time that a client of this bin adds to the cohort, or has added as a member of it.
+
+    Not for the only member of the slowest bin, without whom the others count below that bin, too.
+    """
     total = 0.0
     before = -1.0
     for i in range(slowest, max(slowest, bin) + width):
@@ -316,9 +335,14 @@ def _net_time(cohort, worth, bin_of, must_bins, points, log_table, members, log_
 
 
 @njit(cache=True, nogil=True)
-def _recharge(cohort, worth, bin_of, rows, start, stop, members, cdf, points, slowest, table):
+def _recharge(
+    cohort, worth, bin_of, rows, start, stop, members, log_cdf, cdf, points, slowest, log_table, table
+):  # fmt: skip
     """Step 3: the cohort that is chosen when each client is charged its marginal cost, and whether it is the same."""
     width, free = table.shape[0], cohort.shape[0]
+    second = slowest if members[slowest] > 1 else slowest - 1
+    while second >= 0 and members[second] == 0:
+        second -= 1
     is_member = np.zeros(worth.shape[0], np.bool_)
     is_member[cohort] = True
     heap, client = np.empty(free), np.empty(free, np.int64)
@@ -327,7 +351,11 @@ def _recharge(cohort, worth, bin_of, rows, start, stop, members, cdf, points, sl
         if stop[b] == start[b]:
             continue
         outside = _marginal(cdf, points, slowest, width, table, b, False)
-        inside = _marginal(cdf, points, slowest, width, table, b, True) if members[b] > 0 else outside
+        inside = outside
+        if b == slowest and second < slowest:
+            inside = _marginal_of_slowest(log_cdf, points, slowest, second, log_table, table)
+        elif members[b] > 0:
+            inside = _marginal(cdf, points, slowest, width, table, b, True)
         for i in range(start[b], stop[b]):
             n = rows[i]
             filled = offer(heap, client, filled, free, worth[n] - (inside if is_member[n] else outside), n)
@@ -385,7 +413,9 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
     log_cdf, cdf = np.empty(points.shape[0]), np.empty(points.shape[0])
     slowest, objective = _net_time(picked, worth, bin_of, must_bins, points, log_table, members, log_cdf, cdf)
     for _ in range(_IMPROVEMENTS):
-        other, same = _recharge(picked, worth, bin_of, rows, start, stop, members, cdf, points, slowest, table)
+        other, same = _recharge(
+            picked, worth, bin_of, rows, start, stop, members, log_cdf, cdf, points, slowest, log_table, table
+        )
         slowest, better = _net_time(other, worth, bin_of, must_bins, points, log_table, members, log_cdf, cdf)
         if same or better >= objective - jitter:
             break

@@ -1,4 +1,4 @@
-r"""The yardstick of flat policies: the least mean round time that any stationary policy can have.
+r"""The yardstick of flat policies: an estimate of the least mean round time that a stationary policy can have.
 
 A stationary policy that knows the mean times and their scatter decides by the round's context alone.  Over K sampled
 contexts its best is the value of a linear program over the shares :math:`f_{s,S}` of cohort S in context s:
@@ -33,10 +33,11 @@ _SCATTER_SAMPLES = 200_000
 
 
 def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_contexts: int = 150) -> float:
-    """Least mean round time of a stationary policy that knows the network, seconds.
+    """Estimate the least mean round time of a stationary policy that knows the network, seconds.
 
-    The sample's optimum is a little below the truth (it fits the sample), and its cohorts, found by local search, a
-    little above.  The contexts are those of a run of FLOOR, for cold starts depend on who was chosen before.
+    It is no bound.  The sample's optimum is a little below the truth (it fits the sample), and its cohorts, found by
+    a search that proves nothing, a little above.  The contexts are those of a run of FLOOR, for cold starts depend on
+    who was chosen before: a policy that keeps clients warm otherwise may take less.
 
     Args:
         network: A network without drift and churn.
