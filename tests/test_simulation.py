@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
@@ -13,9 +14,9 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, Floor, OmniscientP3, Uniform
 from fedroster.catalogue import make_policy, make_scenario
-from fedroster.core.errors import ConfigurationError, InfeasibleError, SelectionError
+from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import pack
@@ -319,3 +320,32 @@ def test_commit_comes_once_and_before_the_feedback():
 
     list(simulate(Recorder(), FlatNetwork(), num_rounds=3, seed=0))
     assert calls == [(what, number) for number in (1, 2, 3) for what in ("select", "commit", "update")]
+
+
+def warned(policy, availability, rounds=130):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in simulate(policy, FlatNetwork(availability=availability), num_rounds=rounds, seed=0):
+            pass
+    assert {warning.category for warning in caught} <= {FairnessWarning}
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=1.0), Floor()])
+def test_a_rate_that_cannot_be_met_is_said_once(policy):
+    (message,) = warned(policy, 0.01)
+    assert message.startswith("beta = 0.15 cannot be met for 37 clients that are available less often")
+    assert message.endswith("such as [0, 1, 2, 3, 4], in 64 rounds")
+
+
+@pytest.mark.parametrize(
+    ("policy", "availability", "rounds"),
+    [
+        (RBCSF(V=1.0), 0.8, 130),
+        (RBCSF(V=1.0), 0.05, 63),  # too few rounds to tell
+        (Floor(share_of="available"), 0.05, 130),
+        (Uniform(), 0.05, 130),
+    ],
+)
+def test_no_warning_of_rates_without_a_reason(policy, availability, rounds):
+    assert warned(policy, availability, rounds) == []

@@ -14,6 +14,9 @@ from fedroster.core.problem import ProblemSpec, RoundContext
 
 _GRID = 2.0**-32
 
+AVAILABILITY_PERIOD = 64
+"""Rounds between two looks at which clients are available too rarely."""
+
 
 def snap_rate(beta: float) -> float:
     """Round a rate to a multiple of 2^-32, at most 1.2e-10 away.
@@ -38,6 +41,20 @@ def check_rate(beta: float, *, num_clients: int, cohort_size: int) -> None:
             f"a round are owed, and a round has cohort_size = {cohort_size}; "
             f"expected beta <= {cohort_size / num_clients:.4g} or cohort_size >= {math.ceil(num_clients * beta - 1e-9)}"
         )
+
+
+def seen_too_rarely(seen: IntArray, present: IntArray, *, beta: float) -> BoolArray:
+    """Which clients are available too rarely to be chosen at a rate (Choice A6), shape (clients,).
+
+    Args:
+        seen: Rounds in which each was available, shape (clients,).
+        present: Rounds in which each was a member, shape (clients,); fewer than 64 say nothing.
+        beta: The rate.
+    """
+    # Three standard deviations below the rate, so that chance alone hardly ever names one.
+    margin = 3.0 * np.sqrt(beta * (1.0 - beta) * np.maximum(present, 1))
+    rare: BoolArray = (present >= AVAILABILITY_PERIOD) & (seen < beta * present - margin)
+    return rare
 
 
 def empty_queues(spec: ProblemSpec) -> FloatArray:

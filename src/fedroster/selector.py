@@ -39,10 +39,9 @@ from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids, is_id, listed
 from fedroster.federation.rounds import OpenRounds, outcomes
 from fedroster.federation.views import Contexts, Views
+from fedroster.queues import AVAILABILITY_PERIOD
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
-
-_AVAILABILITY_PERIOD = 64  # rounds between two looks at which clients are seen too rarely
 
 
 class Rules(TypedDict, total=False):
@@ -245,10 +244,10 @@ class Selector(Views):
     def _warn_of_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
         beta = getattr(self.policy, "beta", 0.0)
-        if not beta or self.round == self._last_look or self.round % _AVAILABILITY_PERIOD:
+        if not beta or self.round == self._last_look or self.round % AVAILABILITY_PERIOD:
             return
         self._last_look = self.round  # once: a caller that turns warnings into errors can go on
-        rare = self._members.seen_too_rarely(beta, num_rounds=_AVAILABILITY_PERIOD)
+        rare = self._members.seen_too_rarely(beta)
         if rare:
             warnings.warn(
                 f"beta = {beta} cannot be met for {len(rare)} clients that are available less often, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -12,11 +13,12 @@ import numpy as np
 
 from fedroster.aggregation.hierarchical import hierarchical_round_time
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.errors import ConfigurationError, SelectionError
+from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls
 from fedroster.core.state import is_label_of, load_arrays, pack, save_arrays, unpack, whole
 from fedroster.core.streams import Streams
+from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,33 @@ class _Polling:
         return loss
 
 
+class _Watch:
+    """Warns once of clients that are available too rarely for the rate that a policy guarantees (Choice A6)."""
+
+    def __init__(self, policy: AnyPolicy, num_clients: int) -> None:
+        of_all_rounds = getattr(policy, "share_of", "rounds") == "rounds"
+        self._beta = float(getattr(policy, "beta", 0.0)) if of_all_rounds else 0.0
+        self._seen, self._present = np.zeros((2, num_clients), np.int64)
+
+    def see(self, context: RoundContext) -> None:
+        """Count who is there, and look from time to time."""
+        if self._beta == 0.0:
+            return
+        self._present += 1 if context.members is None else context.members
+        self._seen[np.unique(context.clients_of(np.flatnonzero(context.available)))] += 1
+        if context.round % AVAILABILITY_PERIOD:
+            return
+        rare = np.flatnonzero(seen_too_rarely(self._seen, self._present, beta=self._beta))
+        if rare.shape[0]:
+            warnings.warn(
+                f"beta = {self._beta} cannot be met for {rare.shape[0]} clients that are available less often, "
+                f"such as {rare[:5].tolist()}, in {context.round} rounds",
+                FairnessWarning,
+                stacklevel=3,
+            )
+            self._beta = 0.0
+
+
 def round_time(outcome: Outcome, context: RoundContext, selection: Selection) -> float:
     r"""Time span of a round, :math:`f(S_t, \tau_t) = \max_{n \in S_t} \tau_{t,n}` (Huang et al. 2021, Eq. 1), seconds.
 
@@ -143,10 +172,14 @@ def simulate(
     Raises:
         InfeasibleError: If the policy promises what cannot be had.
         SelectionError: If a decision breaks a hard constraint.
+
+    Warns:
+        FairnessWarning: If clients turn out to be available less often than the policy's beta.
     """
     streams = Streams(seed)
     spec = environment.spec
     check_policy(policy)
+    watch = _Watch(policy, spec.num_clients)
     policy.check(spec)
     if start is None:
         state = policy.init(spec, rng=streams.at("policy-init"))
@@ -157,6 +190,7 @@ def simulate(
     for number in range(first, num_rounds + 1):
         # 1. Clients report their availability and their context.
         context, outcome = environment.observe(network, number, rng=streams.at("environment", number))
+        watch.see(context)
         # 2. The server selects.
         known = context.with_truth(outcome) if policy.omniscient else context
         polling = _Polling(environment, network, context, outcome, ask) if ask is not None and polls(policy) else None

@@ -18,6 +18,7 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError, StateFileError, UnknownNameError
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take
+from fedroster.queues import seen_too_rarely
 
 ClientId: TypeAlias = str | int
 
@@ -218,11 +219,9 @@ class Members:
         else:
             self.seen[available] += 1
 
-    def seen_too_rarely(self, rate: float, *, num_rounds: int) -> list[ClientId | None]:
-        """Members of ``num_rounds`` rounds or more that are available too rarely to be chosen at a rate (Choice A6)."""
-        # Three standard deviations below the rate, so that chance alone hardly ever names one.
-        margin = 3.0 * np.sqrt(rate * (1.0 - rate) * np.maximum(self.present, 1))
-        rare = self.here & (self.present >= num_rounds) & (self.seen < rate * self.present - margin)
+    def seen_too_rarely(self, rate: float) -> list[ClientId | None]:
+        """Members that are available too rarely to be chosen at a rate (Choice A6)."""
+        rare = self.here & seen_too_rarely(self.seen, self.present, beta=rate)
         return [self.ids[slot] for slot in np.flatnonzero(rare)]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:

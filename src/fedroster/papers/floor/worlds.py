@@ -172,7 +172,8 @@ def _world(key: str) -> FigureRecipe:
             late = each(runs, "FLOOR", lambda run: float(run.round_time_s[-run.num_rounds * 3 // 5 :].mean()))
             sentences.append(
                 f"{title}: a stationary policy that knows all mean times and the scatter would take about "
-                f"{optimum:.2f} s at least (an estimate by a linear program over sampled rounds, no bound); FLOOR takes "
+                f"{optimum:.2f} s at least (an estimate by a linear program over sampled rounds, no bound); FLOOR "
+                "takes "
                 f"{time_s['FLOOR'].mean() / optimum - 1:.1%} more over all rounds and "
                 f"{late.mean() / optimum - 1:.1%} more over the last three fifths of them."
             )
