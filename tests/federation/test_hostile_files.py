@@ -18,7 +18,7 @@ from fedroster.core.state import load_arrays, save_arrays
 from fedroster.federation.files import Generations
 from fedroster.policies import COCS, E3CS, PartialPooling
 
-FLAT = ["rbcs-f", "floor", "oort", "tifl", "e3cs", "cs-ucb", "power-of-choice", "round-robin"]
+FLAT = ["random", "rbcs-f", "floor", "oort", "tifl", "e3cs", "cs-ucb", "power-of-choice", "round-robin"]
 EDGE = ["cocs", "partial-pooling", "cucb", "cucb-pairs", "linucb", "linucb-pairs"]
 
 
@@ -158,6 +158,27 @@ def test_open_clients_of_a_policy_are_in_range():
     beyond = dataclasses.replace(state, open_round=np.array([1]), open_client=np.array([4]), open_gain=np.array([0.5]))
     assert not state.flaw(ProblemSpec(4, 2, 1))
     assert "open client" in beyond.flaw(ProblemSpec(4, 2, 1))
+
+
+@pytest.mark.parametrize("name", ["cucb", "linucb"])
+def test_an_arm_with_a_client_twice_is_refused(tmp_path, name):
+    selector, path = federation(name), tmp_path / "state.npz"
+    go(selector, 3)
+    selector.save(path)
+    clients = load_arrays(path, kind="edge-selector")[0]["policy.pool.client"]
+    changed(path, {"policy.pool.client": np.where(clients < 0, clients, 0)})
+    with pytest.raises(StateFileError, match="an arm has a client twice"):
+        EdgeSelector.load(path, make_policy(name))
+
+
+def test_a_zip_of_an_unknown_version_is_damaged(tmp_path):
+    selector, path = federation("random"), tmp_path / "state.npz"
+    selector.save(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\x01\x02") + 6] = 173
+    path.write_bytes(content)
+    with pytest.raises(StateFileError, match="damaged"):
+        Selector.load(path, make_policy("random"))
 
 
 @pytest.mark.parametrize("policy", [COCS(h_T=2, scale=0.02), PartialPooling()])

@@ -65,7 +65,7 @@ def test_a_known_allocation():
     assert not overflow.any()
 
 
-@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9])
+@pytest.mark.parametrize("scale", [1.0, 1e3, 1e9, 1e17])
 def test_weights_may_differ_by_any_factor(scale):
     log_weight = scale * np.array([1.0, 7.0, 3.0, 7.0, 2.0, 0.0, -50.0])
     found, overflow = allocate(log_weight, 3, 0.0)
@@ -73,6 +73,14 @@ def test_weights_may_differ_by_any_factor(scale):
     assert found[[1, 3]].tolist() == [1.0, 1.0]
     assert found[2] > 0.64
     assert overflow[[1, 3]].all()
+
+
+@pytest.mark.parametrize("log_weight", [-4.6e18, 0.0, 1e300])
+def test_equal_weights_share_alike_wherever_they_are(log_weight):
+    found, _ = allocate(np.full(8, log_weight), 3, 0.0)
+    np.testing.assert_allclose(found, 3 / 8)
+    found, _ = allocate(np.array([log_weight + 1e17, *[log_weight] * 7]), 3, 0.0)
+    assert found.sum() == pytest.approx(3.0)
 
 
 def context_of(count, size, *, round=1, available=None):

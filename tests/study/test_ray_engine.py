@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -162,9 +164,12 @@ def test_what_is_there_already_needs_no_ray(tmp_path):
 # -------------------------------------------------------------------- workers that are killed
 
 
-def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path):
+def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path, caplog):
     trials = [deadly(tmp_path / "marks", seed, deaths=1 if seed == 1 else 0) for seed in range(4)]
-    found = gather(trials, engine=engine, workers=2, folder=tmp_path / "trials")
+    with caplog.at_level(logging.WARNING, "fedroster"):
+        found = gather(trials, engine=engine, workers=2, folder=tmp_path / "trials")
+    (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("fedroster"))
+    assert re.match(r"the worker of Deadly\(.*seed=1.*\) is lost, attempt 1 of 4 \(\w", said)
     assert [each.chosen.tolist() for each in found] == [[0, 0], [1, 1], [2, 0], [3, 0]]
     assert found[1].accuracy.tolist() == [1.0], "the second attempt goes on from the first one's checkpoint"
     assert [each.accuracy.tolist() for each in found[2:]] == [[0.0], [0.0]]
@@ -218,8 +223,28 @@ def test_an_error_on_a_node_is_the_error_here(engine):
 
 def test_a_node_of_another_version_is_refused(engine, monkeypatch):
     monkeypatch.setattr(ray_engine, "__version__", "9.9.9")
-    with pytest.raises(ConfigurationError, match=r"node .* has fedroster .*; expected 9\.9\.9, the version that asks"):
+    with pytest.raises(ConfigurationError, match=r"^node .* has fedroster .*; expected fedroster 9\.9\.9, the version"):
         gather(SMALL[:1], engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("package", "found"),
+    [
+        ("raise ModuleNotFoundError(\"No module named 'fedroster'\")", "no fedroster that can be imported (No module"),
+        ("__version__ = '0.0.1'", "fedroster 0.0.1; expected"),
+    ],
+)
+def test_a_node_without_this_fedroster_says_so_in_one_line(connected, engine, tmp_path, package, found):
+    (tmp_path / "fedroster").mkdir()
+    (tmp_path / "fedroster" / "__init__.py").write_text(package)
+    node = connected.add_node(num_cpus=1, env_vars={"PYTHONPATH": str(tmp_path)})
+    try:
+        trials = [Slow("rbcs-f/table-1", "random", seed, 1) for seed in range(9)]
+        with pytest.raises(ConfigurationError, match=f"^node .* of Ray has {re.escape(found)}") as raised:
+            gather(trials, engine=engine)
+        assert "\n" not in str(raised.value)
+    finally:
+        connected.remove_node(node)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import os
 import signal
 import subprocess
@@ -395,3 +396,13 @@ def test_a_result_that_goes_while_it_is_looked_for_is_made(tmp_path, monkeypatch
     assert len(gather(TRIALS[:1], folder=tmp_path)) == 1
     monkeypatch.undo()
     assert (tmp_path / f"{key(TRIALS[0])}.npz").exists()
+
+
+def test_what_killed_runs_left_is_removed(tmp_path):
+    checkpoint = f"{key(TRIALS[0])}.checkpoint.npz"
+    for name in (f".{checkpoint}.0123abcd.tmp", f".{key(TRIALS[1])}.npz.0123abcd.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    with (tmp_path / ".other.npz.0123abcd.tmp").open("wb") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # as a writer that lives holds it
+        gather(TRIALS[:1], folder=tmp_path)
+    assert [path.name for path in tmp_path.glob(".*.tmp")] == [".other.npz.0123abcd.tmp"]

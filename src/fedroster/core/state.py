@@ -327,16 +327,16 @@ def _is_locked(file: IO[bytes]) -> bool:
     return True
 
 
-def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove what writers of a file that were killed have left beside it; nothing of writers that live.
+def remove_leftovers(folder: Path, name: str = "") -> None:
+    """Remove what writers that were killed have left in a folder; nothing of writers that live.
 
     Args:
-        path: The file.
+        folder: The folder; it need not exist.
+        name: Name of the file that they wrote; empty for any file.
     """
-    target = Path(path)
-    if fcntl is None or not target.parent.is_dir():
+    if fcntl is None:
         return
-    for leftover in target.parent.glob(f".{glob.escape(target.name)}.????????.tmp"):
+    for leftover in folder.glob(f".{glob.escape(name) or '*'}.????????.tmp"):
         with contextlib.suppress(OSError), leftover.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             leftover.unlink()
@@ -437,7 +437,7 @@ def stamp_of(path: str | os.PathLike[str]) -> str | None:
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.comment.decode()
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except Exception:  # flipped bytes make zipfile raise nearly anything
         return None
 
 

@@ -67,7 +67,7 @@ class Generations:
                     f"{path!r} holds a state that this selector has neither loaded nor saved: another selector has "
                     "written it; expected a selector that was loaded from it, another path, or replace=True"
                 )
-            remove_leftovers(target)
+            remove_leftovers(target.parent, target.name)
             self._writer = self._writer or secrets.token_hex(8)
             self._number += 1
             stamp = f"{self._writer} {self._number}"

@@ -49,6 +49,9 @@ class PoolState:
             return "arms have clients without servers"
         if (self.client >= spec.num_clients).any() or (self.server >= spec.num_servers).any():
             return "an arm has a client or server that does not exist"
+        met = np.sort(np.where(self.client < 0, -1 - np.arange(self.client.shape[1]), self.client), axis=1)
+        if (met[:, 1:] == met[:, :-1]).any():
+            return "an arm has a client twice"
         if (self.recent_arm >= max(1, self.client.shape[0])).any():
             return "an arm was played that does not exist"
         return ""

@@ -49,7 +49,7 @@ class E3CSState:
     open_round: IntArray = kept(1, "round", sized=True)
     open_client: IntArray = kept(0, sized=True)
     open_gain: FloatArray = kept(0.0, sized=True)
-    log_weight: FloatArray = per_client(least=-math.inf)
+    log_weight: FloatArray = per_client(least=-1e300, most=1e300)
 
     def flaw(self, spec: ProblemSpec) -> str:
         """What is impossible about it in a federation; empty if nothing is."""
@@ -71,8 +71,8 @@ def allocate(log_weight: FloatArray, size: int, quota: float) -> tuple[FloatArra
 
     .. math:: w_{v+1} \bigl(k - K\sigma - v(1-\sigma)\bigr) \le (1-\sigma) \textstyle\sum_{j > v} w_j,
 
-    which gives alpha exactly.  At most k can overflow, so only the k + 1 greatest weights are sorted, and sums are
-    taken of logarithms: weights may differ by any factor.
+    which gives alpha exactly.  At most k can overflow, so only the k + 1 greatest weights are sorted.  Sums are taken
+    in units of their greatest weight: weights may differ by any factor.
 
     Args:
         log_weight: Logarithms of w, shape (K,), K > k.
@@ -93,19 +93,18 @@ def allocate(log_weight: FloatArray, size: int, quota: float) -> tuple[FloatArra
     rest, top = order[: count - size - 1], order[count - size - 1 :]
     top = top[np.argsort(log_weight[top])[::-1]]
     top_log = log_weight[top]
-    least = float(top_log[-1])
-    # Logarithm of the sum of w_j over j > v, for v = 0, ..., k; smaller weights are added first.
-    others = float(np.exp(log_weight[rest] - least).sum())
-    below = math.log(others) + least if others > 0.0 else -math.inf
-    tail = np.logaddexp.accumulate(np.concatenate(([below], top_log[::-1])))[:0:-1]
+    # The sum of w_j over j > v in units of w_{v+1}, for v = 0, ..., k; smaller weights are added first.
+    tail = 1.0 + np.exp(log_weight[rest] - top_log[-1]).sum() + np.zeros(size + 1)
+    for v in range(size - 1, -1, -1):
+        tail[v] = 1.0 + tail[v + 1] * math.exp(top_log[v + 1] - top_log[v])
     num_overflow = 0
     left = shared
-    while left > most and math.exp(top_log[num_overflow] - tail[num_overflow]) * left > most:
+    while left > most and left > most * tail[num_overflow]:
         num_overflow += 1
         left = shared - num_overflow * most
     overflow[top[:num_overflow]] = True
-    inclusion = np.exp(np.minimum(log_weight - tail[num_overflow], 0.0))
-    inclusion *= left
+    inclusion = np.exp(np.minimum(log_weight - top_log[num_overflow], 0.0))
+    inclusion *= left / tail[num_overflow]
     inclusion += quota
     inclusion[overflow] = 1.0
     return np.minimum(inclusion, 1.0), overflow

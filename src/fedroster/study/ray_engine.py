@@ -12,6 +12,7 @@ import logging
 import math
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections import deque
@@ -28,6 +29,8 @@ from fedroster.core.parallel import num_threads
 from fedroster.core.state import write_bytes_atomically
 from fedroster.study.measures import Run
 from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
+
+_log = logging.getLogger(__name__)
 
 RETRIES = 3
 """How often a trial starts again whose worker was killed."""
@@ -94,16 +97,32 @@ class _Reporter:
         self.board.report.remote(self.index, self.rounds, content)
 
 
-def work(trial: Trial, index: int, conditions: Conditions, start: bytes | None, board: Any, version: str) -> Answer:
-    """Run a trial on a node.
+def _asked_of(ray: Any) -> Any:
+    """The task of a node, which needs nothing of fedroster before it knows that the right one is there.
 
-    Raises:
-        ConfigurationError: If the node has another version.
+    A function within another one is pickled whole, and what it works on are bytes: a node without fedroster, or with
+    another version, answers in words.
     """
-    if version != __version__:
-        raise ConfigurationError(
-            f"node {socket.gethostname()} has fedroster {__version__}; expected {version}, the version that asks"
-        )
+
+    def ask(work_on: bytes, board: Any, wanted: str) -> Any:
+        import pickle
+        import socket
+        from importlib import import_module
+
+        try:
+            found = f"fedroster {import_module('fedroster').__version__}"
+        except Exception as error:
+            found = f"no fedroster that can be imported ({error})"
+        if found != f"fedroster {wanted}":
+            return f"node {socket.gethostname()} of Ray has {found}; expected fedroster {wanted}, the version that asks"
+        return import_module("fedroster.study.ray_engine").work(*pickle.loads(work_on), board)
+
+    # Without retries of Ray's own: a trial that starts again gets the newest checkpoint.
+    return ray.remote(max_retries=0)(ask)
+
+
+def work(trial: Trial, index: int, conditions: Conditions, start: bytes | None, board: Any) -> Answer:
+    """Run a trial on a node."""
     # A trial has one core; set before the first kernel asks.
     os.environ.setdefault("FEDROSTER_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory(prefix="fedroster-") as folder:
@@ -197,7 +216,11 @@ class _Watch:
 
     def __init__(self, ray: Any, jobs: Jobs) -> None:
         self._ray, self._jobs = ray, jobs
-        self.board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+        ray.cloudpickle.register_pickle_by_value(here := sys.modules[__name__])  # for any node, with fedroster or not
+        try:
+            self.board = ray.remote(num_cpus=0, max_restarts=-1)(Board).remote()
+        finally:
+            ray.cloudpickle.unregister_pickle_by_value(here)
         self.rounds: dict[int, int] = {}
         self._finished: set[int] = set()
         self._seen = 0
@@ -234,8 +257,7 @@ def _results(
     has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
     if not has_gpu and any(job.device == "cuda" for job in jobs.values()):
         raise ConfigurationError("the device is 'cuda', and no node of Ray has a GPU; expected one, or cpu or auto")
-    # Without retries of Ray's own: a trial that starts again gets the newest checkpoint.
-    task = ray.remote(max_retries=0)(work)
+    task = _asked_of(ray)
     watch = _Watch(ray, jobs)
     waiting = deque(jobs)
     running: dict[Any, int] = {}
@@ -253,7 +275,8 @@ def _results(
         bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder)  # the board hears of what is played
         asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)
         starts[index] += 1
-        running[asked.remote(trials[index], index, bare, content, watch.board, __version__)] = index
+        work_on = ray.cloudpickle.dumps((trials[index], index, bare, content))
+        running[asked.remote(work_on, watch.board, __version__)] = index
 
     try:
         while waiting or running:
@@ -264,10 +287,14 @@ def _results(
             for reference in done:
                 index = running.pop(reference)
                 try:
-                    answer: Answer = ray.get(reference)
+                    answer: Answer | str = ray.get(reference)
                 except ray.exceptions.RayTaskError as error:
-                    raise _cause(error) from error
+                    raise (error.cause if isinstance(error.cause, Exception) else error) from error
                 except ray.exceptions.RayError as error:
+                    _log.warning(
+                        "the worker of %s is lost, attempt %d of %d (%s)",
+                        *(trials[index], starts[index], RETRIES + 1, _first_line(error)),
+                    )
                     watch.look()  # for its last checkpoint
                     watch.rounds.pop(index, None)
                     if starts[index] > RETRIES:
@@ -275,6 +302,8 @@ def _results(
                     else:
                         waiting.append(index)
                     continue
+                if isinstance(answer, str):
+                    raise ConfigurationError(answer)
                 watch.finish(index, trials[index].num_rounds, answer)
                 # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
                 yield index, copy.deepcopy(answer.run)
@@ -288,13 +317,9 @@ def _results(
         index, fault = next(iter(lost.items()))
         raise WorkerLostError(
             f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them "
-            f"{trials[index]}; the others are kept, and the same command goes on ({str(fault).splitlines()[0]})"
+            f"{trials[index]}; the others are kept, and the same command goes on ({_first_line(fault)})"
         ) from fault
 
 
-def _cause(error: Any) -> Exception:
-    """What went wrong on the node, as the same fault here would read."""
-    cause = error.cause
-    if isinstance(cause, ModuleNotFoundError) and str(cause.name).partition(".")[0] == "fedroster":
-        return ConfigurationError(f"a node of Ray has no fedroster {__version__}; expected it on every node ({cause})")
-    return cause if isinstance(cause, Exception) else error
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

@@ -16,7 +16,7 @@ from fedroster import __version__
 from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
 from fedroster.core.sources import code, code_of
-from fedroster.core.state import load_arrays, pack, save_arrays
+from fedroster.core.state import load_arrays, pack, remove_leftovers, save_arrays
 from fedroster.study.measures import Run
 from fedroster.study.processes import Processes
 from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
@@ -119,6 +119,8 @@ def run_trials(
     Yields:
         Finished trials, in any order.
     """
+    if folder is not None:
+        remove_leftovers(folder)
     files = [None if folder is None else folder / f"{key(trial)}.npz" for trial in trials]
     missing: list[int] = []
     for index, (trial, file) in enumerate(zip(trials, files, strict=True)):
