@@ -24,13 +24,16 @@ if TYPE_CHECKING:
         MissingDependencyError,
         PausedError,
         PluginWarning,
+        RoundNotBegunError,
         SelectionError,
         StateFileError,
         UnknownNameError,
         WorkerLostError,
     )
+    from fedroster.edge_selector import EdgeSelector
     from fedroster.federated import federate
     from fedroster.federation.failures import FailureRules
+    from fedroster.federation.rules import Group, Rules
     from fedroster.policies import (
         COCS,
         CSUCB,
@@ -56,7 +59,7 @@ if TYPE_CHECKING:
         Uniform,
     )
     from fedroster.record import Record
-    from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
+    from fedroster.selector import Cohort, EdgeCohort, Selector
     from fedroster.simulation import load_checkpoint, save_checkpoint, simulate
     from fedroster.study.compare.run import compare, simulate_many
 
@@ -83,6 +86,7 @@ __all__ = [
     "FedrosterError",
     "FeedbackError",
     "Floor",
+    "Group",
     "InUseError",
     "InfeasibleError",
     "InvalidInputError",
@@ -100,7 +104,9 @@ __all__ = [
     "PluginWarning",
     "PowerOfChoice",
     "Record",
+    "RoundNotBegunError",
     "RoundRobin",
+    "Rules",
     "SelectionError",
     "Selector",
     "SizeWeighted",
@@ -123,9 +129,11 @@ __all__ = [
 _HOMES = {
     "Cohort": "selector",
     "EdgeCohort": "selector",
-    "EdgeSelector": "selector",
+    "EdgeSelector": "edge_selector",
     "FailureRules": "federation.failures",
     "Record": "record",
+    "Group": "federation.rules",
+    "Rules": "federation.rules",
     "Selector": "selector",
     "compare": "study.compare.run",
     "federate": "federated",

@@ -1,8 +1,8 @@
 """The object that callers hold: ask for a cohort, tell what came back.
 
 :class:`Selector` is the edge of the library: it checks everything that comes from outside, maps outside client ids to
-rows, lets clients join and leave, holds the random streams, and saves and loads itself.  :class:`EdgeSelector` also
-assigns the cohort to edge servers.
+rows, lets clients join and leave, holds the random streams, and saves and loads itself.
+:class:`~fedroster.EdgeSelector` also assigns the cohort to edge servers.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack, cast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,22 +28,25 @@ from fedroster.core.errors import (
 from fedroster.core.problem import Feedback, RoundContext, Selection, Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.calls import Calls, whole
-from fedroster.federation.candidates import Candidates, Links, links_of, prices_of, read_candidates
+from fedroster.federation.candidates import Candidates, read_candidates
 from fedroster.federation.cohorts import Cohort, EdgeCohort
-from fedroster.federation.events import Began, Decided, Joined, Left, Observer, Observers, Told
+from fedroster.federation.events import Began, Decided, Joined, Left, Observer, Observers, Ruled, Told
 from fedroster.federation.failures import FailureRules, Failures, without_times
-from fedroster.federation.files import Generations, distinct, opened, path_of, save_books
+from fedroster.federation.files import Book, Generations, distinct, opened, path_of, save_books
 from fedroster.federation.guard import Guard, LongestTime
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids, is_id, listed
 from fedroster.federation.rounds import OpenRounds, outcomes
+from fedroster.federation.rule_files import GivenRules
+from fedroster.federation.rulebook import Barred, RuleBook
+from fedroster.federation.rules import Rules
 from fedroster.federation.views import Contexts, Views
 from fedroster.queues import AVAILABILITY_PERIOD
 
-__all__ = ["ClientId", "Cohort", "EdgeCohort", "EdgeSelector", "Selector"]
+__all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
 
 
-class Rules(TypedDict, total=False):
+class Settings(TypedDict, total=False):
     """What may be other after a restart than before: see :class:`Selector`."""
 
     patience_rounds: int
@@ -52,6 +54,7 @@ class Rules(TypedDict, total=False):
     guarded: bool
     longest_absence: int | None
     failures: FailureRules | None
+    rules: GivenRules
 
 
 class Selector(Views):
@@ -103,6 +106,8 @@ class Selector(Views):
         guarded: bool = True,
         longest_absence: int | None = 20,
         failures: FailureRules | None = None,
+        rules: GivenRules = None,
+        clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
     ) -> None:
         """Start a federation.
@@ -120,6 +125,9 @@ class Selector(Views):
             longest_absence: Rounds of absence in a row after which what a client is owed rests until it is back, >= 1;
                 None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
+            rules: Who may take part, whatever the policy: :class:`~fedroster.Rules`, or the path of a TOML file of
+                them, which is read anew when it changes; None for no rules.
+            clock: Tells the time, seconds since 1970.
             observers: Called with each event and this selector, such as sinks of metrics.
 
         Raises:
@@ -127,7 +135,7 @@ class Selector(Views):
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
         self._calls, self._generations = Calls(), Generations()
-        self._observers, self._clock = Observers(observers), time.time
+        self._observers, self._clock = Observers(observers), clock
         self._learner = Learner(
             policy, cohort_size=cohort_size, num_features=num_features, num_servers=self._num_servers, seed=seed
         )
@@ -136,9 +144,11 @@ class Selector(Views):
         self._failures = Failures(failures)
         self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
-        self._learner.check_promise(len(first := checked_ids(clients)))
+        self._book = RuleBook(rules, cohort_size=self.cohort_size)
+        self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
         self._observers.before(began := Began(0), self)
         self._observers.after(began, self)
+        self._rule(warn=False)
         self.join(first)
 
     def __repr__(self) -> str:
@@ -159,6 +169,7 @@ class Selector(Views):
         *,
         clients: Sequence[ClientId] | None = None,
         available: ArrayLike | None = None,
+        not_registered: Collection[ClientId] = (),
     ) -> Cohort:
         """Begin a round and choose its cohort.
 
@@ -168,20 +179,24 @@ class Selector(Views):
                 (clients, D), with a row for each of ``clients``; or None, for ``clients`` of which nothing is known.
             clients: Ids of the rows of an array; None for all members, in the order of :attr:`clients`.
             available: Which of these are available, shape (clients,); None for all.
+            not_registered: Clients whose name is only what they say of themselves: they are kept out where the rules
+                name clients.
 
         Returns:
             The cohort; empty, and a round all the same, when no client is available.
 
         Raises:
+            RoundNotBegunError: If a least number of the rules cannot be had.
             InvalidInputError: If a context is not of finite numbers >= 0, or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
         self._warn_of_unseen()  # before anything is booked
-        asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
+        named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
+        asked = read_candidates(self._members, self.num_features, contexts, **named)
         chosen, _ = self._play(asked)
         return Cohort(self.round, chosen)
 
-    def _situation(self, asked: Candidates, pausing: BoolArray) -> tuple[RoundContext, BoolArray, FloatArray]:
+    def _situation(self, asked: Candidates, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
         """What the policy is told, which slots' clients are there, and contexts as far as they are plausible."""
         capacity = self._members.capacity
         told = believed = asked.rows
@@ -194,11 +209,11 @@ class Selector(Views):
             features[asked.slot] = believed
             seen = np.zeros(capacity, np.bool_)
             seen[asked.slot] = asked.available
-        here = self._members.here & ~(self._guard.resting() & ~seen | pausing)
+        here = self._members.here & ~(self._guard.resting() & ~seen | barred.away)
         context = RoundContext(
             round=self.round + 1,
             features=features,
-            available=seen & ~pausing,
+            available=seen & ~barred.out,
             cohort_size=self.cohort_size,
             members=None if here.all() else here,
         )
@@ -206,8 +221,13 @@ class Selector(Views):
 
     def _play(self, asked: Candidates) -> tuple[tuple[Any, ...], IntArray | None]:
         """Decide, announce and book a round; returns ids of its cohort, and the numbers of their edge servers."""
-        pausing = self._failures.resting(self.round + 1, asked.slot, asked.available)
-        context, seen, told = self._situation(asked, pausing)
+        if self._book.look():
+            self._rule()
+        barred = self._book.bar(self._members, self.round + 1, self._now_s(), asked.not_registered)
+        usable = asked.available & ~barred.out[asked.slot]
+        barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
+        self._book.excluded = barred.reasons
+        context, seen, told = self._situation(asked, barred)
         row_of = np.zeros(self._members.capacity, np.int64)
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         events: list[Decided] = []
@@ -217,13 +237,13 @@ class Selector(Views):
             chosen = context.clients_of(links)
             event = Decided(
                 round=context.round,
-                at_s=self._clock(),
+                at_s=barred.now_s,
                 asked=asked,
                 context=context,
                 believed=told[row_of[chosen]],
                 members=self._members.here,
                 seen=seen,
-                excluded={"paused": np.flatnonzero(pausing & seen)},
+                excluded={why: slots[seen[slots]] for why, slots in barred.reasons.items()},
                 selection=selection,
                 chosen=chosen,
                 servers=None if context.server is None else context.server[links],
@@ -233,9 +253,12 @@ class Selector(Views):
             events.append(event)
             self._observers.before(event, self)
 
-        links = self._learner.decide(context, knows_contexts=asked.slot.shape[0] > 0, announce=announce).links
+        limits = self._book.limits(self._members, np.zeros(self._members.capacity, np.bool_))
+        knows_contexts = asked.slot.shape[0] > 0
+        links = self._learner.decide(context, knows_contexts=knows_contexts, announce=announce, limits=limits).links
         event = events[0]
-        self._members.count_round(event.chosen, seen, pausing)
+        self._members.count_round(event.chosen, seen, barred.away)
+        self._book.count(event.round, event.chosen, event.at_s)
         self._guard.see(seen, self._members.here)
         self._rounds.begin(context.round, event.chosen, context.features[links], event.believed, event.servers)
         self._observers.after(event, self)
@@ -342,7 +365,7 @@ class Selector(Views):
         expected_s = self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)])
         judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort)
         feedback = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
-        event = Told(told.round, self._clock(), told, round_s, feedback, charged, unlearned)
+        event = Told(told.round, self._now_s(), told, round_s, feedback, charged, unlearned)
         self._learner.learn(feedback, lambda: self._observers.before(event, self))
         self._guard.book(judged)
         self._guard.charge(charged)
@@ -386,6 +409,26 @@ class Selector(Views):
     def longest_s(self, value: LongestTime) -> None:
         self._guard.longest_s = value
 
+    @property
+    def rules(self) -> Rules:
+        """The rules in force.  They may be set anew between rounds, also to the path of a file, or None."""
+        return self._book.rules
+
+    @rules.setter
+    def rules(self, value: GivenRules) -> None:
+        self._book.give(value)
+        self._rule()
+
+    def _rule(self, *, warn: bool = True) -> None:
+        """Tell which rules are in force from now on, and what they make impossible."""
+        if not warn and self._book.is_empty:
+            return
+        event = Ruled(self.rules.as_table(), self._book.path)
+        self._observers.before(event, self)
+        self._observers.after(event, self)
+        if warn:
+            self._book.warn(getattr(self.policy, "beta", 0.0), self._members)
+
     @whole
     def join(self, clients: Iterable[ClientId]) -> None:
         """Let clients in, new ones or ones that had left (they keep what was learned of them).
@@ -402,7 +445,7 @@ class Selector(Views):
         ids = checked_ids(clients)
         capacity = self._members.wanted_capacity(ids)
         try:
-            self._learner.check_promise(int(np.count_nonzero(self._members.here)) + len(ids))
+            self._learner.check_promise(self._book.num_allowed(self._members, ids))
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
             warnings.warn(str(error), FairnessWarning, stacklevel=3)
         grown = self._learner.grown(capacity, is_new=not self._members.ids)
@@ -413,9 +456,11 @@ class Selector(Views):
         self._members.grow(capacity)
         self._failures.grow(capacity)
         self._guard.grow(capacity)
+        self._book.grow(capacity)
         self._members.join(ids)
         if ids:
             self._observers.after(event, self)
+        self._book.warn(getattr(self.policy, "beta", 0.0), self._members)
 
     @whole
     def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
@@ -440,6 +485,7 @@ class Selector(Views):
             self._rounds.forget(slots)
             self._failures.forget(slots)
             self._guard.forget(slots)
+            self._book.forget(slots)
         self._observers.after(event, self)
 
     # ---------------------------------------------------------------- keep
@@ -463,8 +509,8 @@ class Selector(Views):
             save_books(path, settings, self._books, kind=self._KIND, stamp=stamp)
 
     @property
-    def _books(self) -> tuple[Learner, Members, OpenRounds, Failures, Guard]:
-        return self._learner, self._members, self._rounds, self._failures, self._guard
+    def _books(self) -> tuple[Book, ...]:
+        return self._learner, self._members, self._rounds, self._failures, self._guard, self._book
 
     def _settings(self) -> dict[str, Any]:
         """What the constructor is given, for a file's header."""
@@ -472,18 +518,19 @@ class Selector(Views):
             "cohort_size": self.cohort_size,
             "num_features": self.num_features,
             "seed": int(self._learner.streams.seed),
-            **{name: rule for name, rule in self.rules.items() if name != "failures"},
+            **{name: value for name, value in self.settings.items() if name not in ("failures", "rules")},
         }
 
     @property
-    def rules(self) -> Rules:
-        """What :meth:`load` takes to go on under the rules of this selector."""
-        return Rules(
+    def settings(self) -> Settings:
+        """What :meth:`load` takes to go on as this selector does."""
+        return Settings(
             patience_rounds=self._rounds.patience,
             longest_s=self.longest_s,
             guarded=self._guard.is_on,
             longest_absence=self._guard.longest_absence,
             failures=self._failures.rules,
+            rules=self._book.path or self.rules,
         )
 
     @classmethod
@@ -492,180 +539,51 @@ class Selector(Views):
         path: str | os.PathLike[str],
         policy: AnyPolicy,
         *,
+        clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
-        **rules: Unpack[Rules],
+        **settings: Unpack[Settings],
     ) -> Self:
         """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
 
         Args:
             path: The file.
             policy: The same policy; a file never says which code to run.
-            observers: As for the constructor.
-            **rules: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence`` and ``failures`` that
-                hold from now on.  The others, sizes, budgets and seed are those of the file.
+            clock: As for the constructor.
+            observers: Likewise.
+            **settings: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and
+                ``rules`` that hold from now on.  The others, sizes, budgets and seed are those of the file.
 
         Raises:
-            ConfigurationError: If a rule is out of its range.
+            ConfigurationError: If a setting is out of its range.
             FileNotFoundError: If there is no such file.
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
-        if unknown := rules.keys() - Rules.__annotations__.keys():
-            raise ConfigurationError(f"{min(unknown)} is no rule; expected some of {', '.join(Rules.__annotations__)}")
+        if unknown := settings.keys() - Settings.__annotations__.keys():
+            known = ", ".join(Settings.__annotations__)
+            raise ConfigurationError(f"{min(unknown)} is no setting; expected some of {known}")
         path = path_of(path)
         generations = Generations()
         generations.has_read(path)  # before its content: if another writer comes between, the next save notices
         with opened(path, policy, kind=cls._KIND) as (header, arrays):
-            settings = {name: header[name] for name in cls._SETTINGS}
-            if "budgets" in settings:
-                settings["budgets"] = distinct(settings["budgets"])
+            saved = {name: header[name] for name in cls._SETTINGS}
+            if "budgets" in saved:
+                saved["budgets"] = distinct(saved["budgets"])
             guards = {name: header.get(name, value) for name, value in cls._GUARDS.items()}
-            selector = cls(policy, **settings, **guards)
+            selector = cls(policy, **saved, **guards, clock=clock)
             for book in selector._books:
                 book.unpack(header, arrays)
             selector._learner.rehearse(selector._rounds.imagined())
         selector._generations = generations
-        given = selector.rules
-        given.update(rules)
+        given = selector.settings
+        given.update(settings)
         selector._rounds.follow(given["patience_rounds"])
         selector._guard.follow(given["longest_s"], is_on=given["guarded"], longest_absence=given["longest_absence"])
         selector._failures.follow(given["failures"], selector.round)
         selector._observers = Observers(observers)
         selector._observers.before(began := Began(selector.round, header.get("place")), selector)
         selector._observers.after(began, selector)
+        if "rules" in settings:
+            selector.rules = given["rules"]
+        else:
+            selector._rule(warn=False)
         return selector
-
-
-class EdgeSelector(Selector):
-    """A :class:`Selector` of a federation with edge servers: it also assigns the cohort to them.
-
-    A client may be reached by some edge servers; the policy uses it on one of them at most and keeps every server's
-    budget.
-
-    Example:
-        >>> from fedroster import EdgeSelector
-        >>> from fedroster.policies import COCS
-        >>> selector = EdgeSelector(COCS(), budgets={"north": 1.0, "south": 2.0}, cohort_size=3, clients=["a", "b"])
-        >>> cohort = selector.select(servers={"a": ["north", "south"], "b": ["south"]})
-        >>> cohort.clients
-        ('a', 'b')
-    """
-
-    _KIND: ClassVar[str] = "edge-selector"
-    _SETTINGS: ClassVar[tuple[str, ...]] = (*Selector._SETTINGS, "budgets")
-
-    def __init__(
-        self,
-        policy: AnyPolicy,
-        *,
-        budgets: Mapping[str, float],
-        cohort_size: int,
-        num_features: int | None = None,
-        seed: int = 0,
-        clients: Iterable[ClientId] = (),
-        patience_rounds: int = 100,
-        longest_s: LongestTime = "auto",
-        guarded: bool = True,
-        longest_absence: int | None = 20,
-        failures: FailureRules | None = None,
-        observers: Iterable[Observer] = (),
-    ) -> None:
-        """Start a federation.
-
-        Args:
-            policy: Decides among links with prices, such as COCS.
-            budgets: What each edge server may spend in a round, by its label, >= 0.
-            cohort_size: Largest number of clients in a round.
-            num_features: Length D of a client's context; None to take it from the first contexts.
-            seed: Seed of the random streams that break ties.
-            clients: Ids of the first members.
-            patience_rounds: Rounds after which missing feedback is given up.
-            longest_s: As for :class:`Selector`, and the next ones.
-            guarded: Contexts are taken as they are told here.
-            longest_absence: Rounds of absence in a row after which what a client is owed rests.
-            failures: What becomes of clients that drop out or fail.
-            observers: Called with each event and this selector.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
-            InfeasibleError: If the policy's promise cannot be kept for these clients.
-        """
-        if not isinstance(budgets, Mapping) or not budgets:
-            raise ConfigurationError(
-                f"budgets are {shown(budgets)}; expected a mapping from the label of each edge server to its budget"
-            )
-        for label, budget in budgets.items():
-            if not isinstance(label, str):
-                raise ConfigurationError(f"an edge server has the label {shown(label)}; expected a string")
-            check_number(f"budget of server {label!r}", budget, least=0.0)
-        self.budgets = {label: float(budget) for label, budget in budgets.items()}
-        self._num_servers = len(budgets)
-        super().__init__(
-            policy,
-            cohort_size=cohort_size,
-            num_features=num_features,
-            seed=seed,
-            clients=clients,
-            patience_rounds=patience_rounds,
-            longest_s=longest_s,
-            guarded=guarded,
-            longest_absence=longest_absence,
-            failures=failures,
-            observers=observers,
-        )
-
-    @whole
-    def select(
-        self,
-        contexts: Contexts = None,
-        *,
-        clients: Sequence[ClientId] | None = None,
-        available: ArrayLike | None = None,
-        servers: Mapping[ClientId, Sequence[str]] | Sequence[Sequence[str]] | None = None,
-        prices: Mapping[ClientId, float] | ArrayLike | None = None,
-    ) -> EdgeCohort:
-        """Begin a round, choose its cohort and assign it to edge servers.
-
-        Args:
-            contexts: The clients that are available, and what is known of them, as in :meth:`Selector.select`.
-            clients: Ids of the rows of an array; None for all members.
-            available: Which of these are available, shape (clients,); None for all.
-            servers: Labels of the edge servers that reach each client, by id or in the order in which clients are named
-                here; unknown labels are passed over.  None if every server reaches every client.
-            prices: Cost of using each client, >= 0, likewise; None for 1.  Prices are the operator's: one that only
-                the client says needs ``costs`` in :meth:`observe`, or a client that says 0 is in every round.
-
-        Raises:
-            InvalidInputError: If a context or a price is malformed.
-            UnknownNameError: If a client is no member.
-        """
-        self._warn_of_unseen()  # before anything is booked
-        asked = read_candidates(self._members, self.num_features, contexts, clients=clients, available=available)
-        row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
-        links = Links(row, server, prices_of(self._members, prices, asked.slot))
-        chosen, at = self._play(replace(asked, links=links))
-        labels = [*self.budgets]
-        return EdgeCohort(self.round, chosen, tuple(labels[number] for number in cast("IntArray", at)))
-
-    def _situation(self, asked: Candidates, pausing: BoolArray) -> tuple[RoundContext, BoolArray, FloatArray]:
-        links = cast("Links", asked.links)
-        usable = asked.available & ~pausing[asked.slot]
-        away = self._guard.resting()
-        away[asked.slot[asked.available]] = False
-        cost = self._guard.charged(asked.slot, links.price)
-        context = RoundContext(
-            round=self.round + 1,
-            features=asked.rows[links.row],
-            available=usable[links.row],
-            cohort_size=self.cohort_size,
-            client=asked.slot[links.row],
-            server=links.server,
-            cost=cost[links.row],
-            budget=np.array(list(self.budgets.values())),
-            members=self._members.here & ~(away | pausing),
-        )
-        seen = np.zeros(self._members.capacity, np.bool_)
-        seen[asked.slot[links.row][asked.available[links.row]]] = True
-        return context, seen, asked.rows
-
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers

@@ -62,6 +62,10 @@ class SelectionError(FedrosterError, RuntimeError):
     """A policy returned a decision that breaks a hard constraint."""
 
 
+class RoundNotBegunError(FedrosterError, RuntimeError):
+    """The rules do not let a round begin, because too few clients can take part; nothing was booked."""
+
+
 class StateFileError(FedrosterError, ValueError):
     """A state file is damaged, foreign, or belongs to another configuration."""
 

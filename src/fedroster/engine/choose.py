@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedroster.core.errors import ConfigurationError
+from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.contexts import Features, NodeContext, paper_features
 from fedroster.engine.edges import EdgeRules, Place
-from fedroster.selector import Cohort, EdgeCohort, EdgeSelector, Selector
+from fedroster.selector import Cohort, EdgeCohort, Selector
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ class Candidates:
         available: Whether they can be chosen, shape (k,).
         given: Whether the caller gave contexts; without, each is ``[1.0]`` or as many ones as are known of others.
         links: Edge servers that reach them; None without edge servers.
+        not_registered: Slots of clients whose name is only what they say of themselves.
     """
 
     slot: IntArray
@@ -48,6 +49,7 @@ class Candidates:
     available: BoolArray
     given: bool = True
     links: Links | None = None
+    not_registered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def read_candidates(
@@ -57,6 +59,7 @@ def read_candidates(
     *,
     clients: Iterable[ClientId] | None = None,
     available: ArrayLike | None = None,
+    not_registered: Collection[ClientId] = (),
 ) -> Candidates:
     """Read what a caller says of the clients of a round.
 
@@ -67,6 +70,7 @@ def read_candidates(
             client has the context ``[1.0]``.
         clients: Ids of the rows of an array; None for all members.
         available: Which rows are available; None for all.
+        not_registered: Clients whose name is only what they say of themselves.
 
     Raises:
         InvalidInputError: If something is malformed.
@@ -80,6 +84,7 @@ def read_candidates(
         clients = given
         given = list(contexts.values()) if isinstance(contexts, Mapping) else None
     slot = members.slots() if clients is None else members.distinct_slots(clients)
+    unknown = members.distinct_slots(not_registered)
     usable = np.ones(slot.shape[0], np.bool_) if available is None else as_array("available", available)
     if usable.dtype != np.bool_ or usable.shape != slot.shape:
         raise InvalidInputError(
@@ -90,10 +95,11 @@ def read_candidates(
             raise InvalidInputError(
                 f"no contexts are given; expected {num_features} numbers for each client (num_features={num_features})"
             )
-        return Candidates(slot, np.ones((slot.shape[0], num_features or 1)), usable, given=False)
+        ones = np.ones((slot.shape[0], num_features or 1))
+        return Candidates(slot, ones, usable, given=False, not_registered=unknown)
     rows = _rows(given, slot.shape[0], num_features)
     _check_values(rows, usable, slot, members)
-    return Candidates(slot, rows, usable)
+    return Candidates(slot, rows, usable, not_registered=unknown)
 
 
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -39,6 +39,19 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
+class Ruled:
+    """Other rules come into force.
+
+    Attributes:
+        rules: The rules, by :meth:`~fedroster.Rules.as_table`; empty for none.
+        path: The file that they are read from; None for none.
+    """
+
+    rules: Mapping[str, Any]
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """Clients join.
 
@@ -122,7 +135,7 @@ class Told:
     unlearned: tuple[int, ...] | None = None
 
 
-Event: TypeAlias = Began | Joined | Left | Decided | Told
+Event: TypeAlias = Began | Ruled | Joined | Left | Decided | Told
 
 
 class Observer(Protocol):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
@@ -15,13 +15,20 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import InUseError, InvalidInputError, StateFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of, load_arrays, remove_leftovers, save_arrays, stamp_of
-from fedroster.federation.failures import Failures
-from fedroster.federation.guard import Guard
-from fedroster.federation.learner import Learner
-from fedroster.federation.members import Members
-from fedroster.federation.rounds import OpenRounds
 
 _PATIENCE_S = 10.0  # a save takes a fraction of it
+
+
+class Book(Protocol):
+    """A part of what a selector keeps."""
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of it: entries of the header, and arrays."""
+        ...
+
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave."""
+        ...
 
 
 def path_of(path: object) -> str:
@@ -105,7 +112,7 @@ def _held(target: Path) -> Iterator[None]:
 def save_books(
     path: str | os.PathLike[str],
     settings: Mapping[str, Any],
-    books: tuple[Learner, Members, OpenRounds, Failures, Guard],
+    books: Iterable[Book],
     *,
     kind: str,
     stamp: str,

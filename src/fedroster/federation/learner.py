@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, inclusion_of
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
+from fedroster.federation.composing import Limits, compose
 
 S = TypeVar("S")
 
@@ -30,6 +32,15 @@ def _with_contexts(old: S, fresh: S) -> S:
         elif np.shape(before) == np.shape(after) and not is_fixed(field):
             changes[field.name] = before
     return replace(fresh, **changes)  # type: ignore[type-var]
+
+
+def own(context: RoundContext) -> RoundContext:
+    """A context whose masks and prices a policy may write into without changing what its answer is held against."""
+    changes: dict[str, Any] = {}
+    for name in ("available", "client", "server", "cost", "budget", "members"):
+        array = getattr(context, name)
+        changes[name] = None if array is None else array.copy()
+    return replace(context, **changes)
 
 
 class Learner:
@@ -120,7 +131,12 @@ class Learner:
             self.state = _with_contexts(self.state, self._fresh(self.spec))
 
     def decide(
-        self, context: RoundContext, *, knows_contexts: bool, announce: Callable[[Selection], None]
+        self,
+        context: RoundContext,
+        *,
+        knows_contexts: bool,
+        announce: Callable[[Selection], None],
+        limits: Limits | None = None,
     ) -> Selection:
         """Choose, check the decision, announce and book it; if that fails, nothing was learned.
 
@@ -128,16 +144,38 @@ class Learner:
             context: The round.
             knows_contexts: Whether there are contexts, from which their length is taken.
             announce: Called with the decision before it is booked; what it raises keeps it from being booked.
+            limits: What the cohort keeps whatever the policy wants; None for nothing.
+
+        Raises:
+            RoundNotBegunError: If the limits cannot be kept.
         """
         if knows_contexts and self.num_features is None:
             with self._or_nothing():
                 self._expect_contexts(context.features.shape[1])
-                return self.decide(context, knows_contexts=True, announce=announce)
+                return self.decide(context, knows_contexts=True, announce=announce, limits=limits)
         with self._or_nothing() as kept:
             check_context(context, self.spec)
-            selection = self.policy.select(self.state, context, rng=self.streams.at("policy", context.round))
-            check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
-            self._change(lambda: self.policy.commit(self.state, context, selection), lambda: announce(selection), kept)
+            selection = self._choose(context, limits)
+            told, booked = context, selection
+            if limits is not None:  # whatever the policy does to what it holds, this is the decision
+                told, booked = own(context), replace(selection, links=selection.links.copy())
+            self._change(lambda: self.policy.commit(self.state, told, booked), lambda: announce(selection), kept)
+        return selection
+
+    def _choose(self, context: RoundContext, limits: Limits | None) -> Selection:
+        """A decision that was checked."""
+        if limits is None:
+            return self._ask(context, context, 0)
+        number = count()
+        rng = self.streams.at("rules", context.round)
+        selection = compose(lambda part: self._ask(own(part), part, next(number)), context, limits, rng=rng)
+        return replace(selection, links=selection.links.copy())
+
+    def _ask(self, given: RoundContext, context: RoundContext, number: int) -> Selection:
+        """Ask the policy the question of a number about a round or a part of it, and check its answer."""
+        address = (context.round, number) if number else (context.round,)
+        selection = self.policy.select(self.state, given, rng=self.streams.at("policy", *address))
+        check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
         return selection
 
     def inclusion(self, context: RoundContext, selection: Selection) -> FloatArray | None:

@@ -91,6 +91,7 @@ class Members:
         present: Rounds that began while it was a member and did not pause.
         seen: Rounds in which it was available.
         capped: How many of its times were cut to the longest.
+        changes: How often the names of slots may have changed.
     """
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class Members:
         self.ids: list[ClientId | None] = []
         self._slot_of: dict[ClientId, int] = {}
         self._free: list[int] = []
+        self.changes = 0
         self.here = np.zeros(1, np.bool_)
         self.cold = np.ones(1, np.bool_)
         self.chosen, self.trained, self.used, self.present, self.seen, self.capped = (
@@ -181,6 +183,7 @@ class Members:
 
     def join(self, clients: Iterable[ClientId]) -> None:
         """Let clients in that are no members; there must be room for them."""
+        self.changes += 1
         for client in clients:
             slot = self._slot_of.get(client)
             if slot is None:
@@ -231,6 +234,7 @@ class Members:
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Take back what :meth:`pack` gave."""
         capacity = header["capacity"]
+        self.changes += 1
         self.ids = list(header["ids"])
         self._slot_of = {checked_id(client): slot for slot, client in enumerate(self.ids) if client is not None}
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]

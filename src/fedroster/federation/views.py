@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice
+from fedroster.core.checks import check_choice, real, shown
+from fedroster.core.errors import InvalidInputError
 from fedroster.federation.candidates import read_candidates
 from fedroster.federation.failures import Failures
 from fedroster.federation.guard import Guard
 from fedroster.federation.learner import Learner
-from fedroster.federation.members import ClientId, Members
+from fedroster.federation.members import ClientId, Members, checked_ids
 from fedroster.federation.rounds import OpenRounds
+from fedroster.federation.rulebook import RuleBook
 
 Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
 """Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
@@ -29,6 +31,8 @@ class Views:
     _rounds: OpenRounds
     _failures: Failures
     _guard: Guard
+    _book: RuleBook
+    _clock: Callable[[], float]
 
     @property
     def round(self) -> int:
@@ -49,6 +53,16 @@ class Views:
         """Ids of the clients of slots, as events name them; None for a slot that is free."""
         ids = self._members.ids
         return tuple(ids[slot] if slot < len(ids) else None for slot in slots.tolist())
+
+    def _now_s(self) -> float:
+        """The time.
+
+        Raises:
+            InvalidInputError: If the clock tells none.
+        """
+        if not 0.0 <= (now_s := real(self._clock())) < float("inf"):
+            raise InvalidInputError(f"the clock says {shown(now_s)}; expected seconds >= 0")
+        return now_s
 
     def _by_id(self, values: NDArray[Any], as_array: bool) -> Any:
         mine = values[self._members.slots()]
@@ -104,6 +118,38 @@ class Views:
         """
         left = self._by_id(self._failures.left(self.round), as_array=False)
         return {client: rounds for client, rounds in left.items() if rounds}
+
+    def excluded(self) -> dict[ClientId, str]:
+        """Members that could not be chosen in the last round that was asked for, whatever the policy, and why."""
+        ids: list[Any] = self._members.ids
+        return {ids[slot]: reason for reason, slots in self._book.excluded.items() for slot in slots.tolist()}
+
+    def allowed(
+        self,
+        purpose: Literal["training", "evaluation"] = "training",
+        *,
+        clients: Collection[ClientId] | None = None,
+        not_registered: Collection[ClientId] = (),
+    ) -> tuple[ClientId, ...]:
+        """Clients that the rules let take part now.
+
+        Args:
+            purpose: In the next round's ``"training"``, or in an ``"evaluation"`` after the last round.  The lists hold
+                for both; what counts participations keeps clients out of both, except that the last round's cohort may
+                evaluate as part of the same round.
+            clients: Clients that are asked for; None for all members.  For one that is no member, the lists decide.
+            not_registered: Those whose name is only what they say of themselves.
+        """
+        check_choice("purpose", purpose, ("training", "evaluation"))
+        ids = self._members.clients if clients is None else tuple(checked_ids(clients))
+        unknown = set(checked_ids(not_registered))
+        members = set(self._members.clients)
+        slots = self._members.distinct_slots(unknown & members)
+        judge = self._book.bar_from_evaluation if purpose == "evaluation" else self._book.bar
+        number = self.round if purpose == "evaluation" else self.round + 1
+        out = judge(self._members, number, self._now_s(), slots).out
+        allowed = {client: not out[self._members.slot(client)] for client in members.intersection(ids)}
+        return tuple(client for client in ids if allowed.get(client, self._book.lists_allow(client, unknown)))
 
     @overload
     def trust(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...

@@ -36,7 +36,8 @@ from fedroster.record.lines import (
     read_told,
     state_digest,
 )
-from fedroster.selector import EdgeSelector, Selector
+from fedroster.edge_selector import EdgeSelector
+from fedroster.selector import Selector
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
     Krum,
 )
 
-from fedroster import RBCSF, FailureRules, Selector, Uniform
+from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
 from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, SelectingGrid
 from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.problem import Status
@@ -721,7 +721,7 @@ def test_rules_that_are_given_at_a_restart_hold(tmp_path):
     told = {"failures": FailureRules(pause_after=1), "guarded": False, "longest_absence": 7, "longest_s": 9.0}
     again, _, _ = selecting(fleet(4), state_dir=tmp_path, told=told)
     assert again.selector.round == 1
-    assert again.selector.rules == told | {"patience_rounds": 100}
+    assert again.selector.settings == told | {"patience_rounds": 100, "rules": Rules()}
 
 
 def test_a_stop_between_the_two_files_is_noticed(tmp_path):

@@ -26,6 +26,7 @@ from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.runner import RoundRunner
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.protocols import wants_losses
+from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
@@ -34,7 +35,7 @@ from fedroster.engine.outcomes import shown
 from fedroster.engine.report import Sink
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
-from fedroster.selector import EdgeSelector, Selector
+from fedroster.selector import Selector
 
 _TESTED = (1, 42)
 """Newest version of Flower with which this adapter's tests were run."""

@@ -25,8 +25,9 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
+from fedroster.edge_selector import EdgeSelector
 from fedroster.federation.members import ClientId, checked_ids
-from fedroster.selector import EdgeSelector, Selector
+from fedroster.selector import Selector
 from fedroster.simulation import round_time
 
 _LOG = logging.getLogger(__name__)

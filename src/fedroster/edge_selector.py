@@ -1,0 +1,174 @@
+"""A selector of a federation with edge servers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, cast
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_number, shown
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import RoundContext
+from fedroster.core.protocols import AnyPolicy
+from fedroster.federation.calls import whole
+from fedroster.federation.candidates import Candidates, Links, links_of, prices_of, read_candidates
+from fedroster.federation.cohorts import EdgeCohort
+from fedroster.federation.events import Observer
+from fedroster.federation.failures import FailureRules
+from fedroster.federation.guard import LongestTime
+from fedroster.federation.members import ClientId
+from fedroster.federation.rule_files import GivenRules
+from fedroster.federation.rulebook import Barred
+from fedroster.federation.views import Contexts
+from fedroster.selector import Selector
+
+
+class EdgeSelector(Selector):
+    """A :class:`Selector` of a federation with edge servers: it also assigns the cohort to them.
+
+    A client may be reached by some edge servers; the policy uses it on one of them at most and keeps every server's
+    budget.
+
+    Example:
+        >>> from fedroster import EdgeSelector
+        >>> from fedroster.policies import COCS
+        >>> selector = EdgeSelector(COCS(), budgets={"north": 1.0, "south": 2.0}, cohort_size=3, clients=["a", "b"])
+        >>> cohort = selector.select(servers={"a": ["north", "south"], "b": ["south"]})
+        >>> cohort.clients
+        ('a', 'b')
+    """
+
+    _KIND: ClassVar[str] = "edge-selector"
+    _SETTINGS: ClassVar[tuple[str, ...]] = (*Selector._SETTINGS, "budgets")
+
+    def __init__(
+        self,
+        policy: AnyPolicy,
+        *,
+        budgets: Mapping[str, float],
+        cohort_size: int,
+        num_features: int | None = None,
+        seed: int = 0,
+        clients: Iterable[ClientId] = (),
+        patience_rounds: int = 100,
+        longest_s: LongestTime = "auto",
+        guarded: bool = True,
+        longest_absence: int | None = 20,
+        failures: FailureRules | None = None,
+        rules: GivenRules = None,
+        clock: Callable[[], float] = time.time,
+        observers: Iterable[Observer] = (),
+    ) -> None:
+        """Start a federation.
+
+        Args:
+            policy: Decides among links with prices, such as COCS.
+            budgets: What each edge server may spend in a round, by its label, >= 0.
+            cohort_size: Largest number of clients in a round.
+            num_features: Length D of a client's context; None to take it from the first contexts.
+            seed: Seed of the random streams that break ties.
+            clients: Ids of the first members.
+            patience_rounds: Rounds after which missing feedback is given up.
+            longest_s: As for :class:`Selector`, and the next ones.
+            guarded: Contexts are taken as they are told here.
+            longest_absence: Rounds of absence in a row after which what a client is owed rests.
+            failures: What becomes of clients that drop out or fail.
+            rules: Who may take part, whatever the policy.
+            clock: Tells the time, seconds since 1970.
+            observers: Called with each event and this selector.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
+            InfeasibleError: If the policy's promise cannot be kept for these clients.
+        """
+        if not isinstance(budgets, Mapping) or not budgets:
+            raise ConfigurationError(
+                f"budgets are {shown(budgets)}; expected a mapping from the label of each edge server to its budget"
+            )
+        for label, budget in budgets.items():
+            if not isinstance(label, str):
+                raise ConfigurationError(f"an edge server has the label {shown(label)}; expected a string")
+            check_number(f"budget of server {label!r}", budget, least=0.0)
+        self.budgets = {label: float(budget) for label, budget in budgets.items()}
+        self._num_servers = len(budgets)
+        super().__init__(
+            policy,
+            cohort_size=cohort_size,
+            num_features=num_features,
+            seed=seed,
+            clients=clients,
+            patience_rounds=patience_rounds,
+            longest_s=longest_s,
+            guarded=guarded,
+            longest_absence=longest_absence,
+            failures=failures,
+            rules=rules,
+            clock=clock,
+            observers=observers,
+        )
+
+    @whole
+    def select(
+        self,
+        contexts: Contexts = None,
+        *,
+        clients: Sequence[ClientId] | None = None,
+        available: ArrayLike | None = None,
+        servers: Mapping[ClientId, Sequence[str]] | Sequence[Sequence[str]] | None = None,
+        prices: Mapping[ClientId, float] | ArrayLike | None = None,
+        not_registered: Collection[ClientId] = (),
+    ) -> EdgeCohort:
+        """Begin a round, choose its cohort and assign it to edge servers.
+
+        Args:
+            contexts: The clients that are available, and what is known of them, as in :meth:`Selector.select`.
+            clients: Ids of the rows of an array; None for all members.
+            available: Which of these are available, shape (clients,); None for all.
+            servers: Labels of the edge servers that reach each client, by id or in the order in which clients are named
+                here; unknown labels are passed over.  None if every server reaches every client.
+            prices: Cost of using each client, >= 0, likewise; None for 1.  Prices are the operator's: one that only
+                the client says needs ``costs`` in :meth:`observe`, or a client that says 0 is in every round.
+            not_registered: Clients whose name is only what they say of themselves.
+
+        Raises:
+            RoundNotBegunError: If a least number of the rules cannot be had.
+            InvalidInputError: If a context or a price is malformed.
+            UnknownNameError: If a client is no member.
+        """
+        self._warn_of_unseen()  # before anything is booked
+        named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
+        asked = read_candidates(self._members, self.num_features, contexts, **named)
+        row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
+        links = Links(row, server, prices_of(self._members, prices, asked.slot))
+        chosen, at = self._play(replace(asked, links=links))
+        labels = [*self.budgets]
+        return EdgeCohort(self.round, chosen, tuple(labels[number] for number in cast("IntArray", at)))
+
+    def _situation(self, asked: Candidates, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
+        links = cast("Links", asked.links)
+        usable = asked.available & ~barred.out[asked.slot]
+        away = self._guard.resting()
+        away[asked.slot[asked.available]] = False
+        cost = self._guard.charged(asked.slot, links.price)
+        context = RoundContext(
+            round=self.round + 1,
+            features=asked.rows[links.row],
+            available=usable[links.row],
+            cohort_size=self.cohort_size,
+            client=asked.slot[links.row],
+            server=links.server,
+            cost=cost[links.row],
+            budget=np.array(list(self.budgets.values())),
+            members=self._members.here & ~(away | barred.away),
+        )
+        seen = np.zeros(self._members.capacity, np.bool_)
+        seen[asked.slot[links.row][asked.available[links.row]]] = True
+        return context, seen, asked.rows
+
+    def _settings(self) -> dict[str, Any]:
+        return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers

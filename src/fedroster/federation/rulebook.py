@@ -1,0 +1,349 @@
+"""The rules of a running federation: which clients they keep out now, and what they need to remember for it."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.errors import ConfigurationError, FairnessWarning, StateFileError
+from fedroster.core.state import take
+from fedroster.federation.composing import Limits
+from fedroster.federation.members import ClientId, Members
+from fedroster.federation.promises import PASSING, check_possible, flaws
+from fedroster.federation.rule_files import GivenRules, RuleFile
+from fedroster.federation.rules import Names, Rules
+
+_KEPT_ROUNDS, _KEPT_ENTRIES = 1024, 1_000_000  # that are remembered for a window which later rules may name
+NOT_REGISTERED = "its name is its own word, and the rules name clients"
+
+
+_NONE = Rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Barred:
+    """Clients that cannot be chosen now.
+
+    Attributes:
+        out: Whether each slot's client is kept out, shape (slots,).
+        away: Whether it is owed nothing meanwhile, shape (slots,).
+        now_s: When, seconds.
+        reasons: Slots that each rule keeps out, by the reason; each slot once.
+    """
+
+    out: BoolArray
+    away: BoolArray
+    now_s: float
+    reasons: dict[str, IntArray] = field(default_factory=dict)
+
+    def bar(self, reason: str, slots: BoolArray, *, away: bool) -> None:
+        """Keep more clients out; those that are out already keep their reason."""
+        fresh = np.flatnonzero(slots & ~self.out)
+        if fresh.shape[0]:
+            self.reasons[reason] = np.concatenate((self.reasons.get(reason, fresh[:0]), fresh))
+            self.out[fresh] = True
+            self.away[fresh] = away
+
+
+class _Register:
+    """What the names of clients say under one set of rules; one entry for each slot."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._allow = None if rules.allow is None else Names(rules.allow, rules.tags)
+        self._deny = Names(rules.deny, rules.tags)
+        self._groups = [(name, Names(group.clients, rules.tags)) for name, group in rules.groups.items()]
+        self._ranked = [(Names((name,), rules.tags), number) for name, number in rules.priorities.items()]
+        self.reasons = [""]
+        self._number_of = {"": 0}
+        self.reason, self.group, self.priority = (np.zeros(0, np.int64) for _ in range(3))
+        self._names: list[ClientId | None] = []
+        self._changes = -1
+
+    def judge(self, client: ClientId) -> tuple[str, int, int]:
+        """Why a client may not take part, empty if it may; its group, -1 for none; its priority."""
+        name = str(client)
+        denied = self._deny.entry(name)
+        mine = [number for number, (_, group) in enumerate(self._groups) if group.entry(name) is not None]
+        reason = ""
+        if denied is not None:
+            reason = f"denied by {denied!r}"
+        elif self._allow is not None and self._allow.entry(name) is None:
+            reason = "not on the allow list"
+        elif len(mine) > 1:
+            reason = "named by the groups " + " and ".join(repr(self._groups[number][0]) for number in mine)
+        ranks = [number for names, number in self._ranked if names.entry(name) is not None]
+        return reason, mine[0] if mine else -1, max(ranks, default=0)
+
+    def meet(self, members: Members) -> None:
+        """Judge the clients of all slots that were not judged before."""
+        if not self._rules.name_clients:
+            return
+        more = members.capacity - self.reason.shape[0]
+        if more:
+            self.reason, self.group, self.priority = (
+                np.append(values, np.zeros(more, np.int64)) for values in (self.reason, self.group, self.priority)
+            )
+        if self._changes == members.changes:
+            return
+        self._changes = members.changes
+        self._names += [None] * (len(members.ids) - len(self._names))
+        for slot, client in enumerate(members.ids):
+            if client is not None and client != self._names[slot]:
+                reason, self.group[slot], self.priority[slot] = self.judge(client)
+                if reason not in self._number_of:
+                    self._number_of[reason] = len(self.reasons)
+                    self.reasons.append(reason)
+                self.reason[slot] = self._number_of[reason]
+        self._names = list(members.ids)
+
+
+class RuleBook:
+    """The rules that are in force, and what clients did that they count.
+
+    Attributes:
+        rules: The rules in force; ``Rules()`` for none.
+        excluded: Slots that were kept out of the last round that was asked for, by the reason.
+    """
+
+    def __init__(self, given: GivenRules, *, cohort_size: int) -> None:
+        """Begin before the first round, with one slot.
+
+        Args:
+            given: Rules, or a file of them, or none.
+            cohort_size: Largest number of clients in a round.
+
+        Raises:
+            ConfigurationError: If the rules are malformed, or the file cannot be read.
+            InfeasibleError: If no cohort can keep them.
+        """
+        self._cohort_size = cohort_size
+        self._last_round = np.zeros(1, np.int64)
+        self._last_s = np.zeros(1)
+        self._recent: deque[tuple[int, IntArray]] = deque()
+        self._told: set[str] = set()
+        self._rests = False
+        self.excluded: dict[str, IntArray] = {}
+        self.give(given)
+
+    # ---------------------------------------------------------------- which rules
+
+    def give(self, given: GivenRules) -> None:
+        """Put rules into force, or a file of them, or none; if they cannot be used, the earlier ones stay."""
+        file = None
+        if given is None:
+            given = Rules()
+        elif not isinstance(given, Rules):
+            file = RuleFile(given)
+            given = file.read()
+        self._adopt(given)
+        self._file = file
+
+    def _adopt(self, rules: Rules) -> None:
+        check_possible(rules, self._cohort_size)
+        self.rules = rules
+        self._register = _Register(rules)
+        self._told = set()
+
+    def look(self) -> bool:
+        """Read a file of rules anew if it has changed; returns whether other rules are in force now."""
+        rules = None if self._file is None else self._file.changed()
+        if rules is None or self._file is None:
+            return False
+        try:
+            self._adopt(rules)
+        except ConfigurationError as error:
+            self._file.refuse(str(error))
+            return False
+        self._file.accept(rules)
+        return True
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no rule."""
+        return self.rules == _NONE
+
+    @property
+    def path(self) -> str | None:
+        """The file that the rules are read from; None for none."""
+        return None if self._file is None else self._file.path
+
+    # ---------------------------------------------------------------- promises
+
+    def num_allowed(self, members: Members, joining: Iterable[ClientId] = ()) -> int:
+        """How many members, and clients that join, the lists let take part."""
+        self._register.meet(members)
+        here = members.slots()
+        if self.rules.name_clients:
+            here = here[self._register.reason[here] == 0]
+            joining = [client for client in joining if not self._register.judge(client)[0]]
+        return int(here.shape[0]) + len(list(joining))
+
+    def warn(self, beta: float, members: Members) -> None:
+        """Warn of what the rules make impossible, each thing once.
+
+        Args:
+            beta: Participation rate that the policy promises; 0 for none.
+            members: The members.
+        """
+        if self.is_empty:
+            return
+        self._register.meet(members)
+        here = members.slots()
+        named = self.rules.name_clients
+        allowed = here[self._register.reason[here] == 0] if named else here
+        none = np.zeros(allowed.shape[0], np.int64)
+        found = flaws(
+            self.rules,
+            beta=beta,
+            cohort_size=self._cohort_size,
+            group=self._register.group[allowed] if named else none - 1,
+            priority=self._register.priority[allowed] if named else none,
+        )
+        self._rests = any(flaw in found for flaw in PASSING)
+        fresh = [text for kind, text in found.items() if kind not in self._told]
+        self._told |= set(found)  # before a warning that a caller may turn into an error
+        if fresh:
+            warnings.warn("rules: " + "; ".join(fresh), FairnessWarning, stacklevel=4)
+
+    # ---------------------------------------------------------------- who belongs
+
+    def grow(self, capacity: int) -> None:
+        """Make room for more clients."""
+        more = max(0, capacity - self._last_round.shape[0])
+        self._last_round = np.append(self._last_round, np.zeros(more, np.int64))
+        self._last_s = np.append(self._last_s, np.zeros(more))
+
+    def forget(self, slots: IntArray) -> None:
+        """Forget what some clients did."""
+        self._last_round[slots], self._last_s[slots] = 0, 0.0
+        self._recent = deque((number, cohort[~np.isin(cohort, slots)]) for number, cohort in self._recent)
+
+    # ---------------------------------------------------------------- who may take part
+
+    def bar(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
+        """Which clients the rules keep out of a round; depends on names, rounds and times only.
+
+        Args:
+            members: The members.
+            round: The round.
+            now_s: The time, seconds.
+            not_registered: Slots of clients whose name is their own word.
+        """
+        out, away = np.zeros((2, members.capacity), np.bool_)
+        barred = Barred(out, away, now_s)
+        if self.is_empty:
+            return barred
+        if self.rules.name_clients:
+            self._register.meet(members)
+            unknown = np.zeros(members.capacity, np.bool_)
+            unknown[not_registered] = True
+            barred.bar(NOT_REGISTERED, unknown, away=True)
+            for number, reason in enumerate(self._register.reasons[1:], 1):
+                barred.bar(reason, (self._register.reason == number) & members.here, away=True)
+        self._bar_for_now(barred, members, round)
+        return barred
+
+    def _bar_for_now(self, barred: Barred, members: Members, round: int) -> None:
+        """Those that took part too often, or a short while ago."""
+        rules, here = self.rules, members.here
+        took_part = (self._last_round > 0) & here
+        if rules.most_participations is not None:
+            reason = f"has taken part {rules.most_participations} times (most_participations)"
+            barred.bar(reason, here & (members.chosen >= rules.most_participations), away=True)
+        if rules.most_per_window is not None and rules.window is not None:
+            recent = [slots for number, slots in self._recent if round - rules.window < number < round]
+            counts = np.bincount(np.concatenate([np.zeros(0, np.int64), *recent]), minlength=members.capacity)
+            reason = f"has taken part {rules.most_per_window} times in {rules.window} rounds (most_per_window)"
+            barred.bar(reason, here & (counts >= rules.most_per_window), away=self._rests)
+        if rules.least_separation > 1:
+            reason = f"took part less than {rules.least_separation} rounds ago (least_separation)"
+            barred.bar(reason, took_part & (round - self._last_round < rules.least_separation), away=self._rests)
+        if rules.least_separation_s:
+            reason = f"took part less than {rules.least_separation_s:g} s ago (least_separation_s)"
+            barred.bar(reason, took_part & (barred.now_s - self._last_s < rules.least_separation_s), away=True)
+
+    def bar_from_evaluation(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
+        """Which clients the rules keep out of evaluating after a round: its cohort may, as part of the same round."""
+        barred = self.bar(members, max(round, 1), now_s, not_registered)
+        if not round:
+            return barred
+        listed = np.zeros(members.capacity, np.bool_)
+        for reason in (NOT_REGISTERED, *self._register.reasons[1:]):
+            listed[barred.reasons.get(reason, [])] = True
+        cohort = (self._last_round == round) & ~listed
+        reasons = {why: slots[~cohort[slots]] for why, slots in barred.reasons.items()}
+        return replace(
+            barred, out=barred.out & ~cohort, reasons={why: slots for why, slots in reasons.items() if slots.size}
+        )
+
+    def lists_allow(self, client: ClientId, not_registered: Collection[ClientId]) -> bool:
+        """Whether the lists let a client take part, a member or not."""
+        return not self.rules.name_clients or (client not in not_registered and not self._register.judge(client)[0])
+
+    def limits(self, members: Members, busy: BoolArray) -> Limits | None:
+        """What the cohort keeps; None if there is no rule."""
+        if self.is_empty:
+            return None
+        none = np.zeros(members.capacity, np.int64)
+        named = self.rules.name_clients
+        most = [group.most for group in self.rules.groups.values()]
+        return Limits(
+            names=tuple(self.rules.groups),
+            least=np.array([group.least for group in self.rules.groups.values()], np.int64),
+            most=np.array([np.iinfo(np.int64).max if each is None else each for each in most], np.int64),
+            group=self._register.group if named else none - 1,
+            priority=self._register.priority if named else none,
+            least_cohort=self.rules.least_cohort,
+            busy=busy,
+        )
+
+    def count(self, round: int, chosen: IntArray, now_s: float) -> None:
+        """Count the participations of a round."""
+        self._last_round[chosen], self._last_s[chosen] = round, now_s
+        kept = 0 if self.is_empty else max(self.rules.window or 0, _KEPT_ROUNDS)
+        if kept and chosen.shape[0]:
+            self._recent.append((round, chosen.copy()))
+        entries = sum(slots.shape[0] for _, slots in self._recent)
+        while self._recent and self._recent[0][0] <= round - (self.rules.window or 0):
+            if self._recent[0][0] > round - kept and entries <= _KEPT_ENTRIES:
+                break
+            entries -= self._recent.popleft()[1].shape[0]
+
+    # ---------------------------------------------------------------- keep
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """What a file keeps of it: an entry of the header, and arrays."""
+        recent = [*self._recent]
+        arrays = {
+            "rules.last_round": self._last_round,
+            "rules.last_s": self._last_s,
+            "rules.recent_round": np.repeat(
+                [number for number, _ in recent], [len(slots) for _, slots in recent]
+            ).astype(np.int64),
+            "rules.recent_slot": np.concatenate([np.zeros(0, np.int64), *(slots for _, slots in recent)]),
+        }
+        return {"rules": {"in_force": self.rules.as_table(), "path": self.path}}, arrays
+
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Take back what :meth:`pack` gave; a file of an earlier version has no rules."""
+        capacity, round = header["capacity"], header["round"]
+        self.grow(capacity)
+        if "rules" not in header:
+            return
+        path = header["rules"]["path"]
+        self._adopt(Rules.from_table(header["rules"]["in_force"]))
+        self._file = None if path is None else RuleFile(path)
+        self._last_round = take(arrays, "rules.last_round", np.int64, (capacity,), 0, round)
+        self._last_s = take(arrays, "rules.last_s", np.float64, (capacity,), 0)
+        numbers = take(arrays, "rules.recent_round", np.int64, (None,), 1, round)
+        slots = take(arrays, "rules.recent_slot", np.int64, numbers.shape, 0, capacity - 1)
+        if (numbers[1:] < numbers[:-1]).any():
+            raise StateFileError("rounds of the rules in the state file do not ascend")
+        self._recent = deque((int(number), slots[numbers == number]) for number in np.unique(numbers))

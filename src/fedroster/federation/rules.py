@@ -1,0 +1,266 @@
+"""Rules that go before every policy: which clients may take part, how many of each group, and how often.
+
+A policy never sees a client that a rule keeps out, so it cannot choose it.  Rules speak of the names under which a
+federation knows its clients, never of what a client says of itself.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fedroster.core.checks import check_integer, check_number, shown
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+
+TAG = "tag:"
+_LARGEST_FILE = 4_000_000  # bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Clients of which each cohort has a least and a greatest number.
+
+    Attributes:
+        clients: Names, patterns or tags.
+        least: Least number in a cohort, >= 0; a round with fewer is not begun.
+        most: Greatest number in a cohort, >= ``least``; None for no limit.
+    """
+
+    clients: tuple[str, ...]
+    least: int = 0
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges.
+
+        Raises:
+            ConfigurationError: If a number is out of its range, or no client is named.
+        """
+        object.__setattr__(self, "clients", _names("clients of a group", self.clients))
+        if not self.clients:
+            raise ConfigurationError("a group names no clients; expected names, patterns or tags")
+        check_integer("least of a group", self.least, least=0)
+        if self.most is not None:
+            check_integer("most of a group", self.most, least=max(self.least, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who may take part, whatever the policy.
+
+    Example:
+        >>> from fedroster import Rules, Selector, Uniform
+        >>> rules = Rules(allow=["hospital-*"], deny=["hospital-c"])
+        >>> clients = ["hospital-a", "hospital-b", "hospital-c", "laptop"]
+        >>> selector = Selector(Uniform(), cohort_size=4, clients=clients, rules=rules)
+        >>> selector.select().clients
+        ('hospital-a', 'hospital-b')
+        >>> selector.excluded()
+        {'hospital-c': "denied by 'hospital-c'", 'laptop': 'not on the allow list'}
+
+    Clients are named by their whole name, by a pattern with ``*``, ``?`` and ``[...]``, or by ``tag:`` and a tag.
+    Numbers that are ids are compared as text.
+
+    Attributes:
+        allow: Clients that may take part; None for all.
+        deny: Clients that may not, whether or not they are allowed.
+        tags: Clients that bear each tag, by name or pattern.
+        groups: Groups, by name, each a :class:`Group` or a mapping of its attributes.  A client is in one group at
+            most; one that several groups name does not take part.
+        priorities: Clients that go before others, by name, pattern or tag: the policy chooses among those of the
+            highest number first, and among the next as far as places are left.  0 for clients that are not named; of
+            several numbers the highest counts.
+        least_cohort: Least number of clients in a cohort, >= 0; a round with fewer is not begun.
+        most_participations: How often a client takes part at most, in all, >= 0; None for no limit.
+        most_per_window: How often a client takes part at most in any ``window`` rounds in a row, >= 1; None for no
+            limit.
+        window: Rounds, >= 1; given if and only if ``most_per_window`` is.
+        least_separation: Rounds from one participation of a client to its next, >= 1: one that took part in round t
+            may take part again in round t + ``least_separation``.
+        least_separation_s: Seconds from one participation of a client to its next, >= 0, by the selector's clock.
+    """
+
+    allow: tuple[str, ...] | None = None
+    deny: tuple[str, ...] = ()
+    tags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    groups: Mapping[str, Group] = field(default_factory=dict)
+    priorities: Mapping[str, int] = field(default_factory=dict)
+    least_cohort: int = 0
+    most_participations: int | None = None
+    most_per_window: int | None = None
+    window: int | None = None
+    least_separation: int = 1
+    least_separation_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check every rule, and bring names into one form.
+
+        Raises:
+            ConfigurationError: If a rule is malformed or out of its range.
+            UnknownNameError: If a tag that no client bears is used.
+        """
+        keep = object.__setattr__
+        if self.allow is not None:
+            keep(self, "allow", _names("allow", self.allow))
+        keep(self, "deny", _names("deny", self.deny))
+        tags = {name: _names(f"tag {name!r}", value) for name, value in _mapping("tags", self.tags).items()}
+        keep(self, "tags", tags)
+        keep(self, "groups", {name: _group(name, value) for name, value in _mapping("groups", self.groups).items()})
+        keep(self, "priorities", {str(name): value for name, value in _mapping("priorities", self.priorities).items()})
+        for name, value in self.priorities.items():
+            check_integer(f"priority of {name!r}", value)
+        check_integer("least_cohort", self.least_cohort, least=0)
+        check_integer("least_separation", self.least_separation, least=1)
+        check_number("least_separation_s", self.least_separation_s, least=0.0)
+        for limit, least in (("most_participations", 0), ("most_per_window", 1), ("window", 1)):
+            if getattr(self, limit) is not None:
+                check_integer(limit, getattr(self, limit), least=least)
+        if (self.most_per_window is None) != (self.window is None):
+            raise ConfigurationError(
+                f"most_per_window is {self.most_per_window} and window is {self.window}; expected both or neither"
+            )
+        for entries in (
+            self.allow or (),
+            self.deny,
+            self.priorities,
+            *(group.clients for group in self.groups.values()),
+        ):
+            Names(entries, tags)
+        for name, entries in tags.items():
+            if any(entry.startswith(TAG) for entry in entries):
+                raise ConfigurationError(f"tag {name!r} holds another tag; expected names and patterns of clients")
+
+    @property
+    def name_clients(self) -> bool:
+        """Whether any rule depends on who a client is."""
+        return self.allow is not None or bool(self.deny or self.groups or self.priorities)
+
+    @classmethod
+    def from_toml(cls, text: str | bytes) -> Rules:
+        """Read rules from the text of a TOML file, whose keys are the attributes.
+
+        Args:
+            text: The file's text.
+
+        Raises:
+            ConfigurationError: If it is no TOML, holds no rule, or a rule is malformed.
+            UnknownNameError: If it holds something that is no rule.
+        """
+        if len(text) > _LARGEST_FILE:
+            raise ConfigurationError(f"the rules have {len(text)} bytes; expected at most {_LARGEST_FILE}")
+        try:
+            table = tomllib.loads(text.decode("utf-8") if isinstance(text, bytes) else text)
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            raise ConfigurationError(f"the rules are no TOML ({shown(error, str)})") from error
+        if not table:  # perhaps one that is being written: it must not open the federation to all
+            raise ConfigurationError('the file holds no rule; expected at least one, such as allow = ["*"]')
+        return cls.from_table(table)
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Rules:
+        """Make rules of a mapping from attributes to values, as :meth:`as_table` gives them.
+
+        Args:
+            table: The mapping.
+
+        Raises:
+            ConfigurationError: If a rule is malformed.
+            UnknownNameError: If something is no rule.
+        """
+        known = [each.name for each in fields(cls)]
+        for name in _mapping("rules", table):
+            if name not in known:
+                raise UnknownNameError.of("rule", name, known)
+        return cls(**table)
+
+    def as_table(self) -> dict[str, Any]:
+        """The rules that differ from none, as plain values."""
+        groups = {
+            name: {"clients": list(group.clients), "least": group.least}
+            | ({} if group.most is None else {"most": group.most})
+            for name, group in self.groups.items()
+        }
+        tags = {name: list(entries) for name, entries in self.tags.items()}
+        none = Rules()
+        values = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if getattr(self, each.name) != getattr(none, each.name)
+        }
+        values |= {name: list(values[name]) for name in ("allow", "deny") if name in values}
+        return values | ({"groups": groups} if groups else {}) | ({"tags": tags} if tags else {})
+
+
+def _names(what: str, names: object) -> tuple[str, ...]:
+    """Names of clients as text."""
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
+        raise ConfigurationError(f"{what} is {shown(names)}; expected a list of names, patterns or tags")
+    entries = list(names)
+    for entry in entries:
+        if isinstance(entry, bool) or not isinstance(entry, str | int) or entry == "":
+            raise ConfigurationError(f"{what} holds {shown(entry)}; expected a name, a pattern or a tag")
+    return tuple(map(str, entries))
+
+
+def _mapping(what: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str | int) and name != "" for name in value):
+        raise ConfigurationError(f"{what} are {shown(value)}; expected a table with names")
+    return value
+
+
+def _group(name: str, value: object) -> Group:
+    if isinstance(value, Group):
+        return value
+    known = [each.name for each in fields(Group)]
+    for key in _mapping(f"group {name!r}", value):
+        if key not in known:
+            raise UnknownNameError.of(f"attribute of group {name!r}", key, known)
+    try:
+        return Group(**value)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ConfigurationError(f"group {name!r} has no clients; expected clients = [...]") from error
+    except ConfigurationError as error:
+        raise ConfigurationError(f"group {name!r}: {error}") from error
+
+
+class Names:
+    """Says by which entry of a list a client is named."""
+
+    def __init__(self, entries: Iterable[str], tags: Mapping[str, tuple[str, ...]]) -> None:
+        """Read entries once.
+
+        Args:
+            entries: Names, patterns and tags.
+            tags: Clients that bear each tag.
+
+        Raises:
+            UnknownNameError: If a tag is used and not given.
+        """
+        self._exact: dict[str, str] = {}
+        patterns: list[tuple[str, str]] = []
+        for entry in entries:
+            tag = entry.removeprefix(TAG) if entry.startswith(TAG) else None
+            if tag is not None and tag not in tags:
+                near = difflib.get_close_matches(tag, tags, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise UnknownNameError(f"tag {tag!r} is in no table of tags.{hint} Known: {', '.join(tags) or 'none'}.")
+            for name in (entry,) if tag is None else tags[tag]:
+                self._exact.setdefault(name, entry)
+                if any(mark in name for mark in "*?["):
+                    patterns.append((name, entry))
+        self._entries = [entry for _, entry in patterns]
+        self._pattern = (
+            re.compile("|".join(f"({fnmatch.translate(name)})" for name, _ in patterns)) if patterns else None
+        )
+
+    def entry(self, name: str) -> str | None:
+        """The first entry that names a client; None if none does."""
+        found = self._exact.get(name)
+        if found is None and self._pattern is not None and (match := self._pattern.match(name)) is not None:
+            found = self._entries[(match.lastindex or 1) - 1]
+        return found

@@ -1,0 +1,505 @@
+"""Rules: who may take part, how they are read, what they make impossible, and that they survive everything."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from fedroster import (
+    COCS,
+    RBCSF,
+    ConfigurationError,
+    EdgeSelector,
+    FailureRules,
+    FairnessWarning,
+    Floor,
+    Group,
+    InfeasibleError,
+    RoundNotBegunError,
+    RoundRobin,
+    Rules,
+    Selector,
+    StateFileError,
+    Uniform,
+    UnknownNameError,
+)
+from fedroster.federation.rules import Names
+
+SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
+
+
+def make(rules, *, policy=None, clients=SITES, cohort_size=6, **options):
+    return Selector(policy or Uniform(), cohort_size=cohort_size, clients=clients, rules=rules, **options)
+
+
+def play(selector, rounds, **options):
+    cohorts = []
+    for _ in range(rounds):
+        cohort = selector.select(**options)
+        cohorts.append(set(cohort.clients))
+        if cohort.clients:
+            selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+    return cohorts
+
+
+# -------------------------------------------------------------------- lists
+
+
+def test_lists_tags_and_patterns():
+    rules = Rules(
+        allow=["tag:approved", "clinic-?"], deny=["*-b"], tags={"approved": ["hospital-[ab]", "hospital-c", "laptop"]}
+    )
+    selector = make(rules)
+    assert set(selector.select().clients) == {"hospital-a", "hospital-c", "clinic-a", "laptop"}
+    assert selector.excluded() == {"hospital-b": "denied by '*-b'", "clinic-b": "denied by '*-b'"}
+    selector.rules = Rules(allow=["hospital-a"])
+    assert selector.select().clients == ("hospital-a",)
+    assert selector.excluded()["laptop"] == "not on the allow list"
+    selector.rules = None
+    assert len(selector.select().clients) == 6
+    assert selector.excluded() == {}
+
+
+def test_numbers_are_named_as_text_and_case_counts():
+    selector = Selector(Uniform(), cohort_size=9, clients=[1, 12, "A", "a"], rules=Rules(allow=[1, "a"]))
+    assert selector.select().clients == (1, "a")
+
+
+def test_a_name_with_marks_of_patterns_is_named_by_itself():
+    assert Names(["site[1]"], {}).entry("site[1]") == "site[1]"
+    assert Names(["site[1]"], {}).entry("site1") == "site[1]"  # and as a pattern
+    assert Names(["a", "b*", "tag:x"], {"x": ("c*",)}).entry("cat") == "tag:x"
+    assert Names([], {}).entry("a") is None
+
+
+def test_an_empty_allow_list_lets_no_client_in():
+    selector = make(Rules(allow=[]))
+    assert selector.select().is_empty
+    assert selector.round == 1
+
+
+def test_clients_that_join_later_meet_the_rules():
+    selector = make(Rules(deny=["x-*"]), clients=["a"])
+    selector.select()
+    selector.join(["x-1", "b"])
+    assert selector.select().clients == ("a", "b")
+    selector.leave(["b"], forget=True)
+    selector.join(["x-2"])  # in the slot of b
+    assert selector.select().clients == ("a",)
+    assert set(selector.excluded()) == {"x-1", "x-2"}
+
+
+def test_a_name_that_is_only_a_clients_word_does_not_count_where_rules_name_clients():
+    selector = make(Rules(deny=["laptop"]))
+    cohort = selector.select(not_registered=["hospital-a"])
+    assert "hospital-a" not in cohort.clients
+    assert selector.excluded()["hospital-a"] == "its name is its own word, and the rules name clients"
+    selector.rules = Rules(least_separation=1, least_cohort=2)  # names no client
+    assert "hospital-a" in selector.select(not_registered=["hospital-a"]).clients
+
+
+def test_clients_that_rules_exclude_are_owed_nothing():
+    selector = make(Rules(deny=["laptop"]), policy=RBCSF(beta=0.3), cohort_size=2)
+    play(selector, 40)
+    assert selector.backlog()["laptop"] == 0.0
+    assert selector.participation_rates()["laptop"] == 0.0
+    assert selector.participation()["laptop"] == 0
+    rates = [rate for client, rate in selector.participation_rates().items() if client != "laptop"]
+    assert min(rates) > 0.3 - 3 / 40
+
+
+def test_a_pause_has_its_reason_too_and_a_rule_goes_before_it():
+    selector = make(Rules(deny=["b"]), clients=["a", "b", "c"], failures=FailureRules(pause_after=1))
+    selector.select()
+    selector.observe(1, times_s={"c": 1.0}, failed=["a"])
+    assert selector.select().clients == ("c",)
+    assert selector.excluded() == {"b": "denied by 'b'", "a": "paused"}
+
+
+def test_edge_servers_too():
+    selector = EdgeSelector(
+        COCS(),
+        budgets={"n": 9.0, "s": 9.0},
+        cohort_size=4,
+        clients=SITES,
+        rules=Rules(deny=["hospital-*"], least_cohort=2),
+    )
+    assert set(selector.select().clients) == {"clinic-a", "clinic-b", "laptop"}
+    with pytest.raises(RoundNotBegunError, match="1 clients can take part; expected least_cohort = 2"):
+        selector.select(["laptop", "hospital-a"])
+    assert selector.round == 1
+
+
+# -------------------------------------------------------------------- numbers in a cohort
+
+
+def test_a_round_with_too_few_clients_is_not_begun():
+    selector = make(Rules(deny=["hospital-*"], least_cohort=3), policy=RBCSF(beta=0.2), cohort_size=3)
+    assert len(selector.select().clients) == 3
+    before = selector.backlog(), selector.participation(), selector.open_rounds()
+    with pytest.raises(RoundNotBegunError, match="round 2 is not begun: 2 clients can take part"):
+        selector.select(["laptop", "clinic-a", "hospital-a"])
+    assert selector.excluded()["hospital-a"] == "denied by 'hospital-*'"
+    assert (selector.backlog(), selector.participation(), selector.open_rounds()) == before
+    assert selector.select().round == 2
+
+
+def test_groups_have_least_and_greatest_numbers():
+    groups = {"hospitals": Group(["hospital-*"], least=1, most=2), "clinics": {"clients": ["clinic-*"], "least": 1}}
+    selector = make(Rules(groups=groups), cohort_size=4)
+    for cohort in play(selector, 60):
+        hospitals = sum(client.startswith("hospital") for client in cohort)
+        assert 1 <= hospitals <= 2
+        assert any(client.startswith("clinic") for client in cohort)
+        assert len(cohort) == 4
+    with pytest.raises(RoundNotBegunError, match="group 'clinics' lacks 1 clients"):
+        selector.select(["hospital-a", "laptop"])
+    assert selector.round == 60
+
+
+def test_rules_that_do_not_bind_change_no_decision():
+    loose = Rules(allow=["*"], groups={"all": Group(["*"], least=1, most=6)}, least_cohort=1)
+    free, ruled = (make(rules, policy=Floor(beta=0.1), cohort_size=3, seed=4) for rules in (None, loose))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert play(free, 30) == play(ruled, 30)
+
+
+def test_a_group_is_cut_by_the_policys_own_preference():
+    """Round robin takes those that were chosen longest ago: so it does inside a group."""
+    clients = ["e1", "e2", "e3", "e4", "w1"]
+    selector = make(Rules(groups={"east": Group(["e*"], most=1)}), policy=RoundRobin(), clients=clients, cohort_size=2)
+    cohorts = play(selector, 8)
+    assert all("w1" in cohort for cohort in cohorts)
+    east = [next(client for client in cohort if client != "w1") for cohort in cohorts]
+    assert {*east[:4]} == {*east[4:]} == {"e1", "e2", "e3", "e4"}
+
+
+def test_a_client_of_two_groups_stays_out():
+    groups = {"a": Group(["hospital-*"], most=2), "b": Group(["*-b"], most=1)}
+    selector = make(Rules(groups=groups))
+    assert "hospital-b" not in selector.select().clients
+    assert selector.excluded()["hospital-b"] == "named by the groups 'a' and 'b'"
+
+
+def test_priorities_come_first():
+    selector = make(Rules(priorities={"clinic-*": 2, "hospital-*": 1, "laptop": -1}), cohort_size=3)
+    for cohort in play(selector, 20):
+        assert {"clinic-a", "clinic-b"} < cohort
+        assert "laptop" not in cohort
+    assert set(selector.select(["laptop", "hospital-a"]).clients) == {"laptop", "hospital-a"}
+
+
+def test_priorities_hold_within_groups():
+    rules = Rules(groups={"h": Group(["hospital-*"], least=1)}, priorities={"hospital-c": 1, "clinic-*": 2})
+    for cohort in play(make(rules, cohort_size=2), 20):
+        assert "hospital-c" in cohort
+        assert cohort - {"hospital-c"} < {"clinic-a", "clinic-b"}
+
+
+# -------------------------------------------------------------------- how often
+
+
+def test_separation_in_rounds():
+    selector = make(Rules(least_separation=3), clients=[f"c{i}" for i in range(6)], cohort_size=2)
+    cohorts = play(selector, 30)
+    assert all(not cohort & other for cohort, other in pairwise(cohorts))
+    assert all(not cohort & other for cohort, other in zip(cohorts, cohorts[2:], strict=False))
+    assert all(len(cohort) == 2 for cohort in cohorts)
+    last = cohorts[-1] | cohorts[-2]
+    assert set(selector.allowed()) == set(selector.clients) - last
+    selector.select()
+    assert selector.excluded() == dict.fromkeys(last, "took part less than 3 rounds ago (least_separation)")
+
+
+def test_separation_in_seconds():
+    now = [1000.0]
+    selector = make(Rules(least_separation_s=60.0), clients=["a", "b"], cohort_size=1, clock=lambda: now[0])
+    (first,) = selector.select().clients
+    (second,) = selector.select().clients
+    assert {first, second} == {"a", "b"}
+    now[0] += 59.0
+    assert selector.select().is_empty
+    now[0] += 1.0
+    assert len(selector.select().clients) == 1
+    now[0] = 5.0  # a clock that was set back lets no client in too early
+    assert selector.select().is_empty
+
+
+def test_most_participations_in_all_and_per_window():
+    selector = make(Rules(most_participations=3, most_per_window=2, window=5), clients=["a", "b"], cohort_size=2)
+    cohorts = play(selector, 12)
+    assert [len(cohort) for cohort in cohorts] == [2, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0]
+    assert selector.excluded() == dict.fromkeys("ab", "has taken part 3 times (most_participations)")
+
+
+def test_what_is_owed_grows_while_a_client_waits_for_its_separation():
+    """A rate over all rounds is met although a rule keeps clients out meanwhile, as long as it can be met."""
+    clients = [f"c{i}" for i in range(20)]
+    selector = make(Rules(least_separation=5), policy=RBCSF(beta=0.1), clients=clients, cohort_size=3)
+    play(selector, 300)
+    assert min(selector.participation().values()) >= 0.1 * 300 - max(selector.backlog().values())
+    assert max(selector.backlog().values()) < 2.0
+    assert min(selector.participation_rates().values()) > 0.09
+
+
+def test_what_cannot_be_met_is_owed_for_the_rounds_that_the_rules_leave():
+    with pytest.warns(FairnessWarning, match="least_separation = 5 lets a client take part in 1 of 5"):
+        selector = make(Rules(least_separation=5), policy=RBCSF(beta=0.3), cohort_size=2)
+    play(selector, 60)
+    assert max(selector.backlog().values()) < 3.0
+
+
+# -------------------------------------------------------------------- evaluation
+
+
+def test_who_may_evaluate():
+    selector = make(Rules(deny=["laptop"], least_separation=3, most_participations=1), cohort_size=2)
+    cohort = set(selector.select().clients)
+    assert set(selector.allowed("evaluation")) == set(SITES) - {"laptop"}  # the cohort's own round goes on
+    selector.select()
+    assert not cohort & set(selector.allowed("evaluation"))
+    assert not cohort & set(selector.allowed("training"))
+    assert selector.allowed("evaluation", clients=["laptop", "stranger"], not_registered=["stranger"]) == ()
+    assert selector.allowed("evaluation", clients=["stranger"]) == ("stranger",)
+    with pytest.raises(ConfigurationError, match="purpose is 'sale'"):
+        selector.allowed("sale")
+
+
+# -------------------------------------------------------------------- malformed
+
+
+@pytest.mark.parametrize(
+    ("table", "error", "text"),
+    [
+        ({"allow": "a"}, ConfigurationError, "allow is 'a'; expected a list"),
+        ({"deny": [1.5]}, ConfigurationError, "deny holds 1.5"),
+        ({"deny": [""]}, ConfigurationError, "deny holds ''"),
+        ({"denied": ["a"]}, UnknownNameError, "unknown rule 'denied'. Did you mean 'deny'"),
+        ({"allow": ["tag:aproved"], "tags": {"approved": ["a"]}}, UnknownNameError, "Did you mean 'approved'"),
+        ({"tags": {"x": ["tag:y"], "y": ["a"]}}, ConfigurationError, "holds another tag"),
+        ({"groups": {"g": {"clients": []}}}, ConfigurationError, "names no clients"),
+        ({"groups": {"g": {"least": 1}}}, ConfigurationError, "has no clients"),
+        ({"groups": {"g": {"clients": ["a"], "least": 3, "most": 2}}}, ConfigurationError, "expected an integer >= 3"),
+        ({"groups": {"g": {"clients": ["a"], "max": 2}}}, UnknownNameError, "'max'"),
+        ({"groups": ["a"]}, ConfigurationError, "groups are"),
+        ({"priorities": {"a": 1.5}}, ConfigurationError, "priority of 'a'"),
+        ({"least_cohort": -1}, ConfigurationError, "least_cohort is -1"),
+        ({"least_separation": 0}, ConfigurationError, "least_separation is 0"),
+        ({"least_separation_s": float("nan")}, ConfigurationError, "least_separation_s is nan"),
+        ({"most_per_window": 2}, ConfigurationError, "expected both or neither"),
+        ({"window": 0, "most_per_window": 1}, ConfigurationError, "window is 0"),
+        ({"most_participations": True}, ConfigurationError, "most_participations is True"),
+    ],
+)
+def test_malformed_rules_are_refused(table, error, text):
+    with pytest.raises(error, match=text):
+        Rules.from_table(table)
+
+
+def test_rules_that_no_cohort_can_keep_are_refused():
+    with pytest.raises(InfeasibleError, match="least_cohort = 7 is more than cohort_size = 6"):
+        make(Rules(least_cohort=7))
+    groups = {"a": Group(["a*"], least=4), "b": Group(["b*"], least=3)}
+    selector = make(Rules(deny=["laptop"]))
+    with pytest.raises(InfeasibleError, match="add up to 7"):
+        selector.rules = Rules(groups=groups)
+    assert selector.rules == Rules(deny=["laptop"])
+
+
+# -------------------------------------------------------------------- promises
+
+
+@pytest.mark.parametrize(
+    ("rules", "text"),
+    [
+        (Rules(least_separation=4), "least_separation = 4"),
+        (Rules(most_per_window=1, window=4), "a rate of 0.25"),
+        (Rules(most_participations=9), "until a client has taken part 9 times"),
+        (Rules(groups={"h": Group(["hospital-*"], most=0)}), "3 clients are owed 0.9 places"),
+        (Rules(groups={"l": Group(["laptop"], least=1)}), "2.5 places a round are owed"),
+        (Rules(priorities={"hospital-*": 1}), "3 clients have the highest priority"),
+        (
+            Rules(groups={"h": Group(["hospital-*", "x"], least=1, most=1)}, deny=["hospital-*"]),
+            "group 'h' has 0 clients",
+        ),
+        (Rules(least_cohort=2, allow=["laptop"]), "1 clients can be in one cohort"),
+        (Rules(least_cohort=2, least_separation=4), "4 cohorts of least_cohort = 2 in a row take 8 clients"),
+        (Rules(least_cohort=2, most_per_window=1, window=4), "take 8 participations, and 6 clients may give 6"),
+    ],
+)
+def test_a_rule_that_makes_a_promise_impossible_says_so(rules, text):
+    policy = RBCSF(beta=0.3)
+    with pytest.warns(FairnessWarning, match=text):
+        make(rules, policy=policy, cohort_size=2)
+    selector = make(None, policy=policy, cohort_size=2)
+    with pytest.warns(FairnessWarning, match=text):
+        selector.rules = rules
+    assert selector.rules == rules
+
+
+def test_rules_that_leave_a_promise_possible_say_nothing():
+    rules = Rules(
+        allow=["hospital-*", "clinic-*"],
+        groups={"h": Group(["hospital-*"], least=1, most=2)},
+        least_separation=2,
+        most_per_window=2,
+        window=4,
+        least_cohort=2,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make(rules, policy=RBCSF(beta=0.3), cohort_size=2)
+
+
+def test_a_promise_counts_the_clients_that_the_rules_leave():
+    with pytest.raises(InfeasibleError):
+        make(None, policy=RBCSF(beta=0.5), cohort_size=2)
+    make(Rules(allow=["hospital-a", "laptop"]), policy=RBCSF(beta=0.5), cohort_size=2)
+
+
+# -------------------------------------------------------------------- files
+
+
+def write(path, text):
+    path.write_text(text)
+    return path
+
+
+def test_a_file_may_change_while_a_federation_runs(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "fedroster.rules")
+    path = write(tmp_path / "rules.toml", 'allow = ["hospital-*"]\n[groups.h]\nclients = ["hospital-*"]\nmost = 2\n')
+    selector = make(path)
+    assert selector.rules == Rules(allow=["hospital-*"], groups={"h": Group(["hospital-*"], most=2)})
+    assert len(selector.select().clients) == 2
+    write(path, 'allow = ["laptop"]')
+    assert selector.select().clients == ("laptop",)
+    assert "in force now: {'allow': ['laptop']}" in caplog.text
+    for broken in ("allow = [", "", "# nothing\n", 'alow = ["*"]', "least_cohort = 99", b"\xff".decode("latin-1")):
+        caplog.clear()
+        write(path, broken)
+        assert selector.select().clients == ("laptop",)
+        assert selector.select().clients == ("laptop",)
+        assert caplog.text.count("are not used, and the earlier ones stay in force") == 1
+    caplog.clear()
+    path.unlink()
+    assert selector.select().clients == selector.select().clients == ("laptop",)
+    assert caplog.text.count("earlier ones stay in force") == 1
+    write(path, "least_separation = 2")
+    assert len(selector.select().clients) == 5
+
+
+def test_a_change_of_the_same_size_in_the_same_tick_is_seen(tmp_path):
+    path = write(tmp_path / "rules.toml", 'allow = ["hospital-a"]')
+    selector = make(path)
+    stamp = path.stat().st_mtime_ns
+    write(path, 'allow = ["hospital-b"]')
+    os.utime(path, ns=(stamp, stamp))
+    assert selector.select().clients == ("hospital-b",)
+
+
+def test_a_file_that_cannot_be_used_from_the_start_is_refused(tmp_path):
+    for text, match in (("allow = [", "no TOML"), ("", "holds no rule"), ("x = 1", "unknown rule 'x'")):
+        with pytest.raises(ConfigurationError, match=match):
+            make(write(tmp_path / "rules.toml", text))
+    with pytest.raises(ConfigurationError, match="no-such"):
+        make(tmp_path / "no-such.toml")
+    with pytest.raises(ConfigurationError):
+        Rules.from_toml(b"\xff\xfe")
+
+
+def test_a_table_of_rules_gives_the_same_rules():
+    rules = Rules(
+        allow=["a", "tag:t"],
+        deny=["b"],
+        tags={"t": ["c"]},
+        groups={"g": Group(["a"], least=1), "h": Group(["c"], most=2)},
+        priorities={"a": 3},
+        least_cohort=1,
+        most_participations=9,
+        most_per_window=2,
+        window=4,
+        least_separation=2,
+        least_separation_s=1.5,
+    )
+    assert Rules.from_table(rules.as_table()) == rules
+    assert Rules().as_table() == {}
+    assert Rules.from_table({}) == Rules()
+
+
+# -------------------------------------------------------------------- saved
+
+
+def test_rules_and_what_they_count_survive_save_and_load(tmp_path):
+    rules = Rules(
+        deny=["laptop"], most_per_window=2, window=6, least_separation=2, most_participations=9, least_separation_s=5.0
+    )
+    now = [0.0]
+
+    def tick():
+        now[0] += 2.0
+        return now[0]
+
+    whole, first = (make(rules, cohort_size=2, seed=3, clock=tick) for _ in range(2))
+    cohorts = play(whole, 20)
+    now[0] = 0.0
+    begun = play(first, 9)
+    first.save(tmp_path / "state.npz")
+    then = now[0]
+    second = Selector.load(tmp_path / "state.npz", Uniform(), clock=tick)
+    assert second.rules == rules
+    now[0] = then
+    assert begun + play(second, 11) == cohorts
+
+
+def test_a_loaded_selector_follows_its_file_of_rules(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = write(tmp_path / "rules.toml", 'allow = ["hospital-*"]')
+    make("rules.toml").save("state.npz")
+    monkeypatch.chdir("/")
+    write(path, 'allow = ["clinic-*"]')
+    assert set(Selector.load(tmp_path / "state.npz", Uniform()).select().clients) == {"clinic-a", "clinic-b"}
+    path.unlink()
+    kept = Selector.load(tmp_path / "state.npz", Uniform())
+    assert all(client.startswith("hospital") for client in kept.select().clients)
+
+
+def test_a_forgotten_client_begins_anew():
+    selector = make(Rules(most_per_window=1, window=50, least_separation=50), clients=["a", "b"], cohort_size=2)
+    selector.select()
+    selector.leave(["a"], forget=True)
+    selector.join(["a"])
+    assert selector.select().clients == ("a",)
+
+
+def test_a_crafted_file_does_not_load(tmp_path):
+    from fedroster.core.state import load_arrays, save_arrays
+
+    selector = make(Rules(most_per_window=1, window=5))
+    play(selector, 3)
+    selector.save(tmp_path / "good.npz")
+    arrays, header = load_arrays(tmp_path / "good.npz", kind="selector")
+    bad = {
+        "rules.recent_slot": np.array([99] * len(arrays["rules.recent_slot"])),
+        "rules.last_round": arrays["rules.last_round"] + 99,
+        "rules.last_s": arrays["rules.last_s"] * np.nan,
+        "rules.recent_round": arrays["rules.recent_round"][::-1] + np.arange(len(arrays["rules.recent_round"]))[::-1],
+    }
+    for name, values in bad.items():
+        save_arrays(tmp_path / "bad.npz", {**arrays, name: values}, header, kind="selector")
+        with pytest.raises(StateFileError):
+            Selector.load(tmp_path / "bad.npz", Uniform())
+    for rules in (
+        {"in_force": {"alow": []}, "path": None},
+        {"in_force": 3, "path": None},
+        3,
+        {"in_force": {}, "path": 7},
+    ):
+        save_arrays(tmp_path / "bad.npz", arrays, {**header, "rules": rules}, kind="selector")
+        with pytest.raises(StateFileError):
+            Selector.load(tmp_path / "bad.npz", Uniform())
