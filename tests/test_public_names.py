@@ -41,6 +41,8 @@ def test_the_rest_of_the_names_is_few():
         "EdgeSelector",
         "FailureRules",
         "Record",
+        "Group",
+        "Rules",
         "Selector",
         "__version__",
         "compare",

@@ -46,7 +46,7 @@ from fedroster.queues import AVAILABILITY_PERIOD
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
 
 
-class Settings(TypedDict, total=False):
+class Options(TypedDict, total=False):
     """What may be other after a restart than before: see :class:`Selector`."""
 
     patience_rounds: int
@@ -231,6 +231,8 @@ class Selector(Views):
         row_of = np.zeros(self._members.capacity, np.int64)
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         events: list[Decided] = []
+        limits = self._book.limits(self._members, np.zeros(self._members.capacity, np.bool_))
+        is_known = bool(self._observers) and (limits is None or not limits.bind)
 
         def announce(selection: Selection) -> None:
             links = selection.links
@@ -247,13 +249,12 @@ class Selector(Views):
                 selection=selection,
                 chosen=chosen,
                 servers=None if context.server is None else context.server[links],
-                inclusion=self._learner.inclusion(context, selection) if self._observers else None,
+                inclusion=self._learner.inclusion(context, selection) if is_known else None,
                 places=context.cohort_size,
             )
             events.append(event)
             self._observers.before(event, self)
 
-        limits = self._book.limits(self._members, np.zeros(self._members.capacity, np.bool_))
         knows_contexts = asked.slot.shape[0] > 0
         links = self._learner.decide(context, knows_contexts=knows_contexts, announce=announce, limits=limits).links
         event = events[0]
@@ -518,13 +519,13 @@ class Selector(Views):
             "cohort_size": self.cohort_size,
             "num_features": self.num_features,
             "seed": int(self._learner.streams.seed),
-            **{name: value for name, value in self.settings.items() if name not in ("failures", "rules")},
+            **{name: value for name, value in self.options.items() if name not in ("failures", "rules")},
         }
 
     @property
-    def settings(self) -> Settings:
+    def options(self) -> Options:
         """What :meth:`load` takes to go on as this selector does."""
-        return Settings(
+        return Options(
             patience_rounds=self._rounds.patience,
             longest_s=self.longest_s,
             guarded=self._guard.is_on,
@@ -541,7 +542,7 @@ class Selector(Views):
         *,
         clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
-        **settings: Unpack[Settings],
+        **options: Unpack[Options],
     ) -> Self:
         """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
 
@@ -550,17 +551,17 @@ class Selector(Views):
             policy: The same policy; a file never says which code to run.
             clock: As for the constructor.
             observers: Likewise.
-            **settings: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and
+            **options: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and
                 ``rules`` that hold from now on.  The others, sizes, budgets and seed are those of the file.
 
         Raises:
-            ConfigurationError: If a setting is out of its range.
+            ConfigurationError: If an option is out of its range.
             FileNotFoundError: If there is no such file.
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
-        if unknown := settings.keys() - Settings.__annotations__.keys():
-            known = ", ".join(Settings.__annotations__)
-            raise ConfigurationError(f"{min(unknown)} is no setting; expected some of {known}")
+        if unknown := options.keys() - Options.__annotations__.keys():
+            known = ", ".join(Options.__annotations__)
+            raise ConfigurationError(f"{min(unknown)} is no option; expected some of {known}")
         path = path_of(path)
         generations = Generations()
         generations.has_read(path)  # before its content: if another writer comes between, the next save notices
@@ -574,15 +575,15 @@ class Selector(Views):
                 book.unpack(header, arrays)
             selector._learner.rehearse(selector._rounds.imagined())
         selector._generations = generations
-        given = selector.settings
-        given.update(settings)
+        given = selector.options
+        given.update(options)
         selector._rounds.follow(given["patience_rounds"])
         selector._guard.follow(given["longest_s"], is_on=given["guarded"], longest_absence=given["longest_absence"])
         selector._failures.follow(given["failures"], selector.round)
         selector._observers = Observers(observers)
         selector._observers.before(began := Began(selector.round, header.get("place")), selector)
         selector._observers.after(began, selector)
-        if "rules" in settings:
+        if "rules" in options:
             selector.rules = given["rules"]
         else:
             selector._rule(warn=False)

@@ -310,11 +310,11 @@ def test_rules_of_a_restart_hold_in_place_of_the_files(tmp_path):
     path, rules = tmp_path / "state.npz", FailureRules(learned=False, pause_after=1, longest_pause=2)
     mixed().save(path)
     told = {"patience_rounds": 5, "longest_s": 9.0, "guarded": False, "longest_absence": None, "failures": rules}
-    assert Selector.load(path, POLICY).settings == mixed().settings
+    assert Selector.load(path, POLICY).options == mixed().options
     for name, value in told.items():
-        assert Selector.load(path, POLICY, **{name: value}).settings == mixed().settings | {name: value}
+        assert Selector.load(path, POLICY, **{name: value}).options == mixed().options | {name: value}
     Selector.load(path, POLICY, **told).save(path)
-    assert Selector.load(path, POLICY).settings == told | {"rules": Rules()}
+    assert Selector.load(path, POLICY).options == told | {"rules": Rules()}
 
 
 def test_a_shorter_patience_gives_old_rounds_up_and_shorter_pauses_end(tmp_path):
@@ -341,7 +341,7 @@ def test_wrong_rules_are_refused_at_a_restart(tmp_path, rule):
     make().save(tmp_path / "state.npz")
     with pytest.raises(ConfigurationError, match=next(iter(rule))):
         Selector.load(tmp_path / "state.npz", POLICY, **rule)
-    with pytest.raises(ConfigurationError, match="cohort_size is no setting; expected some of patience_rounds"):
+    with pytest.raises(ConfigurationError, match="cohort_size is no option; expected some of patience_rounds"):
         Selector.load(tmp_path / "state.npz", POLICY, cohort_size=9, **rule)
 
 

@@ -137,7 +137,7 @@ class StateFolder:
         """
         if self._path is None or not (self._path / _SELECTOR_FILE).exists():
             return fresh, Round()
-        selector = type(fresh).load(self._path / _SELECTOR_FILE, fresh.policy, **fresh.settings)
+        selector = type(fresh).load(self._path / _SELECTOR_FILE, fresh.policy, **fresh.options)
         check_same(fresh, selector, str(self._path))
         number = selector.round
         round_ = Round.load(self._path / _ROUND_FILE)

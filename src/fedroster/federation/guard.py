@@ -170,7 +170,7 @@ class Guard:
     def trust(self, slots: IntArray) -> FloatArray:
         """How far the contexts of some clients are believed, w, in [0, 1]."""
         excess = self.record.context_error[slots] - self.record.own_error[slots] - _MARGIN
-        return np.asarray(1.0 / (1.0 + np.exp(np.clip(_STEEPNESS * excess, -50.0, 50.0))))
+        return np.asarray(1.0 / (1.0 + np.exp(_STEEPNESS * np.clip(excess, -12.5, 12.5))))
 
     def plausible(self, slots: IntArray, rows: FloatArray, available: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Contexts within the fleet's range, and as they are believed.

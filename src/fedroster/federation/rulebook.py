@@ -306,9 +306,12 @@ class RuleBook:
 
     def count(self, round: int, chosen: IntArray, now_s: float) -> None:
         """Count the participations of a round."""
-        self._last_round[chosen], self._last_s[chosen] = round, now_s
-        kept = 0 if self.is_empty else max(self.rules.window or 0, _KEPT_ROUNDS)
-        if kept and chosen.shape[0]:
+        self._last_round[chosen] = round
+        if self.is_empty:
+            return
+        self._last_s[chosen] = now_s
+        kept = max(self.rules.window or 0, _KEPT_ROUNDS)
+        if chosen.shape[0]:
             self._recent.append((round, chosen.copy()))
         entries = sum(slots.shape[0] for _, slots in self._recent)
         while self._recent and self._recent[0][0] <= round - (self.rules.window or 0):

@@ -22,6 +22,7 @@ from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of
+from fedroster.edge_selector import EdgeSelector
 from fedroster.federation.events import Event, Observers
 from fedroster.federation.failures import FailureRules
 from fedroster.record.chain import Line
@@ -36,7 +37,6 @@ from fedroster.record.lines import (
     read_told,
     state_digest,
 )
-from fedroster.edge_selector import EdgeSelector
 from fedroster.selector import Selector
 
 _log = logging.getLogger(__name__)

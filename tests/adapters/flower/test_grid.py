@@ -721,7 +721,7 @@ def test_rules_that_are_given_at_a_restart_hold(tmp_path):
     told = {"failures": FailureRules(pause_after=1), "guarded": False, "longest_absence": 7, "longest_s": 9.0}
     again, _, _ = selecting(fleet(4), state_dir=tmp_path, told=told)
     assert again.selector.round == 1
-    assert again.selector.settings == told | {"patience_rounds": 100, "rules": Rules()}
+    assert again.selector.options == told | {"patience_rounds": 100, "rules": Rules()}
 
 
 def test_a_stop_between_the_two_files_is_noticed(tmp_path):
