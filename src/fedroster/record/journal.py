@@ -17,7 +17,7 @@ from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import save_arrays
-from fedroster.federation.events import Began, Decided, Event, Joined, Left, Told
+from fedroster.federation.events import Began, Decided, Event, Joined, Left, Ruled, Told
 from fedroster.federation.locks import FolderLock
 from fedroster.record.chain import Line, Writer, lines_of
 from fedroster.record.lines import FORMAT, VERSION, decided, hashed, state_digest, told
@@ -123,6 +123,8 @@ class Record:
         if isinstance(event, Began):
             if event.round or event.place is not None:
                 self._resume(selector, event.place)
+            return
+        if isinstance(event, Ruled):  # which clients they keep out stands in each decision
             return
         if self._settings is None and self._writer.number:
             raise LogFileError(
