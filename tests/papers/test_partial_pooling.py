@@ -9,13 +9,13 @@ import pytest
 from fedroster.papers.partial_pooling import PAPER
 from fedroster.papers.partial_pooling import figures as study
 from fedroster.study.reproduce import Order, Output, reproduce
-from fedroster.study.statistics import judge
+from fedroster.study.verdicts import judge
 from runs import planted_run
 
-ROUNDS, SEEDS, CLIENTS = 300, 6, 50
+ROUNDS, SEEDS, CLIENTS = 300, 10, 50
 
 
-def planted(share, *, early=None, least=0, gap=0.0, seed=0):
+def planted(share, *, early=None, least=0, gap=0.0, lacking=0.0, seed=0):
     """A run with a share of Oracle-p's ten updates a round, another one within the first 200 rounds."""
     rng = np.random.default_rng([seed, round(1000 * share)])
     rate = np.where(np.arange(ROUNDS) < 200, share if early is None else early, share)
@@ -30,6 +30,7 @@ def planted(share, *, early=None, least=0, gap=0.0, seed=0):
         available=np.full(CLIENTS, ROUNDS),
         participants=rng.binomial(1000, rate / 2.0),
         gap=np.full(ROUNDS, gap),
+        lacking=np.full(ROUNDS, lacking),
     )
 
 
@@ -80,10 +81,10 @@ def test_claims_on_hidden_causes():
 def test_claims_on_rates():
     def kept(label):
         rate = 0.0 if label == "free" else study.RATES[label][0]
-        return {"share": 1.0 if label == "free" else 0.99, "least": int(rate * ROUNDS) - 3}
+        return {"share": 1.0 if label == "free" else 0.99, "least": int(rate * ROUNDS) - 3, "lacking": 3}
 
     assert all(verdicts("rates", kept).values())
-    broken = verdicts("rates", lambda label: {"share": 1.0 if label == "free" else 0.95, "least": 0})
+    broken = verdicts("rates", lambda label: {"share": 1.0 if label == "free" else 0.95, "least": 0, "lacking": 20})
     assert not any(broken.values())
 
 

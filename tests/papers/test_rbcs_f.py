@@ -9,10 +9,10 @@ import numpy as np
 
 from fedroster.papers.rbcs_f import figures as rbcs_f
 from fedroster.study.paper import find_paper
-from fedroster.study.statistics import judge
 from fedroster.study.trial import Trial
+from fedroster.study.verdicts import judge
 
-ROUNDS, SEEDS = 200, 6
+ROUNDS, SEEDS = 200, 12
 
 
 def planted(*, plateau, settling, growth=0.0, round_time_s=5.0, cohort=8, chosen=None, seed=0):

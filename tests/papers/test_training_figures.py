@@ -12,11 +12,11 @@ import pytest
 from fedroster.core.errors import ConfigurationError, PausedError, UnknownNameError
 from fedroster.study.paper import find_paper, papers
 from fedroster.study.reproduce import Order, Output, reproduce
-from fedroster.study.statistics import judge
 from fedroster.study.trial import Conditions
+from fedroster.study.verdicts import judge
 from runs import planted_run
 
-ROUNDS, SEEDS = 60, 6
+ROUNDS, SEEDS = 60, 12
 
 
 def course(final, *, settling=8.0, jitter=0.0, round_time_s=5.0, participants=5, seed=0):

@@ -178,3 +178,16 @@ def test_policies_that_solve_p2_prove_how_well(policy, proves):
         recorder.add(played)
     gap = recorder.run.gap
     assert (gap == 0.0).all() if proves else np.isnan(gap).all()
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.1, 0.0])
+def test_what_is_lacking_is_known_after_every_round(rate):
+    run, played = recorded(Uniform(), rate=rate, rounds=60)
+    chosen, there = np.zeros(40), np.zeros(40)
+    for number, (_, links, available, _) in enumerate(played, start=1):
+        chosen[links] += 1
+        there += available
+        # 0.15 x 20 are three, and in floating point a little less or more
+        assert run.lacking[number - 1] == (np.floor(round(rate * number, 6)) - chosen).max()
+        assert run.lacking_available[number - 1] == (np.floor(np.round(rate * there, 6)) - chosen).max()
+    assert (run.lacking.max() > 0) == (rate > 0.1)

@@ -20,7 +20,7 @@ from fedroster.study.report import (
     picture,
     write_page,
 )
-from fedroster.study.statistics import Claim, judge
+from fedroster.study.verdicts import claims_of, judge
 
 NASTY = """<script>alert("1")</script> & 'quoted' <img src="http://example.org/x.png">"""
 VOID = {"meta", "br", "img", "link", "hr", "input"}
@@ -74,13 +74,9 @@ def figure():
 
 
 def report(word="text"):
-    verdicts = judge(
-        [
-            Claim("a", f"Fig. 2 {word}", f"claim {word}", "tested", ((1.0, 1.1, 0.9, 1.0),)),
-            Claim("b", "Fig. 3", "another", "tested", ((-1.0, -1.1, -0.9, -1.0),)),
-            Claim("c", "Fig. 4", "a third", "tested", ((-1.0, 1.1, 0.9, -1.0),)),
-        ]
-    )
+    ups, mixed = np.array([1.0, 1.1, 0.9, 1.05, 1.2, 0.95]), np.array([-1.0, 1.1, 0.9, -1.2, 0.1, -0.2])
+    asked = {"a": (f"claim {word}", "tested", [ups]), "b": ("another", "tested", [-ups])}
+    verdicts = judge(claims_of(f"Fig. 2 {word}", asked | {"c": ("a third", "tested", [mixed])}))
     return Report(
         title=f"Title {word}",
         lead=[f"lead {word}", "second"],
@@ -158,8 +154,7 @@ def test_verdicts_stand_out(tmp_path):
     text = write(tmp_path)
     assert re.findall(r'<td class="text (holds|fails)">([^<]+)</td>', text) == [
         ("holds", "holds"),
-        ("fails", "does not hold (the opposite is shown)"),
-        ("fails", "does not hold (not shown)"),
+        ("fails", "contradicted"),
     ]
 
 

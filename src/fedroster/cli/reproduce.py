@@ -14,7 +14,7 @@ from fedroster.cli.terminal import interrupted, kept_runs, out, print_table, pro
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fedroster.study.statistics import Verdict
+    from fedroster.study.verdicts import Verdict
 
 
 @command()
@@ -79,10 +79,10 @@ def _print(verdicts: Sequence[Verdict]) -> None:
         (
             one.claim.source,
             one.claim.statement,
-            f"{one.adjusted_p:.3g}",
-            Text(one.word, style="green" if one.holds else "red"),
+            Text(one.word, style={"holds": "green", "contradicted": "red"}.get(one.word, "")),
+            one.why,
         )
         for one in verdicts
     ]
     if rows:
-        print_table(("where", "claim", "p (Holm)", "verdict"), rows, title="Claims")
+        print_table(("where", "claim", "verdict", "why"), rows, title="Claims")

@@ -13,7 +13,7 @@ from fedroster.study.accuracy import accuracy_product
 from fedroster.study.looks import Look
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs, Scale
-from fedroster.study.statistics import Asked, Claim, claims_of
+from fedroster.study.verdicts import Asked, Claim, claims_of
 from fedroster.task import Task
 
 

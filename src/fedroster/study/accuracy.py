@@ -10,9 +10,9 @@ import polars as pl
 from fedroster.core.arrays import FloatArray
 from fedroster.study.figures import Curve, panels_figure
 from fedroster.study.looks import Look
-from fedroster.study.measures import Run
+from fedroster.study.measures import LAST_TESTS, Run
 from fedroster.study.paper import Product
-from fedroster.study.statistics import band, mean_interval
+from fedroster.study.statistics import band, mean_interval, median_interval
 
 Panels = Mapping[str, Mapping[str, Sequence[Run]]]
 """Runs by panel and label, one for each seed."""
@@ -26,16 +26,17 @@ def step_function(times: FloatArray, values: FloatArray, grid: FloatArray) -> Fl
 
 
 def curve_per_round(runs: Sequence[Run]) -> Curve:
-    """Mean accuracy with its band after each tested round."""
+    """Mean accuracy with its band after each tested round: the tests themselves, nothing is smoothed."""
     rounds = runs[0].tested
-    return Curve(rounds.astype(np.float64), *band(np.stack([run.smooth_accuracy() for run in runs])))
+    return Curve(rounds.astype(np.float64), *band(np.stack([run.accuracy[rounds - 1] for run in runs])))
 
 
 def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
     """Mean accuracy with its band against simulated time, from when all seeds have begun until the first ends."""
     times = [run.round_time_s.cumsum()[run.tested - 1] for run in runs]
     grid = np.linspace(max(t[0] for t in times), min(t[-1] for t in times), points)
-    values = [step_function(t, run.smooth_accuracy(), grid) for t, run in zip(times, runs, strict=True)]
+    tests = [run.accuracy[run.tested - 1] for run in runs]
+    values = [step_function(t, own, grid) for t, own in zip(times, tests, strict=True)]
     return Curve(grid, *band(np.stack(values)))
 
 
@@ -76,13 +77,54 @@ def final_accuracies(runs: Sequence[Run]) -> FloatArray:
 
 
 def rounds_to(runs: Sequence[Run], target: float) -> FloatArray:
-    """Rounds to an accuracy, shape (seeds,); one more than there were where it was not reached."""
-    return np.array([min(run.rounds_to(target), run.num_rounds + 1.0) for run in runs])
+    """Rounds to the first test with an accuracy, shape (seeds,); infinite where it was not reached."""
+    return np.array([run.rounds_to(target) for run in runs])
 
 
 def times_to(runs: Sequence[Run], target: float) -> FloatArray:
-    """Simulated seconds to an accuracy, shape (seeds,); the run's whole time where it was not reached."""
-    return np.array([min(run.time_to(target), float(run.round_time_s.sum())) for run in runs])
+    """Simulated seconds to the first test with an accuracy, shape (seeds,); infinite where it was not reached."""
+    return np.array([run.time_to(target) for run in runs])
+
+
+CENSORED = (
+    "A run that does not reach a target within its rounds counts as later than every run that does, and as a tie with "
+    "another that does not; it is never credited with its own length."
+)
+"""What the pages say of targets that are not reached."""
+
+
+def shown_targets(values: FloatArray, form: str = ",.0f") -> str:
+    """Rounds or times to a target: their mean, or the median where a run did not reach it, and how many did not."""
+    missed = int(np.count_nonzero(np.isinf(values)))
+    if not missed:
+        interval = mean_interval(values)
+        return f"{interval.mean:{form}} ± {interval.high - interval.mean:{form}}"
+    middle = median_interval(values).mean
+    shown = f"median {middle:{form}}, " if np.isfinite(middle) else ""
+    return f"{shown}not reached by {missed} of {values.shape[0]}"
+
+
+def shown_ratio(mine: FloatArray, theirs: FloatArray) -> str:
+    """Rounds or times to a target in units of another policy's, paired by seed, and how many did not reach it."""
+    reached = np.isfinite(mine) & np.isfinite(theirs)
+    missed = "".join(
+        f", not reached by {np.count_nonzero(np.isinf(times))} of {times.shape[0]}{whose}"
+        for times, whose in ((mine, ""), (theirs, " of the others"))
+        if np.isinf(times).any()
+    )
+    if not reached.all():
+        both = (
+            f"{float(np.median(mine[reached] / theirs[reached])):.2f} where both did" if reached.any() else "never both"
+        )
+        return f"{both}{missed}"
+    ratio = mean_interval(mine / theirs)
+    return f"{ratio.mean:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+
+
+def final_rounds(runs: Sequence[Run]) -> str:
+    """Say over which tests a final accuracy is the mean."""
+    tested = runs[0].tested[-LAST_TESTS:]
+    return f"mean of the last {tested.shape[0]} tests, rounds {tested[0]} to {tested[-1]}"
 
 
 def area_under(runs: Sequence[Sequence[Run]]) -> FloatArray:

@@ -83,6 +83,14 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
     )
 
 
+LAST_TESTS = 5
+"""A final accuracy is the mean of so many tests, the last ones."""
+
+
+LAST_TESTS = 5
+"""A final accuracy is the mean of so many tests, the last ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """The course of one trial.
@@ -102,6 +110,12 @@ class Run:
         exploring: 1 for rounds in which the policy explored, for policies that tell, shape (rounds,).
         gap: Proven gap of each round's decision (:attr:`~fedroster.types.Selection.gap`), shape (rounds,); NaN
             where none is proven.
+        lacking: After each round t, the most participations that a client lacks of floor(beta t) at the measured rate,
+            shape (rounds,); below 0 where all have more.
+        lacking_available: The same of floor(beta A), A being the rounds so far in which the client was available.
+        lacking: After each round t, the most participations that a client lacks of floor(beta t) at the measured rate,
+            shape (rounds,); below 0 where all have more.
+        lacking_available: The same of floor(beta A), A being the rounds so far in which the client was available.
         accuracy: Test accuracy after each round, shape (rounds,), in [0, 1]; NaN where no model was tested.
         test_loss: Test loss after each round, shape (rounds,); NaN where no model was tested.
         refused: Updates that were refused in each round, shape (rounds,).
@@ -120,6 +134,8 @@ class Run:
     budget: FloatArray
     exploring: IntArray
     gap: FloatArray
+    lacking: FloatArray
+    lacking_available: FloatArray
     accuracy: FloatArray
     test_loss: FloatArray
     refused: IntArray
@@ -162,18 +178,9 @@ class Run:
         rounds: IntArray = np.flatnonzero(np.isfinite(self.accuracy)) + 1
         return rounds
 
-    def final_accuracy(self, last: int = 5) -> float:
+    def final_accuracy(self, last: int = LAST_TESTS) -> float:
         """Mean accuracy over the last tests: single rounds are noisy."""
         return float(self.accuracy[self.tested - 1][-last:].mean())
-
-    def smooth_accuracy(self, window: int = 5) -> FloatArray:
-        """Mean of the last tests, ``window`` at most, after each tested round, shape (tests,)."""
-        values = self.accuracy[self.tested - 1]
-        total = np.concatenate(([0.0], values.cumsum()))
-        stop = np.arange(1, total.shape[0])
-        start = np.maximum(stop - window, 0)
-        mean: FloatArray = (total[stop] - total[start]) / (stop - start)
-        return mean
 
     def rounds_to(self, target: float) -> float:
         """First tested round with at least this accuracy, in (0, 1); infinite where there is none."""
@@ -184,6 +191,12 @@ class Run:
         """Simulated seconds until then; infinite where it never comes."""
         rounds = self.rounds_to(target)
         return float(self.round_time_s[: int(rounds)].sum()) if np.isfinite(rounds) else float("inf")
+
+
+_GRAIN = 1e-6  # the rate lies on a grid: 0.15 x 20 rounds are three, not a little less
+
+
+_GRAIN = 1e-6  # the rate lies on a grid: 0.15 x 20 rounds are three, not a little less
 
 
 class Recorder:
@@ -241,3 +254,7 @@ class Recorder:
                 usable = usable & (context.cost <= context.budget[0 if context.server is None else context.server])
         there = usable if context.client is None else context.client[usable]
         run.available[there] = run.available[there] + 1  # once for a client with several links
+        run.lacking[row] = math.floor(self._rate * played.number + _GRAIN) - int(run.chosen.min())
+        run.lacking_available[row] = (np.floor(self._rate * run.available + _GRAIN) - run.chosen).max()
+        run.lacking[row] = math.floor(self._rate * played.number + _GRAIN) - int(run.chosen.min())
+        run.lacking_available[row] = (np.floor(self._rate * run.available + _GRAIN) - run.chosen).max()

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.measures import Run
-from fedroster.study.statistics import Claim
 from fedroster.study.trial import Trial
+from fedroster.study.verdicts import Claim
 from fedroster.task import Task
 
 
@@ -31,6 +31,7 @@ class Need:
         task: What is trained; None for no training.
         rounds: T unless asked for otherwise; None for the paper's.
         evaluate_every: The model is tested after every so many rounds.
+        rate: beta at which participation is measured; None for the policy's own.
     """
 
     policy: str
@@ -40,13 +41,15 @@ class Need:
     task: Task | None = None
     rounds: int | None = None
     evaluate_every: int = 1
+    rate: float | None = None
 
     def trials(self, *, seeds: Sequence[int], num_rounds: int) -> list[Trial]:
         """The runs, described."""
         rounds = round(num_rounds * self.stretch)
         settings = dict(self.settings)
         return [
-            Trial(self.scenario, self.policy, seed, rounds, settings, self.task, self.evaluate_every) for seed in seeds
+            Trial(self.scenario, self.policy, seed, rounds, settings, self.task, self.evaluate_every, self.rate)
+            for seed in seeds
         ]
 
 
@@ -81,6 +84,11 @@ class FigureRecipe:
     claims: Callable[[Runs], list[Claim]] = lambda _: []
     findings: Callable[[Runs], list[str]] = lambda _: []
     on_request: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether its runs train a model."""
+        return any(need.task is not None for need in self.needs.values())
 
 
 @dataclass(frozen=True, slots=True)

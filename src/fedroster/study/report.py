@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
 from fedroster.study.figures import save_png, svg_text
-from fedroster.study.statistics import LEVEL, Verdict
+from fedroster.study.statistics import LEVEL
+from fedroster.study.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +68,21 @@ def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Pictu
 def claims_table(verdicts: Sequence[Verdict]) -> Table:
     """The paper's claims with what was measured and the verdict."""
     return Table(
-        columns=("claim", "where", "tested", "margin", "95 % interval", "p (Holm)", "verdict"),
+        columns=("claim", "where", "tested", "effect", "95 % interval", "p (Holm)", "verdict", "why"),
         rows=[
             (
                 verdict.claim.statement,
                 verdict.claim.source,
                 verdict.claim.measure,
-                f"{verdict.weakest.mean:.4g}",
-                f"{verdict.weakest.low:.4g} to {verdict.weakest.high:.4g}",
-                f"{verdict.adjusted_p:.3g}",
+                f"{verdict.effect.mean:.4g}",
+                f"{verdict.effect.low:.4g} to {verdict.effect.high:.4g}",
+                f"{verdict.p_value:.3g}",
                 verdict.word,
+                verdict.why,
             )
             for verdict in verdicts
         ],
-        text=("claim", "where", "tested", "verdict"),
+        text=("claim", "where", "tested", "verdict", "why"),
     )
 
 

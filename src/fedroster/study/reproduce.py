@@ -17,10 +17,10 @@ from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scal
 from fedroster.study.partitions import partitions_figure
 from fedroster.study.report import BAND_NOTE, TEST_NOTE, Report, Section, claims_table, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
-from fedroster.study.statistics import Verdict, judge
 from fedroster.study.store import machine, read_json, rounds_table, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.trial import ALONE, Conditions, Trial
+from fedroster.study.verdicts import Verdict, judge
 
 T = TypeVar("T")
 
@@ -190,7 +190,10 @@ class _Made:
     def __init__(self, plan: _Plan, finished: Mapping[Need, Sequence[Done]]) -> None:
         self.plan = plan
         self._played = {need: [done.run for done in runs] for need, runs in finished.items()}
-        self.claims = self._each(lambda recipe: recipe.claims)
+        self.claims = {
+            name: [replace(claim, training=plan.recipes[name].trains) for claim in claims]
+            for name, claims in self._each(lambda recipe: recipe.claims).items()
+        }
         self.verdicts = judge([claim for claims in self.claims.values() for claim in claims])
         self.findings = self._each(lambda recipe: recipe.findings)
 
@@ -331,13 +334,19 @@ def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
         "source": [verdict.claim.source for verdict in verdicts],
         "statement": [verdict.claim.statement for verdict in verdicts],
         "measure": [verdict.claim.measure for verdict in verdicts],
-        "margin": [verdict.weakest.mean for verdict in verdicts],
-        "margin_low": [verdict.weakest.low for verdict in verdicts],
-        "margin_high": [verdict.weakest.high for verdict in verdicts],
-        "p_value": [verdict.p_value for verdict in verdicts],
-        "p_holm": [verdict.adjusted_p for verdict in verdicts],
+        "effect": [verdict.effect.mean for verdict in verdicts],
+        "effect_low": [verdict.effect.low for verdict in verdicts],
+        "effect_high": [verdict.effect.high for verdict in verdicts],
+        "unit": [verdict.unit for verdict in verdicts],
+        "test": [verdict.test for verdict in verdicts],
+        "seeds": [verdict.seeds for verdict in verdicts],
+        "p_holds": [verdict.p_holds for verdict in verdicts],
+        "p_contradicted": [verdict.p_contradicted for verdict in verdicts],
         "asked_by": ["us" if verdict.claim.ours else "paper" for verdict in verdicts],
+        "runs": ["training" if verdict.claim.training else "simulation" for verdict in verdicts],
+        "changed": [verdict.claim.changed for verdict in verdicts],
         "verdict": [verdict.word for verdict in verdicts],
+        "why": [verdict.why for verdict in verdicts],
     }
     return pl.DataFrame(columns)
 

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from fedroster import __version__
 from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
@@ -124,7 +126,7 @@ def run_trials(
     files = [None if folder is None else folder / f"{key(trial)}.npz" for trial in trials]
     missing: list[int] = []
     for index, (trial, file) in enumerate(zip(trials, files, strict=True)):
-        kept = None if file is None else _load(file)
+        kept = None if file is None else _load(file, trained=trial.task is not None)
         if kept is None:
             missing.append(index)
         else:
@@ -162,18 +164,24 @@ def run_trials(
         yield Done(trial, result, index, code())
 
 
+_LATER = ("lacking", "lacking_available")
+"""Measures that came later, and that no figure with training looks at."""
+
+
 def _checkpoint_of(file: Path) -> Path:
     return file.with_suffix(".checkpoint.npz")
 
 
-def _load(path: Path) -> tuple[Run, str] | None:
+def _load(path: Path, *, trained: bool) -> tuple[Run, str] | None:
     """A kept run and the code that made it."""
     if not path.exists():
         return None
     try:
         arrays, header = load_arrays(path, kind="run")
+        if trained:  # a night of training is not done again for what an older version did not measure
+            arrays = {name: np.full_like(arrays["accuracy"], np.nan) for name in _LATER} | arrays
         return Run(**arrays), str(header.get("code", "unknown"))
-    except (StateFileError, TypeError, FileNotFoundError):
+    except (StateFileError, KeyError, TypeError, FileNotFoundError):
         return None  # damaged, of an older version, or just taken away: run it again
 
 

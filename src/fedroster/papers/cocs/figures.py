@@ -20,7 +20,8 @@ from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, band, claims_of
+from fedroster.study.statistics import band
+from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain, threshold, within
 
 MNIST = "cocs/mnist"
 CIFAR_10 = "cocs/cifar-10"
@@ -116,13 +117,12 @@ def _sweep(name: str, values: Sequence[float], x_label: str, title: str, runs: R
     return Product(figure, pl.concat(tables))
 
 
-def _gaps(runs: Runs, better: str, worse: Sequence[str], measure: Callable[[Run], float]) -> list[FloatArray]:
-    return [each(runs, better, measure) - each(runs, other, measure) for other in worse]
+def _gaps(runs: Runs, better: str, worse: Sequence[str], measure: Callable[[Run], float]) -> list[Part]:
+    return [gain(each(runs, better, measure), each(runs, other, measure), "updates") for other in worse]
 
 
-def _like_random(runs: Runs, measure: Callable[[Run], float]) -> list[FloatArray]:
-    ratio = each(runs, "cucb", measure) / each(runs, "random", measure)
-    return [ratio - 0.9, 1.1 - ratio]
+def _like_random(runs: Runs, measure: Callable[[Run], float]) -> Sequence[FloatArray]:
+    return within(each(runs, "cucb", measure) / each(runs, "random", measure), 0.9, 1.1)
 
 
 def _claims_on_utility(root: bool, runs: Runs) -> list[Claim]:
@@ -132,7 +132,7 @@ def _claims_on_utility(root: bool, runs: Runs) -> list[Claim]:
     gap = utility["oracle"] - utility["cocs"]
     fifth = gap.shape[1] // 5
     ratio = each(runs, "cocs", measure) / each(runs, "cucb", measure)
-    asked = {
+    asked: dict[str, Question] = {
         "oracle-first": (
             "Oracle achieves the highest cumulative utility.",
             f"{total} of Oracle is above that of COCS, CUCB, LinUCB and Random",
@@ -161,7 +161,7 @@ def _claims_on_utility(root: bool, runs: Runs) -> list[Claim]:
         "1.7-times-cucb": (
             "COCS's cumulative utility is 1.7 times CUCB's.",
             "the ratio is between 1.5 and 1.9",
-            [ratio - 1.5, 1.9 - ratio],
+            within(ratio, 1.5, 1.9),
         ),
     }
     elsewhere = {"sublinear": "Fig. 6", "1.7-times-cucb": "Section VI-D"}
@@ -217,7 +217,7 @@ def _claims_on_participants(runs: Runs) -> list[Claim]:
     def late(run: Run) -> float:
         return float(run.participants[-run.num_rounds // 5 :].mean())
 
-    asked = {
+    asked: dict[str, Question] = {
         "participants-between": (
             "The number of participants of COCS, CUCB and LinUCB lies between Random's and Oracle's.",
             "mean participants over the last fifth of the rounds",
@@ -235,12 +235,13 @@ def _sweep_claims(name: str, values: Sequence[float], figure: str, what: str, ru
     first, second, third = values
     steps = {
         policy: [
-            each(runs, f"{policy} {name}={high:g}", _utility) - each(runs, f"{policy} {name}={low:g}", _utility)
+            gain(each(runs, f"{policy} {name}={high:g}", _utility), each(runs, f"{policy} {name}={low:g}", _utility))
             for low, high in pairwise(values)
         ]
         for policy in SWEPT
     }
-    asked = {
+    early, late = (np.array(step.advantage) for step in steps["cocs"])
+    asked: dict[str, Question] = {
         "helps": (
             f"Every policy's cumulative utility rises with the {what}.",
             f"it rises at each step of {', '.join(f'{value:g}' for value in values)}",
@@ -249,7 +250,7 @@ def _sweep_claims(name: str, values: Sequence[float], figure: str, what: str, ru
         "saturates": (
             f"The gain from a {what} of {third:g} over {second:g} is small.",
             f"COCS gains less from {second:g} to {third:g} than from {first:g} to {second:g}",
-            [steps["cocs"][0] - steps["cocs"][1]],
+            [threshold(early - late, "updates")],
         ),
     }
     return claims_of(figure, asked, prefix=f"{name}-")
@@ -270,7 +271,7 @@ GEOMETRIC = {"mnist": "MNIST", "cifar-10": "CIFAR-10"}
 
 def _claims_on_static(runs: Runs) -> list[Claim]:
     """The claims on CUCB, in the world that the paper gave it (Choice B9)."""
-    asked = {
+    asked: dict[str, Question] = {
         "cucb-like-random": (
             "The cumulative utility of CUCB, with static resources, is similar to Random's.",
             "cumulative utility of CUCB is within 10 % of Random's",
@@ -287,7 +288,7 @@ def _claims_on_static(runs: Runs) -> list[Claim]:
 
 def _claims_on_geometric(name: str, runs: Runs) -> list[Claim]:
     """The paper's order of policies, asked again where clients move and coverage changes (Choice B5)."""
-    asked = {
+    asked: dict[str, Question] = {
         "cocs-second": (
             f"COCS outperforms CUCB, LinUCB and Random where clients move ({GEOMETRIC[name]}).",
             "cumulative utility of COCS with the literal K(t) is above that of each",

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 
 from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, panels_of, panels_product, scales
-from fedroster.study.accuracy import final_accuracies, shown_percent, times_to
+from fedroster.study.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
 from fedroster.study.looks import looks_of
 from fedroster.study.paper import FigureRecipe, Runs
-from fedroster.study.statistics import Claim, claims_of
+from fedroster.study.verdicts import Claim, Question, accuracy_gap, claims_of, time_gap
 
 TRAINED = {"random": "random", "FLOOR": "floor", "RBCS-F(20)": "rbcs-f:V=20", "Oort": "oort"}
 _PANELS = {"gamma_1 = 0.2": "skewed", "IID": "iid"}
@@ -27,16 +27,16 @@ def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     for panel, group in panels_of(runs).items():
         reached = {label: times_to(group[label], _target(group)) for label in group}
         final = {label: final_accuracies(group[label]) for label in group}
-        asked = {
+        asked: dict[str, Question] = {
             "time": (
                 "FLOOR has 90 % of random's final accuracy in less simulated time.",
                 "simulated time, random's minus FLOOR's",
-                [reached["random"] - reached["FLOOR"]],
+                [time_gap(reached["FLOOR"], reached["random"])],
             ),
             "final": (
                 "after as many rounds FLOOR is more accurate than RBCS-F(20) and Oort.",
                 "final accuracy, FLOOR's minus each other's",
-                [final["FLOOR"] - final[other] for other in ("RBCS-F(20)", "Oort")],
+                [accuracy_gap(final["FLOOR"], final[other]) for other in ("RBCS-F(20)", "Oort")],
             ),
         }
         prefix, about = f"training-{experiment.key}-{_PANELS[panel]}-", f"{experiment.name}, {panel}: "
@@ -50,12 +50,13 @@ def _findings(experiment: Experiment, runs: Runs) -> list[str]:
         target = _target(group)
         shown = (
             f"{label} {shown_percent(final_accuracies(group[label]))}, "
-            f"{(times_to(group[label], target) / times_to(group['random'], target)).mean():.2f}, "
+            f"{shown_ratio(times_to(group[label], target), times_to(group['random'], target))}, "
             f"{np.mean([run.round_time_s.mean() for run in group[label]]):.1f}"
             for label in group
         )
         sentences.append(
-            f"{experiment.name}, {panel}, final accuracy, simulated time to {target:.1%} in units of random's, and "
+            f"{experiment.name}, {panel}, final accuracy ({final_rounds(group['random'])}), simulated time to "
+            f"{target:.1%} in units of random's, and "
             f"seconds a round: {'; '.join(shown)}."
         )
     return sentences

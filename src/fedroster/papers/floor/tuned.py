@@ -12,15 +12,14 @@ from fedroster.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, m
 from fedroster.study.courses import each
 from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
-from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, band, claims_of, mean_interval
+from fedroster.study.statistics import band, mean_interval
+from fedroster.study.verdicts import Claim, Question, claims_of, time_gap
 
 TUNED_RATES = (0.15, 0.16, 0.17, 0.18, 0.2)
 """Rates that RBCS-F is asked for when 0.15 is wanted; N beta <= m forbids more than 0.2."""
 
 _TUNED_PENALTIES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 5.0, 8.0)
-_MOMENTS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)  # parts of the run after which the lack of each client is looked at
 _TUNED = {
     f"RBCS-F({penalty:g}, {rate:g})": f"rbcs-f:V={penalty:g},beta={rate:g}"
     for rate in TUNED_RATES
@@ -31,12 +30,8 @@ _TITLE = "RBCS-F with V and beta tuned"
 
 
 def _lack(runs: Runs, label: str) -> FloatArray:
-    """Most participations that a client lacks of floor(beta t) at each of the moments, shape (seeds, moments)."""
-
-    def lack(run: Run) -> float:
-        return max(float(np.floor(BETA * run.num_rounds + 1e-9) - run.chosen.min()), 0.0)
-
-    return np.stack([each(runs, f"{label} / {part}", lack) for part in _MOMENTS], axis=1)
+    """Most participations that a client lacks of floor(0.15 t) after each round, shape (seeds, rounds)."""
+    return np.stack([np.maximum(run.lacking, 0.0) for run in runs[label]])
 
 
 def _as_fair(runs: Runs) -> tuple[str, float, FloatArray]:
@@ -47,35 +42,35 @@ def _as_fair(runs: Runs) -> tuple[str, float, FloatArray]:
     Returns:
         The setting with the nearest smaller V; the V between; and the time of each seed, shape (seeds,).
     """
-    ours = each(runs, "FLOOR / 1.0", least_chosen).mean()
+    ours = each(runs, "FLOOR", least_chosen).mean()
     best: tuple[str, float, FloatArray] | None = None
     for rate in TUNED_RATES:
         for low, high in pairwise(_TUNED_PENALTIES):
-            fairer, faster = (f"RBCS-F({penalty:g}, {rate:g}) / 1.0" for penalty in (low, high))
+            fairer, faster = (f"RBCS-F({penalty:g}, {rate:g})" for penalty in (low, high))
             above, below = each(runs, fairer, least_chosen).mean(), each(runs, faster, least_chosen).mean()
             if not above >= ours > below:
                 continue
             part = (above - ours) / (above - below)
             time_s = (1.0 - part) * each(runs, fairer, mean_time) + part * each(runs, faster, mean_time)
             if best is None or time_s.mean() < best[2].mean():
-                best = fairer.removesuffix(" / 1.0"), low + part * (high - low), time_s
+                best = fairer, low + part * (high - low), time_s
             break
     if best is None:  # in very short runs
         label = next(iter(_TUNED))
-        return label, _TUNED_PENALTIES[0], each(runs, f"{label} / 1.0", mean_time)
+        return label, _TUNED_PENALTIES[0], each(runs, label, mean_time)
     return best
 
 
 def _as_punctual(runs: Runs) -> str:
-    """The fastest RBCS-F where no client lacks more than 2 at any of the moments in any seed, or the first setting."""
+    """The fastest RBCS-F where no client ever lacks more than 2 in any seed, or the first setting."""
     kept = [label for label in _TUNED if _lack(runs, label).max() <= 2.0]
-    return min(kept or [next(iter(_TUNED))], key=lambda label: each(runs, f"{label} / 1.0", mean_time).mean())
+    return min(kept or [next(iter(_TUNED))], key=lambda label: each(runs, label, mean_time).mean())
 
 
 def _draw(runs: Runs) -> Product:
-    moments = np.array([runs[f"FLOOR / {part}"][0].num_rounds for part in _MOMENTS], np.float64)
     shown = dict.fromkeys(("FLOOR", _as_punctual(runs), f"RBCS-F(0.7, {BETA:g})", _as_fair(runs)[0]))
-    curves = {label: Curve(moments, *band(_lack(runs, label))) for label in shown}
+    rounds = np.arange(1.0, runs["FLOOR"][0].num_rounds + 1.0)
+    curves = {label: Curve(rounds, *band(_lack(runs, label))) for label in shown}
     y_label = "most that a client lacks of floor(beta t)"
     figure = curves_figure(
         curves, x_label="round t", y_label=y_label, title=_TITLE, reference=(2.0, "c = 2"), looks=looks_of(_POLICIES)
@@ -83,7 +78,7 @@ def _draw(runs: Runs) -> Product:
     rows = [
         {
             "policy": label,
-            **time_and_lowest(*(each(runs, f"{label} / 1.0", measure) for measure in (mean_time, least_chosen))),
+            **time_and_lowest(*(each(runs, label, measure) for measure in (mean_time, least_chosen))),
             "most_lacking": _lack(runs, label).max(axis=1).mean(),
             "most_lacking_of_all_seeds": _lack(runs, label).max(),
         }
@@ -93,41 +88,40 @@ def _draw(runs: Runs) -> Product:
 
 
 def _claims(runs: Runs) -> list[Claim]:
-    ours = each(runs, "FLOOR / 1.0", mean_time)
+    ours = each(runs, "FLOOR", mean_time)
     punctual = _as_punctual(runs)
-    asked = {
+    asked: dict[str, Question] = {
         "as-fair": (
             "FLOOR takes less time than RBCS-F at the V and the beta, 0.15 to 0.2, that end with the same lowest "
             "participation.",
             "mean round time of RBCS-F, between two V of the grid, minus FLOOR's",
-            [_as_fair(runs)[2] - ours],
+            [time_gap(ours, _as_fair(runs)[2])],
         ),
         "as-punctual": (
-            "FLOOR takes at least 10 % less time than the fastest RBCS-F of the grid where no client lacks more "
-            "than 2 at the moments looked at.",
+            "FLOOR takes at least 10 % less time than the fastest RBCS-F of the grid where no client ever lacks "
+            "more than 2.",
             f"0.9 times the mean round time of {punctual} minus FLOOR's",
-            [WANTED * each(runs, f"{punctual} / 1.0", mean_time) - ours],
+            [time_gap(ours, each(runs, punctual, mean_time), at_most=WANTED)],
         ),
     }
     return claims_of(_TITLE, asked, prefix="tuned-", ours=True)
 
 
 def _findings(runs: Runs) -> list[str]:
-    ours = each(runs, "FLOOR / 1.0", mean_time)
+    ours = each(runs, "FLOOR", mean_time)
     label, penalty, time_s = _as_fair(runs)
     ratio = mean_interval(ours / time_s)
     punctual = _as_punctual(runs)
-    slower = each(runs, f"{punctual} / 1.0", mean_time)
+    slower = each(runs, punctual, mean_time)
     slower_ratio = mean_interval(ours / slower)
-    moments = ", ".join(str(runs[f"FLOOR / {part}"][0].num_rounds) for part in _MOMENTS)
     return [
         f"Asked for more than the wanted {BETA:g}, RBCS-F reaches FLOOR's lowest participation at the end with a "
         f"larger V: at best in {time_s.mean():.2f} s a round (next to {label}, V = {penalty:.2g}); FLOOR takes "
         f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of that. It owes more on the way: a client lacks "
         f"up to {_lack(runs, label).max(axis=1).mean():.1f} of floor({BETA:g} t) with {label}, "
-        f"{_lack(runs, 'FLOOR').max(axis=1).mean():.1f} with FLOOR (mean over seeds of the most after {moments} "
-        "rounds).",
-        f"The fastest RBCS-F tried whose clients lack 2 at most at these moments, in every seed, is {punctual} "
+        f"{_lack(runs, 'FLOOR').max(axis=1).mean():.1f} with FLOOR (mean over seeds of the most after any "
+        "round).",
+        f"The fastest RBCS-F tried whose clients never lack more than 2, in every seed, is {punctual} "
         f"with {slower.mean():.2f} s a round; FLOOR takes {slower_ratio.mean:.3f} ({slower_ratio.low:.3f} to "
         f"{slower_ratio.high:.3f}) of that.",
     ]
@@ -135,7 +129,7 @@ def _findings(runs: Runs) -> list[str]:
 
 TUNED = FigureRecipe(
     _TITLE,
-    {f"{label} / {part}": Need(policy, TABLE_1, (), part) for label, policy in _POLICIES.items() for part in _MOMENTS},
+    {label: Need(policy, TABLE_1, rate=BETA) for label, policy in _POLICIES.items()},
     _draw,
     _claims,
     _findings,

@@ -14,7 +14,8 @@ from fedroster.study.courses import courses_product, each
 from fedroster.study.figures import intervals_figure
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Claim, Interval, claims_of, mean_interval
+from fedroster.study.statistics import Interval, mean_interval
+from fedroster.study.verdicts import Claim, Part, Promise, Question, claims_of, gain, promise
 
 OURS = "partial-pooling"
 FAIR = "partial-pooling:beta=0.05"
@@ -75,7 +76,7 @@ def _regret(runs: Runs) -> Product:
 def _claims(key: str, title: str, runs: Runs) -> list[Claim]:
     early = min(EARLY, runs[OURS][0].num_rounds)
     best, ours, cocs = (each(runs, policy, utility) for policy in ("oracle-p", OURS, "cocs"))
-    wanted = {
+    wanted: dict[str, tuple[str, Sequence[Part | FloatArray]]] = {
         "share": (f"at least {WANTED:.0%} of Oracle-p's utility", [_share(runs, OURS) - WANTED]),
         "early": (
             f"at least {WANTED_EARLY:.0%} of it within the first {early} rounds",
@@ -84,11 +85,13 @@ def _claims(key: str, title: str, runs: Runs) -> list[Claim]:
         "regret": ("at most a fifth of COCS's regret", [REGRET_SHARE * (best - cocs) - (best - ours)]),
         "pairs": (
             "more utility than LinUCB and CUCB per pair",
-            [ours - each(runs, other, utility) for other in ("linucb-pairs", "cucb-pairs")],
+            [gain(ours, each(runs, other, utility), "updates") for other in ("linucb-pairs", "cucb-pairs")],
         ),
     }
     measure = "updates in time, margin over what is wanted"
-    asked = {name: (f"partial pooling has {text}.", measure, parts) for name, (text, parts) in wanted.items()}
+    asked: dict[str, Question] = {
+        name: (f"partial pooling has {text}.", measure, parts) for name, (text, parts) in wanted.items()
+    }
     return claims_of(title, asked, prefix=f"{key}-", about=f"{title}: ", ours=True)
 
 
@@ -210,10 +213,10 @@ def _hidden() -> FigureRecipe:
         return worlds_product(panels, ("policy", "cause"), "Share of Oracle-p's utility")
 
     def claims(runs: Runs) -> list[Claim]:
-        def gaps(other: str, causes: Sequence[str]) -> list[FloatArray]:
-            return [_shares(runs, "Partial pooling", cause) - _shares(runs, other, cause) for cause in causes]
+        def gaps(other: str, causes: Sequence[str]) -> list[Part]:
+            return [gain(_shares(runs, "Partial pooling", cause), _shares(runs, other, cause)) for cause in causes]
 
-        asked = {
+        asked: dict[str, Question] = {
             "pairs": (
                 "Whatever the hidden cause, partial pooling has more utility than LinUCB and CUCB per pair.",
                 "share of Oracle-p's utility, each cause",
@@ -279,11 +282,10 @@ def _rates(name: str, title: str) -> FigureRecipe:
         return Product(intervals_figure(panels, title="The price of guaranteed rates"), table)
 
     def claims(runs: Runs) -> list[Claim]:
-        def margin(label: str) -> FloatArray:
-            least = each(runs, label, lambda run: float(run.chosen.min()))
-            return least - RATES[label][0] * runs[label][0].num_rounds + 8.0
+        def kept(label: str) -> Promise:
+            return promise(run.lacking > 8 for run in runs[label])
 
-        asked = {
+        asked: dict[str, Question] = {
             "price": (
                 "a rate of 0.05 for every client costs less than 3 % of the utility.",
                 "3 % minus the share of the utility that it costs, V = 5",
@@ -291,8 +293,8 @@ def _rates(name: str, title: str) -> FigureRecipe:
             ),
             "kept": (
                 "the client that is chosen least lacks at most 8 participations of its share.",
-                "participations over beta T - 8, at each beta, V = 5",
-                map(margin, _KEPT),
+                "most that a client lacks of floor(beta t), after every round t, at each beta, V = 5",
+                map(kept, _KEPT),
             ),
         }
         return claims_of(title, asked, prefix=f"rates-{name}-", about=f"{title}: ", ours=True)

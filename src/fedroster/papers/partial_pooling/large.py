@@ -22,7 +22,7 @@ from fedroster.papers.partial_pooling.figures import (
 )
 from fedroster.study.courses import each
 from fedroster.study.paper import FigureRecipe, Product, Runs
-from fedroster.study.statistics import Claim, claims_of
+from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain
 
 NETWORKS = {"MNIST, large": "cocs/mnist-geometric", "CIFAR-10, large": "cocs/cifar-10-geometric"}
 POLICIES = {
@@ -64,12 +64,12 @@ def _draw(runs: Runs) -> Product:
 
 
 def _claims(runs: Runs) -> list[Claim]:
-    def margins(network: str) -> list[FloatArray]:
+    def margins(network: str) -> list[Part | FloatArray]:
         ours, pairs, cocs = (_utility(runs, label, network) for label in ("Partial pooling", "LinUCB per pair", "COCS"))
         best = _best(runs, network)
         early = _shares(runs, "Partial pooling", network, _early(runs))
         regret = REGRET_SHARE * (best - cocs) - (best - ours)
-        return [ours / best - WANTED, early - WANTED_EARLY, regret, ours - pairs]
+        return [ours / best - WANTED, early - WANTED_EARLY, regret, gain(ours, pairs, "updates")]
 
     texts = {
         "share": f"at least {WANTED:.0%} of the best expected utility in {_length(runs)} rounds",
@@ -79,7 +79,9 @@ def _claims(runs: Runs) -> list[Claim]:
     }
     measure = "margin over what is wanted, each network; the best is Oracle-p's utility over 1 - its gap"
     parts = zip(*map(margins, NETWORKS), strict=True)
-    asked = {key: (f"{text}.", measure, part) for (key, text), part in zip(texts.items(), parts, strict=True)}
+    asked: dict[str, Question] = {
+        key: (f"{text}.", measure, part) for (key, text), part in zip(texts.items(), parts, strict=True)
+    }
     about = "10,000 moving clients, 50 servers: on both networks partial pooling has "
     return claims_of(_TITLE, asked, prefix="large-", about=about, ours=True)
 

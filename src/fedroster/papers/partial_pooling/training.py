@@ -9,11 +9,12 @@ import numpy as np
 
 from fedroster.papers.partial_pooling.figures import FAIR, OURS
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
-from fedroster.study.accuracy import final_accuracies, rounds_to, times_to
+from fedroster.study.accuracy import CENSORED, final_accuracies, final_rounds, rounds_to, shown_targets, times_to
 from fedroster.study.courses import each
 from fedroster.study.looks import looks_of
 from fedroster.study.paper import FigureRecipe, Runs
-from fedroster.study.statistics import Claim, mean_interval
+from fedroster.study.statistics import mean_interval
+from fedroster.study.verdicts import Claim, Question, accuracy_gap
 
 TRAINED = {
     "Oracle": "oracle",
@@ -30,16 +31,16 @@ def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     final = {label: final_accuracies(group) for label, group in runs.items()}
     fair = final["the same, beta = 0.05"]
     others = ("COCS", "CUCB per pair", "LinUCB per pair", "Random")
-    asked = {
+    asked: dict[str, Question] = {
         "fair": (
             "with rates, partial pooling ends more accurate than without.",
             "final accuracy",
-            [fair - final["Partial pooling"]],
+            [accuracy_gap(fair, final["Partial pooling"])],
         ),
         "best": (
             "with rates, it ends more accurate than COCS, CUCB and LinUCB per pair and Random.",
             "final accuracy",
-            [fair - final[other] for other in others],
+            [accuracy_gap(fair, final[other]) for other in others],
         ),
     }
     return experiment.claims("training", experiment.name, asked, ours=True)
@@ -61,12 +62,12 @@ def _findings(experiment: Experiment, runs: Runs) -> list[str]:
 
     target = experiment.target
     return [
-        f"Final accuracy: {listed(percent)}.",
+        f"Final accuracy ({final_rounds(runs['Random'])}): {listed(percent)}.",
         f"Rounds to {target:.0%}: "
-        + listed(lambda label: f"{rounds_to(runs[label], target).mean():.0f}")
+        + listed(lambda label: shown_targets(rounds_to(runs[label], target)))
         + "; simulated seconds: "
-        + listed(lambda label: f"{times_to(runs[label], target).mean():,.0f}")
-        + ". A run that misses the target counts with all its rounds.",
+        + listed(lambda label: shown_targets(times_to(runs[label], target)))
+        + f". {CENSORED}",
         f"Updates in time in an edge round: {listed(updates)}; clients never chosen: {listed(never)}.",
     ]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from fedroster.core.arrays import FloatArray
 from fedroster.papers.sizes import (
     FLAT,
     FLAT_CIFAR_10,
@@ -19,12 +18,20 @@ from fedroster.papers.sizes import (
     panels_product,
     scales,
 )
-from fedroster.study.accuracy import area_under, final_accuracies, rounds_to, shown_percent, times_to
+from fedroster.study.accuracy import (
+    area_under,
+    final_accuracies,
+    final_rounds,
+    rounds_to,
+    shown_percent,
+    shown_ratio,
+    times_to,
+)
 from fedroster.study.courses import each
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Runs
-from fedroster.study.statistics import Claim, mean_interval
+from fedroster.study.verdicts import Claim, Question, accuracy_gap, time_gap
 
 RANDOM, FEDCS = "random", "fedcs:deadline_s=3"
 HIGH, LOW = 0.9, 0.6
@@ -86,11 +93,11 @@ def _jitter(run: Run) -> float:
 def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
     groups = list(panels_of(runs).values())
     least, *_, most = grid.selections
-    asked: dict[str, tuple[str, str, Iterable[FloatArray]]] = {
+    asked: dict[str, Question] = {
         "even-is-accurate": (
             "a higher gamma_2, a fairer selection, gives a higher final accuracy.",
             f"final accuracy of uniform selection is above that of {least}, in each panel",
-            [final_accuracies(group[most]) - final_accuracies(group[least]) for group in groups],
+            [accuracy_gap(final_accuracies(group[most]), final_accuracies(group[least])) for group in groups],
         )
     }
     if len(groups) > 1:
@@ -100,7 +107,7 @@ def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
             "when gamma_1 decreases, there are more jitters and more rounds before convergence.",
             "uniform selection, first panel above last: mean change of accuracy from test to test over the "
             f"last half, and rounds to {HIGH:.0%} of the panel's final accuracy",
-            [jitter[0] - jitter[-1], rounds[0] - rounds[-1]],
+            [jitter[0] - jitter[-1], time_gap(rounds[-1], rounds[0], "rounds")],
         )
     return grid.experiment.claims("5", "Fig. 5", asked)
 
@@ -111,31 +118,31 @@ def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
     final = [{label: final_accuracies(group[label]) for label in group} for group in panels]
     reached = [{label: rounds_to(group[label], _target(group, HIGH)) for label in group} for group in panels]
     target = f"rounds to {HIGH:.0%} of random's mean final accuracy"
-    asked = {
+    asked: dict[str, Question] = {
         "random-first": (
             "random yields the best final accuracy.",
             "final accuracy of random is above that of each other policy, in each panel",
-            [panel["random"] - panel[label] for panel in final for label in (*variants, "FedCS(3)")],
+            [accuracy_gap(panel["random"], panel[label]) for panel in final for label in (*variants, "FedCS(3)")],
         ),
         "fedcs-last": (
             "FedCS(3) ends least accurate.",
             "final accuracy of each other policy is above that of FedCS(3), in each panel",
-            [panel[label] - panel["FedCS(3)"] for panel in final for label in ("random", *variants)],
+            [accuracy_gap(panel[label], panel["FedCS(3)"]) for panel in final for label in ("random", *variants)],
         ),
         "smaller-v": (
             "RBCS-F with a smaller V achieves a higher final accuracy.",
             f"final accuracy of {fair} is above that of {fast}, in each panel",
-            [panel[fair] - panel[fast] for panel in final],
+            [accuracy_gap(panel[fair], panel[fast]) for panel in final],
         ),
         "larger-v-slower": (
             "RBCS-F with a higher penalty spends more rounds to reach a certain accuracy.",
             f"{target}: {fast} needs more than {fair}, in each panel",
-            [panel[fast] - panel[fair] for panel in reached],
+            [time_gap(panel[fair], panel[fast], "rounds") for panel in reached],
         ),
         "rounds-fedcs": (
             "RBCS-F generally outperforms FedCS(3) in round efficiency.",
             f"{target}: FedCS(3) needs more than each RBCS-F, in each panel",
-            [panel["FedCS(3)"] - panel[label] for panel in reached for label in variants],
+            [time_gap(panel[label], panel["FedCS(3)"], "rounds") for panel in reached for label in variants],
         ),
     }
     return grid.experiment.claims("6", "Fig. 6", asked)
@@ -149,21 +156,21 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
         for share in (LOW, HIGH)
     )
     low, high = (f"simulated time to {share:.0%} of random's mean final accuracy" for share in (LOW, HIGH))
-    asked: dict[str, tuple[str, str, Iterable[FloatArray]]] = {
+    asked: dict[str, Question] = {
         "fedcs-early": (
             "FedCS(3) outperforms all other schemes when the accuracy is low.",
             f"{low}: FedCS(3) needs less than each other, in each panel",
-            [panel[label] - panel["FedCS(3)"] for panel in early for label in ("random", *variants)],
+            [time_gap(panel["FedCS(3)"], panel[label]) for panel in early for label in ("random", *variants)],
         ),
         "random-slowest": (
             "random has the worst time efficiency when the accuracy is low.",
             f"{low}: random needs more than each other, in each panel",
-            [panel["random"] - panel[label] for panel in early for label in (*variants, "FedCS(3)")],
+            [time_gap(panel[label], panel["random"]) for panel in early for label in (*variants, "FedCS(3)")],
         ),
         "rbcs-f-faster": (
             "RBCS-F is a significant improvement over random.",
             f"{high}: each RBCS-F needs at most 0.9 times random's, in each panel",
-            [0.9 * panel["random"] - panel[label] for panel in late for label in variants],
+            [time_gap(panel[label], panel["random"], at_most=0.9) for panel in late for label in variants],
         ),
     }
     if {20, 50} <= set(grid.penalties) and grid.experiment.key.startswith("cifar-10"):
@@ -171,7 +178,7 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
         asked["20-beats-50"] = (
             "RBCS-F(20) outperforms RBCS-F(50) during the whole training process.",
             "mean accuracy over simulated time, until the shorter run ends, in each panel",
-            [area[0] - area[1] for area in areas],
+            [accuracy_gap(area[0], area[1]) for area in areas],
         )
     return grid.experiment.claims("7", "Fig. 7", asked)
 
@@ -181,7 +188,7 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
 
 def _final(grid: Grid, runs: Runs) -> list[str]:
     return [
-        f"{grid.experiment.name}, {panel}, final accuracy: "
+        f"{grid.experiment.name}, {panel}, final accuracy ({final_rounds(next(iter(group.values())))}): "
         + ", ".join(f"{label} {shown_percent(final_accuracies(group[label]))}" for label in group)
         + "."
         for panel, group in panels_of(runs).items()
@@ -193,12 +200,8 @@ def _times(grid: Grid, runs: Runs) -> list[str]:
     for panel, group in panels_of(runs).items():
         target = _target(group, HIGH)
         random = times_to(group["random"], target)
-        ratios = []
-        for label in (label for label in group if label != "random"):
-            missed = sum(not np.isfinite(run.time_to(target)) for run in group[label])
-            ratio = mean_interval(times_to(group[label], target) / random)
-            note = f", not reached by {missed} of {len(group[label])}" if missed else ""
-            ratios.append(f"{label} {ratio.mean:.2f} ({ratio.low:.2f} to {ratio.high:.2f}{note})")
+        others = (label for label in group if label != "random")
+        ratios = (f"{label} {shown_ratio(times_to(group[label], target), random)}" for label in others)
         sentences.append(
             f"{grid.experiment.name}, {panel}, simulated time to {target:.1%} accuracy, in units of random's: "
             f"{', '.join(ratios)}."
