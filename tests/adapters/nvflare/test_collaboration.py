@@ -197,8 +197,9 @@ def test_a_run_goes_on_after_a_restart_with_the_interrupted_round(tmp_path):
         assert reports[0].round == 3
         assert reports[0].resumed
         assert counts(clients) == before  # no client is counted twice
-        clients.call("train", model(), number=10)
+        clients.settle()
         assert clients.round == 3
+        clients.call("train", model(), number=10)
         assert reports[1].round == 4
         clients.release()
 

@@ -109,6 +109,13 @@ class SelectingClients:
         current = self._desk.rounds.current
         return current.number if current.is_done else current.number - 1
 
+    def settle(self) -> None:
+        """Book that the model of the last round is saved; the next round does it, too.
+
+        A round that is not booked so is played again after a restart, with the same clients.
+        """
+        self._desk.rounds.settle()
+
     def release(self) -> None:
         """Let another process have ``state_dir``, before this one ends."""
         self._desk.rounds.release()
