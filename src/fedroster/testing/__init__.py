@@ -1,4 +1,4 @@
-r"""Contract tests that every policy and every environment must pass: subclass them to test your own.
+r"""Contract tests that every policy, environment and engine's adapter must pass: subclass them to test your own.
 
 Example:
     A file ``test_mine.py`` next to your policy is enough; run it with ``pytest test_mine.py``::
@@ -31,7 +31,17 @@ pytest collects a subclass through its name, which starts with ``Test``.  Withou
 """
 
 from fedroster.testing.check import check_environment, check_policy
+from fedroster.testing.engine import EngineContract, RunningEngine, ScriptedClient
 from fedroster.testing.environment import EnvironmentContract
 from fedroster.testing.policy import HierarchicalPolicyContract, PolicyContract
 
-__all__ = ["EnvironmentContract", "HierarchicalPolicyContract", "PolicyContract", "check_environment", "check_policy"]
+__all__ = [
+    "EngineContract",
+    "EnvironmentContract",
+    "HierarchicalPolicyContract",
+    "PolicyContract",
+    "RunningEngine",
+    "ScriptedClient",
+    "check_environment",
+    "check_policy",
+]

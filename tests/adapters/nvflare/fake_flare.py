@@ -178,6 +178,8 @@ class Engine:
                 continue
             try:
                 result = site.train(sent.params, number)
+            except ConnectionError:  # the process was killed, and is there again
+                continue
             except ValueError:
                 reply = make_reply(ReturnCode.EXECUTION_EXCEPTION)
             else:
