@@ -32,6 +32,7 @@ from fedroster.environment.hierarchical import (
     HierarchicalCifar10,
     HierarchicalNetwork,
 )
+from fedroster.environment.volatile import VolatileNetwork
 from fedroster.traces.network import TraceNetwork
 
 AUTOMATIC = "auto"
@@ -168,6 +169,13 @@ _SCENARIOS: dict[str, Entry] = {
         untrained_rounds=500,
         policies=("rbcs-f:V=20", REFERENCE, "fedcs:deadline_s=3"),
         compared=("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", REFERENCE, "fedcs:deadline_s=3", "p3:V=20"),
+    ),
+    "rbcs-f/volatile": Entry(
+        VolatileNetwork,
+        "the same, and clients vanish and return at random, between rounds and in them",
+        "fedroster",
+        untrained_rounds=500,
+        policies=("floor", "rbcs-f:V=20", REFERENCE),
     ),
     "cocs/mnist": _EDGE,
     "cocs/cifar-10": replace(_EDGE, make=HierarchicalCifar10, summary="the same with a large model"),
