@@ -1,8 +1,10 @@
 """How this software is cited; CITATION.cff says the same."""
 
-SOFTWARE = """@software{fedroster,
-  author  = {{fedroster maintainers}},
-  title   = {fedroster: client selection for federated learning},
-  version = {0.1.0},
-  license = {Apache-2.0}
-}"""
+from fedroster import __version__
+
+SOFTWARE = f"""@software{{fedroster,
+  author  = {{{{fedroster maintainers}}}},
+  title   = {{fedroster: client selection for federated learning}},
+  version = {{{__version__}}},
+  license = {{Apache-2.0}}
+}}"""
