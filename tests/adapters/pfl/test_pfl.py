@@ -16,11 +16,12 @@ import pytest
 
 pytest.importorskip("pfl")
 
+import pfl.model.pytorch  # noqa: F401 -- the framework that noise is made with
 from pfl.context import UserContext
 from pfl.data.dataset import Dataset
 from pfl.exception import CheckpointNotFoundError
 
-from fedroster import ConfigurationError, FailureRules, Selector, make_policy, make_scenario, simulate
+from fedroster import ConfigurationError, FailureRules, Rules, Selector, make_policy, make_scenario, simulate
 from fedroster.adapters.pfl import ReportLosses, SelectedDataset, SelectionMetrics, banded_matrix_mechanism, dataset
 from fedroster.core.problem import Outcome, RoundContext
 from fedroster.environment.flat import FlatNetwork
@@ -150,15 +151,48 @@ def accountant(num_compositions: int, probability: float = 1.0) -> Any:
     return SimpleNamespace(sampling_probability=probability, cohort_noise_parameter=1.0, n=num_compositions)
 
 
-def test_noise_for_a_separation_that_is_not_guaranteed_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="guarantee 1"):
-        banded_matrix_mechanism(
-            users(selector()),
-            clipping_bound=1.0,
-            num_iterations=8,
-            make_privacy_accountant=accountant,
-            min_separation=3,
+def mechanism(data: SelectedDataset, **options: Any) -> Any:
+    options = {"clipping_bound": 1.0, "num_iterations": 8, "make_privacy_accountant": accountant} | options
+    return banded_matrix_mechanism(data, **options)
+
+
+@pytest.mark.parametrize("separation", [None, 3, 5])
+def test_noise_for_a_separation_that_is_not_guaranteed_is_refused(separation: int | None) -> None:
+    with pytest.raises(ConfigurationError, match="separation"):
+        mechanism(users(selector()), min_separation=separation)
+    with pytest.raises(ConfigurationError, match="guarantee 4"):
+        mechanism(users(selector(rules=Rules(least_separation=4))), min_separation=5)
+
+
+def test_noise_that_counts_on_random_sampling_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="sampling_probability"):
+        mechanism(
+            users(selector(rules=Rules(least_separation=4))), make_privacy_accountant=lambda n: accountant(n, 0.2)
         )
+
+
+def test_the_separation_that_noise_counts_on_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where rounds without an update lie between, the rules are relaxed, and the run goes on after a restart."""
+    monkeypatch.chdir(tmp_path)
+    network = OftenEmpty(make_scenario(SCENARIO))
+
+    def begin() -> SelectedDataset:
+        data = users(selector("random", rules=Rules(least_separation=4)), network)
+        noise = mechanism(data, num_iterations=12)
+        assert noise.query_matrix.shape == (12, 12)
+        return data
+
+    data = begin()
+    played = cohorts(data, 6)
+    data.save(str(tmp_path))
+    data = begin()
+    data.load(str(tmp_path))
+    data.selector.rules = None
+    played += cohorts(data, 6)
+    for number, cohort in enumerate(played):
+        for later in played[number + 1 : number + 4]:
+            assert not set(cohort) & set(later)
+    assert sum(map(len, played)) > 60
 
 
 HOME = Path(__file__).parents[3]

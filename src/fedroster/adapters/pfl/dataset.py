@@ -20,8 +20,9 @@ from pfl.exception import CheckpointNotFoundError
 
 from fedroster.adapters.pfl.workers import this_worker
 from fedroster.core.arrays import IntArray
-from fedroster.core.errors import ConfigurationError, StateFileError
-from fedroster.core.problem import Selection, Status
+from fedroster.core.checks import check_integer
+from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
+from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
@@ -109,11 +110,30 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         self._losses: dict[ClientId, float] = {}
         self._untold: tuple[int, dict[str, Any]] | None = None
         self._last_used = np.full(num_clients, -1, np.int64)  # iterations
+        self._kept_separation = 1
+        self._moment = 0  # rounds of the network; rules may forbid to begin one of the selector's
 
     @property
     def least_separation(self) -> int:
-        """Iterations of pfl between two participations of one user are at least so many; 1 where no rule says more."""
-        return 1
+        """Iterations of pfl from one participation of a user to its next are at least so many: what the rules say."""
+        return self.selector.rules.least_separation
+
+    def keep_separation(self, iterations: int) -> None:
+        """Keep a separation from now on, whatever becomes of the rules: noise is calibrated for it.
+
+        Args:
+            iterations: From one participation of a user to its next, at least.
+
+        Raises:
+            ConfigurationError: If the rules guarantee less.
+        """
+        check_integer("separation", iterations, least=2)
+        if iterations > self.least_separation:
+            raise ConfigurationError(
+                f"a separation of {iterations} is wanted, and the selector's rules guarantee {self.least_separation}; "
+                f"expected Selector(..., rules=Rules(least_separation={iterations}))"
+            )
+        self._kept_separation = iterations
 
     # ---------------------------------------------------------------- cohorts
 
@@ -157,18 +177,21 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     def _play(self) -> IntArray:
         """One round of the network; returns the rows of the users whose update is used."""
         self._tell()
-        number = self.selector.round + 1
-        context, outcome = self._network.observe(self._state, number, rng=self._streams.at("environment", number))
-        cohort = self.selector.select(context.features, clients=self.users, available=context.available)
+        self._moment += 1
+        rng = self._streams.at("environment", self._moment)
+        context, outcome = self._network.observe(self._state, self._moment, rng=rng)
+        number, clients = self._cohort(context)
         row_of = dict(zip(self.users, range(len(self.users)), strict=True))
-        links = np.sort(np.array([row_of[user] for user in cohort.clients], np.int64))
-        selection = Selection(number, links)
+        links = np.sort(np.array([row_of[user] for user in clients], np.int64))
+        selection = Selection(self._moment, links)
         feedback = outcome.reveal(context, selection)
         self.round_s = round_time(outcome, context, selection)
         self.clock_s += self.round_s
         self._state = self._network.advance(self._state, context, selection)
         status = [Status(each) for each in feedback.status.tolist()]
         chosen = [self.users[row] for row in links.tolist()]
+        if not chosen:
+            return links
         answered = feedback.observed
         self._untold = (
             number,
@@ -182,9 +205,19 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             },
         )
         used: IntArray = links[feedback.status == Status.COMPLETED]
-        early = self.iterations - self._last_used[used] < self.least_separation
-        # Rounds without an update are none of pfl's iterations, so a rule of rounds alone would be too weak.
-        return used[~(early & (self._last_used[used] >= 0))]
+        # A round without an update is no iteration of pfl's, so a rule of rounds alone would be too weak.
+        separation = max(self._kept_separation, self.least_separation)
+        early = (self._last_used[used] >= 0) & (self.iterations - self._last_used[used] < separation)
+        return used[~early]
+
+    def _cohort(self, context: RoundContext) -> tuple[int, tuple[ClientId, ...]]:
+        """Number and clients of the selector's round; no clients where the rules forbid to begin it."""
+        try:
+            cohort = self.selector.select(context.features, clients=self.users, available=context.available)
+        except RoundNotBegunError as error:
+            _LOG.warning("%s", error)
+            return self.selector.round, ()
+        return cohort.round, cohort.clients
 
     def report_losses(self, losses: dict[ClientId, float]) -> None:
         """Take the losses that users of the present cohort measured, for policies that learn from them."""
@@ -209,7 +242,12 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         """
         self._tell()
         folder, number = Path(dir_path), self.selector.round
-        header = {"iterations": self.iterations, "clock_s": self.clock_s, "network": repr(self._network)}
+        header = {
+            "moment": self._moment,
+            "iterations": self.iterations,
+            "clock_s": self.clock_s,
+            "network": repr(self._network),
+        }
         arrays = pack(self._state, "network.") | {"last_used": self._last_used}
         save_arrays(folder / f"{_NETWORK}-{number}.npz", arrays, header, kind="pfl-network")
         self.selector.save(folder / _SELECTOR, replace=True)  # with it the new state counts
@@ -231,7 +269,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         """
         folder = Path(dir_path)
         try:
-            selector = Selector.load(folder / _SELECTOR, self.selector.policy)
+            selector = Selector.load(folder / _SELECTOR, self.selector.policy, rules=self.selector.options["rules"])
             arrays, header = load_arrays(folder / f"{_NETWORK}-{selector.round}.npz", kind="pfl-network")
         except FileNotFoundError as error:
             raise CheckpointNotFoundError(str(folder)) from error
@@ -240,8 +278,9 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         clock_s = header.get("clock_s")
         if not isinstance(clock_s, float) or not np.isfinite(clock_s):
             raise StateFileError(f"clock_s in {dir_path!r} is {clock_s!r}; expected seconds")
-        iterations = whole(header, "iterations", 0)
+        moment, iterations = whole(header, "moment", 0), whole(header, "iterations", 0)
         last_used = take(arrays, "last_used", np.int64, self._last_used.shape, least=-1, most=iterations)
         self._state = unpack(self._state, arrays, "network.")
-        self.selector, self.clock_s, self.iterations, self._last_used = selector, clock_s, iterations, last_used
+        self.selector, self.clock_s, self._moment = selector, clock_s, moment
+        self.iterations, self._last_used = iterations, last_used
         self._untold, self._losses = None, {}

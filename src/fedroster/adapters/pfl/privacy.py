@@ -8,7 +8,6 @@ from typing import Any
 from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 
 from fedroster.adapters.pfl.dataset import SelectedDataset
-from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
 
 
@@ -35,14 +34,8 @@ def banded_matrix_mechanism(
     Raises:
         ConfigurationError: If the dataset guarantees less, or the accountant counts on random sampling.
     """
-    guaranteed = dataset.least_separation
-    wanted = guaranteed if min_separation is None else min_separation
-    check_integer("min_separation", wanted, least=1)
-    if wanted > guaranteed or wanted < 2:
-        raise ConfigurationError(
-            f"min_separation is {wanted}, and the selector's rules guarantee {guaranteed}; expected "
-            "Selector(..., rules=Rules(separation_rounds=b)) with b >= min_separation >= 2"
-        )
+    wanted = dataset.least_separation if min_separation is None else min_separation
+    dataset.keep_separation(wanted)
 
     def accountant_of(num_compositions: int) -> Any:
         accountant = make_privacy_accountant(num_compositions)
