@@ -5,6 +5,8 @@ Every name is loaded on first use, so that a node that only reports its context 
 
 from importlib import import_module
 
+from fedroster.version import __version__
+
 TYPE_CHECKING = False  # to type checkers it is true; `typing` takes longer to load than all of this
 
 if TYPE_CHECKING:
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
     from fedroster.simulation import load_checkpoint, save_checkpoint, simulate
     from fedroster.study.compare.run import compare, simulate_many
 
-__version__ = "0.1.0"
 
 __all__ = [
     "COCS",

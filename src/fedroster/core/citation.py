@@ -1,6 +1,6 @@
 """How this software is cited; CITATION.cff says the same."""
 
-from fedroster import __version__
+from fedroster.version import __version__
 
 SOFTWARE = f"""@software{{fedroster,
   author  = {{{{fedroster maintainers}}}},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import sys
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
@@ -23,6 +22,7 @@ from fedroster.record.chain import Line, Writer, lines_of
 from fedroster.record.lines import FORMAT, VERSION, decided, hashed, state_digest, told
 from fedroster.record.rebuild import Rebuild, follow
 from fedroster.selector import Selector
+from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class Record:
             "format": FORMAT,
             "version": VERSION,
             "of": selector._KIND,
-            "fedroster": sys.modules["fedroster"].__version__,
+            "fedroster": __version__,
             "code": code(),
             "policy": repr(selector.policy),
             "settings": self._settings,
