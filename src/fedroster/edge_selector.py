@@ -122,6 +122,8 @@ class EdgeSelector(Selector):
         servers: Mapping[ClientId, Sequence[str]] | Sequence[Sequence[str]] | None = None,
         prices: Mapping[ClientId, float] | ArrayLike | None = None,
         not_registered: Collection[ClientId] = (),
+        at_most: int | None = None,
+        busy: bool | None = None,
     ) -> EdgeCohort:
         """Begin a round, choose its cohort and assign it to edge servers.
 
@@ -134,6 +136,8 @@ class EdgeSelector(Selector):
             prices: Cost of using each client, >= 0, likewise; None for 1.  Prices are the operator's: one that only
                 the client says needs ``costs`` in :meth:`observe`, or a client that says 0 is in every round.
             not_registered: Clients whose name is only what they say of themselves.
+            at_most: Fill so many places that are free while other clients are at work; None for a whole round.
+            busy: Whether clients that still owe an answer can be chosen; None for no with ``at_most``, else yes.
 
         Raises:
             RoundNotBegunError: If a least number of the rules cannot be had.
@@ -145,7 +149,7 @@ class EdgeSelector(Selector):
         asked = read_candidates(self._members, self.num_features, contexts, **named)
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         links = Links(row, server, prices_of(self._members, prices, asked.slot))
-        chosen, at = self._play(replace(asked, links=links))
+        chosen, at = self._play(self._with_places(replace(asked, links=links), at_most, busy))
         labels = [*self.budgets]
         return EdgeCohort(self.round, chosen, tuple(labels[number] for number in cast("IntArray", at)))
 
@@ -159,7 +163,7 @@ class EdgeSelector(Selector):
             round=self.round + 1,
             features=asked.rows[links.row],
             available=usable[links.row],
-            cohort_size=self.cohort_size,
+            cohort_size=asked.places or self.cohort_size,
             client=asked.slot[links.row],
             server=links.server,
             cost=cost[links.row],

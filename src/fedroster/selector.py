@@ -11,13 +11,14 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_number, shown
+from fedroster.core.checks import check_flag, check_integer, check_number, shown
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -170,6 +171,8 @@ class Selector(Views):
         clients: Sequence[ClientId] | None = None,
         available: ArrayLike | None = None,
         not_registered: Collection[ClientId] = (),
+        at_most: int | None = None,
+        busy: bool | None = None,
     ) -> Cohort:
         """Begin a round and choose its cohort.
 
@@ -181,6 +184,10 @@ class Selector(Views):
             available: Which of these are available, shape (clients,); None for all.
             not_registered: Clients whose name is only what they say of themselves: they are kept out where the rules
                 name clients.
+            at_most: Fill so many places, 1 to ``cohort_size``, that are free while other clients are at work; None for
+                a whole round.  A promised rate is then one of every ``cohort_size`` places that are filled, least and
+                greatest numbers of the rules count the clients at work, and each call begins a round.
+            busy: Whether clients that still owe an answer can be chosen; None for no with ``at_most``, else yes.
 
         Returns:
             The cohort; empty, and a round all the same, when no client is available.
@@ -193,8 +200,18 @@ class Selector(Views):
         self._warn_of_unseen()  # before anything is booked
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
         asked = read_candidates(self._members, self.num_features, contexts, **named)
-        chosen, _ = self._play(asked)
+        chosen, _ = self._play(self._with_places(asked, at_most, busy))
         return Cohort(self.round, chosen)
+
+    def _with_places(self, asked: Candidates, at_most: int | None, busy: bool | None) -> Candidates:
+        """What a caller asks for, with the places that are to be filled."""
+        if at_most is not None:
+            check_integer("at_most", at_most, least=1)
+            if at_most > self.cohort_size:
+                raise ConfigurationError(f"at_most is {at_most}; expected at most cohort_size = {self.cohort_size}")
+        if busy is not None:
+            check_flag("busy", busy)
+        return replace(asked, places=at_most, busy_too=at_most is None if busy is None else bool(busy))
 
     def _situation(self, asked: Candidates, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
         """What the policy is told, which slots' clients are there, and contexts as far as they are plausible."""
@@ -214,7 +231,7 @@ class Selector(Views):
             round=self.round + 1,
             features=features,
             available=seen & ~barred.out,
-            cohort_size=self.cohort_size,
+            cohort_size=asked.places or self.cohort_size,
             members=None if here.all() else here,
         )
         return context, seen, told
@@ -224,6 +241,10 @@ class Selector(Views):
         if self._book.look():
             self._rule()
         barred = self._book.bar(self._members, self.round + 1, self._now_s(), asked.not_registered)
+        busy = self._rounds.busy(self._members.capacity)
+        if not asked.busy_too:
+            barred.bar("busy", busy, away=False)
+        at_work = busy if asked.places else np.zeros_like(busy)
         usable = asked.available & ~barred.out[asked.slot]
         barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
         self._book.excluded = barred.reasons
@@ -231,7 +252,7 @@ class Selector(Views):
         row_of = np.zeros(self._members.capacity, np.int64)
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         events: list[Decided] = []
-        limits = self._book.limits(self._members, np.zeros(self._members.capacity, np.bool_))
+        limits = self._book.limits(self._members, at_work)
         is_known = bool(self._observers) and (limits is None or not limits.bind)
 
         def announce(selection: Selection) -> None:
@@ -251,16 +272,22 @@ class Selector(Views):
                 servers=None if context.server is None else context.server[links],
                 inclusion=self._learner.inclusion(context, selection) if is_known else None,
                 places=context.cohort_size,
+                busy=None if asked.busy_too else np.flatnonzero(busy),
             )
             events.append(event)
             self._observers.before(event, self)
 
-        knows_contexts = asked.slot.shape[0] > 0
-        links = self._learner.decide(context, knows_contexts=knows_contexts, announce=announce, limits=limits).links
-        event = events[0]
+        def is_whole(selection: Selection) -> bool:
+            return not asked.places or self._rounds.filled + selection.links.shape[0] >= self.cohort_size
+
+        knows: Any = {"knows_contexts": asked.slot.shape[0] > 0}
+        selection = self._learner.decide(context, announce=announce, limits=limits, is_whole=is_whole, **knows)
+        links, event = selection.links, events[0]
+        if asked.places:
+            self._rounds.filled = (self._rounds.filled + links.shape[0]) % self.cohort_size
         self._members.count_round(event.chosen, seen, barred.away)
         self._book.count(event.round, event.chosen, event.at_s)
-        self._guard.see(seen, self._members.here)
+        self._guard.see(seen | at_work, self._members.here)
         self._rounds.begin(context.round, event.chosen, context.features[links], event.believed, event.servers)
         self._observers.after(event, self)
         return tuple(self._members.ids[slot] for slot in event.chosen), event.servers

@@ -221,6 +221,7 @@ class Feedback:
             known; None when no client measures losses.
         squared_loss: Mean over the same samples of the squared loss, likewise, >= 0.
         num_samples: How many samples they are, likewise, > 0.
+        staleness: Rounds that began after this one and before it was told.
     """
 
     round: int
@@ -232,6 +233,7 @@ class Feedback:
     loss: FloatArray | None = None
     squared_loss: FloatArray | None = None
     num_samples: FloatArray | None = None
+    staleness: int = 0
 
     @property
     def observed(self) -> BoolArray:
@@ -254,6 +256,7 @@ class Feedback:
             loss=part(self.loss),
             squared_loss=part(self.squared_loss),
             num_samples=part(self.num_samples),
+            staleness=self.staleness,
         )
 
 

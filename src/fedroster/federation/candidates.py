@@ -42,6 +42,8 @@ class Candidates:
         given: Whether the caller gave contexts; without, each is ``[1.0]`` or as many ones as are known of others.
         links: Edge servers that reach them; None without edge servers.
         not_registered: Slots of clients whose name is only what they say of themselves.
+        places: Places that are free while other clients are at work; None for a whole round.
+        busy_too: Whether clients that still owe an answer can be chosen.
     """
 
     slot: IntArray
@@ -50,6 +52,8 @@ class Candidates:
     given: bool = True
     links: Links | None = None
     not_registered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    places: int | None = None
+    busy_too: bool = True
 
 
 def read_candidates(

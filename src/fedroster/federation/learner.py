@@ -137,6 +137,7 @@ class Learner:
         knows_contexts: bool,
         announce: Callable[[Selection], None],
         limits: Limits | None = None,
+        is_whole: Callable[[Selection], bool] = lambda _: True,
     ) -> Selection:
         """Choose, check the decision, announce and book it; if that fails, nothing was learned.
 
@@ -145,6 +146,7 @@ class Learner:
             knows_contexts: Whether there are contexts, from which their length is taken.
             announce: Called with the decision before it is booked; what it raises keeps it from being booked.
             limits: What the cohort keeps whatever the policy wants; None for nothing.
+            is_whole: Whether a decision ends a whole round, in which rates that are promised of rounds are owed.
 
         Raises:
             RoundNotBegunError: If the limits cannot be kept.
@@ -152,13 +154,15 @@ class Learner:
         if knows_contexts and self.num_features is None:
             with self._or_nothing():
                 self._expect_contexts(context.features.shape[1])
-                return self.decide(context, knows_contexts=True, announce=announce, limits=limits)
+                return self.decide(context, knows_contexts=True, announce=announce, limits=limits, is_whole=is_whole)
         with self._or_nothing() as kept:
             check_context(context, self.spec)
             selection = self._choose(context, limits)
             told, booked = context, selection
             if limits is not None:  # whatever the policy does to what it holds, this is the decision
                 told, booked = own(context), replace(selection, links=selection.links.copy())
+            if hasattr(self.policy, "beta") and not is_whole(selection):
+                told = replace(told, members=np.zeros(self.spec.num_clients, np.bool_))
             self._change(lambda: self.policy.commit(self.state, told, booked), lambda: announce(selection), kept)
         return selection
 

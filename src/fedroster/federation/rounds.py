@@ -159,6 +159,7 @@ class OpenRounds:
     Attributes:
         last: Number of the last round that was begun; 0 before the first.
         patience: Rounds after which missing feedback is given up.
+        filled: Places that were filled one by one since they last added up to a whole round.
     """
 
     def __init__(self, patience: int) -> None:
@@ -168,6 +169,7 @@ class OpenRounds:
             ConfigurationError: If the patience is no positive integer.
         """
         self.last = 0
+        self.filled = 0
         self._pending: dict[int, PendingRound] = {}
         self.follow(patience)
 
@@ -203,6 +205,13 @@ class OpenRounds:
     def waiting(self) -> dict[int, IntArray]:
         """Slots of the clients whose feedback is missing, by round."""
         return {number: pending.slot[pending.status == _OPEN] for number, pending in self._pending.items()}
+
+    def busy(self, capacity: int) -> BoolArray:
+        """Which slots' clients still owe an answer."""
+        mask = np.zeros(capacity, np.bool_)
+        for slots in self.waiting().values():
+            mask[slots] = True
+        return mask
 
     def forget(self, slots: IntArray) -> None:
         """Wait no longer for some clients."""
@@ -258,6 +267,7 @@ class OpenRounds:
             loss=loss,
             squared_loss=squared_loss,
             num_samples=num_samples,
+            staleness=self.last - int(number),
         )
 
     def _not_open(self, number: int, *, is_number: bool) -> str:
@@ -281,7 +291,8 @@ class OpenRounds:
         """What a file keeps of them: an entry of the header, and arrays of all rounds, one after the other."""
         numbers = sorted(self._pending)
         parts = [self._pending[number] for number in numbers]
-        header = {"round": self.last, "pending": [[n, len(part.slot)] for n, part in zip(numbers, parts, strict=True)]}
+        pending = [[n, len(part.slot)] for n, part in zip(numbers, parts, strict=True)]
+        header = {"round": self.last, "pending": pending, "filled": self.filled}
         none = np.empty((0, 0))
         empty = PendingRound(np.empty(0, np.int64), none, none, np.empty(0, np.uint8))
         arrays = {
@@ -294,6 +305,7 @@ class OpenRounds:
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Take back what :meth:`pack` gave."""
         self.last = header["round"]
+        self.filled = whole(header, "filled", 0, header["cohort_size"] - 1) if "filled" in header else 0
         numbers = [whole(dict(enumerate(entry)), 0, 1, self.last) for entry in header["pending"]]
         sizes = [whole(dict(enumerate(entry)), 1, 1, header["capacity"]) for entry in header["pending"]]
         total, length = sum(sizes), header["num_features"]

@@ -1,0 +1,144 @@
+"""Places that are filled while other clients are at work: who is busy, what is owed, what survives a restart."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Floor, Group, RoundNotBegunError, Rules, Selector
+from fedroster.catalogue import make_policy, policies
+
+CLIENTS = [f"c{number:02d}" for number in range(20)]
+SLOW = {client: 1.0 + number % 5 for number, client in enumerate(CLIENTS)}
+
+
+def flow(selector, places, *, start=None):
+    """Fill every place as soon as it is free; returns the clients in the order of their starts, and who is at work."""
+    rng = np.random.default_rng(1)
+    now_s, at_work = (0.0, []) if start is None else start
+    chosen = []
+    while len(chosen) < places:
+        free = selector.cohort_size - len(at_work)
+        cohort = selector.select(at_most=free)
+        busy = {client for _, client, _ in at_work}
+        assert not busy & set(cohort.clients)
+        for client in cohort.clients:
+            heapq.heappush(at_work, (now_s + SLOW[client], client, cohort.round))
+            chosen.append(client)
+        now_s, client, number = heapq.heappop(at_work)
+        loss = {client: float(rng.random())}
+        selector.observe(number, times_s={client: SLOW[client]}, losses=loss, num_samples={client: 9.0})
+    return chosen, (now_s, at_work)
+
+
+FLAT = [
+    name for name in policies() if not (p := make_policy(name)).omniscient and not getattr(p, "needs_limits", False)
+]
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_no_policy_chooses_a_client_that_is_at_work(name):
+    selector = Selector(make_policy(name), cohort_size=5, clients=CLIENTS, patience_rounds=1000)
+    chosen, (_, at_work) = flow(selector, 60)
+    assert len(at_work) == len({client for _, client, _ in at_work}) == 4
+    assert selector.participation() == {client: chosen.count(client) for client in CLIENTS}
+
+
+def test_a_busy_client_has_its_reason_and_may_be_allowed():
+    selector = Selector(make_policy("random"), cohort_size=2, clients=["a", "b"])
+    selector.select(at_most=2)
+    assert selector.select(at_most=1).is_empty
+    assert selector.excluded() == {"a": "busy", "b": "busy"}
+    assert len(selector.select(at_most=1, busy=True).clients) == 1
+    assert len(selector.select().clients) == 2  # a whole round, as ever
+    assert selector.select(busy=False).is_empty
+
+
+@pytest.mark.parametrize("at_most", [0, 3, 1.0, True])
+def test_places_must_be_some_of_the_cohort(at_most):
+    selector = Selector(make_policy("random"), cohort_size=2, clients=["a", "b"])
+    with pytest.raises(ConfigurationError, match="at_most is"):
+        selector.select(at_most=at_most)
+    assert selector.round == 0
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=1.0, beta=0.2), Floor(beta=0.2)])
+def test_a_promised_rate_is_one_of_the_places(policy):
+    """x_n >= beta floor(P / m) - owed, whatever the policy does; and what is owed stays small."""
+    selector = Selector(policy, cohort_size=5, clients=CLIENTS, patience_rounds=10_000)
+    chosen, _ = flow(selector, 1000)
+    count, owed = Counter(chosen), selector.backlog()
+    assert all(count[client] >= 0.2 * (1000 // 5) - owed[client] - 1e-6 for client in CLIENTS)
+    assert max(owed.values()) <= 6.0  # RBCS-F: V times 4 s, by which the slowest are dearer, and a place or two
+    assert count.most_common()[0][1] > count.most_common()[-1][1] + 10  # the rest is the policy's own
+
+
+def test_a_whole_round_in_places_is_a_round():
+    """Filling all places at once owes what a round owes, once they are answered."""
+    wholes, places = (Selector(RBCSF(beta=0.2), cohort_size=5, clients=CLIENTS, seed=2) for _ in range(2))
+    for _ in range(20):
+        cohorts = wholes.select(), places.select(at_most=5)
+        assert cohorts[0] == cohorts[1]
+        for selector, cohort in zip((wholes, places), cohorts, strict=True):
+            selector.observe(cohort.round, times_s={client: SLOW[client] for client in cohort.clients})
+    assert wholes.backlog() == places.backlog()
+
+
+@pytest.mark.parametrize("policy", [RBCSF(beta=0.2), Floor(beta=0.2), make_policy("oort"), make_policy("random")])
+def test_a_restart_changes_nothing(policy, tmp_path):
+    whole = Selector(policy, cohort_size=5, clients=CLIENTS, patience_rounds=1000)
+    expected, _ = flow(whole, 60)
+    first = Selector(policy, cohort_size=5, clients=CLIENTS, patience_rounds=1000)
+    begun, state = flow(first, 33)
+    first.save(tmp_path / "state.npz")
+    second = Selector.load(tmp_path / "state.npz", policy)
+    after, _ = flow(second, 27, start=state)
+    if policy != make_policy("oort"):  # whose losses are drawn anew
+        assert begun + after == expected
+    assert second.participation() == {client: (begun + after).count(client) for client in CLIENTS}
+
+
+def test_staleness_is_part_of_feedback():
+    told = []
+    selector = Selector(
+        make_policy("random"), cohort_size=3, clients=CLIENTS, observers=[lambda event, _: told.append(event)]
+    )
+    first = selector.select(at_most=3)
+    selector.observe(1, times_s={first.clients[0]: 1.0})
+    selector.select(at_most=1)
+    selector.observe(1, times_s={first.clients[1]: 2.0})
+    staleness = [event.feedback.staleness for event in told if type(event).__name__ == "Told"]
+    assert staleness == [0, 1]
+    assert [event.places for event in told if type(event).__name__ == "Decided"] == [3, 1]
+    busy = [event.busy for event in told if type(event).__name__ == "Decided"][1]
+    assert selector.ids_of(busy) == tuple(sorted(first.clients[1:]))
+
+
+def test_limits_count_the_clients_at_work():
+    groups = {"a": Group(["a*"], least=1, most=2)}
+    clients = ["a1", "a2", "a3", "b1", "b2", "b3"]
+    selector = Selector(
+        make_policy("random"), cohort_size=3, clients=clients, rules=Rules(groups=groups, least_cohort=3)
+    )
+    at_work = {}
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        cohort = selector.select(at_most=3 - len(at_work))
+        at_work |= dict.fromkeys(cohort.clients, cohort.round)
+        assert len(at_work) == 3
+        assert 1 <= sum(client.startswith("a") for client in at_work) <= 2
+        client = sorted(at_work)[rng.integers(3)]
+        selector.observe(at_work.pop(client), times_s={client: 1.0})
+    with pytest.raises(RoundNotBegunError):
+        selector.select([client for client in clients if client in at_work], at_most=1)
+
+
+def test_edge_servers_too():
+    selector = EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=4, clients=CLIENTS[:5])
+    first = selector.select(at_most=2)
+    assert len(first.clients) == 2
+    second = selector.select(at_most=2)
+    assert not set(first.clients) & set(second.clients)
