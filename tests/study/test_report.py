@@ -8,6 +8,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from fedroster.study.claims_page import claims_sections
 from fedroster.study.figures import Curve, curves_figure, svg_text
 from fedroster.study.report import (
     Picture,
@@ -16,7 +17,6 @@ from fedroster.study.report import (
     Table,
     as_html,
     as_markdown,
-    claims_table,
     picture,
     write_page,
 )
@@ -88,7 +88,7 @@ def report(word="text"):
                 table=Table(["policy", "value"], [[f"cell {word}", "1.5 ± 0.1"]], text=["policy"]),
                 notes=[f"note {word}"],
             ),
-            Section("claims", table=claims_table(verdicts)),
+            *claims_sections(verdicts),
             Section("nothing"),
         ],
         command=f"fedroster reproduce {word}",
@@ -115,7 +115,7 @@ def test_the_page_is_readable_on_a_phone(tmp_path):
     assert text.startswith("<!doctype html>\n<html lang=")
     assert "figure svg { width: 100%; height: auto;" in text
     # A wide table scrolls in its own box, and does not widen the page.
-    assert text.count("<table>") == text.count('<div class="scroll"><table>') == 2
+    assert text.count("<table>") == text.count('<div class="scroll"><table>') == 3  # one group, details
     assert ".scroll { overflow-x: auto" in text
     assert "width" in page.all("svg")[0]
     assert "viewbox" in page.all("svg")[0]
@@ -152,7 +152,7 @@ def test_nothing_is_taken_for_markup(tmp_path):
 
 def test_verdicts_stand_out(tmp_path):
     text = write(tmp_path)
-    assert re.findall(r'<td class="text (holds|fails)">([^<]+)</td>', text) == [
+    assert re.findall(r'<td class="text name (holds|fails)">([^<]+)</td>', text) == [
         ("holds", "holds"),
         ("fails", "contradicted"),
     ]

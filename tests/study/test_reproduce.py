@@ -8,6 +8,7 @@ import pytest
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.sources import code
 from fedroster.papers.rbcs_f import figures as rbcs_f
+from fedroster.study.claims_page import counted
 from fedroster.study.paper import find_paper
 from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.store import read_json, read_table
@@ -91,9 +92,10 @@ def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
     made = reproduce(Order("rbcs-f", [0, 1], ["2", "2-long"], 10), tmp_path, command="")
     asked = [verdict.claim.ours for verdict in made.verdicts]
     assert (asked.count(False), asked.count(True)) == (6, 4)
-    held = [sum(v.holds for v in made.verdicts if v.claim.ours is ours) for ours in (False, True)]
     page = (tmp_path / "index.md").read_text()
-    assert f"{held[0]} of 6 claims of the paper hold here. Of our own further questions, {held[1]} of 4." in page
+    theirs, ours = ([v for v in made.verdicts if v.claim.ours is ours] for ours in (False, True))
+    assert f"Of 6 claims of the paper {sum(v.word != 'undecided' for v in theirs)} are decided here" in page
+    assert f"Of our own further questions, 4: {counted(ours)}." in page
 
 
 def test_figures_without_training_with_a_scale(tmp_path):

@@ -29,6 +29,7 @@ class Experiment:
         rounds: T.
         evaluate_every: Rounds between tests.
         target: Accuracy to be reached, in (0, 1); 0 where each paper sets its own.
+        changed: What is not as in the paper's own set-up, in words.
     """
 
     key: str
@@ -38,6 +39,7 @@ class Experiment:
     rounds: int
     evaluate_every: int
     target: float = 0.0
+    changed: str = ""
 
     def need(
         self,
@@ -66,7 +68,8 @@ class Experiment:
 
     def claims(self, figure: str, source: str, asked: Asked, **options: Any) -> list[Claim]:
         """Claims about this experiment: their ids are figure, data set and name; else as :func:`claims_of`."""
-        return claims_of(source, asked, prefix=f"{figure}-{self.key}-", about=f"{self.name}: ", **options)
+        options = {"prefix": f"{figure}-{self.key}-", "about": f"{self.name}: ", "changed": self.changed} | options
+        return claims_of(source, asked, **options)
 
 
 def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
@@ -86,12 +89,15 @@ def panels_product(runs: Runs, looks: Mapping[str, Look], title: str, *, over_ti
 Pair = tuple[Experiment, Experiment]
 
 
-def _flat(key: str, name: str, task: Task, rounds: int, evaluate_every: int) -> Experiment:
-    return Experiment(key, name, "rbcs-f/table-1", task, rounds, evaluate_every)
+def _flat(key: str, name: str, task: Task, rounds: int, evaluate_every: int, changed: str = "") -> Experiment:
+    return Experiment(key, name, "rbcs-f/table-1", task, rounds, evaluate_every, changed=changed)
 
 
-def _hierarchical(key: str, name: str, task: Task, rounds: int, target: float) -> Experiment:
-    return Experiment(key, name, f"cocs/{key}", task, rounds, 5, target)
+def _hierarchical(key: str, name: str, task: Task, rounds: int, target: float, changed: str = "") -> Experiment:
+    return Experiment(key, name, f"cocs/{key}", task, rounds, 5, target, changed)
+
+
+_DIGITS, _FEW, _SMALL = "a few rounds on handwritten digits", "fewer rounds", "a small network and fewer rounds"
 
 
 _FEW_DIGITS = Task("digits", "iid", samples_per_client=30)
@@ -100,12 +106,12 @@ _MNIST = _hierarchical("mnist", "MNIST", Task("mnist-logistic", "labels:2"), 100
 
 FLAT: Mapping[str, Pair] = {
     "smoke": (
-        _flat("fashion-mnist", "digits for Fashion-MNIST", _FEW_DIGITS, 6, 1),
-        _flat("cifar-10", "digits for CIFAR-10", _FEW_DIGITS, 6, 1),
+        _flat("fashion-mnist", "digits for Fashion-MNIST", _FEW_DIGITS, 6, 1, _DIGITS),
+        _flat("cifar-10", "digits for CIFAR-10", _FEW_DIGITS, 6, 1, _DIGITS),
     ),
     "cpu": (
-        _flat("fashion-mnist", "Fashion-MNIST", Task("fashion-mnist", "iid"), 50, 5),
-        _flat("cifar-10", "CIFAR-10, small network", Task("cifar-10-small", "iid"), 150, 10),
+        _flat("fashion-mnist", "Fashion-MNIST", Task("fashion-mnist", "iid"), 50, 5, _FEW),
+        _flat("cifar-10", "CIFAR-10, small network", Task("cifar-10-small", "iid"), 150, 10, _SMALL),
     ),
     "full": (
         _flat("fashion-mnist", "Fashion-MNIST", Task("fashion-mnist", "iid"), 500, 10),
@@ -114,7 +120,7 @@ FLAT: Mapping[str, Pair] = {
 }
 """Fashion-MNIST and CIFAR-10 on the network of Huang et al. 2021, by size."""
 
-FLAT_CIFAR_10 = _flat("cifar-10-network", "CIFAR-10, the paper's network", Task("cifar-10", "iid"), 150, 10)
+FLAT_CIFAR_10 = _flat("cifar-10-network", "CIFAR-10, the paper's network", Task("cifar-10", "iid"), 150, 10, _FEW)
 """The paper's own network in fewer rounds: what a processor trains in a night."""
 
 FLAT_PARTITIONS: Mapping[str, str] = {"gamma_1 = 0.2": "dirichlet:0.2", "gamma_1 = 1": "dirichlet:1", "IID": "iid"}
@@ -132,12 +138,19 @@ FLAT_REMARKS: Mapping[str, str] = {
 
 HIERARCHICAL: Mapping[str, Pair] = {
     "smoke": (
-        _hierarchical("mnist", "digits for MNIST", _TWO_LABELS, 10, 0.3),
-        _hierarchical("cifar-10", "digits for CIFAR-10", _TWO_LABELS, 10, 0.3),
+        _hierarchical("mnist", "digits for MNIST", _TWO_LABELS, 10, 0.3, _DIGITS),
+        _hierarchical("cifar-10", "digits for CIFAR-10", _TWO_LABELS, 10, 0.3, _DIGITS),
     ),
     "cpu": (
         _MNIST,
-        _hierarchical("cifar-10", "CIFAR-10, small network", Task("cifar-10-b-small", "labels:2"), 100, 0.3),
+        _hierarchical(
+            "cifar-10",
+            "CIFAR-10, small network",
+            Task("cifar-10-b-small", "labels:2"),
+            100,
+            0.3,
+            _SMALL,
+        ),
     ),
     "full": (_MNIST, _hierarchical("cifar-10", "CIFAR-10", Task("cifar-10-b", "labels:2"), 1880, 0.6)),
 }

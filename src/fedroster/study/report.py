@@ -12,8 +12,6 @@ from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
 from fedroster.study.figures import save_png, svg_text
-from fedroster.study.statistics import LEVEL
-from fedroster.study.verdicts import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page: paragraphs, figures, a table, small print, and folders of further pages by their links."""
+    """A part of the page: paragraphs, figures, a table, small print, and folders of further pages by their links.
+
+    One that is ``folded`` shows its title until a reader opens it.
+    """
 
     title: str
     text: Sequence[str] = ()
@@ -44,6 +45,7 @@ class Section:
     table: Table | None = None
     notes: Sequence[str] = ()
     pages: Mapping[str, str] = field(default_factory=dict)
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +66,6 @@ def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Pictu
         save_png(figure, folder / f"{name}.png")
     return Picture(label, svg_text(figure), f"{name}.png")
 
-
-def claims_table(verdicts: Sequence[Verdict]) -> Table:
-    """The paper's claims with what was measured and the verdict."""
-    return Table(
-        columns=("claim", "where", "tested", "effect", "95 % interval", "p (Holm)", "verdict", "why"),
-        rows=[
-            (
-                verdict.claim.statement,
-                verdict.claim.source,
-                verdict.claim.measure,
-                f"{verdict.effect.mean:.4g}",
-                f"{verdict.effect.low:.4g} to {verdict.effect.high:.4g}",
-                f"{verdict.p_value:.3g}",
-                verdict.word,
-                verdict.why,
-            )
-            for verdict in verdicts
-        ],
-        text=("claim", "where", "tested", "verdict", "why"),
-    )
-
-
-TEST_NOTE = (
-    "A claim holds if a one-sided paired t test over seeds rejects its opposite with probability of error below "
-    f"{LEVEL:.0%} for all claims on this page together (Holm). A claim with several parts holds if every part does; "
-    "margin, interval and p are those of its weakest part."
-)
 
 BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
 
@@ -125,13 +100,17 @@ def as_markdown(report: Report) -> str:
     """The page as Markdown beside its figures."""
     lines = [f"# {report.title}", "", *_paragraphs(report.lead)]
     for section in report.sections:
-        lines += [f"## {section.title}", "", *_paragraphs(section.text)]
+        opening = (
+            [f"<details><summary>{section.title}</summary>", ""] if section.folded else [f"## {section.title}", ""]
+        )
+        lines += [*opening, *_paragraphs(section.text)]
         lines += [f"![{shown.label}]({shown.file})\n" for shown in section.figures]
         if section.table is not None:
             lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
             lines += [_markdown_row(row) for row in section.table.rows] + [""]
         lines += _paragraphs(section.notes)
         lines += [f"[{words}]({folder}/index.md)\n" for words, folder in section.pages.items()]
+        lines += ["</details>", ""] if section.folded else []
     lines += ["## How this was made", "", "```", report.command, "```", ""]
     lines += [f"* {name}: {value}" for name, value in report.settings.items()]
     return "\n".join(lines).rstrip() + "\n"

@@ -12,10 +12,11 @@ import polars as pl
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.study.claims_page import claims_sections, headline, verdicts_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, find_paper
 from fedroster.study.partitions import partitions_figure
-from fedroster.study.report import BAND_NOTE, TEST_NOTE, Report, Section, claims_table, picture, write_page
+from fedroster.study.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, rounds_table, significant, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
@@ -127,12 +128,14 @@ def reproduce(
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
-        sections = [_section(made, name, product, folder) for name, product in products.items()]
+        sections = [*_judged(made.verdicts, folder)]
+        sections += [_section(made, name, product, folder) for name, product in products.items()]
         if trained:
             sections.append(_partitions([trial for trial, _ in trained], conditions, folder))
-        lead = [_headline(made.verdicts), TEST_NOTE, BAND_NOTE, *filter(None, [plan.paper.citation])]
+        lead = headline(made.verdicts)
+        sections[-1] = replace(sections[-1], notes=[BAND_NOTE, *filter(None, [plan.paper.citation])])
         if trained and plan.scale is not None:
-            lead.insert(1, plan.scale.remark)
+            sections[-1] = replace(sections[-1], notes=[plan.scale.remark, *sections[-1].notes])
         details = {name: value for name, value in settings.items() if name != "command"}
         page = Report(plan.paper.title, lead, sections, command, details, str(machine().get("fedroster", "")))
         write_page(page, folder)
@@ -232,16 +235,17 @@ def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
 
 
 def _section(made: _Made, name: str, product: Product, folder: Path) -> Section:
-    """A figure on the page, with its claims; the picture is written."""
+    """A figure on the page with what it shows; the picture is written."""
     title = made.plan.recipes[name].title
-    own = {claim.name for claim in made.claims[name]}
-    verdicts = [verdict for verdict in made.verdicts if verdict.claim.name in own]
-    return Section(
-        title=title,
-        text=made.findings[name],
-        figures=[picture(product.figure, title, folder, f"figure-{name}")],
-        table=claims_table(verdicts) if verdicts else None,
-    )
+    return Section(title, made.findings[name], [picture(product.figure, title, folder, f"figure-{name}")])
+
+
+def _judged(verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
+    """All verdicts in one picture, and in groups."""
+    if not verdicts:
+        return []
+    shown = picture(verdicts_figure(verdicts), "A mark for each claim", folder, "verdicts")
+    return [Section("Verdicts", figures=[shown]), *claims_sections(verdicts)]
 
 
 def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
@@ -271,18 +275,6 @@ def _partitions(trials: Sequence[Trial], conditions: Conditions, folder: Path) -
         )
     shown = picture(partitions_figure(counts), "Clients' samples by class", folder, "partitions")
     return Section("Clients' data", text=["The first seed's partition; every seed has its own."], figures=[shown])
-
-
-def _headline(verdicts: Sequence[Verdict]) -> str:
-    def held(ours: bool) -> str:
-        group = [verdict for verdict in verdicts if verdict.claim.ours is ours]
-        return f"{sum(verdict.holds for verdict in group)} of {len(group)}"
-
-    further = any(verdict.claim.ours for verdict in verdicts)
-    if all(verdict.claim.ours for verdict in verdicts):
-        return f"{held(True)} claims hold; all of them are ours." if further else "No claims are judged here."
-    sentence = f"{held(False)} claims of the paper hold here."
-    return sentence + (f" Of our own further questions, {held(True)}." if further else "")
 
 
 def _claim_folder(folder: Path, order: Order) -> None:

@@ -145,7 +145,7 @@ def claims_of(
     about: str = "",
     elsewhere: Mapping[str, str] | None = None,
     ours: bool | Collection[str] = False,
-    changed: str = "",
+    changed: str | Mapping[str, str] = "",
 ) -> list[Claim]:
     """Claims with one source.
 
@@ -156,7 +156,7 @@ def claims_of(
         about: How every statement begins.
         elsewhere: Sources of those that have another one, by name without the prefix.
         ours: Whether they are our own, or the names of those that are.
-        changed: What is not as in the paper's own set-up.
+        changed: What is not as in the paper's own set-up, for all, or by name without the prefix.
 
     Raises:
         ConfigurationError: If a claim has no part, or both comparisons and promises.
@@ -173,8 +173,9 @@ def claims_of(
             )
         where = (elsewhere or {}).get(name, source)
         is_ours = ours if isinstance(ours, bool) else name in ours
+        other = changed if isinstance(changed, str) else changed.get(name, "")
         kept = compared or promised
-        claims.append(Claim(prefix + name, where, about + statement, measure, kept, is_ours, changed))
+        claims.append(Claim(prefix + name, where, about + statement, measure, kept, is_ours, other))
     return claims
 
 
