@@ -36,7 +36,7 @@ from fedroster.core.errors import InvalidInputError
 from fedroster.core.state import write_text_atomically
 from fedroster.study.store import machine, write_json
 
-INSIDE: Mapping[str, str] = {"flower": "flower", "example": "flower"}
+INSIDE: Mapping[str, str] = {"flower": "flower", "example": "flower", "nvflare": "nvflare"}
 """Benchmarks that run in a peer's environment."""
 
 

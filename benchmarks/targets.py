@@ -79,6 +79,9 @@ TARGETS: Mapping[str, Target] = {
         5, "Flower example: mean round", "at most 70 % of FedAvg's own sampling", 0.7, "example", relative=True
     ),
     "example-rate": Target(5, "Flower example: how far the least rate is below beta", "at most 0.02", 0.02, "example"),
+    "group-overhead": Target(
+        17, "overhead of a NVFlare round beside FLARE's own", "at most 2 % of a round", 2.0, "nvflare"
+    ),
     "traces-time": Target(6, "1,000 rounds, N = 1,000,000, traces, RBCS-F", "within 5 minutes", 300.0, "scale"),
     "traces-memory": Target(6, "peak memory of those rounds", "within 4 GiB", 4.0, "scale"),
     "fedscale-rbcs-f": Target(
@@ -128,6 +131,7 @@ BENCHMARKS = (
     "training",
     "flower",
     "example",
+    "nvflare",
     "accelerator",
 )
 """Modules of this package that measure, in the order in which they run."""

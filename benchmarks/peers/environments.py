@@ -15,6 +15,7 @@ FOLDER = Path("build/peers")
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
     "flower": ("flwr[simulation]",),
+    "nvflare": ("nvflare",),
     # FedJAX calls what newer versions of JAX lack.
     "fedjax": ("fedjax", "dm-haiku<0.0.13", "jax==0.4.25", "jaxlib==0.4.25", "numpy<2", "scipy<1.13"),
     "pfl": ("pfl",),
