@@ -50,6 +50,7 @@ _LOOKS: Mapping[str, Look] = {
     "cucb-pairs": Look("#E69F00", "--"),
     "linucb": Look("#2A9D9D"),
     "linucb-pairs": Look("#2A9D9D", "--"),
+    "linucb-pairs:alpha=0.1": Look("#145C5C", ":"),
     "oort": Look("#CC79A7"),
     "power-of-choice": Look("#CC79A7", "--"),
     "tifl": Look("#7F1D3F"),
