@@ -87,4 +87,6 @@ class VolatileNetwork(FlatNetwork):
 
     def advance(self, state: FlatState, context: RoundContext, selection: Selection, /) -> FlatState:
         """Remember who was chosen, and who was there."""
-        return replace(FlatNetwork.advance(self, state, context, selection), there=context.available)
+        after = FlatNetwork.advance(self, state, context, selection)
+        assert isinstance(after, VolatileState)
+        return replace(after, there=context.available)

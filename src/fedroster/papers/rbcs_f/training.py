@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import polars as pl
 
+from fedroster.core.arrays import FloatArray
 from fedroster.papers.sizes import (
     FLAT,
     FLAT_CIFAR_10,
@@ -28,12 +30,16 @@ from fedroster.study.accuracy import (
     times_to,
 )
 from fedroster.study.courses import each
-from fedroster.study.looks import looks_of
+from fedroster.study.figures import intervals_figure
+from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Runs
-from fedroster.study.verdicts import Claim, Question, accuracy_gap, time_gap
+from fedroster.study.paper import FigureRecipe, Product, Runs
+from fedroster.study.statistics import mean_interval
+from fedroster.study.verdicts import POINT, Claim, Question, accuracy_gap, claims_of, time_gap, within
 
 RANDOM, FEDCS = "random", "fedcs:deadline_s=3"
+CLOSE = 2.0
+"""Points of accuracy within which one policy is "close" to another."""
 HIGH, LOW = 0.9, 0.6
 """Targets for rounds and times to an accuracy: shares of random's mean final accuracy in the same panel."""
 
@@ -101,6 +107,13 @@ def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
         )
     }
     if len(groups) > 1:
+        effect = [100.0 * (final_accuracies(group[most]) - final_accuracies(group[least])) for group in groups]
+        asked["same-effect"] = (
+            "gamma_1 has little or no impact on the effect of fairness.",
+            f"how far {most} selection ends above {least} differs by less than {POINT:g} point between the first panel "
+            "and the last",
+            within(effect[0] - effect[-1], -POINT, POINT),
+        )
         jitter = [each(group, most, _jitter) for group in groups]
         rounds = [rounds_to(group[most], _target(group, HIGH)) for group in groups]
         asked["alike-is-calm"] = (
@@ -129,6 +142,11 @@ def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
             "final accuracy of each other policy is above that of FedCS(3), in each panel",
             [accuracy_gap(panel[label], panel["FedCS(3)"]) for panel in final for label in ("random", *variants)],
         ),
+        "close-to-random": (
+            "The final accuracy of RBCS-F remains close to random's.",
+            f"final accuracy of {fair} is within {CLOSE:g} points of that of random, in each panel",
+            [part for panel in final for part in within(100.0 * (panel[fair] - panel["random"]), -CLOSE, CLOSE)],
+        ),
         "smaller-v": (
             "RBCS-F with a smaller V achieves a higher final accuracy.",
             f"final accuracy of {fair} is above that of {fast}, in each panel",
@@ -145,7 +163,7 @@ def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
             [time_gap(panel[label], panel["FedCS(3)"], "rounds") for panel in reached for label in variants],
         ),
     }
-    return grid.experiment.claims("6", "Fig. 6", asked)
+    return grid.experiment.claims("6", "Fig. 6", asked, elsewhere={"close-to-random": "Contribution 4"})
 
 
 def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
@@ -181,6 +199,62 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
             [accuracy_gap(area[0], area[1]) for area in areas],
         )
     return grid.experiment.claims("7", "Fig. 7", asked)
+
+
+# -------------------------------------------------------------------- Fig. 5 on both data sets
+
+
+def _effects(grids: Sequence[Grid], runs: Runs) -> dict[str, dict[str, FloatArray]]:
+    """By data set and panel, how far even selection ends above the least even one, shape (seeds,), in [-1, 1]."""
+    least, *_, most = grids[0].selections
+    return {
+        grid.experiment.name: {
+            panel: final_accuracies(runs[f"{grid.experiment.key}, {panel}|{most}"])
+            - final_accuracies(runs[f"{grid.experiment.key}, {panel}|{least}"])
+            for panel in grids[0].fairness_panels
+        }
+        for grid in grids
+    }
+
+
+def _draw_effects(grids: Sequence[Grid], runs: Runs) -> Product:
+    effects = _effects(grids, runs)
+    label = "uniform selection above the least even one, points of final accuracy"
+    shown = {
+        f"{name}, {panel}": mean_interval(100.0 * values)
+        for name, panels in effects.items()
+        for panel, values in panels.items()
+    }
+    figure = intervals_figure({label: shown}, title="How much fairness matters", looks=in_order(list(shown)))
+    rows = [{"panel": name, "points": one.mean, "low": one.low, "high": one.high} for name, one in shown.items()]
+    return Product(figure, pl.DataFrame(rows))
+
+
+def _claims_on_data_sets(grids: Sequence[Grid], runs: Runs) -> list[Claim]:
+    """Whether fairness matters more in the second experiment, whose task is harder."""
+    easy, hard = _effects(grids, runs).values()
+    asked: dict[str, Question] = {
+        "harder-needs-fairness": (
+            "The effect of fairness is more conspicuous on CIFAR-10 than on Fashion-MNIST.",
+            "how far uniform selection ends above the least even one is larger on CIFAR-10, in each panel",
+            [accuracy_gap(hard[panel], easy[panel]) for panel in easy],
+        )
+    }
+    return claims_of("Section 6.2.2", asked, prefix="5-")
+
+
+def _figure_5_effect(grids: Sequence[Grid]) -> FigureRecipe:
+    needs = {
+        f"{grid.experiment.key}, {label}": need
+        for grid in grids
+        for label, need in grid.experiment.in_panels(grid.selections, grid.fairness_panels).items()
+    }
+    return FigureRecipe(
+        "Fig. 5: the effect of fairness on both data sets",
+        needs,
+        partial(_draw_effects, grids),
+        partial(_claims_on_data_sets, grids),
+    )
 
 
 # -------------------------------------------------------------------- findings
@@ -247,6 +321,7 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
                 partial(tells, grid),
                 grid.on_request,
             )
+    figures["5-effect"] = _figure_5_effect(_GRIDS[size][:2])
     return {name: figures[name] for name in sorted(figures)}
 
 
