@@ -23,7 +23,7 @@ from typing import Any
 
 import fedroster.policies as our
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, Policy, check_policy
 from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.hidden_causes import HiddenCauses
 from fedroster.environment.hierarchical import (
@@ -85,7 +85,7 @@ class Entry:
 def _default(field: dataclasses.Field[Any]) -> Any:
     """A field's default; None for one that must be given."""
     if field.default is not dataclasses.MISSING:
-        return field.default
+        return policy_text(field.default) if hasattr(field.default, "select") else field.default
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
@@ -123,6 +123,11 @@ _POLICIES: dict[str, Entry] = {
         "one curve over contexts, deviations as far as data goes; rates with beta",
         "fedroster",
         is_ours=True,
+    ),
+    "explored": Entry(
+        our.Explored,
+        "another policy with some places drawn at random: every client's probability is known",
+        "fedroster",
     ),
     "oort": Entry(our.Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
     "power-of-choice": Entry(
@@ -320,6 +325,8 @@ def _written(value: Any) -> str:
     """A parameter as :func:`make_policy` reads it."""
     if value is None:
         return AUTOMATIC
+    if hasattr(value, "select"):
+        return policy_text(value).replace(",", ";")
     if isinstance(value, tuple):
         return "/".join(map(_written, value)) or "()"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -421,8 +428,11 @@ def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
 def _convert(name: str, value: str, hint: Any) -> Any:
     """Read a value as its parameter's type.
 
-    Entries of a tuple are separated by ``/``, ``()`` is the empty one, and None is written ``auto``.
+    Entries of a tuple are separated by ``/``, ``()`` is the empty one, None is written ``auto``, and the parameters of
+    a policy inside another are separated by ``;``.
     """
+    if typing.get_origin(hint) is Policy:
+        return make_policy(value.replace(";", ","))
     parts = typing.get_args(hint)
     if type(None) in parts:
         if value == AUTOMATIC:

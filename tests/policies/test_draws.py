@@ -106,3 +106,17 @@ def test_what_is_not_known_is_not_guessed():
         server = np.zeros(context.num_links, np.int64)
         context = dataclasses.replace(context, client=np.arange(context.num_links), server=server)
         assert inclusion_of(policy, state, context, selection) is None
+
+
+@pytest.mark.parametrize("text", ["explored", "explored:policy=e3cs:eta=1,places=2,probability=0.5"])
+def test_explored_gives_everybody_a_chance(text):
+    for policy, state, context, selection in moments(text, (2, 12)):
+        declared = inclusion_of(policy, state, context, selection)
+        count = np.zeros(context.num_links)
+        for call in range(CALLS):  # the policy inside, and which rounds explore, are drawn by the state's seed
+            changed = state if policy.probability == 1.0 else dataclasses.replace(state, seed=call)
+            count[policy.select(changed, context, rng=Streams(call).at("draw")).links] += 1
+        deviation = np.sqrt(declared * (1.0 - declared) / CALLS) + 1e-9
+        assert (declared[context.available] > 0.0).all()
+        assert declared.sum() == pytest.approx(4.0)
+        assert (np.abs(count / CALLS - declared) < 4.5 * deviation).all()
