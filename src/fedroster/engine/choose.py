@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, RoundNotBegunError
 from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.contexts import Features, NodeContext, paper_features
 from fedroster.engine.edges import EdgeRules, Place
@@ -26,6 +26,8 @@ class Node:
         seen_s: When, seconds of the server's clock.
         measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
         place: Where the operator says that it is; None where nothing is said.
+        registered: Whether its name is the operator's or the engine's word, not only its own: rules that name clients
+            hold for such names only.
     """
 
     node_id: int
@@ -33,6 +35,7 @@ class Node:
     seen_s: float
     measured_bps: float | None = None
     place: Place | None = None
+    registered: bool = False
 
     @property
     def name(self) -> str:
@@ -104,9 +107,18 @@ class Chooser:
         Args:
             nodes: Nodes that can be chosen, each with a name of its own.
             model_bit: Size of the model, bit.
+
+        Raises:
+            RoundNotBegunError: If the rules leave none of the nodes, or fewer than a least number.
         """
         names = [node.context.name for node in nodes]
         self._update_members(names)
+        strangers = [node.name for node in nodes if not node.registered]
+        if names and not self.selector.allowed(clients=names, not_registered=strangers):
+            raise RoundNotBegunError(
+                f"round {self.selector.round + 1} is not begun: the rules keep out all {len(names)} clients "
+                "that are there"
+            )
         contexts = [node.context for node in nodes]
         cold = self.selector.cold()
         features = self._features(
@@ -121,15 +133,26 @@ class Chooser:
                 clients=names,
                 servers=[self._edge_rules.edges_of(node.context, node.place) for node in nodes],
                 prices=np.array([self._edge_rules.price_of(context) for context in contexts]),
+                not_registered=strangers,
             )
         else:
-            cohort = self.selector.select(features, clients=names)
+            cohort = self.selector.select(features, clients=names, not_registered=strangers)
         clients = tuple(map(str, cohort.clients))
         edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
         row_of = dict(zip(names, range(len(names)), strict=True))
         chosen = features[[row_of[name] for name in clients]]
         expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else np.empty(0)
         return Choice(cohort.round, clients, edges, float(expected_s.max()) if clients else math.nan)
+
+    def may_evaluate(self, nodes: Sequence[Node]) -> set[str]:
+        """Names of the nodes that the rules let evaluate; none if they are fewer than the least cohort.
+
+        Args:
+            nodes: Nodes that are asked for.
+        """
+        strangers = [node.name for node in nodes if not node.registered]
+        names = self.selector.allowed("evaluation", clients=[node.name for node in nodes], not_registered=strangers)
+        return set(map(str, names)) if len(names) >= self.selector.rules.least_cohort else set()
 
     def _update_members(self, names: Sequence[str]) -> None:
         round_ = self.selector.round

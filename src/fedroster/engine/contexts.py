@@ -160,12 +160,15 @@ class ContextRules:
             round.
         assumed_bandwidth_bps: Bandwidth of a node that neither declares one nor has been measured, bit/s, > 0.
         features: Makes the policy's contexts.
+        trust_names: Whether rules that name clients hold for names that nodes only report, as in a simulation whose
+            nodes are all one's own.
     """
 
     fresh_s: float = 300.0
     timeout_s: float = 30.0
     assumed_bandwidth_bps: float = 1e7
     features: Features = paper_features
+    trust_names: bool = False
 
     def __post_init__(self) -> None:
         """Check the ranges.

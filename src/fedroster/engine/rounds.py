@@ -96,6 +96,9 @@ class Rounds:
             nodes: Nodes that can be chosen, each with a name of its own.
             model_bit: Size of the model, bit.
             bandwidth_bps: Bandwidths that the server has measured, by name, bit/s.
+
+        Raises:
+            RoundNotBegunError: If the selector's rules leave none of the nodes, or fewer than a least number.
         """
         choice = self._chooser.choose(nodes, model_bit)
         ids = {node.name: node.node_id for node in nodes}
@@ -103,6 +106,14 @@ class Rounds:
         self.current = Round(choice.round, clients, False, dict(choice.edges), bandwidth_bps)
         self._save()
         return choice
+
+    def may_evaluate(self, nodes: Sequence[Node]) -> set[str]:
+        """Names of the nodes that the selector's rules let evaluate.
+
+        Args:
+            nodes: Nodes that are asked for.
+        """
+        return self._chooser.may_evaluate(nodes)
 
     def go_on(self, here: Sequence[Node]) -> Choice | None:
         """Go on with the round that was begun before a restart, so that no node is counted twice.

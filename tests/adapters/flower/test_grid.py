@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import (
 
 from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
 from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, SelectingGrid
-from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
 from fedroster.core.problem import Status
 
 
@@ -762,3 +762,58 @@ def test_a_stop_between_the_two_files_is_noticed(tmp_path):
 def test_rules_out_of_range_are_refused(rules):
     with pytest.raises(ConfigurationError):
         RoundRules(**rules)
+
+
+# -------------------------------------------------------------------- rules over nodes
+
+
+def named(*names):
+    """Nodes whose names an operator registered; an empty one reports a name of its own."""
+    nodes = fleet(len(names))
+    for node, name in zip(nodes.values(), names, strict=True):
+        node.registered = name
+    return nodes
+
+
+def test_rules_hold_for_training_and_evaluation():
+    nodes = named("clinic-1", "clinic-2", "lab-1", "")
+    nodes[103].name = "clinic-3"  # says so itself
+    grid, _, reports = selecting(nodes, m=4, told={"rules": Rules(allow=["clinic-*"])})
+    FedAvg().start(grid=grid, initial_arrays=model(), num_rounds=3)
+    assert [set(report.clients) for report in reports] == [{"clinic-1", "clinic-2"}] * 3
+    assert [node.trained for node in nodes.values()] == [3, 3, 0, 0]
+    assert [node.evaluated for node in nodes.values()] == [3, 3, 0, 0]
+    assert grid.selector.excluded() == {
+        "lab-1": "not on the allow list",
+        "clinic-3": "its name is its own word, and the rules name clients",
+    }
+
+
+def test_names_that_nodes_report_count_where_that_is_said():
+    options = {"contexts": ContextRules(trust_names=True), "told": {"rules": Rules(deny=["n01"])}}
+    grid, fake, _ = selecting(fleet(4), m=4, **options)
+    play(grid, fake)
+    assert trained(fake) == {"n00": 1, "n01": 0, "n02": 1, "n03": 1}
+
+
+def test_a_round_waits_for_a_separation_and_then_says_why_it_is_not_begun():
+    clock = Clock()
+    told = {"rules": Rules(least_separation_s=20.0), "clock": clock.now}
+    grid, fake, reports = selecting(fleet(3), m=3, clock=clock, told=told)
+    before_s = clock.now()
+    play(grid, fake, 3)
+    assert [len(report.clients) for report in reports] == [3, 3, 3]
+    assert clock.now() - before_s > 40.0
+    grid.selector.rules = Rules(least_separation=2)
+    with pytest.raises(RoundNotBegunError, match="round 4 is not begun: the rules keep out all 3 clients"):
+        play(grid, fake)
+    assert grid.selector.round == 3
+
+
+def test_fewer_than_the_least_cohort_do_not_evaluate():
+    nodes = named("a", "b", "c")
+    grid, fake, _ = selecting(nodes, m=3, told={"rules": Rules(deny=["c"], least_cohort=2)})
+    play(grid, fake)
+    for ids, evaluated in ((fake.get_node_ids(), [1, 1, 0]), ([100, 102], [1, 1, 0])):
+        list(grid.send_and_receive(train_messages(ids, "evaluate")))
+        assert [node.evaluated for node in nodes.values()] == evaluated

@@ -24,7 +24,7 @@ from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply
 from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.runner import RoundRunner
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, RoundNotBegunError
 from fedroster.core.protocols import wants_losses
 from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.choose import Choice, Node
@@ -35,6 +35,7 @@ from fedroster.engine.outcomes import shown
 from fedroster.engine.report import Sink
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
+from fedroster.federation.rules import Rules
 from fedroster.selector import Selector
 
 _TESTED = (1, 42)
@@ -203,6 +204,7 @@ class SelectingGrid(Grid):
             ConfigurationError: If training and other messages are mixed, if messages that differ are meant for nodes
                 that were not chosen, or if the strategy needs what this selection cannot give.
             NoNodesError: If no node can be chosen for longer than ``wait_s``.
+            RoundNotBegunError: If the selector's rules leave too few nodes for as long.
         """
         outgoing = list(messages)
         with self._waiting.sending():
@@ -258,8 +260,17 @@ class SelectingGrid(Grid):
             choice = self._rounds.go_on(nodes)
             if choice is not None:
                 return nodes, choice, len(nodes)
-        candidates = self._roster.available()
-        choice = self._rounds.choose(candidates, model_bit, self._book.measured_bps)
+        clock = self._exchange.clock
+        give_up_s = clock.now() + self._rules.wait_s
+        while True:
+            candidates = self._roster.available()
+            try:
+                choice = self._rounds.choose(candidates, model_bit, self._book.measured_bps)
+                break
+            except RoundNotBegunError:  # others may come, or a client's separation end
+                if clock.now() >= give_up_s:
+                    raise
+                self._roster.pause(give_up_s)
         by_name = {node.name: node for node in candidates}
         return [by_name[name] for name in choice.clients], choice, len(candidates)
 
@@ -276,6 +287,7 @@ class SelectingGrid(Grid):
             elif self._rules.who_evaluates == "idle":
                 busy = self._runner.busy_ids
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
+            messages = self._allowed_to_evaluate(messages)
             limit_s = self._rules.evaluation_limit_s(timeout)
         arrivals: list[Arrival] = []
         flights, _ = self._exchange.send(messages, arrivals.append)
@@ -297,6 +309,17 @@ class SelectingGrid(Grid):
             log.warning("the reply of %s is refused: %s", name, shown(reason))
         refused = {id(good[name]) for name in wrong}
         return [arrival.reply for arrival in arrivals if id(arrival.reply) not in refused]
+
+    def _allowed_to_evaluate(self, messages: list[Message]) -> list[Message]:
+        """Messages to the nodes that the rules let evaluate; to all of them if there are no rules."""
+        if self.selector.rules == Rules():
+            return messages
+        nodes = self._book.known(message.metadata.dst_node_id for message in messages)
+        names = self._rounds.may_evaluate(nodes)
+        ids = {node.node_id for node in nodes if node.name in names}
+        if len(ids) < len(messages):
+            log.info("%d of %d nodes do not evaluate: the rules keep them out", len(messages) - len(ids), len(messages))
+        return [message for message in messages if message.metadata.dst_node_id in ids]
 
 
 class _Waiting:

@@ -76,7 +76,10 @@ class NodeBook:
             if name not in self._id_of and node_id in there and node_id not in self._by_id:
                 _, place = self._registered.get(node_id, ("", None))
                 measured_bps = self.measured_bps.get(name)
-                self._by_id[node_id] = Node(node_id, NodeContext(name=name), -math.inf, measured_bps, place)
+                node = Node(
+                    node_id, NodeContext(name=name), -math.inf, measured_bps, place, self._counts(name in registered)
+                )
+                self._by_id[node_id] = node
                 self._id_of[name] = node_id
 
     def doubt(self, node_id: int, reason: str) -> None:
@@ -94,6 +97,10 @@ class NodeBook:
         """Why some nodes cannot be chosen, where that is known."""
         return [f"node {node_id}: {reason}" for node_id in node_ids if (reason := self._doubts.get(node_id))]
 
+    def _counts(self, is_registered: bool) -> bool:
+        """Whether rules hold for a name."""
+        return is_registered or (self.rules is not None and self.rules.trust_names)
+
     def strangers(self, connected: Iterable[int]) -> bool:
         """Whether a connected node has not been introduced."""
         return any(node_id not in self._registered for node_id in connected)
@@ -110,6 +117,9 @@ class NodeBook:
             if not name:
                 continue
             self._owned.add(name)
+            known = self._by_id.get(info.node_id)
+            if known is not None:
+                known.registered = self._counts(known.name == name)
             holder = self._id_of.get(name)
             if holder is not None and self._registered.get(holder, ("", None))[0] != name:
                 self.doubt(holder, f"its name {name!r} is registered for node {info.node_id}")
@@ -136,8 +146,10 @@ class NodeBook:
             for node_id in there:
                 if node_id not in self._by_id:
                     name, place = self._registered.get(node_id, ("", None))
-                    name = name if name and name not in self._id_of else f"node-{node_id}"
-                    self._by_id[node_id] = Node(node_id, NodeContext(name=name), now_s, place=place)
+                    is_named = bool(name) and name not in self._id_of
+                    name = name if is_named else f"node-{node_id}"
+                    node = Node(node_id, NodeContext(name=name), now_s, place=place, registered=is_named)
+                    self._by_id[node_id] = node
                     self._id_of[name] = node_id
 
     def stale(self, connected: Iterable[int], now_s: float, *, age: float = 1.0) -> list[int]:
@@ -186,7 +198,9 @@ class NodeBook:
         if known is None:
             self._id_of[context.name] = node_id
             measured_bps = self.measured_bps.get(context.name)
-            known = self._by_id[node_id] = Node(node_id, context, now_s, measured_bps, place)
+            known = self._by_id[node_id] = Node(
+                node_id, context, now_s, measured_bps, place, self._counts(bool(registered))
+            )
         else:
             known.context, known.seen_s = context, now_s
         return known

@@ -70,7 +70,7 @@ class Roster:
                 return nodes
             if now_s >= give_up_s:
                 raise NoNodesError(self._why_none(connected, known, len(busy)))
-            self._pause(give_up_s)
+            self.pause(give_up_s)
 
     def again(self, cohort: Mapping[str, int]) -> list[Node]:
         """Nodes of a round that was interrupted; waits for those that are not there.
@@ -90,9 +90,10 @@ class Roster:
             here = [node for node in map(self._book.named, cohort) if node is not None]
             if len(here) == len(cohort) or self._exchange.clock.now() >= give_up_s:
                 return here
-            self._pause(give_up_s)
+            self.pause(give_up_s)
 
-    def _pause(self, until_s: float) -> None:
+    def pause(self, until_s: float) -> None:
+        """Wait a moment for nodes, until a time at most."""
         self._exchange.look()
         self._exchange.pause(min(_WAITING_PAUSE_S, until_s - self._exchange.clock.now()))
 

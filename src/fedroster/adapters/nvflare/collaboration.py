@@ -198,7 +198,7 @@ class SelectingClients:
     def _connected(self) -> list[Node]:
         now_s = time.monotonic()
         return [
-            Node(number, NodeContext(str(proxy.name), edge=_relay(str(proxy.fqn))), now_s)
+            Node(number, NodeContext(str(proxy.name), edge=_relay(str(proxy.fqn))), now_s, registered=True)
             for number, proxy in enumerate(collab.clients)
         ]
 

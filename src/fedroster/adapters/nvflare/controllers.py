@@ -254,7 +254,7 @@ class Selecting(_Controller):
     def _connected(self) -> list[Node]:
         oldest_s = time.monotonic() - self.quiet_s
         return [
-            Node(number, NodeContext(str(client.name)), self._seen_s[client.name])
+            Node(number, NodeContext(str(client.name)), self._seen_s[client.name], registered=True)
             for number, client in enumerate(self.engine.get_clients())
             if self._seen_s.get(client.name, 0.0) >= oldest_s
         ]
