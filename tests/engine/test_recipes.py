@@ -1,0 +1,119 @@
+"""The recipes of examples/engines, against stubs that have the signatures of the engines named in each."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fedroster import RBCSF, Selector
+
+RECIPES = Path(__file__).parents[2] / "examples" / "engines"
+
+
+def recipe(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, RECIPES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def stub(monkeypatch: pytest.MonkeyPatch, path: str, **names: Any) -> None:
+    parts = path.split(".")
+    for depth in range(1, len(parts) + 1):
+        monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), module := ModuleType(".".join(parts[:depth])))
+    for name, value in names.items():
+        setattr(module, name, value)
+
+
+def selector(cohort_size: int = 2) -> Selector:
+    return Selector(RBCSF(V=1.0, beta=0.2), cohort_size=cohort_size)
+
+
+class AlgorithmClient:
+    """vantage6.algorithm.client.AlgorithmClient of 4.15: what a central function calls of it."""
+
+    def __init__(self, time_s: dict[int, float], crashed: set[int]) -> None:
+        self.sites, self.crashed, self.tasks = time_s, crashed, {}
+        self.organization = SimpleNamespace(list=lambda: [{"id": site} for site in self.sites])
+        self.task = SimpleNamespace(create=self.create)
+        self.result = SimpleNamespace(from_task=lambda task_id: [f"weights of {self.tasks[task_id][0]}"])
+
+    def create(
+        self, input_: dict[str, Any], organizations: list[int] | None = None, name: str = "subtask"
+    ) -> dict[str, int]:
+        assert input_["method"] == "train"
+        assert organizations is not None
+        (site,) = organizations
+        self.tasks[len(self.tasks)] = site, time.monotonic()
+        return {"id": len(self.tasks) - 1}
+
+    def request(self, endpoint: str) -> dict[str, str]:
+        what, task, status = endpoint.split("/")
+        assert (what, status) == ("task", "status")
+        site, began = self.tasks[int(task)]
+        if time.monotonic() - began < self.sites[site]:
+            return {"status": "active"}
+        return {"status": "crashed" if site in self.crashed else "completed"}
+
+
+def test_vantage6_leaves_busy_sites_out_and_learns_from_late_ones() -> None:
+    train_round = recipe("vantage6_central").train_round
+    client = AlgorithmClient({1: 0.0, 2: 0.0, 3: 0.5, 4: 0.0}, crashed={2})
+    chosen, running, results = selector(), {}, []
+    until = time.monotonic() + 20.0
+    while not chosen.round or (chosen.participation("trained").get(3, 0) == 0 and time.monotonic() < until):
+        results.append(train_round(client, chosen, [0.0], running, 0.1))
+        assert len(running) <= 1  # site 3 alone is slow
+    assert all(set(result) <= {1, 4} for result in results)
+    assert any(results)
+    assert chosen.participation("used")[3] == 0
+    assert chosen.participation("trained")[3] == 1  # it was left out while it was busy
+    assert chosen.participation("trained")[2] == 0
+
+
+def test_fed_biomed_goes_on_with_the_nodes_that_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    class DefaultStrategy:
+        def __init__(self) -> None:
+            self._sampling_node_history: dict[int, list[str]] = {}
+
+        def sample_nodes(self, from_nodes: list[str], round_i: int) -> list[str]:
+            raise AssertionError
+
+        def refine(self, training_replies: dict[str, Any], round_i: int) -> list[str]:
+            assert set(self._sampling_node_history[round_i]) == set(training_replies)
+            assert all(reply["success"] for reply in training_replies.values())
+            return sorted(training_replies)
+
+    stub(monkeypatch, "fedbiomed.researcher.strategies.default_strategy", DefaultStrategy=DefaultStrategy)
+    strategy = recipe("fedbiomed_strategy").SelectedNodes(selector(3))
+    nodes = ["good", "broken", "silent"]
+    assert sorted(strategy.sample_nodes(nodes, 0)) == sorted(nodes)
+    good = {"node_id": "good", "success": True, "timing": {"rtime_training": 0.5}}
+    broken = {"node_id": "broken", "success": False, "timing": {}}
+    assert strategy.refine({"good": good, "broken": broken}, 0) == ["good"]
+    assert strategy.selector.open_rounds() == {}
+    assert strategy.selector.participation("used") == {"good": 1, "broken": 0, "silent": 0}
+
+
+def test_plato_fills_free_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(monkeypatch, "plato.servers.strategies.base", ClientSelectionStrategy=object)
+    strategy = recipe("plato_selection").SelectedClients(selector(3))
+    pool = [1, 2, 3, 4, 5]
+    first = strategy.select_clients(pool, 3, None)
+    assert len(first) == 3
+    report = SimpleNamespace(training_time=2.0, comm_time=0.5)
+    strategy.on_reports_received([SimpleNamespace(client_id=first[0], report=report)], None)
+    (more,) = strategy.select_clients([client for client in pool if client not in first[1:]], 1, None)
+    assert more not in first[1:]
+    rest = [SimpleNamespace(client_id=client, report=report) for client in {*first[1:], more}]
+    strategy.on_reports_received(rest, None)
+    assert strategy.selector.open_rounds() == {}
+    assert sum(strategy.selector.participation("used").values()) == 4
