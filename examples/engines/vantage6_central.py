@@ -15,7 +15,7 @@ def train_round(
 ) -> dict[int, Any]:
     """Train on the organizations that the policy chooses; results by organization.
 
-    ``client`` is vantage6's AlgorithmClient.  ``running`` holds the subtasks that have not ended: keep it between rounds,
+    ``client`` is vantage6's AlgorithmClient.  ``running`` holds the subtasks that have not ended: keep it,
     so that busy organizations are left out and late results are learned from.
     """
     sites = {organization["id"] for organization in client.organization.list()}
