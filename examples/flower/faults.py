@@ -105,6 +105,7 @@ class Trouble:
         """What happens after how many rounds."""
         at = lambda share: max(1, round(share * self.setting.num_rounds))  # noqa: E731
         plan = [(at(0.1), self.kill_node), (at(0.3), self.stop_node), (at(0.5), self.kill_server)]
+        plan += [(at(0.87), self.kill_superlink)]
         if self.setting.num_nodes > ROLES.index("leaves, new id"):
             plan += [(at(0.6), self.leave), (at(0.75), self.come_back)]
         return sorted(plan, key=lambda each: each[0])
@@ -207,6 +208,18 @@ class Trouble:
                     os.kill(process, signal.SIGKILL)
             self.federation.stop("run")
             self.note("SIGKILL for the server app, and it starts again")
+            self.federation.launch(self.config)
+
+        self.later(self.setting.deadline_s / 4.0, kill)
+
+    def kill_superlink(self) -> None:
+        """SIGKILL for the SuperLink and all that it started, and a start at once; nodes connect again by themselves."""
+
+        def kill() -> None:
+            self.federation.stop("superlink")
+            self.federation.stop("run")
+            self.note("SIGKILL for the SuperLink and the server app, and both start again")
+            self.federation.start_superlink(self.federation.fleet_port)
             self.federation.launch(self.config)
 
         self.later(self.setting.deadline_s / 4.0, kill)

@@ -157,6 +157,7 @@ class Federation:
         links: Narrow links in front of slow nodes.
         brakes: What takes processors away from slow nodes.
         fleet_port: Where SuperNodes connect.
+        superlink: Command of the SuperLink.
         node_ids: Flower's id of each registered node, by name.
     """
 
@@ -170,6 +171,7 @@ class Federation:
     links: dict[str, NarrowLink] = field(default_factory=dict)
     brakes: dict[str, SlowProcessor] = field(default_factory=dict)
     fleet_port: int = 0
+    superlink: tuple[str | Path, ...] = ()
     node_ids: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -214,6 +216,10 @@ class Federation:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(timeout=15)
+
+    def start_superlink(self, port: int) -> None:
+        """Start the SuperLink and wait until it listens; what it knows is in its database, over a kill, too."""
+        wait_for_port(port, self.start("superlink", *self.superlink), self.log_of("superlink"))
 
     def tell(self, *command: str | Path) -> str:
         """Give ``flwr`` a command that ends at once; returns its output."""
@@ -362,15 +368,15 @@ def deployment(
         connection = f'address = "127.0.0.1:{{}}"\nroot-certificates = "{keys / "ca.pem"}"\n'
         if federation.is_http:
             (fleet,) = free_ports(1)
-            superlink = federation.start(
-                "superlink",
+            federation.superlink = (
                 "flower-superlink",
                 *tls,
+                *("--database", federation.folder / "superlink.db"),
                 "--enable-supernode-auth",
                 "--disable-runtime-dependency-installation",
                 *("--port", str(fleet)),
             )
-            wait_for_port(fleet, superlink, federation.log_of("superlink"))
+            federation.start_superlink(fleet)
             federation.fleet_port = fleet
             _write_connection(federation, connection.format(fleet))
             for n in range(num_nodes):
@@ -379,16 +385,16 @@ def deployment(
         else:
             (keys / "known.csv").write_text(",".join(public))
             fleet, control, app_io = free_ports(3)
-            superlink = federation.start(
-                "superlink",
+            federation.superlink = (
                 "flower-superlink",
                 *tls,
+                *("--database", federation.folder / "superlink.db"),
                 *("--auth-list-public-keys", keys / "known.csv"),
                 *("--fleet-api-address", f"127.0.0.1:{fleet}"),
                 *("--control-api-address", f"127.0.0.1:{control}"),
                 *("--serverappio-api-address", f"127.0.0.1:{app_io}"),
             )
-            wait_for_port(control, superlink, federation.log_of("superlink"))
+            federation.start_superlink(control)
             federation.fleet_port = fleet
             _write_connection(federation, connection.format(control))
         for n in range(num_nodes):

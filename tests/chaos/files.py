@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from chaos.children import fork, wait
+from chaos.fuzz import holes
 from chaos.play import edge, flat, history, play, state_of
 from chaos.rows import Row, time_is_up
 from fedroster.core.errors import StateFileError
@@ -311,7 +312,7 @@ def _batch(first: int, last: int, make: Callable[[int], tuple[Any, str, bytes]],
         resource.setrlimit(resource.RLIMIT_AS, (usage * 1024 + _MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
         signal.alarm(_LIMIT_S)
         begin = time.perf_counter()
-        answer, why = _answer(type(selector), selector.policy, path)
+        answer, why = _answer(selector, path)
         if what == "as it is" and answer == "refused":
             answer = "a good file is refused"
         seconds = time.perf_counter() - begin
@@ -322,9 +323,9 @@ def _batch(first: int, last: int, make: Callable[[int], tuple[Any, str, bytes]],
         os.write(out, (json.dumps([answer, seconds, peak, case]) + "\n").encode())
 
 
-def _answer(kind: type, policy: object, path: Path) -> tuple[str, str]:
+def _answer(base: Any, path: Path) -> tuple[str, str]:
     try:
-        selector = kind.load(path, policy)
+        selector = type(base).load(path, base.policy)
     except StateFileError:
         return "refused", ""
     except Exception as error:
@@ -335,7 +336,7 @@ def _answer(kind: type, policy: object, path: Path) -> tuple[str, str]:
         for round_, cohort in list(selector.open_rounds().items()):
             selector.observe(round_, times_s=dict.fromkeys(cohort, 1.0))
         state_of(selector)
-        strange = _strange(selector)
+        strange = _strange(selector) or ", ".join(f"NaN in {name}" for name in sorted(holes(selector) - holes(base)))
     except Exception as error:
         return "loaded and failed later", f"{type(error).__name__}: {str(error)[:100]}"
     return ("impossible numbers", strange) if strange else ("works", "")

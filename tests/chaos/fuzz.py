@@ -43,7 +43,7 @@ def run(size: float, seed: int) -> list[Row]:
         policy, make = federations[selectors % len(federations)]
         selectors += 1
         selector = history(make(policy, seed=selectors), seed + selectors, int(rng.integers(3, 25)))
-        known = _holes(selector)
+        known = holes(selector)
         state = state_of(selector)
         for _ in range(50):
             if rng.random() < 0.3:  # something that is right goes on working
@@ -78,8 +78,8 @@ def run(size: float, seed: int) -> list[Row]:
             if error is not None and after != state:
                 row.fault(f"{policy}: {name}({_shown(arguments)}) raised and changed {differences(after, state)}")
             state = after
-            if holes := _holes(selector) - known:
-                row.fault(f"{policy}: NaN in {sorted(holes)} after {name}({_shown(arguments)})")
+            if found := holes(selector) - known:
+                row.fault(f"{policy}: NaN in {sorted(found)} after {name}({_shown(arguments)})")
                 break
     row.note = f"{refused} refused, {accepted} accepted, {selectors} selectors of {len(federations)} policies"
     if kinds:
@@ -87,7 +87,7 @@ def run(size: float, seed: int) -> list[Row]:
     return [row.done()]
 
 
-def _holes(selector: Any) -> set[str]:
+def holes(selector: Any) -> set[str]:
     """Arrays of the state with NaN in them."""
     return {
         name

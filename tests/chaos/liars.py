@@ -18,6 +18,9 @@ _POLICIES = ("rbcs-f:V=1", "floor", "oort")
 _LIARS = 4
 _FIRST = 50  # rounds that are not judged
 _LARGEST_COST = 25.0  # percent, wherever the server can know better
+# Participations that liars may cost an honest client in all, beyond what it is behind without them.  By (6) of Huang
+# et al. 2021 a client is behind by its queue, which does not grow with the number of rounds.
+_LARGEST_LACK = 3.0
 LIES = (
     # what, which clients, how
     ("contexts", "slow", "/100"), ("contexts", "slow", "0"), ("contexts", "slow", "random"),
@@ -92,35 +95,47 @@ def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: r
 def _lies(policy: str, lies: tuple[Lie, ...], rounds: int, seeds: range) -> Row:
     row = Row(f"{_LIARS} liars of 40 under {policy.partition(':')[0]}, {rounds} rounds, the server's clock is told")
     is_judged = "oort" not in policy
-    honest, bare = [], []
+    honest, bare, lack = [], [], 0.0
+    beta = getattr(make_policy(policy), "beta", 0.0)
     for seed in seeds:
-        honest.append(play(policy, rounds, seed)[0][_FIRST:].mean())
+        lengths, chosen, _ = play(policy, rounds, seed)
+        honest.append(lengths[_FIRST:].mean())
+        lack = max(lack, _lack(chosen, beta))
         off = {"guarded": False, "longest_s": None}
         bare.append(play(policy, rounds, seed, **off)[0][_FIRST:].mean())
     cost_of_guard = 100.0 * (np.mean(honest) / np.mean(bare) - 1.0)
     if is_judged and len(seeds) > 1 and cost_of_guard > 2.0:
         row.fault(f"the guard costs {cost_of_guard:.1f} % where all are honest")
-    costs, least = {}, {}
-    beta = getattr(make_policy(policy), "beta", 0.0)
+    costs, least, lacks = {}, {}, {}
     for lie in lies:
         row.tries += 1
         begin = time.perf_counter()
         name = " ".join((lie[1], lie[0], lie[2]))
         runs = [play(policy, rounds, seed, lie) for seed in seeds]
         costs[name] = 100.0 * (np.mean([lengths[_FIRST:].mean() for lengths, _, _ in runs]) / np.mean(bare) - 1.0)
-        least[name] = min(np.delete(chosen.mean(axis=0), liars).min() for _, chosen, liars in runs)
+        told = [np.delete(chosen, liars, axis=1) for _, chosen, liars in runs]
+        least[name] = min(chosen.mean(axis=0).min() for chosen in told)
+        lacks[name] = max(_lack(chosen, beta) for chosen in told)
         row.timed(begin)
         if is_judged and costs[name] > _LARGEST_COST:
             row.fault(f"{name}: rounds take {costs[name]:.0f} % longer, expected {_LARGEST_COST:.0f} % at most")
-        if is_judged and least[name] < beta - 2.0 / rounds**0.5:
-            row.lose(1, f"{name}: an honest client has a rate of {least[name]:.3f}, promised {beta}")
+        if is_judged and lacks[name] > lack + _LARGEST_LACK:
+            row.lose(
+                1, f"{name}: an honest client is {lacks[name]:.0f} participations behind, {lack:.0f} without liars"
+            )
     worst = max(costs, key=costs.__getitem__)
     row.note = (
         f"honest {np.mean(bare):.1f} s unguarded, the guard costs {cost_of_guard:+.1f} %; "
-        f"worst {costs[worst]:+.0f} % ({worst}); least honest rate {min(least.values()):.3f}, beta {beta}; "
+        f"worst {costs[worst]:+.0f} % ({worst}); least honest rate {min(least.values()):.3f}, beta {beta}, "
+        f"{max(lacks.values()):.0f} participations behind, {lack:.0f} without liars; "
         + ", ".join(f"{name} {cost:+.0f} %" for name, cost in costs.items())
     )
     return row.done()
+
+
+def _lack(chosen: np.ndarray, beta: float) -> float:
+    """Most participations that a client is behind its promise, of rounds x clients."""
+    return max(0.0, float((beta * chosen.shape[0] - chosen.sum(axis=0)).max()))
 
 
 def _absence(policy: str, away: int, after: int, seed: int) -> Row:
@@ -130,17 +145,22 @@ def _absence(policy: str, away: int, after: int, seed: int) -> Row:
     begin = time.perf_counter()
     first = 100
     rounds = first + away + after
-    honest = play(policy, rounds, seed)[0][-after:].mean()
+    beta = getattr(make_policy(policy), "beta", 0.0)
+    usual, usually, _ = play(policy, rounds, seed)
+    lack = _lack(usually[-after:], beta)
     lengths, chosen, absentees = play(policy, rounds, seed, away=range(first, first + away))
-    cost = 100.0 * (lengths[-after:].mean() / honest - 1.0)
+    cost = 100.0 * (lengths[-after:].mean() / usual[-after:].mean() - 1.0)
     rates = chosen[-after:].mean(axis=0)
     least = np.delete(rates, absentees).min()
-    beta = getattr(make_policy(policy), "beta", 0.0)
+    lacks = _lack(np.delete(chosen[-after:], absentees, axis=1), beta)
     row.timed(begin)
     if "oort" not in policy:
         if cost > _LARGEST_COST:
             row.fault(f"rounds take {cost:.0f} % longer, expected {_LARGEST_COST:.0f} % at most")
-        if least < beta - 2.0 / after**0.5:
-            row.lose(1, f"an honest client has a rate of {least:.3f}, promised {beta}")
-    row.note = f"{cost:+.0f} %; least honest rate {least:.3f}, beta {beta}; absentees' {rates[absentees].mean():.2f}"
+        if lacks > lack + _LARGEST_LACK:
+            row.lose(1, f"an honest client is {lacks:.0f} participations behind, {lack:.0f} without absentees")
+    row.note = (
+        f"{cost:+.0f} %; least honest rate {least:.3f}, beta {beta}, {lacks:.0f} participations behind, {lack:.0f} "
+        f"without absentees; absentees' {rates[absentees].mean():.2f}"
+    )
     return row.done()

@@ -17,6 +17,7 @@ from fedroster.catalogue import make_policy
 
 _BETA, _AWAY = 0.05, 20
 _PATIENCE = 50
+_GROWTH_MIB = 4.0  # 42 bytes a round in 100,000 of them: less than one float for each of a cohort
 
 
 class Log:
@@ -78,8 +79,8 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
         log.join(name)
     speed = rng.lognormal(0.0, 0.7, 60)
     due: deque[tuple[int, int, dict[str, Any]]] = deque()
-    times: list[float] = []
-    memory: list[float] = [_rss_mib()]
+    times = np.full(rounds, np.nan)  # of a fixed size: the harness itself takes no more memory later
+    memory: list[float] = []
     answered = worst = 0
     for number in range(1, rounds + 1):
         if time_is_up():
@@ -126,9 +127,9 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
             for name in timed:
                 log.counts[name]["trained"] += 1
         due = later
-        times.append(lasted)
+        times[number - 1] = lasted
         row.slowest_s = max(row.slowest_s, lasted)
-        if number % 2000 == 0:  # what is compiled is there after 4,000 rounds
+        if number % max(1, rounds // 20) == 0:
             memory.append(_rss_mib())
         if number % max(1, rounds // 20) == 0:
             worst = max(worst, _compare(row, selector, log, number))
@@ -140,14 +141,16 @@ def _soak(policy: str, rounds: int, seed: int) -> Row:
     path.unlink()
     if state_of(again) != state_of(selector):
         row.fault("a selector that was loaded differs")
+    times = times[: row.tries]
     tenth = max(1, len(times) // 10)
     early, late = (1e3 * float(np.median(part)) for part in (times[tenth : 2 * tenth], times[-tenth:]))
     if len(times) > 5000 and late > 2.0 * early:
         row.fault(f"a round takes {late:.2f} ms in the end, {early:.2f} ms at first")
-    if len(times) > 10_000 and memory[-1] > memory[max(2, len(memory) // 4)] + 10.0:
-        row.fault(f"memory grows from {memory[max(2, len(memory) // 4)]:.1f} to {memory[-1]:.1f} MiB")
+    settled = memory[len(memory) // 4]  # after a quarter of the rounds, all that is compiled is there
+    if memory[-1] > settled + _GROWTH_MIB:
+        row.fault(f"memory grows from {settled:.1f} to {memory[-1]:.1f} MiB")
     row.note = (
-        f"median {early:.2f} ms early, {late:.2f} ms late; "
+        f"median {early:.2f} ms early, {late:.2f} ms late; {settled:.1f} MiB after a quarter of the rounds, "
         f"{memory[-1]:.1f} MiB at the end; {answered} answers; largest difference of debts {worst:.1g}"
     )
     row.peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

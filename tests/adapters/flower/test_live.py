@@ -85,7 +85,7 @@ def test_ten_kinds_of_replies_are_malformed():
 
 @pytest.mark.skipif("FEDROSTER_LIVE" not in os.environ, reason="minutes, by hand: FEDROSTER_LIVE=1 .ci/flower -k live")
 def test_what_nodes_logged_is_what_the_selector_counted(tmp_path):
-    setting = faults.Setting(num_nodes=4, cohort_size=2, num_rounds=6, away_s=8.0, deadline_s=30.0, limit_s=240.0)
+    setting = faults.Setting(num_nodes=4, cohort_size=2, num_rounds=6, away_s=8.0, deadline_s=30.0, limit_s=560.0)
     story = faults.play("rbcs-f", setting, tmp_path)
     folder = tmp_path / "rbcs-f"
     assert story["ends"] == 0, faults.summary(tmp_path, ["rbcs-f"], setting)
@@ -97,4 +97,5 @@ def test_what_nodes_logged_is_what_the_selector_counted(tmp_path):
     assert rows["steady"]["rounds"] == rows["steady"]["chosen"]
     assert rows["fails"]["used"] == rows["malformed"]["used"] == 0
     assert sum(row["used"] for row in rows.values()) == sum(row["used"] for row in trained)
-    assert any("server" in words for _, words in story["events"])
+    assert any("the server app" in words for _, words in story["events"])
+    assert any("the SuperLink" in words for _, words in story["events"])
