@@ -288,3 +288,35 @@ def test_decompress_stops_at_its_limit():
     assert decompress(packed, name="x", limit=1000) == bytes(1000)
     with pytest.raises(DataFileError, match="x holds more than 999 bytes"):
         decompress(packed, name="x", limit=999)
+
+
+# ----------------------------------------------------------------- what is foreign is not looked into
+
+
+@pytest.mark.parametrize("names", [PYTHON, ["cifar-10-py.tar.gz"]], ids=len)
+def test_a_foreign_pickle_is_not_parsed(tmp_path, names):
+    """It may take any memory and time; its digest is compared first."""
+    CIFAR.write(tmp_path, names)
+    other = tiny_cifar(seed=9)
+    seen = []
+
+    def read_batch(batch):
+        seen.append(batch[0])
+        raise AssertionError("it is parsed")
+
+    pickled = [dataclasses.replace(each, read=read_batch, is_pickled=True) for each in other.source.layouts]
+    source = dataclasses.replace(other.source, layouts=tuple(pickled))
+    with pytest.raises(DataFileError, match="is not the published file"):
+        read(source, require(source, tmp_path))
+    assert not seen
+
+
+@pytest.mark.parametrize("name", ["data_batch_1", "cifar-10-py.tar.gz"])
+def test_a_file_that_is_much_too_large_is_not_read(tmp_path, name):
+    CIFAR.write(tmp_path, PYTHON if name in PYTHON else [name])
+    with (tmp_path / name).open("r+b") as file:
+        file.truncate(2**40)  # sparse: it takes no disk
+    with pytest.raises(DataFileError, match=f"{name} holds 1099511627776 bytes; expected at most"):
+        load(CIFAR, tmp_path)
+    (fault,) = {found.fault for found in check(CIFAR.source, locate(CIFAR.source, tmp_path)) if found.fault}
+    assert "1099511627776 bytes" in fault

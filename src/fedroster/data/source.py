@@ -213,8 +213,8 @@ def decompress(raw: bytes, *, name: str, limit: int) -> bytes:
 
 
 def read_file(path: Path, file: PublishedFile, lookalikes: Mapping[str, str]) -> tuple[bytes, FileCheck]:
-    """Read a file, uncompressed, and say whether it is the published one."""
-    raw = path.read_bytes()
+    """Read a file, uncompressed, and say whether it is the published one; one that is much too large is not read."""
+    raw = _bytes_of(path, max(file.content_size, file.size) + _SLACK)
     published = md5(raw)
     content = raw
     if raw.startswith(_GZIP):
@@ -226,6 +226,13 @@ def read_file(path: Path, file: PublishedFile, lookalikes: Mapping[str, str]) ->
     if found == wanted:
         return content, FileCheck(path, repacked=True)
     return content, FileCheck(path, _difference(path, file, content, found, lookalikes))
+
+
+def _bytes_of(path: Path, most: int) -> bytes:
+    size = path.stat().st_size
+    if size > most:
+        raise DataFileError(f"{path} holds {size} bytes; expected at most {most}")
+    return path.read_bytes()
 
 
 def _difference(
@@ -248,11 +255,12 @@ def read_archive(path: Path, layout: Layout) -> tuple[dict[str, memoryview], tup
         Content of each file by name, and the check of the archive or of each file.
     """
     assert layout.archive is not None
-    raw = path.read_bytes()
+    limit = 2 * sum(file.size for file in layout.files) + _SLACK
+    raw = _bytes_of(path, limit)
     published = md5(raw) == layout.archive.md5
     content = raw
     if raw.startswith(_GZIP):
-        content = decompress(raw, name=str(path), limit=2 * sum(file.size for file in layout.files) + _SLACK)
+        content = decompress(raw, name=str(path), limit=limit)
     del raw
     whole = memoryview(content)
     members: dict[str, memoryview] = {}
