@@ -10,6 +10,7 @@ Other packages add policies through the entry point group ``fedroster.policies``
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import sys
@@ -19,9 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, cast
 
 import fedroster.policies as our
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, Policy, check_policy
 from fedroster.environment.flat import FlatNetwork
@@ -365,6 +367,45 @@ def scenario_text(text: str) -> str:
     find_scenario(text)
     name, at, version = text.partition("@")
     return f"{_known_as(name, scenarios())}{at}{version}"
+
+
+def policy_of_label(label: str) -> AnyPolicy:
+    """Make a policy of the catalogue from what Python writes of it, as logs and state files do; runs no code.
+
+    Args:
+        label: Such as ``Floor(beta=0.15, slack=2)``.
+
+    Raises:
+        UnknownNameError: If it is none of the catalogue's.
+        ConfigurationError: If a parameter is out of its range.
+    """
+    try:
+        if len(label) > _LONGEST_LABEL:
+            raise ValueError("too long")
+        return cast("AnyPolicy", _of_call(ast.parse(label, mode="eval").body))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        if isinstance(error, FedrosterError):
+            raise
+        raise UnknownNameError(
+            f"{shown(label, str)!r} is not written as a policy of the catalogue; expected --policy NAME:P=V,..."
+        ) from error
+
+
+def _of_call(node: ast.expr) -> Any:
+    """A policy of the catalogue with its parameters, or a plain value."""
+    if not isinstance(node, ast.Call):
+        return ast.literal_eval(node)
+    if not isinstance(node.func, ast.Name) or node.args:
+        raise ValueError("not a call with named parameters")
+    name = node.func.id
+    made: Any = next((entry.make for entry in policies().values() if entry.make.__name__ == name), None)
+    if made is None:
+        raise UnknownNameError.of("policy class", name, [entry.make.__name__ for entry in policies().values()])
+    values = {keyword.arg: _of_call(keyword.value) for keyword in node.keywords if keyword.arg is not None}
+    return made(**values)
+
+
+_LONGEST_LABEL = 10_000
 
 
 def find_scenario(text: str) -> Entry:

@@ -105,6 +105,10 @@ class _Polling:
         return loss
 
 
+Witness: TypeAlias = Callable[[RoundContext, Outcome, Selection, Any, Any], None]
+"""Is told a decision before it is booked: context, outcome, decision, and the states of policy and network."""
+
+
 class _Watch:
     """Warns once of clients that are available too rarely for the rate that a policy guarantees (Choice A6)."""
 
@@ -154,6 +158,7 @@ def simulate(
     start: Checkpoint | None = None,
     exchange: Exchange | None = None,
     ask: Ask | None = None,
+    witness: Witness | None = None,
 ) -> Iterator[Round]:
     """Play rounds: report, select, exchange, aggregate.
 
@@ -165,6 +170,7 @@ def simulate(
         start: Go on after this checkpoint, given up to the loop; None to begin.
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
         ask: How policies that poll learn losses; None where there is no model to ask about.
+        witness: Is told each decision, before it is booked.
 
     Yields:
         The rounds, one after the other.
@@ -204,6 +210,8 @@ def simulate(
             selection = replace(selection, polled=np.flatnonzero(polling.asked))
             outcome = outcome.after(polling.wait_s)
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
+        if witness is not None:
+            witness(context, outcome, selection, state, network)
         # 3. The chosen clients train and exchange their models.
         feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
         # 4. The server aggregates what came, and learns.

@@ -18,11 +18,12 @@ from fedroster import (
     LogFileError,
     PartialPooling,
     Record,
+    Rules,
     Selector,
     Uniform,
     UnknownNameError,
 )
-from fedroster.record import Log
+from fedroster.record import Log, verify
 
 
 def recorded(folder, policy=POLICY, *, clients=LETTERS_LIST, cohort_size=3, selector=None, **options):
@@ -336,6 +337,54 @@ def test_a_gap_is_known_when_the_selector_is_loaded(tmp_path, monkeypatch):
 def test_arguments_are_checked(options, said, tmp_path):
     with pytest.raises(ConfigurationError, match=said):
         Record(tmp_path, **options)
+
+
+def test_rules_are_in_the_log_and_hold_when_it_is_read(tmp_path):
+    rules = Rules(
+        deny=["b"], least_separation=2, least_separation_s=30.0, groups={"ends": {"clients": ["a", "j"], "most": 1}}
+    )
+    times = iter(range(1000, 9000, 2))
+    selector = Selector(
+        POLICY,
+        cohort_size=3,
+        clients=LETTERS_LIST,
+        rules=rules,
+        clock=lambda: float(next(times)),
+        observers=[record := Record(tmp_path)],
+    )
+    play(selector, 6)
+    selector.rules = Rules(allow=["[a-e]"])
+    play(selector, 4, seed=1)
+    record.close()
+    log = Log(tmp_path)
+    assert "denied by 'b'" in log.rounds[0].excluded
+    assert any("least_separation_s" in reason for played in log.rounds for reason in played.excluded)
+    assert next_cohorts(log.selector(POLICY)) == next_cohorts(selector)
+    assert verify(tmp_path, POLICY).is_whole
+
+
+def test_places_that_are_filled_one_by_one_are_in_the_log(tmp_path):
+    selector, record = recorded(tmp_path)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        here = {client: rng.uniform(0.5, 2.0, 3) for client in LETTERS_LIST}
+        cohort = selector.select(here, at_most=int(rng.integers(1, 4)))
+        if rng.random() < 0.7:
+            selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
+    record.close()
+    log = Log(tmp_path)
+    assert any("busy" in played.excluded for played in log.rounds)
+    assert verify(tmp_path, POLICY).is_whole
+    assert next_cohorts(log.selector(POLICY)) == next_cohorts(selector)
+
+
+def test_rules_that_name_clients_are_hidden_with_a_key(tmp_path):
+    selector, _ = recorded(tmp_path, key=b"0123456789abcdef", selector={"rules": Rules(deny=["hospital-*", "a"])})
+    play(selector, 2)
+    content = b"".join(file.read_bytes() for file in tmp_path.glob("*.jsonl"))
+    assert b"hospital" not in content
+    assert b"denied by ..." in content
+    assert "the rules name clients" in verify(tmp_path, POLICY).flaw
 
 
 def test_a_record_is_not_copied(tmp_path):

@@ -10,7 +10,7 @@ from fedroster.cli.command import app
 
 __all__ = ["app", "main"]
 
-for _name in ("choose", "list", "simulate", "compare", "reproduce", "report", "rerun", "cite", "data", "traces"):
+for _name in ("choose", "list", "simulate", "compare", "reproduce", "report", "rerun", "cite", "data", "traces", "log"):
     import_module(f"fedroster.cli.{_name}")  # registers its command; --help names them in this order
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption, SeedsOption, SetOption, Workplace, read_seeds
 from fedroster.cli.terminal import interrupted, print_json, print_summary, progress
+from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from fedroster.study.compare.result import Comparison
@@ -28,6 +30,10 @@ def simulate(
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,
     seeds: SeedsOption = "0",
     set_: SetOption = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep the log of each run there, as `fedroster log` and `replay` read it."),
+    ] = None,
     workplace: Workplace,
     as_json: JsonOption = False,
 ) -> None:
@@ -35,6 +41,8 @@ def simulate(
     from fedroster.catalogue import parse_settings
     from fedroster.study.compare.run import simulate_many
 
+    if record is not None and workplace.engine == "ray":
+        raise ConfigurationError("--record keeps logs on this machine; expected --engine local with it")
     numbers, settings = read_seeds(seeds), parse_settings(set_ or [])
     with (
         interrupted(lambda: "simulate keeps no runs; run the same command to start again"),
@@ -47,6 +55,7 @@ def simulate(
             rounds=rounds,
             settings=settings,
             progress=advance,
+            record=record,
             workers=workplace.workers,
             engine=workplace.open(),
         )

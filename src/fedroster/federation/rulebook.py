@@ -143,7 +143,7 @@ class RuleBook:
             file = RuleFile(given)
             given = file.read()
         self._adopt(given)
-        self._file = file
+        self.file = file
 
     def _adopt(self, rules: Rules) -> None:
         check_possible(rules, self._cohort_size)
@@ -153,15 +153,15 @@ class RuleBook:
 
     def look(self) -> bool:
         """Read a file of rules anew if it has changed; returns whether other rules are in force now."""
-        rules = None if self._file is None else self._file.changed()
-        if rules is None or self._file is None:
+        rules = None if self.file is None else self.file.changed()
+        if rules is None or self.file is None:
             return False
         try:
             self._adopt(rules)
         except ConfigurationError as error:
-            self._file.refuse(str(error))
+            self.file.refuse(str(error))
             return False
-        self._file.accept(rules)
+        self.file.accept(rules)
         return True
 
     @property
@@ -172,7 +172,7 @@ class RuleBook:
     @property
     def path(self) -> str | None:
         """The file that the rules are read from; None for none."""
-        return None if self._file is None else self._file.path
+        return None if self.file is None else self.file.path
 
     # ---------------------------------------------------------------- promises
 
@@ -342,7 +342,7 @@ class RuleBook:
             return
         path = header["rules"]["path"]
         self._adopt(Rules.from_table(header["rules"]["in_force"]))
-        self._file = None if path is None else RuleFile(path)
+        self.file = None if path is None else RuleFile(path)
         self._last_round = take(arrays, "rules.last_round", np.int64, (capacity,), 0, round)
         self._last_s = take(arrays, "rules.last_s", np.float64, (capacity,), 0)
         numbers = take(arrays, "rules.recent_round", np.int64, (None,), 1, round)

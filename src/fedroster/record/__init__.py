@@ -5,5 +5,6 @@
 
 from fedroster.record.journal import Record
 from fedroster.record.log import Header, Log, LoggedRound
+from fedroster.record.verify import Verified, verify
 
-__all__ = ["Header", "Log", "LoggedRound", "Record"]
+__all__ = ["Header", "Log", "LoggedRound", "Record", "Verified", "verify"]

@@ -193,7 +193,7 @@ def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bo
 
 
 class Writer:
-    """Appends lines; each is on the disk when :meth:`append` returns.
+    """Appends lines; each is on the disk when :meth:`append` returns, unless only the end counts.
 
     Attributes:
         folder: The log's folder.
@@ -202,13 +202,13 @@ class Writer:
         repaired: Bytes of a torn last line that were cut off when the log was opened.
     """
 
-    def __init__(self, folder: Path, *, rotate_bytes: int) -> None:
+    def __init__(self, folder: Path, *, rotate_bytes: int, sync: bool = True) -> None:
         """Open a log to go on with it, or begin one; the folder must be held by its caller.
 
         Raises:
             LogFileError: If the newest file is damaged beyond a torn last line.
         """
-        self.folder, self._rotate_bytes = folder, rotate_bytes
+        self.folder, self._rotate_bytes, self._sync = folder, rotate_bytes, sync
         self.number, self.digest, self.repaired = 0, FIRST, 0
         self._file: int | None = None
         self._size, self._day = 0, ""
@@ -284,7 +284,8 @@ class Writer:
             left = memoryview(text)
             while left:
                 left = left[os.write(self._file, left) :]
-            os.fsync(self._file)
+            if self._sync:
+                os.fsync(self._file)
         except BaseException as error:
             with suppress(OSError):  # else before the next line, or when the log is opened again
                 os.ftruncate(self._file, self._size)
@@ -305,6 +306,8 @@ class Writer:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
+            if not self._sync:
+                os.fsync(self._file)
             os.close(self._file)
             self._file = None
 

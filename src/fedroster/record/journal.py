@@ -5,29 +5,23 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
-from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import save_arrays
-from fedroster.federation.events import Began, Decided, Event, Joined, Left, Ruled, Told
+from fedroster.federation.events import Began, Decided, Event, Ruled
 from fedroster.federation.locks import FolderLock
 from fedroster.record.chain import Line, Writer, lines_of
-from fedroster.record.lines import FORMAT, VERSION, decided, hashed, state_digest, told
-from fedroster.record.rebuild import Rebuild, follow
+from fedroster.record.lines import FORMAT, VERSION, hashed
+from fedroster.record.rebuild import Rebuild, content_of, follow, settings_of
 from fedroster.selector import Selector
 from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
 
-ALL_BELIEFS = 1000
-"""Slots up to which a decision's line has what is expected of, and owed to, every client; else of the cohort alone."""
 _LEAST_BYTES = 4096
 
 
@@ -124,7 +118,7 @@ class Record:
             if event.round or event.place is not None:
                 self._resume(selector, event.place)
             return
-        if isinstance(event, Ruled):  # which clients they keep out stands in each decision
+        if isinstance(event, Ruled):  # they stand in the log before the next event
             return
         if self._settings is None and self._writer.number:
             raise LogFileError(
@@ -145,25 +139,33 @@ class Record:
 
     def _write(self, event: Event, selector: Selector) -> None:
         if self._has_gap:
-            self._writer.append("gap", {"round": selector.round, "start": self._snapshot(selector)})
             self._know(selector)
+            start = self._snapshot(selector)
+            self._writer.append("gap", {"round": selector.round, "start": start, "settings": self._settings})
             self._has_gap = False
         elif self._unbooked is not None:
             self._writer.append("undone", {"of": self._unbooked})
         self._unbooked = None
         if self._settings is None:
             self._begin(selector)
-        elif self._settings != (settings := settings_of(selector)):
-            self._writer.append("settings", {"settings": settings})
+        elif self._settings != self._settings_of(selector):
             self._know(selector)
+            self._writer.append("settings", {"settings": self._settings})
         kind, content = content_of(event, selector, contexts=self._contexts, key=self._key)
         if isinstance(event, Decided):
             content["by"] = self._by
         self._writer.append(kind, content)
         self._unbooked = self._writer.number
 
+    def _settings_of(self, selector: Selector) -> dict[str, Any]:
+        """Settings as the log may have them: rules that name clients are hidden where ids are."""
+        settings = settings_of(selector)
+        if self._key is not None and selector.rules.name_clients:
+            settings["rules"] = {"digest": hashed(self._key, repr(settings["rules"]))}
+        return settings
+
     def _know(self, selector: Selector) -> None:
-        self._settings = settings_of(selector)
+        self._settings = self._settings_of(selector)
         self._by = _made_by(selector, self._settings)
 
     # ---------------------------------------------------------------- beginnings
@@ -226,12 +228,13 @@ class Record:
         """Book what the log has and the selector's file lacks; returns how many lines could be booked."""
         if all(line.kind == "begun" for line in missing):
             return len(missing)
-        now = settings_of(selector)
+        now, file = settings_of(selector), selector._book.file
         for line in lines_of(self._folder):  # what held when they were written
             if isinstance(line, Line) and line.number < missing[0].number and "settings" in line.content:
                 follow(selector, line.content["settings"])
         rebuild = Rebuild(selector.policy, self._folder, selector=selector)
         done = 0
+        selector._book.file = None
         try:
             for done, line in enumerate(missing):
                 if line.content.get("start") is not None or (self._key and line.kind in ("joined", "left")):
@@ -245,6 +248,7 @@ class Record:
             return done
         finally:
             follow(selector, now)
+            selector._book.file = file
 
     def _snapshot(self, selector: Selector) -> dict[str, str]:
         """Keep the selector's state beside the log: what came before is not in it."""
@@ -254,48 +258,15 @@ class Record:
             more, values = book.pack()
             header |= more
             arrays |= values
+        if "rules" in header:
+            hides = self._key is not None and selector.rules.name_clients
+            header["rules"] = {"in_force": {} if hides else header["rules"]["in_force"], "path": None}
         if self._key is not None:
             header["ids"] = [None if client is None else hashed(self._key, client) for client in header["ids"]]
         file = self._folder / f"start-{self._writer.number + 1:012}.npz"
         save_arrays(file, arrays, header, kind=selector._KIND)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         return {"kind": selector._KIND, "file": file.name, "sha256": digest}
-
-
-def settings_of(selector: Selector) -> dict[str, Any]:
-    """What a selector was made with, and may be set anew while it runs."""
-    settings = selector._settings()
-    del settings["num_features"]
-    return settings | {"failures": list(astuple(selector._failures.rules))}
-
-
-def content_of(event: Event, selector: Selector, *, contexts: bool, key: bytes | None) -> tuple[str, dict[str, Any]]:
-    """Kind and content of an event's line; what a decision's line says of its maker is added by the record."""
-    if isinstance(event, Joined | Left):
-        named = [client if key is None else hashed(key, client) for client in event.clients]
-        if isinstance(event, Joined):
-            return "joined", {"clients": named}
-        return "left", {"clients": named, "forgotten": event.forgotten}
-    if isinstance(event, Told):
-        return "told", told(event)
-    if not isinstance(event, Decided):
-        raise TypeError(f"a {type(event).__name__} has no line")
-    learner = selector._learner
-    line = decided(
-        event, contexts=contexts, expected_s=_expected_s(selector, event), owed=learner.backlog(), limit=ALL_BELIEFS
-    )
-    return "decided", line | {"state": state_digest(learner.state)}
-
-
-def _expected_s(selector: Selector, event: Decided) -> FloatArray | None:
-    """Times that the policy expects of the slots' clients, NaN where it is not asked; None if it expects none."""
-    learner = selector._learner
-    if not learner.expects_times or event.servers is not None:
-        return None
-    slots = event.asked.slot if event.members.shape[0] <= ALL_BELIEFS else event.chosen
-    expected_s = np.full(event.members.shape[0], np.nan)
-    expected_s[slots] = learner.expected_times_s(slots, event.context.features[slots])
-    return expected_s
 
 
 def _made_by(selector: Selector, settings: dict[str, Any]) -> str:

@@ -24,6 +24,8 @@ from fedroster.federation.members import ClientId, Members, checked_ids
 from fedroster.record.codec import pack_bits, pack_floats, pack_ints, unpack_bits, unpack_floats, unpack_ints
 
 FORMAT, VERSION = "fedroster-log", 1
+ALL_BELIEFS = 1000
+"""Slots up to which a decision's line has what is expected of, and owed to, every client; else of the cohort alone."""
 OPEN = 255
 """Status of a client that has not answered yet."""
 _MOST_FEATURES, _MOST_SERVERS, _MOST_REASONS = 10_000, 2**20, 1000
@@ -135,7 +137,13 @@ def state_digest(state: Any) -> str:
 
 
 def decided(
-    event: Decided, *, contexts: bool, expected_s: FloatArray | None, owed: FloatArray | None, limit: int
+    event: Decided,
+    *,
+    contexts: bool,
+    expected_s: FloatArray | None,
+    owed: FloatArray | None,
+    limit: int,
+    hides: bool = False,
 ) -> Any:
     """The line of a decision.
 
@@ -145,6 +153,7 @@ def decided(
         expected_s: Times that the policy expects of the slots' clients; None if it expects nothing.
         owed: Rounds owed to the slots' clients; None if the policy keeps no count.
         limit: Slots up to which the last two are kept of all clients, and else of the cohort.
+        hides: Whether names that stand in reasons are left out.
     """
     asked, context, chosen = event.asked, event.context, event.chosen
     capacity = event.members.shape[0]
@@ -163,13 +172,25 @@ def decided(
         line["contexts"] = "none"
     elif contexts:
         line["contexts"] = pack_floats(asked.rows)
+    if asked.places is not None:
+        line["at_most"] = asked.places
+    if not asked.busy_too:
+        line["busy_too"] = False
+    if asked.not_registered.shape[0]:
+        line["not_registered"] = pack_ints(asked.not_registered)
     if asked.links is not None:
+        if asked.slot.shape[0] > capacity or np.unique(asked.slot).shape[0] < asked.slot.shape[0]:
+            line["links_asked"] = True
         line["links"] = {
             "row": pack_ints(asked.links.row),
             "server": pack_ints(asked.links.server),
             "price": pack_floats(asked.links.price),
         }
-    line["excluded"] = {reason: pack_ints(slots) for reason, slots in event.excluded.items() if slots.shape[0]}
+    line["excluded"] = {
+        _QUOTED.sub("...", reason) if hides else reason: pack_ints(slots)
+        for reason, slots in event.excluded.items()
+        if slots.shape[0]
+    }
     line["chosen"] = pack_ints(chosen)
     if event.servers is not None:
         line["rows"], line["servers"] = pack_ints(event.selection.links), pack_ints(event.servers)
@@ -180,10 +201,16 @@ def decided(
         if values is not None:
             line[name] = pack_floats(values if capacity <= limit else values[chosen])
     if event.inclusion is not None:
-        line["inclusion"] = pack_floats(event.inclusion)
+        line["inclusion"] = _pack_inclusion(event.inclusion, event.selection.links)
     if event.busy is not None and event.busy.shape[0]:
         line["busy"] = pack_ints(event.busy)
     return line
+
+
+def _pack_inclusion(inclusion: FloatArray, links: IntArray) -> Any:
+    """Probabilities of rows; a word where they are 1 for the cohort and 0 for all others."""
+    is_sure = np.count_nonzero(inclusion) == links.shape[0] and bool((inclusion[links] == 1.0).all())
+    return "chosen" if is_sure else pack_floats(inclusion)
 
 
 def told(event: Told) -> Any:
@@ -210,6 +237,7 @@ def told(event: Told) -> Any:
     return line
 
 
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _MEASURED = ("loss", "squared_loss", "num_samples")
 
 
@@ -278,7 +306,13 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
     length = number(content, "num_features", 1, _MOST_FEATURES)
     slot = members.slots()
     if "asked" in content:
-        slot = unpack_ints(content["asked"], below=capacity, most=capacity, order="distinct")
+        is_of_links = content.get("links_asked") is True  # a simulation's contexts are those of links
+        slot = unpack_ints(
+            content["asked"],
+            below=capacity,
+            most=_MOST_NUMBERS if is_of_links else capacity,
+            order="any" if is_of_links else "distinct",
+        )
     rows = slot.shape[0]
     given = content.get("available")
     available = np.ones(rows, np.bool_) if given == "all" else unpack_bits(given, rows)
@@ -288,7 +322,17 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
     elif contexts is not None:
         features = _matrix(contexts, rows, length)
     links = _read_links(content["links"], rows) if "links" in content else None
-    asked = Candidates(slot, features, available, given=contexts != "none", links=links)
+    unknown = unpack_ints(content.get("not_registered", []), below=capacity, most=capacity, order="distinct")
+    asked = Candidates(
+        slot,
+        features,
+        available,
+        given=contexts != "none",
+        links=links,
+        not_registered=unknown,
+        places=number(content, "at_most", 1, 2**31) if "at_most" in content else None,
+        busy_too=content.get("busy_too") is not False,
+    )
     chosen = unpack_ints(content.get("chosen"), below=capacity, most=rows, order="distinct")
     taken, servers = chosen, None
     if links is not None:
@@ -298,7 +342,6 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
             raise LogFileError(f"the cohort of round {content.get('round')} is not that of its links")
     told_to = _matrix(content.get("features"), chosen.shape[0], length)
     believed = _matrix(content["believed"], chosen.shape[0], length) if "believed" in content else told_to
-    inclusion = content.get("inclusion")
     num_rows = capacity if links is None else links.row.shape[0]
     return Decision(
         round=number(content, "round", 1, 2**52),
@@ -315,10 +358,18 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
         believed=believed,
         expected_s=_by_slot(content.get("expected_s"), chosen, capacity),
         owed=_by_slot(content.get("owed"), chosen, capacity),
-        inclusion=None if inclusion is None else unpack_floats(inclusion, num_rows),
+        inclusion=_read_inclusion(content.get("inclusion"), num_rows, taken),
         busy=unpack_ints(content.get("busy", []), below=capacity, most=capacity, order="distinct"),
         state=str(content.get("state")),
     )
+
+
+def _read_inclusion(value: Any, rows: int, taken: IntArray) -> FloatArray | None:
+    if value != "chosen":
+        return None if value is None else unpack_floats(value, rows)
+    inclusion = np.zeros(rows)
+    inclusion[taken] = 1.0
+    return inclusion
 
 
 def _matrix(value: Any, rows: int, length: int) -> FloatArray:

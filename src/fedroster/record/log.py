@@ -269,6 +269,10 @@ class Log:
         members = self._memberships.at(self._place_of[round].changes)
         return [*members.ids, *[None] * (members.capacity - len(members.ids))]
 
+    def memberships_at(self, round: int) -> int:
+        """How many times clients had joined or left before a round: where it is the same, so are :meth:`ids_at`."""
+        return self._place_of[round].changes
+
     def _span(self) -> str:
         return f"{self._places[0].round}..{self._places[-1].round}" if self._places else "none"
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +23,24 @@ from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of
 from fedroster.edge_selector import EdgeSelector
-from fedroster.federation.events import Event, Observers
+from fedroster.federation.events import Decided, Event, Joined, Left, Observers, Told
 from fedroster.federation.failures import FailureRules
+from fedroster.federation.rules import Rules
 from fedroster.record.chain import Line
 from fedroster.record.lines import (
+    ALL_BELIEFS,
     FORMAT,
     VERSION,
     Decision,
+    decided,
     feedback_of,
+    hashed,
     read_decided,
     read_ids,
     read_start,
     read_told,
     state_digest,
+    told,
 )
 from fedroster.selector import Selector
 
@@ -57,8 +62,8 @@ class Difference:
     what: tuple[str, ...]
 
 
-Rewrite = Callable[[Event, Selector], dict[str, Any]]
-"""What a record would write of an event."""
+class NeedsContextsError(LogFileError):
+    """The log has no contexts of clients outside the cohorts, and the policy learns from them."""
 
 
 class _Following:
@@ -89,6 +94,7 @@ class Rebuild:
         num_decided: Decisions that were made anew.
         num_unknown: Decisions that could not be, without contexts.
         differences: What the log tells otherwise.
+        has_contexts: Whether contexts were kept when the last line was written.
     """
 
     def __init__(
@@ -97,7 +103,7 @@ class Rebuild:
         folder: Path,
         *,
         selector: Selector | None = None,
-        rewrite: Rewrite | None = None,
+        verify: bool = False,
     ) -> None:
         """Begin with nothing, or with a selector that lacks the lines.
 
@@ -105,12 +111,13 @@ class Rebuild:
             policy: The policy; a log never says which code to run.
             folder: The log's folder.
             selector: A selector that goes on; None for a new one.
-            rewrite: What a record would write of an event, to compare it with the log; None to compare nothing.
+            verify: Whether the policy decides anew, and each line is compared with what a record would write.
         """
-        self._policy, self._folder, self._rewrite = policy, folder, rewrite
+        self._policy, self._folder, self._verify = policy, folder, verify
         self.selector = selector
         self.num_decided = self.num_unknown = 0
         self.differences: list[Difference] = []
+        self.has_contexts = True
         self._held: Line | None = None
         self._is_other_state = self._is_free_of_contexts = False
 
@@ -154,7 +161,7 @@ class Rebuild:
                 warnings.simplefilter("ignore", FairnessWarning)
                 books[line.kind](line)
         except LogFileError as error:
-            raise LogFileError(f"line {line.number}: {error}") from error
+            raise type(error)(f"line {line.number}: {error}") from error
         except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
 
@@ -163,6 +170,7 @@ class Rebuild:
     def _begun(self, line: Line) -> None:
         content = line.content
         check_begun(content)
+        self.has_contexts = content.get("contexts") is True
         if not is_label_of(content.get("policy"), self._policy):
             raise LogFileError(f"the log is of {shown(content.get('policy'), str)}; expected {self._policy!r}")
         if content.get("start") is not None:
@@ -173,12 +181,14 @@ class Rebuild:
 
     def _gap(self, line: Line) -> None:
         self._start(line.content)
+        self._settings(line)
 
     def _start(self, content: Mapping[str, Any]) -> None:
         """Go on from a state that is kept beside the log."""
         start: Any = content["start"]
         read_start(self._folder, start)
         self.selector = _KINDS[start["kind"]].load(self._folder / start["file"], self._policy)
+        self.selector._book.file = None
 
     def _settings(self, line: Line) -> None:
         follow(self.known, line.content["settings"])
@@ -210,10 +220,10 @@ class Rebuild:
         if decision.round != selector.round + 1:
             raise LogFileError(f"round {decision.round} follows round {selector.round}")
         if not decision.has_contexts and self._books_contexts(decision):
-            raise LogFileError(self._needs_contexts())
+            raise self._needs_contexts()
         following = _Following(self._policy)
         following.told = np.sort(decision.links)
-        following.decides = decision.has_contexts and self._rewrite is not None
+        following.decides = decision.has_contexts and self._verify
         selector._learner.policy = following  # type: ignore[assignment]
         try:
             with self._watched(line, decision, following):
@@ -252,13 +262,13 @@ class Rebuild:
         if state_digest(self.known._learner.state) == decision.state:
             return
         if not decision.has_contexts:
-            raise LogFileError(self._needs_contexts())
-        if self._rewrite is None and not self._is_other_state:
+            raise self._needs_contexts()
+        if not self._verify and not self._is_other_state:
             self._is_other_state = True
             _log.warning("the policy's state differs from the log's, from round %d on", decision.round)
 
-    def _needs_contexts(self) -> str:
-        return (
+    def _needs_contexts(self) -> NeedsContextsError:
+        return NeedsContextsError(
             f"{type(self._policy).__name__} learns from the contexts of all clients, which the log does not have; "
             "expected a log that a Record with contexts=True wrote"
         )
@@ -316,9 +326,9 @@ class _Watched:
         rebuild, following = self._rebuild, self._following
         if self._decision is not None:
             rebuild.check_state(self._decision)
-        if rebuild._rewrite is None:
+        if not rebuild._verify or (self._decision is not None and not self._decision.has_contexts):
             return
-        written = rebuild._rewrite(event, selector)
+        written = content_of(event, selector, contexts=rebuild.has_contexts, key=None)[1]
         logged = {name: value for name, value in self._line.content.items() if name not in _OF_THE_RECORD}
         differing = [name for name in sorted({*written, *logged}) if written.get(name) != logged.get(name)]
         if following is not None and following.own is not None and not np.array_equal(following.own, following.told):
@@ -326,6 +336,50 @@ class _Watched:
         if differing:
             number = int(self._line.content.get("round", selector.round))
             rebuild.differences.append(Difference(self._line.number, number, tuple(dict.fromkeys(differing))))
+
+
+def settings_of(selector: Selector) -> dict[str, Any]:
+    """What a selector was made with, and may be set anew while it runs."""
+    settings = selector._settings()
+    del settings["num_features"]
+    settings["failures"] = list(astuple(selector._failures.rules))
+    if selector.rules != Rules():
+        settings["rules"] = selector.rules.as_table()
+    return settings
+
+
+def content_of(event: Event, selector: Selector, *, contexts: bool, key: bytes | None) -> tuple[str, dict[str, Any]]:
+    """Kind and content of an event's line; what a decision's line says of its maker is added by the record."""
+    if isinstance(event, Joined | Left):
+        named = [client if key is None else hashed(key, client) for client in event.clients]
+        if isinstance(event, Joined):
+            return "joined", {"clients": named}
+        return "left", {"clients": named, "forgotten": event.forgotten}
+    if isinstance(event, Told):
+        return "told", told(event)
+    if not isinstance(event, Decided):
+        raise TypeError(f"a {type(event).__name__} has no line")
+    learner = selector._learner
+    line = decided(
+        event,
+        contexts=contexts,
+        expected_s=_expected_s(selector, event),
+        owed=learner.backlog(),
+        limit=ALL_BELIEFS,
+        hides=key is not None,
+    )
+    return "decided", line | {"state": state_digest(learner.state)}
+
+
+def _expected_s(selector: Selector, event: Decided) -> FloatArray | None:
+    """Times that the policy expects of the slots' clients, NaN where it is not asked; None if it expects none."""
+    learner = selector._learner
+    if not learner.expects_times or event.servers is not None:
+        return None
+    slots = event.asked.slot if event.members.shape[0] <= ALL_BELIEFS else event.chosen
+    expected_s = np.full(event.members.shape[0], np.nan)
+    expected_s[slots] = learner.expected_times_s(slots, event.context.features[slots])
+    return expected_s
 
 
 _OF_THE_RECORD = frozenset({"line", "before", "kind", "by"})
@@ -348,6 +402,16 @@ def follow(selector: Selector, settings: Mapping[str, Any]) -> None:
         settings["longest_s"], is_on=settings["guarded"], longest_absence=settings["longest_absence"]
     )
     selector._failures.follow(FailureRules(*settings["failures"]), selector.round)
+    rules = _rules(settings)
+    if selector.rules != rules:
+        selector._book.give(rules)
+
+
+def _rules(settings: Mapping[str, Any]) -> Rules:
+    table = settings.get("rules", {})
+    if "digest" in table:
+        raise LogFileError("the rules name clients, and the log has only hashes of names; expected a log without a key")
+    return Rules.from_table(table)
 
 
 def _new(content: Mapping[str, Any], policy: AnyPolicy) -> Selector:
@@ -355,7 +419,7 @@ def _new(content: Mapping[str, Any], policy: AnyPolicy) -> Selector:
     kind = _KINDS.get(str(content.get("of")))
     if kind is None:
         raise LogFileError(f"the log is of a {shown(content.get('of'))}; expected one of {', '.join(_KINDS)}")
-    settings["failures"] = FailureRules(*settings["failures"])
+    settings |= {"failures": FailureRules(*settings["failures"]), "rules": _rules(settings)}
     if "budgets" in settings:
         settings["budgets"] = dict(settings["budgets"])
     return kind(policy, num_features=content.get("num_features"), **settings)

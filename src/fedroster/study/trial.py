@@ -6,7 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.checks import check_integer, check_number
 from fedroster.core.errors import ConfigurationError, StateFileError
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, wants_losses
+from fedroster.record.simulated import SimulationRecord
 from fedroster.simulation import simulate
 from fedroster.study.measures import Recorder, Run
 
@@ -43,6 +44,7 @@ class Conditions:
         played: Called with the number of rounds that were played since the last call.
         device: "cpu", "cuda" or "auto", for training; floats may differ in the last digits.
         data_dir: Folder of the data sets; None for where they are looked for anyway.
+        records: Folders for the logs of runs without training, by policy and seed.
     """
 
     checkpoint: Path | None = None
@@ -50,6 +52,7 @@ class Conditions:
     played: Callable[[int], None] = _ignore
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     data_dir: Path | None = None
+    records: Mapping[tuple[str, int], Path] = field(default_factory=dict)
 
 
 ALONE = Conditions()
@@ -108,10 +111,32 @@ class Trial:
             return self._train(self.task, policy, environment, recorder, conditions)
         if time.time() > conditions.stop_at:
             return None
-        for played in simulate(policy, environment, num_rounds=self.num_rounds, seed=self.seed):
-            recorder.add(played)
-            conditions.played(1)
+        with self._log(policy, environment, conditions) as log:
+            witness = None if log is None else log.decided
+            for played in simulate(policy, environment, num_rounds=self.num_rounds, seed=self.seed, witness=witness):
+                if log is not None:
+                    log.played(played)
+                recorder.add(played)
+                conditions.played(1)
         return recorder.run
+
+    def _log(
+        self, policy: AnyPolicy, environment: AnyEnvironment, conditions: Conditions
+    ) -> AbstractContextManager[SimulationRecord | None]:
+        """The log of this run; none where no folder is named for it."""
+        folder = conditions.records.get((self.policy, self.seed))
+        if folder is None:
+            return nullcontext()
+        record = SimulationRecord(
+            folder,
+            policy,
+            environment.spec,
+            policy_text=self.policy,
+            scenario=self.scenario,
+            settings=self.settings,
+            seed=self.seed,
+        )
+        return closing(record)
 
     def _train(
         self, task: Task, policy: AnyPolicy, environment: AnyEnvironment, recorder: Recorder, conditions: Conditions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -29,7 +30,7 @@ from fedroster.study.compare.tables import Settings
 from fedroster.study.rehearsal import rehearse
 from fedroster.study.run import Done, provenance, run_trials
 from fedroster.study.store import clients_table, machine, read_json, rounds_table
-from fedroster.study.trial import DEFAULT_RATE
+from fedroster.study.trial import DEFAULT_RATE, Conditions
 from fedroster.task import Task
 
 Progress = Callable[[float, int, str], None]
@@ -112,6 +113,7 @@ def simulate_many(
     rounds: int = 500,
     settings: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    record: Path | None = None,
     **options: Any,
 ) -> Comparison:
     """Play every policy with every seed without training, with parameters as they are given.
@@ -125,6 +127,7 @@ def simulate_many(
         rounds: Rounds T.
         settings: Parameters of the scenario that are overridden, as text.
         progress: Called now and then with the number of runs that are done, of how many, and the run that is played.
+        record: Folder for the log of the run, or with several policies and seeds for a folder of each; None for none.
         **options: Of :func:`~fedroster.study.run.run_trials`: workers, engine.
 
     Raises:
@@ -144,13 +147,16 @@ def simulate_many(
     for text in texts:
         rehearse(text, scenario, environment)
     focus = focus_of(texts)
+    seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if record is not None:
+        options["conditions"] = Conditions(records=_records(record, [(text, seed) for text in texts for seed in seeds]))
     texts += [entry.optimal] if entry.optimal and entry.optimal not in texts else []
     planned = Settings(
         command="",
         scenario=scenario,
         settings=changed,
         policies=texts,
-        seeds=list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        seeds=seeds,
         rounds=rounds,
         rate=DEFAULT_RATE,
         task=None,
@@ -166,6 +172,20 @@ def simulate_many(
     )
     planned.check()
     return play(planned, None, progress=progress, **options)
+
+
+def _records(folder: Path, runs: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Path]:
+    """The folder of each run's log: ``folder`` itself for one run.
+
+    Raises:
+        ConfigurationError: If there are files in one.
+    """
+    names = {run: re.sub(r"[^\w.=-]+", "-", f"{run[0]}-seed-{run[1]}") for run in runs}
+    folders = {run: folder / name if len(runs) > 1 else folder for run, name in names.items()}
+    for place in folders.values():
+        if place.exists() and (not place.is_dir() or any(place.glob("rounds-*.jsonl*"))):
+            raise ConfigurationError(f"{str(place)!r} holds a log, or is a file; expected an empty folder")
+    return folders
 
 
 @contextmanager

@@ -1,0 +1,214 @@
+"""``fedroster log``: the record of a federation, for those who ask what was decided and why."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedroster.cli.command import app, command
+from fedroster.cli.options import JsonOption
+from fedroster.cli.terminal import out, print_json, print_table, remark
+
+if TYPE_CHECKING:
+    from fedroster.core.protocols import AnyPolicy
+    from fedroster.record import Log, LoggedRound
+    from fedroster.record.verify import Verified
+
+group = typer.Typer(help="Read, check and export the log that a Record keeps.", no_args_is_help=True)
+app.add_typer(group, name="log")
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the log.")]
+_NAMED = 8  # clients that a table names
+_SHOWN = 20  # rounds, if nothing is said
+_DIFFERENCES = 10
+
+
+@command(group=group)
+def show(
+    folder: Folder,
+    *,
+    rounds: Annotated[
+        str | None, typer.Option(metavar="FIRST-LAST", help="Rounds, such as 10-20; the last 20 if not given.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show rounds: who was there, who was chosen, and what came back."""
+    from fedroster.record import Log
+
+    log = Log(folder)
+    wanted = list(log.rounds[-_SHOWN:] if rounds is None else _between(log, rounds))
+    rows = [_row(log, played) for played in wanted]
+    if as_json:
+        print_json(rows)
+        return
+    header = log.header
+    out().print(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines", markup=False)
+    columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
+    cells = [[str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows)]
+    print_table(columns, cells, right=columns[:1] + columns[2:6], whole=columns[:6])
+
+
+def _between(log: Log, text: str) -> list[LoggedRound]:
+    from fedroster.core.errors import ConfigurationError
+
+    low, dash, high = text.partition("-")
+    if not low.isdecimal() or (dash and not high.isdecimal()):
+        raise ConfigurationError(f"--rounds is {text!r}; expected something like 10-20")
+    last = int(high or low)
+    return [played for played in log.rounds if int(low) <= played.round <= last]
+
+
+def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
+    from fedroster.core.problem import Status
+
+    ids = log.ids_at(played.round)
+    return {
+        "round": played.round,
+        "at_s": played.at_s,
+        "members": int(played.members.sum()),
+        "available": int((played.available & played.members).sum()),
+        "excluded": {reason: slots.shape[0] for reason, slots in played.excluded.items()},
+        "cohort": [ids[slot] for slot in played.chosen.tolist()],
+        "status": [None if each == 255 else Status(each).name.lower() for each in played.status.tolist()],
+        "time_s": [None if math.isnan(each) else each for each in played.exchange_time_s.tolist()],
+        "round_s": None if math.isnan(played.round_s) else played.round_s,
+    }
+
+
+def _readable(row: dict[str, Any]) -> dict[str, Any]:
+    in_time = sum(status == "completed" for status in row["status"])
+    named = ", ".join(map(str, row["cohort"][:_NAMED]))
+    more = len(row["cohort"]) - _NAMED
+    at_s = row["at_s"]
+    return {
+        "round": row["round"],
+        "at": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s)) if at_s > 1e9 else f"{at_s:.0f} s",
+        "there": f"{row['available']} of {row['members']}",
+        "kept out": sum(row["excluded"].values()),
+        "round, s": None if row["round_s"] is None else f"{row['round_s']:.3g}",
+        "came": f"{in_time} of {len(row['cohort'])}",
+        "cohort": named + (f" and {more} more" if more > 0 else ""),
+    }
+
+
+@command(group=group)
+def why(
+    folder: Folder,
+    client: Annotated[str, typer.Argument(help="The client, as the log has it.")],
+    round: Annotated[int, typer.Argument(help="The round.")],
+) -> None:
+    """Say in a sentence why a client was chosen in a round, or was not."""
+    from fedroster.record import Log
+    from fedroster.record.why import why
+
+    log = Log(folder)
+    known = log.ids
+    number = int(client) if client.lstrip("-").isdecimal() and client not in known else client
+    out().print(why(log, number if number in known else client, round), markup=False, soft_wrap=True)
+
+
+@command(group=group)
+def export(
+    folder: Folder,
+    file: Annotated[Path, typer.Argument(metavar="FILE.parquet", help="Where the table goes.")],
+    *,
+    cohorts: Annotated[bool, typer.Option("--cohorts", help="Only clients that were chosen, not all members.")] = False,
+) -> None:
+    """Write a Parquet table with a row for each member and round."""
+    from fedroster.record import Log
+    from fedroster.record.export import export
+
+    for written in export(Log(folder), file, cohorts=cohorts):
+        remark(f"written to {written}")
+
+
+@command(group=group)
+def verify(
+    folder: Folder,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="NAME[:P=V,...]", help="The policy, if it is none of the catalogue's."),
+    ] = None,
+    head: Annotated[
+        str | None,
+        typer.Option(metavar="DIGEST", help="Digest of a last line that was kept elsewhere: it must be in the log."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that no line was changed, removed or moved, and that the policy decides as the log says."""
+    from fedroster.record.verify import verify
+
+    found = verify(folder, _policy(folder, policy), head=head)
+    if as_json:
+        print_json(dataclasses.asdict(found) | {"is_whole": found.is_whole})
+    else:
+        for line in _findings(found):
+            out().print(line, markup=False, soft_wrap=True)
+    if not found.is_whole:
+        raise typer.Exit(1)
+
+
+def _policy(folder: Path, text: str | None) -> AnyPolicy | None:
+    """The policy of a log; None where its first line cannot be read, which is then what is wrong."""
+    from fedroster.catalogue import make_policy, policy_of_label
+    from fedroster.core.errors import LogFileError
+    from fedroster.record.chain import Line, lines_of
+
+    if text is not None:
+        return make_policy(text)
+    try:
+        first = next((line for line in lines_of(folder) if isinstance(line, Line)), None)
+    except LogFileError:
+        return None
+    if first is None:
+        return None
+    known = first.content.get("policy_text")
+    return make_policy(known) if isinstance(known, str) else policy_of_label(str(first.content.get("policy")))
+
+
+def _findings(found: Verified) -> list[str]:
+    """What was found, in plain sentences."""
+    files = "1 file" if found.num_files == 1 else f"{found.num_files:,} files"
+    whole = f"{found.num_lines:,} lines in {files}"
+    lines = [f"Chain: {whole}, each line holds the digest of the one before it."]
+    if found.flaw:
+        lines = [f"NOT WHOLE after {whole}: {found.flaw}"]
+    if found.torn:
+        lines.append(f"The last line is not whole ({found.torn} bytes), as a killed process leaves it: passed over.")
+    if found.unverified:
+        lines.append(f"Decisions: not verified: {found.unverified}.")
+    elif found.differences:
+        lines.append(f"DECISIONS DIFFER from what the policy says, in {len(found.differences):,} lines:")
+        shown = found.differences[:_DIFFERENCES]
+        lines += [f"  line {each.line}, round {each.round}: {', '.join(each.what)}" for each in shown]
+    else:
+        same = f"{found.num_decided:,} of {found.num_rounds:,} were made again and are the same, bit for bit"
+        unknown = f"; {found.num_unknown:,} have no contexts" if found.num_unknown else ""
+        lines.append(f"Decisions: {same}{unknown}.")
+    if not found.same_code:
+        lines.append("The log was written by another state of fedroster's code than the one that checks it.")
+    return [*lines, *_anchor(found)]
+
+
+def _anchor(found: Verified) -> list[str]:
+    """What the digest of the last line shows, and what only it can show."""
+    if found.anchor is None:
+        return (
+            []
+            if found.flaw
+            else [
+                f"Head: {found.head}",
+                "A chain alone cannot show that lines were cut off its end, or that all of it was written anew: "
+                "keep the head elsewhere, and give it with --head.",
+            ]
+        )
+    if found.anchor == 0:
+        return ["HEAD NOT FOUND: lines were cut off, the log was written anew, or it is another log's head."]
+    after = found.num_lines - found.anchor
+    return [f"Head: found at line {found.anchor:,}" + (f"; {after:,} lines came after it." if after else ".")]

@@ -1,0 +1,177 @@
+"""Whether a log is what it says: an unbroken chain, and decisions that are those of its policy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedroster.core.errors import FedrosterError, LogFileError
+from fedroster.core.protocols import AnyPolicy
+from fedroster.core.sources import code
+from fedroster.core.state import is_label_of
+from fedroster.federation.members import Members
+from fedroster.record.chain import Line, Torn, files_of, lines_of
+from fedroster.record.lines import book_members
+from fedroster.record.rebuild import Difference, NeedsContextsError, Rebuild, check_begun
+from fedroster.record.simulated import KIND, Replayed
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What was found in a log.
+
+    Attributes:
+        num_files: Files that were read.
+        num_lines: Lines whose digest the next line holds, or that is the last.
+        num_rounds: Decisions among them.
+        head: Digest of the last line.
+        torn: Bytes of a last line that is not whole.
+        flaw: What is wrong with the chain, or cannot be booked; empty if nothing is.
+        anchor: Number of the line that has the digest that was asked for; 0 if none has, None if none was asked for.
+        num_decided: Decisions that the policy made anew.
+        num_unknown: Decisions that it could not make, without contexts.
+        unverified: Why no decision was made anew; empty if they were.
+        differences: Where the policy decides otherwise, or a line tells other than a record would.
+        same_code: Whether the log was written by this code of fedroster.
+    """
+
+    num_files: int
+    num_lines: int
+    num_rounds: int
+    head: str
+    torn: int
+    flaw: str
+    anchor: int | None
+    num_decided: int
+    num_unknown: int
+    unverified: str
+    differences: tuple[Difference, ...]
+    same_code: bool
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was found: the chain is whole, the anchor there, and every decision the policy's."""
+        return not self.flaw and not self.differences and self.anchor != 0
+
+
+def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: str | None = None) -> Verified:
+    """Follow the chain of a log, and let its policy decide again.
+
+    The chain shows that no line before the last was changed, removed or moved.  It cannot show that lines at the end
+    were cut off, or that the whole log was written anew by one who can compute digests: only a digest that was kept
+    elsewhere can (``head``).
+
+    Args:
+        folder: Folder of the log.
+        policy: The policy that the log names; None to follow the chain alone.
+        head: Digest of a last line that was kept elsewhere; None for none.
+
+    Raises:
+        FileNotFoundError: If there is no log.
+    """
+    files = files_of(Path(folder))
+    if not files:
+        raise FileNotFoundError(f"no log in {os.fspath(folder)!r}")
+    checking = _Checking(Path(folder), policy)
+    found, flaw, num_lines, num_rounds, torn, anchor = "", "", 0, 0, 0, 0
+    try:
+        for line in lines_of(Path(folder)):
+            if isinstance(line, Torn):
+                torn = line.size
+                continue
+            found, num_lines = line.digest, line.number
+            anchor = line.number if head is not None and line.digest == head else anchor
+            num_rounds += line.kind == "decided"
+            checking.take(line)
+        checking.finish()
+    except LogFileError as error:
+        flaw = str(error)
+    num_decided, num_unknown, differences = checking.found()
+    unverified = checking.unverified
+    if not unverified and num_unknown and not num_decided:
+        unverified = "the log has no contexts of clients outside the cohorts"
+    return Verified(
+        num_files=len(files),
+        num_lines=num_lines,
+        num_rounds=num_rounds,
+        head=found,
+        torn=torn,
+        flaw=flaw,
+        anchor=None if head is None else anchor,
+        num_decided=num_decided,
+        num_unknown=num_unknown,
+        unverified=unverified,
+        differences=differences,
+        same_code=checking.same_code,
+    )
+
+
+class _Checking:
+    """Takes the lines of a federation's log or a simulation's."""
+
+    def __init__(self, folder: Path, policy: AnyPolicy | None) -> None:
+        self._folder, self._policy = folder, policy
+        self.unverified = "" if policy is not None else "no policy was named"
+        self.same_code = True
+        self._rebuild: Rebuild | None = None
+        self._replayed: Replayed | None = None
+        self._members = Members()
+
+    def take(self, line: Line) -> None:
+        if line.number == 1:
+            check_begun(line.content)
+        if line.kind == "begun":
+            self.same_code &= line.content.get("code") == code()
+        if self._policy is None or self.unverified:
+            return
+        if line.number == 1:
+            self._begin(line, self._policy)
+        if self._rebuild is not None:
+            self._take_by_selector(line, self._rebuild)
+        elif self._replayed is not None:
+            self._take_by_simulation(line, self._replayed)
+
+    def _begin(self, line: Line, policy: AnyPolicy) -> None:
+        named = line.content.get("policy")
+        if not is_label_of(named, policy):
+            raise LogFileError(f"the log is of {named}, and not of {policy!r}")
+        if line.content.get("of") != KIND:
+            self._rebuild = Rebuild(policy, self._folder, verify=True)
+            return
+        try:
+            self._replayed = Replayed(policy, line.content)
+        except LogFileError as error:
+            self.unverified = str(error)
+        except (FedrosterError, KeyError, TypeError, ValueError) as error:
+            raise LogFileError(f"line 1 begins no simulation ({error})") from error
+
+    def _take_by_selector(self, line: Line, rebuild: Rebuild) -> None:
+        try:
+            rebuild.take(line)
+        except NeedsContextsError as error:
+            self.unverified = str(error)
+
+    def _take_by_simulation(self, line: Line, replayed: Replayed) -> None:
+        try:
+            if line.kind == "joined":
+                book_members(self._members, line.kind, line.content)
+            elif line.kind == "decided":
+                replayed.decide(line, self._members)
+            elif line.kind == "told":
+                replayed.learn(line)
+        except LogFileError:
+            raise
+        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise LogFileError(f"line {line.number} cannot be booked: {error}") from error
+
+    def finish(self) -> None:
+        if self._rebuild is not None and not self.unverified:
+            self._rebuild.finish()
+
+    def found(self) -> tuple[int, int, tuple[Difference, ...]]:
+        if self._rebuild is not None:
+            return self._rebuild.num_decided, self._rebuild.num_unknown, tuple(self._rebuild.differences)
+        if self._replayed is not None:
+            return self._replayed.num_decided, 0, tuple(self._replayed.differing)
+        return 0, 0, ()

@@ -1,0 +1,106 @@
+"""Why a client was chosen in a round, or was not, in one sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.errors import UnknownNameError
+from fedroster.core.problem import Status
+from fedroster.federation.members import ClientId
+from fedroster.record.lines import OPEN
+from fedroster.record.log import Log, LoggedRound
+
+_ENDED = {
+    Status.COMPLETED: "its answer came in time",
+    Status.LATE: "its answer came late",
+    Status.DROPPED: "it dropped out",
+    Status.FAILED: "its answer was an error, or refused",
+}
+_SURE = 1.0 - 1e-9
+
+
+def why(log: Log, client: ClientId, round: int) -> str:
+    """Say why a client was chosen in a round, or was not: rules, probability, debt, price, time.
+
+    Args:
+        log: The log.
+        client: Its id, as the log has it.
+        round: The round.
+
+    Raises:
+        UnknownNameError: If the log has no such round, or client.
+    """
+    played = log.find(round)
+    ids = log.ids_at(round)
+    if client not in ids:
+        known = [each for each in ids if each is not None]
+        if client not in log.ids:
+            raise UnknownNameError.of("client", str(client), [str(each) for each in known[:1000]])
+        return f"In round {round}, {client!r} was no member of the federation."
+    slot = ids.index(client)
+    start = f"In round {round}, {client!r}"
+    if not played.members[slot]:
+        return f"{start} was no member of the federation."
+    if not played.available[slot]:
+        return f"{start} was not there: it could not be chosen."
+    for reason, slots in played.excluded.items():
+        if slot in slots:
+            return f"{start} was there and kept out of every cohort: {reason}."
+    place = np.flatnonzero(played.chosen == slot)
+    facts = _facts(played, slot)
+    out = sum(slots.shape[0] for slots in played.excluded.values())
+    could = f"{played.chosen.shape[0]} of {np.count_nonzero(played.available & played.members) - out} that could be"
+    if place.shape[0]:
+        return f"{start} was chosen, one of {could}{facts}; {_ended(played, int(place[0]))}."
+    return f"{start} was there and not chosen; {could} were{facts}."
+
+
+def _facts(played: LoggedRound, slot: int) -> str:
+    """What the decision looked at, beside the same of the cohort."""
+    others = played.chosen[played.chosen != slot]
+    parts = []
+    probability = math.nan if played.inclusion is None else float(played.inclusion[slot])
+    if 0.0 < probability < _SURE:
+        parts.append(f"its probability was {probability:.3g}")
+    elif not math.isnan(probability):
+        parts.append("the policy draws no lots")
+    for name, unit, values in (
+        ("it was owed", " rounds", played.owed),
+        ("it was expected to take", " s", played.expected_s),
+        ("its price was", "", _prices(played)),
+    ):
+        if values is not None and not math.isnan(values[slot]):
+            parts.append(f"{name} {values[slot]:.3g}{unit}{_beside(values, others, unit)}")
+    return "".join(f"; {part}" for part in parts)
+
+
+def _beside(values: FloatArray, others: Any, unit: str) -> str:
+    known = values[others]
+    known = known[~np.isnan(known)]
+    if not known.shape[0]:
+        return ""
+    low, high = f"{known.min():.3g}", f"{known.max():.3g}"
+    return f" (the others of the cohort {low if low == high else f'{low} to {high}'}{unit})"
+
+
+def _prices(played: LoggedRound) -> FloatArray | None:
+    asked = played.decision.asked
+    if asked.links is None:
+        return None
+    prices = np.full(played.members.shape[0], np.nan)
+    prices[asked.slot] = asked.links.price
+    return prices
+
+
+def _ended(played: LoggedRound, place: int) -> str:
+    status, time_s = int(played.status[place]), float(played.exchange_time_s[place])
+    if status == OPEN:
+        return "no answer is in the log"
+    took = "" if math.isnan(time_s) else f" after {time_s:.3g} s"
+    learned_s = float(played.learned_s[place])
+    counted = "" if math.isnan(learned_s) or learned_s == time_s else f", and counted as {learned_s:.3g} s"
+    return f"{_ENDED[Status(status)]}{took}{counted}"

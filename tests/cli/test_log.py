@@ -1,0 +1,88 @@
+"""``fedroster log`` and ``simulate --record``."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from federations import LETTERS_LIST, POLICY, play
+from fedroster import Record, Selector, cli
+from fedroster.record.chain import files_of
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def log(tmp_path):
+    selector = Selector(POLICY, cohort_size=3, clients=[*LETTERS_LIST, 7], observers=[record := Record(tmp_path)])
+    play(selector, 6)
+    record.close()
+    return tmp_path
+
+
+def test_a_log_is_verified_with_the_policy_that_it_names(log):
+    said = run("log", "verify", log)
+    assert "6 of 6 were made again and are the same, bit for bit" in said
+    assert "cannot show that lines were cut off" in said
+    head = said.partition("Head: ")[2].split()[0]
+    assert "found at line" in run("log", "verify", log, "--head", head)
+    assert "HEAD NOT FOUND" in run("log", "verify", log, "--head", "0" * 64, code=1)
+    found = json.loads(run("log", "verify", log, "--json"))
+    assert found["is_whole"] is True
+    assert found["num_decided"] == 6
+
+
+def test_a_log_that_was_changed_is_not_whole(log):
+    file = files_of(log)[0]
+    file.write_bytes(file.read_bytes().replace(b'"places":3', b'"places":2', 1))
+    assert "NOT WHOLE after 3 lines" in run("log", "verify", log, code=1)
+    assert "was changed" in run("log", "show", log, code=1)
+
+
+def test_rounds_are_shown(log):
+    assert len(run("log", "show", log).splitlines()) == 8
+    rows = json.loads(run("log", "show", log, "--rounds", "2-3", "--json"))
+    assert [row["round"] for row in rows] == [2, 3]
+    assert len(rows[0]["cohort"]) == 3
+    assert "expected something like 10-20" in run("log", "show", log, "--rounds", "x", code=2)
+
+
+def test_each_client_has_its_reason(log):
+    rows = json.loads(run("log", "show", log, "--rounds", "4", "--json"))
+    chosen = rows[0]["cohort"][0]
+    said = {client: run("log", "why", log, client, 4) for client in [*LETTERS_LIST, 7]}
+    assert f"In round 4, {chosen!r} was chosen, one of 3 of" in said[chosen]
+    assert sum("was chosen" in each for each in said.values()) == 3
+    assert all("owed" in each for each in said.values() if "not chosen" in each)
+    assert "unknown client 'zz'" in run("log", "why", log, "zz", 4, code=2)
+    assert "round 99 is not in the log" in run("log", "why", log, "a", 99, code=2)
+
+
+def test_a_log_is_exported(log, tmp_path):
+    run("log", "export", log, tmp_path / "all.parquet")
+    run("log", "export", log, tmp_path / "cohorts.parquet", "--cohorts")
+    every, cohorts = pl.read_parquet(tmp_path / "all.parquet"), pl.read_parquet(tmp_path / "cohorts.parquet")
+    assert every.height == 6 * 11
+    assert every.filter("chosen").drop("excluded").equals(cohorts.drop("excluded"))
+    assert {"inclusion", "owed", "expected_s", "context_2"} <= set(every.columns)
+
+
+def test_simulations_keep_their_logs(tmp_path):
+    run("simulate", "rbcs-f/table-1", "--policy", "rbcs-f:V=5", "--rounds", 5, "--record", tmp_path / "one")
+    assert "5 of 5 were made again" in run("log", "verify", tmp_path / "one")
+    several = ("--policy", "random", "--policy", "rbcs-f:V=5", "--seeds", "0-1", "--rounds", 2)
+    run("simulate", "rbcs-f/table-1", *several, "--record", tmp_path / "many")
+    names = sorted(place.name for place in (tmp_path / "many").iterdir())
+    assert names == ["random-seed-0", "random-seed-1", "rbcs-f-V=5-seed-0", "rbcs-f-V=5-seed-1"]
+    said = run("simulate", "rbcs-f/table-1", "--policy", "random", "--record", tmp_path / "one", code=2)
+    assert "holds a log" in said
+
+
+def test_what_is_no_log_is_said(tmp_path):
+    assert "no log in" in run("log", "verify", tmp_path, code=1)
+    assert "no folder" in run("log", "show", tmp_path / "nowhere", code=1)

@@ -1,0 +1,237 @@
+"""What an auditor sees: a whole chain, decisions that are the policy's, and what only an anchor shows."""
+
+import dataclasses
+import gzip
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from federations import LETTERS_LIST, PEERS, POLICY, play
+from fedroster import (
+    COCS,
+    RBCSF,
+    EdgeSelector,
+    Floor,
+    PartialPooling,
+    Record,
+    Selector,
+    Uniform,
+    make_scenario,
+    simulate,
+)
+from fedroster.record import Log, verify
+from fedroster.record.chain import FIRST, files_of
+from fedroster.record.simulated import SimulationRecord
+
+
+def recorded(folder, policy=POLICY, rounds=12, **options):
+    record = Record(folder, **options)
+    selector = Selector(policy, cohort_size=3, clients=LETTERS_LIST, observers=[record])
+    play(selector, rounds)
+    selector.leave(["a"], forget=True)
+    selector.join(["k", "l"])
+    selector.longest_s = 1.5
+    play(selector, 3, seed=1)
+    record.close()
+    return selector
+
+
+def rewritten(folder, change):
+    """Change a log as one does who can compute digests: the whole chain is made anew."""
+    (file,) = files_of(folder)
+    contents = [json.loads(line) for line in file.read_bytes().splitlines()]
+    change(contents)
+    before, lines = FIRST, []
+    for number, content in enumerate(contents, 1):
+        text = json.dumps({**content, "line": number, "before": before}, separators=(",", ":")).encode()
+        before = hashlib.sha256(text).hexdigest()
+        lines.append(text + b"\n")
+    file.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize("policy", [Floor(), POLICY, *PEERS, Uniform()], ids=lambda policy: type(policy).__name__)
+def test_every_decision_is_made_again_bit_for_bit(policy, tmp_path):
+    recorded(tmp_path, policy)
+    found = verify(tmp_path, policy)
+    assert found.is_whole
+    assert (found.num_decided, found.num_rounds, found.num_unknown) == (15, 15, 0)
+    assert found.differences == ()
+    assert found.same_code
+    assert found.head == Log(tmp_path).head
+
+
+@pytest.mark.parametrize("policy", [COCS(), PartialPooling()], ids=lambda policy: type(policy).__name__)
+def test_those_of_a_federation_with_edge_servers_too(policy, tmp_path):
+    selector = EdgeSelector(
+        policy, budgets={"n": 1.5, "s": 2.0}, cohort_size=4, clients=LETTERS_LIST, observers=[Record(tmp_path)]
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        here = [client for client in selector.clients if rng.random() < 0.8]
+        cohort = selector.select(
+            {client: rng.uniform(0.0, 1.0, 2) for client in here},
+            servers={client: ["n", "s"][: rng.integers(1, 3)] for client in here},
+            prices={client: rng.uniform(0.2, 1.0) for client in here},
+        )
+        selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
+    found = verify(tmp_path, policy)
+    assert found.is_whole
+    assert found.num_decided == 10
+
+
+def test_without_contexts_the_chain_is_verified_and_decisions_are_not(tmp_path):
+    recorded(tmp_path, contexts=False)
+    found = verify(tmp_path, POLICY)
+    assert found.is_whole
+    assert (found.num_decided, found.num_unknown) == (0, 15)
+    assert found.unverified
+
+
+def other_cohort(contents):
+    line = next(content for content in contents if content["kind"] == "decided" and content["round"] == 5)
+    rows = np.reshape(line["contexts"], (-1, 3))
+    asked = line.get("asked", list(range(10)))
+    away = next(slot for slot in asked if slot not in line["chosen"])
+    line["chosen"] = sorted([*line["chosen"][1:], away])
+    line["features"] = line["believed"] = rows[[asked.index(slot) for slot in line["chosen"]]].ravel().tolist()
+
+
+def other_time(contents):
+    line = next(content for content in contents if content["kind"] == "told" and content["round"] == 5)
+    line["time_s"] = [None if time is None else 9.0 * time for time in line["time_s"]]
+
+
+def other_debt(contents):
+    line = next(content for content in contents if content["kind"] == "decided" and content["round"] == 6)
+    line["owed"][0] += 1.0
+
+
+def other_reason(contents):
+    line = next(content for content in contents if content["kind"] == "decided" and content["round"] == 6)
+    line["excluded"] = {"denied": [1]}
+
+
+@pytest.mark.parametrize("change", [other_cohort, other_time, other_debt, other_reason])
+def test_a_log_that_was_written_anew_is_another_policys(change, tmp_path):
+    recorded(tmp_path)
+    rewritten(tmp_path, lambda contents: None)
+    assert verify(tmp_path, POLICY).is_whole
+    rewritten(tmp_path, change)
+    found = verify(tmp_path, POLICY)
+    assert found.differences or found.flaw
+    assert not found.is_whole
+
+
+def test_another_policy_with_the_same_decisions_is_named(tmp_path):
+    recorded(tmp_path)
+    assert "the log is of RBCSF(V=5.0" in verify(tmp_path, RBCSF(V=6.0, beta=0.1)).flaw
+
+
+def test_what_a_chain_cannot_show_an_anchor_does(tmp_path):
+    recorded(tmp_path)
+    head = Log(tmp_path).head
+    assert verify(tmp_path, None, head=head).anchor == Log(tmp_path).num_lines
+    rewritten(tmp_path, lambda contents: contents.pop())
+    assert verify(tmp_path, POLICY).is_whole
+    found = verify(tmp_path, POLICY, head=head)
+    assert found.anchor == 0
+    assert not found.is_whole
+
+
+def test_an_anchor_may_be_older_than_the_log(tmp_path):
+    recorded(tmp_path)
+    old = Log(tmp_path)
+    again = old.selector(POLICY, observers=[record := Record(tmp_path)])
+    play(again, 2)
+    record.close()
+    found = verify(tmp_path, POLICY, head=old.head)
+    assert found.is_whole
+    assert found.anchor == old.num_lines < found.num_lines
+
+
+def test_a_changed_start_is_found(tmp_path):
+    selector = recorded(tmp_path / "first")
+    selector.save(tmp_path / "s.npz")
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
+    play(again, 2)
+    assert verify(tmp_path / "log", POLICY).is_whole
+    start = next((tmp_path / "log").glob("start-*.npz"))
+    start.write_bytes(start.read_bytes()[:-1] + b"x")
+    assert "was changed" in verify(tmp_path / "log", POLICY).flaw
+
+
+def played(folder, policy, scenario="rbcs-f/table-1", rounds=15, **settings):
+    environment = make_scenario(scenario, settings)
+    log = SimulationRecord(
+        folder, policy, environment.spec, policy_text="?", scenario=scenario, settings=settings, seed=3
+    )
+    rounds = [
+        log.played(each) or each
+        for each in simulate(policy, environment, num_rounds=rounds, seed=3, witness=log.decided)
+    ]
+    log.close()
+    return rounds
+
+
+@pytest.mark.parametrize(
+    ("policy", "scenario"),
+    [
+        (Floor(), "rbcs-f/table-1"),
+        (RBCSF(), "rbcs-f/table-1"),
+        (Uniform(), "rbcs-f/table-1"),
+        (COCS(), "cocs/mnist"),
+        (PartialPooling(), "cocs/mnist-geometric"),
+    ],
+    ids=lambda value: str(value).partition("(")[0],
+)
+def test_a_simulation_writes_the_same_log(policy, scenario, tmp_path):
+    rounds = played(tmp_path, policy, scenario)
+    log = Log(tmp_path)
+    assert log.header.kind == "simulation"
+    assert log.header.scenario == {"name": scenario, "settings": {}}
+    at_s = 0.0
+    for one, other in zip(rounds, log.rounds, strict=True):
+        assert other.at_s == at_s
+        np.testing.assert_array_equal(other.chosen, one.feedback.client)
+        np.testing.assert_array_equal(other.exchange_time_s, one.feedback.exchange_time_s)
+        np.testing.assert_array_equal(other.status, one.feedback.status)
+        assert (np.isnan(other.round_s) and one.time_s == 0.0) or other.round_s == one.time_s
+        assert other.deadline_s == one.outcome.deadline_s
+        at_s += one.time_s
+    found = verify(tmp_path, policy)
+    assert found.is_whole
+    assert found.num_decided == 15
+    rewritten(tmp_path, lambda contents: contents[3].update(time_s=[5.0] * len(contents[3]["time_s"])))
+    if policy not in (Uniform(), COCS(), PartialPooling()):
+        assert not verify(tmp_path, policy).is_whole
+
+
+def test_a_simulated_policy_that_knows_the_truth_is_not_verified(tmp_path):
+    from fedroster import OmniscientP3
+
+    played(tmp_path, OmniscientP3())
+    found = verify(tmp_path, OmniscientP3())
+    assert "true times" in found.unverified
+    assert found.is_whole
+
+
+def test_a_compressed_log_is_read_like_any_other(tmp_path):
+    recorded(tmp_path, rotate_bytes=4096)
+    assert len(files_of(tmp_path)) > 3
+    found = verify(tmp_path, POLICY)
+    assert found.is_whole
+    rounds = Log(tmp_path).rounds
+    assert [each.round for each in rounds] == [*range(1, 16)]
+    assert rounds[3].round == 4
+    assert [each.round for each in rounds[2:5]] == [3, 4, 5]
+    packed = files_of(tmp_path)[1]
+    content = gzip.decompress(packed.read_bytes())
+    packed.write_bytes(gzip.compress(content.replace(b'"places":3', b'"places":4', 1)))
+    assert "was changed" in verify(tmp_path, POLICY).flaw
+
+
+def test_what_was_found_can_be_written_down(tmp_path):
+    recorded(tmp_path)
+    json.dumps(dataclasses.asdict(verify(tmp_path, POLICY)))
