@@ -228,6 +228,8 @@ def told(event: Told) -> Any:
     for name in _MEASURED:
         if getattr(feedback, name) is not None:
             line[name] = pack_floats(getattr(feedback, name))
+    if feedback.staleness:
+        line["staleness"] = feedback.staleness
     if event.round_s is not None:
         line["round_s"] = float(event.round_s)
     if event.costs:
@@ -443,19 +445,22 @@ def read_told(content: Mapping[str, Any], capacity: int) -> Answer:
     )
 
 
-def feedback_of(answer: Answer, decision_chosen: IntArray, features: FloatArray, servers: IntArray | None) -> Feedback:
+def feedback_of(
+    answer: Answer, chosen: IntArray, features: FloatArray, servers: IntArray | None, *, staleness: int = 0
+) -> Feedback:
     """The feedback of an answer to an open round.
 
     Args:
         answer: The answer.
-        decision_chosen: Slots of the round's cohort.
+        chosen: Slots of the round's cohort.
         features: Contexts under which they were chosen.
         servers: Their edge servers; None without.
+        staleness: Rounds that began after it and before it was told.
 
     Raises:
         LogFileError: If one of the clients was not chosen.
     """
-    row_of = {int(slot): row for row, slot in enumerate(decision_chosen)}
+    row_of = {int(slot): row for row, slot in enumerate(chosen)}
     if not all(int(slot) in row_of for slot in answer.client):
         raise LogFileError(f"a client answers round {answer.round} that was not chosen in it")
     rows = np.array([row_of[int(slot)] for slot in answer.client], np.int64)
@@ -466,5 +471,8 @@ def feedback_of(answer: Answer, decision_chosen: IntArray, features: FloatArray,
         status=answer.status,
         exchange_time_s=answer.time_s,
         server=None if servers is None else servers[rows],
-        **answer.measured,
+        loss=answer.measured.get("loss"),
+        squared_loss=answer.measured.get("squared_loss"),
+        num_samples=answer.measured.get("num_samples"),
+        staleness=staleness,
     )

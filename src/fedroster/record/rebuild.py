@@ -292,7 +292,8 @@ class Rebuild:
         pending = selector._rounds.pending(answer.round)
         if pending is None:
             raise LogFileError(f"round {answer.round} is not open")
-        feedback = feedback_of(answer, pending.slot, pending.features, pending.server)
+        stale = selector.round - answer.round
+        feedback = feedback_of(answer, pending.slot, pending.features, pending.server, staleness=stale)
         if not np.isin(feedback.client, selector._rounds.waiting()[answer.round]).all():
             raise LogFileError(f"a client answers round {answer.round} twice")
         with self._watched(line):
