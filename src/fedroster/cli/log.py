@@ -121,7 +121,7 @@ def export(
 ) -> None:
     """Write a Parquet table with a row for each member and round."""
     from fedroster.record import Log
-    from fedroster.record.export import export
+    from fedroster.study.log_table import export
 
     for written in export(Log(folder), file, cohorts=cohorts):
         remark(f"written to {written}")

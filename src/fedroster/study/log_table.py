@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars
 
-from fedroster.core.errors import MissingDependencyError
 from fedroster.core.problem import Status
 from fedroster.core.state import write_atomically
 from fedroster.record.lines import OPEN
 from fedroster.record.log import Log, LoggedRound
-
-if TYPE_CHECKING:
-    import polars
 
 _ROWS = 2_000_000  # of one file
 _WORDS = {OPEN: None} | {int(status): status.name.lower() for status in Status}
@@ -32,14 +29,7 @@ def export(log: Log, file: str | os.PathLike[str], *, cohorts: bool = False) -> 
 
     Returns:
         The files.
-
-    Raises:
-        MissingDependencyError: If Polars is not installed.
     """
-    try:
-        import polars
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError.of("polars", "study") from error
     target = Path(file)
     written: list[Path] = []
     for part in _parts(log, cohorts):
@@ -51,8 +41,6 @@ def export(log: Log, file: str | os.PathLike[str], *, cohorts: bool = False) -> 
 
 
 def _parts(log: Log, cohorts: bool) -> Iterator[list[polars.DataFrame]]:
-    import polars
-
     held: list[Any] = []
     rows = 0
     ids: tuple[int, list[Any]] = (-1, [])
