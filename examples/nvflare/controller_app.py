@@ -34,8 +34,8 @@ class Digits(Executor):
         return FLModelUtils.to_shareable(reply)
 
 
-class TimedFedAvg(FedAvg):
-    """FLARE's FedAvg, with a log of what it samples."""
+class Timed:
+    """Writes down who is chosen, and when rounds begin and end."""
 
     def __init__(self, num_clients: int = 2, num_rounds: int = 5, log: str = ""):
         """Make a controller that logs its rounds to a file."""
@@ -44,22 +44,27 @@ class TimedFedAvg(FedAvg):
         self.model = FLModel(params=initial_model())
 
     def sample_clients(self, num_clients=None):
-        """Sample, and write down who and when."""
+        """Choose, and write it down."""
+        started = time.time()
         clients = super().sample_clients(num_clients)
-        self._write(clients)
+        self._write(started, clients)
         return clients
 
     def save_model(self, model):
-        """Write down when a round has ended."""
-        self._write([])
+        """Write down that a round has ended."""
+        self._write(time.time(), [])
 
-    def _write(self, clients):
+    def _write(self, at, clients):
         with Path(self.log).open("a", encoding="utf-8") as log:
-            log.write(json.dumps({"at": time.time(), "clients": clients}) + "\n")
+            log.write(json.dumps({"at": at, "clients": clients}) + "\n")
 
 
-class FairFedAvg(Selecting, TimedFedAvg):
-    """The same with a policy: this is all that an existing job needs."""
+class OwnFedAvg(Timed, FedAvg):
+    """FLARE's FedAvg, with its own sampling."""
+
+
+class FairFedAvg(Timed, Selecting, FedAvg):
+    """The same with a policy: a base and two members are all that an existing controller needs."""
 
     rules = RoundRules(deadline_s=60.0)
 

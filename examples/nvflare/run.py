@@ -56,7 +56,7 @@ def simulate(kind: str, out: Path, num_rounds: int, pace_s: float) -> dict[str, 
 def in_simulator(out: Path, num_rounds: int, pace_s: float) -> None:
     """Compare FLARE's own sampling with a policy."""
     print("\n| rounds chosen by | mean round, s | least rate | promise |\n| --- | --- | --- | --- |")
-    for kind, promise in (("TimedFedAvg", "none"), ("FairFedAvg", f"{BETA:g}")):
+    for kind, promise in (("OwnFedAvg", "none"), ("FairFedAvg", f"{BETA:g}")):
         told = simulate(kind, out, num_rounds, pace_s)
         print(f"| {kind} | {told['mean_s']:.2f} | {told['least_rate']:.3f} | {promise} |", flush=True)
 
