@@ -1,0 +1,89 @@
+"""``fedroster plan``: from a wish to parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedroster.cli.command import command
+from fedroster.cli.options import JsonOption, PolicyOption, SeedsOption, SetOption, read_seeds
+from fedroster.cli.terminal import print_json, print_table, progress, say_when_compiling
+from fedroster.core.errors import ConfigurationError
+
+
+def _share(text: str, name: str) -> float:
+    """A share from ``5%`` or ``0.05``."""
+    try:
+        return float(text[:-1]) / 100.0 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} is {text!r}; expected a share such as 5% or 0.05") from None
+
+
+def _seconds(text: str) -> float:
+    """Seconds from ``600s``, ``10min``, ``2h`` or ``600``."""
+    for unit, seconds in {"min": 60.0, "h": 3600.0, "s": 1.0, "": 1.0}.items():
+        if text.endswith(unit):
+            try:
+                return float(text.removesuffix(unit)) * seconds
+            except ValueError:
+                break
+    raise ConfigurationError(f"rounds-under is {text!r}; expected a time such as 600s, 10min or 2h")
+
+
+@command()
+def plan(
+    scenario: Annotated[str, typer.Argument(help="Scenario with one server, such as rbcs-f/table-1.")],
+    *,
+    every_client: Annotated[
+        str, typer.Option(help="Least share of the rounds that use each client's update, such as 5%.")
+    ],
+    rounds_under: Annotated[str, typer.Option(help="Length that rounds stay under, such as 600s or 10min.")],
+    share: Annotated[str, typer.Option(help="Least share of the rounds that do.")] = "95%",
+    policy: PolicyOption = None,
+    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each trial.")] = 300,
+    seeds: SeedsOption = "0-2",
+    set_: SetOption = None,
+    out: Annotated[Path | None, typer.Option(help="Picture of the trade-off, a PNG file.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the policy, share, deadline and spare places that meet a wish, or come nearest to it."""
+    from fedroster.catalogue import parse_settings
+    from fedroster.study.planning import ScenarioWorld, Wish, sentence
+    from fedroster.study.planning import plan as try_settings
+
+    wish = Wish(_share(every_client, "every-client"), _seconds(rounds_under), _share(share, "share"))
+    world = ScenarioWorld(scenario, parse_settings(set_ or []), num_rounds=rounds)
+    say_when_compiling()
+    with progress("planning") as advance:
+        tried = try_settings(world, wish, seeds=read_seeds(seeds), only=policy or (), progress=advance)
+    if out is not None:
+        from fedroster.study.figures import save_png
+        from fedroster.study.plan_figure import trade_off_figure
+
+        save_png(trade_off_figure(tried, wish), out)
+    if as_json:
+        rows = [dataclasses.asdict(each) | {"is_met": each.is_met} for each in tried]
+        for row in rows:  # JSON has no infinity
+            row["setting"]["deadline_s"] = None if math.isinf(row["setting"]["deadline_s"]) else wish.rounds_under_s
+        print_json(rows)
+        return
+    sys.stdout.write(sentence(tried, wish) + "\n\n")
+    columns = ["setting", "met", "least share", f"{wish.share:.0%} under, s", "mean round, s", "updates", "wasted"]
+    rows_shown = [
+        [
+            str(each.setting),
+            f"{each.met}/{each.num_seeds}",
+            f"{each.least_share:.1%}",
+            f"{each.round_s:.3g}",
+            f"{each.mean_round_s:.3g}",
+            f"{each.updates:.3g}",
+            f"{each.wasted:.0%}",
+        ]
+        for each in tried[:8]
+    ]
+    print_table(columns, rows_shown, right=columns[1:], whole=columns, title=f"the best of {len(tried)} settings")
