@@ -569,6 +569,7 @@ class Selector(Views):
         *,
         clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
+        catch_up: bool = True,
         **options: Unpack[Options],
     ) -> Self:
         """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
@@ -578,6 +579,8 @@ class Selector(Views):
             policy: The same policy; a file never says which code to run.
             clock: As for the constructor.
             observers: Likewise.
+            catch_up: Whether what the log of a :class:`~fedroster.Record` has and the file lacks, because a process was
+                killed between the two, is booked; else the log goes on from the file.
             **options: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and
                 ``rules`` that hold from now on.  The others, sizes, budgets and seed are those of the file.
 
@@ -608,7 +611,7 @@ class Selector(Views):
         selector._guard.follow(given["longest_s"], is_on=given["guarded"], longest_absence=given["longest_absence"])
         selector._failures.follow(given["failures"], selector.round)
         selector._observers = Observers(observers)
-        selector._observers.before(began := Began(selector.round, header.get("place")), selector)
+        selector._observers.before(began := Began(selector.round, header.get("place"), catch_up), selector)
         selector._observers.after(began, selector)
         if "rules" in options:
             selector.rules = given["rules"]

@@ -12,6 +12,7 @@ from fedroster.core.errors import StateFileError
 from fedroster.core.state import write_text_atomically
 from fedroster.engine.choose import check_same
 from fedroster.federation.locks import FolderLock
+from fedroster.record import rebuilt
 from fedroster.selector import Selector
 
 _SELECTOR_FILE, _ROUND_FILE, _EDGES_FILE = "selector.npz", "round.json", "edges.npz"
@@ -124,6 +125,9 @@ class StateFolder:
     def resume(self, fresh: Selector, edges: EdgeStore | None) -> tuple[Selector, Round]:
         """Read what was saved.
 
+        A :class:`~fedroster.Record` of the fresh selector goes on in its log, which is ahead of what was saved by a
+        decision or an answer if the process was killed between the two: that is booked first.
+
         Args:
             fresh: The selector that the operator asks for now.
             edges: Takes saved edge models; None when nothing is aggregated at edges.
@@ -132,12 +136,20 @@ class StateFolder:
             The saved selector and its last round; the fresh one and none when nothing was saved.
 
         Raises:
+            LogFileError: If the log of its record is that of another run.
             ConfigurationError: If the saved selector has another cohort size, number of features or budgets.
             StateFileError: If a file is damaged or belongs to another policy.
         """
-        if self._path is None or not (self._path / _SELECTOR_FILE).exists():
+        if self._path is None:
             return fresh, Round()
-        selector = type(fresh).load(self._path / _SELECTOR_FILE, fresh.policy, **fresh.options)
+        if (self._path / _SELECTOR_FILE).exists():
+            file = self._path / _SELECTOR_FILE
+            selector = type(fresh).load(file, fresh.policy, observers=fresh.observers, **fresh.options)
+        else:
+            found = rebuilt(fresh)  # it was killed before it was saved for the first time
+            if found is None:
+                return fresh, Round()
+            selector = found
         check_same(fresh, selector, str(self._path))
         number = selector.round
         round_ = Round.load(self._path / _ROUND_FILE)

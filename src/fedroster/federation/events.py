@@ -32,10 +32,12 @@ class Began:
     Attributes:
         round: Last round that was begun.
         place: What the file says of the observer's own place (:class:`Placed`); None for a new selector.
+        catch_up: Whether what an observer has and the file lacks is to be booked; else the selector stays as it is.
     """
 
     round: int
     place: Any = None
+    catch_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, real, shown
 from fedroster.core.errors import InvalidInputError
 from fedroster.federation.candidates import read_candidates
+from fedroster.federation.events import Observer, Observers
 from fedroster.federation.failures import Failures
 from fedroster.federation.guard import Guard
 from fedroster.federation.learner import Learner
@@ -31,6 +32,7 @@ class Views:
     _rounds: OpenRounds
     _failures: Failures
     _guard: Guard
+    _observers: Observers
     _book: RuleBook
     _clock: Callable[[], float]
 
@@ -48,6 +50,11 @@ class Views:
     def clients(self) -> tuple[ClientId, ...]:
         """Ids of the members, in the order of rows that arrays follow."""
         return self._members.clients
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Those that are told of events."""
+        return tuple(self._observers)
 
     def ids_of(self, slots: IntArray) -> tuple[ClientId | None, ...]:
         """Ids of the clients of slots, as events name them; None for a slot that is free."""

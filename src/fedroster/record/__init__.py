@@ -4,7 +4,7 @@
 """
 
 from fedroster.record.journal import Record
-from fedroster.record.log import Header, Log, LoggedRound
+from fedroster.record.log import Header, Log, LoggedRound, rebuilt
 from fedroster.record.verify import Verified, verify
 
-__all__ = ["Header", "Log", "LoggedRound", "Record", "Verified", "verify"]
+__all__ = ["Header", "Log", "LoggedRound", "Record", "Verified", "rebuilt", "verify"]

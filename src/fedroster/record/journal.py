@@ -95,6 +95,11 @@ class Record:
         self._writer.close()
         self._lock.release()
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the log."""
+        return self._folder
+
     def __reduce__(self) -> Any:
         """Refuse to be copied: two writers would spoil one log."""
         raise ConfigurationError("a record cannot be copied: a log has one writer")
@@ -116,7 +121,7 @@ class Record:
         """
         if isinstance(event, Began):
             if event.round or event.place is not None:
-                self._resume(selector, event.place)
+                self._resume(selector, event.place, catch_up=event.catch_up)
             return
         if isinstance(event, Ruled):  # they stand in the log before the next event
             return
@@ -191,7 +196,7 @@ class Record:
         }
         self._writer.append("begun", line)
 
-    def _resume(self, selector: Selector, place: Any) -> None:
+    def _resume(self, selector: Selector, place: Any, *, catch_up: bool) -> None:
         """Go on with a selector that is loaded: book what its file lacks, or say that the log lacks something."""
         known = isinstance(place, dict) and type(place.get("line")) is int and isinstance(place.get("digest"), str)
         number, digest = (place["line"], place["digest"]) if known else (0, "")
@@ -208,7 +213,7 @@ class Record:
             start = self._snapshot(selector)
         else:
             missing = self._missing(number, digest)
-            redone = self._redo(selector, missing)
+            redone = self._redo(selector, missing, catch_up=catch_up)
             start = None if redone == len(missing) else self._snapshot(selector)
         self._begin(selector, start=start, redone=redone)
         self._unbooked = None
@@ -224,10 +229,12 @@ class Record:
             )
         return lines[1:]
 
-    def _redo(self, selector: Selector, missing: list[Line]) -> int:
+    def _redo(self, selector: Selector, missing: list[Line], *, catch_up: bool) -> int:
         """Book what the log has and the selector's file lacks; returns how many lines could be booked."""
         if all(line.kind == "begun" for line in missing):
             return len(missing)
+        if not catch_up:
+            return 0
         now, file = settings_of(selector), selector._book.file
         for line in lines_of(self._folder):  # what held when they were written
             if isinstance(line, Line) and line.number < missing[0].number and "settings" in line.content:

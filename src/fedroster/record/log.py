@@ -20,6 +20,7 @@ from fedroster.federation.events import Began, Observer, Observers
 from fedroster.federation.members import ClientId, Members
 from fedroster.record.chain import FIRST, LONGEST_LINE, Line, Torn, files_of, lines_of, opened, parse
 from fedroster.record.codec import unpack_ints
+from fedroster.record.journal import Record
 from fedroster.record.lines import (
     LATEST_S,
     OPEN,
@@ -31,7 +32,7 @@ from fedroster.record.lines import (
     read_start,
     read_told,
 )
-from fedroster.record.rebuild import Rebuild, check_begun
+from fedroster.record.rebuild import Rebuild, check_begun, follow, settings_of
 from fedroster.selector import Selector
 
 
@@ -311,6 +312,30 @@ class Log:
         selector._observers.before(began := Began(selector.round, place), selector)
         selector._observers.after(began, selector)
         return selector
+
+
+def rebuilt(fresh: Selector) -> Selector | None:
+    """The selector that an earlier process has left in the log of a new selector's :class:`~fedroster.Record`.
+
+    Args:
+        fresh: The new selector; its policy, observers and rules go on.
+
+    Returns:
+        None if it has no record, or one whose log is empty.
+
+    Raises:
+        LogFileError: If the log is of another policy, or has hashes in place of ids.
+    """
+    record = next((each for each in fresh.observers if isinstance(each, Record) and each.place is not None), None)
+    if record is None:
+        return None
+    log = Log(record.folder)
+    if log.header.hashed:
+        raise LogFileError(f"{os.fspath(record.folder)!r} has hashes in place of ids; expected a saved selector, too")
+    selector = log.selector(fresh.policy, observers=fresh.observers)
+    follow(selector, settings_of(fresh))
+    selector._book.file = fresh._book.file
+    return selector
 
 
 class _Rounds(Sequence[LoggedRound]):

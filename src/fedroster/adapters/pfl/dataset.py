@@ -269,7 +269,12 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         """
         folder = Path(dir_path)
         try:
-            selector = Selector.load(folder / _SELECTOR, self.selector.policy, rules=self.selector.options["rules"])
+            selector = Selector.load(
+                folder / _SELECTOR,
+                self.selector.policy,
+                observers=self.selector.observers,
+                rules=self.selector.options["rules"],
+            )
             arrays, header = load_arrays(folder / f"{_NETWORK}-{selector.round}.npz", kind="pfl-network")
         except FileNotFoundError as error:
             raise CheckpointNotFoundError(str(folder)) from error

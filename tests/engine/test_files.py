@@ -1,0 +1,123 @@
+"""A run that is killed between its log and its files goes on in both."""
+
+import pytest
+
+from fedroster import RBCSF, LogFileError, Record, Selector
+from fedroster.engine.files import Round, StateFolder
+from fedroster.record import Log, verify
+
+POLICY = RBCSF(V=5.0, beta=0.1)
+NODES = ["a", "b", "c", "d"]
+
+
+class Run:
+    """What an engine does: choose, save, train, tell, save; killed where it is told."""
+
+    def __init__(self, folder, **options):
+        fresh = Selector(POLICY, cohort_size=2, observers=[record := Record(folder / "log", **options)])
+        self.record, self.folder = record, StateFolder(folder / "state")
+        self.selector, self.round = self.folder.resume(fresh, None)
+
+    def kill(self):
+        self.record.close()
+        self.folder.release()
+
+    def choose(self, *, save=True):
+        if not self.selector.clients:
+            self.selector.join(NODES)
+        cohort = self.selector.select({name: [1.0 + number] for number, name in enumerate(NODES)})
+        if save:
+            self.save(Round(cohort.round, dict.fromkeys(cohort.clients, 0), is_done=False))
+        return cohort
+
+    def tell(self, cohort, *, save=True):
+        self.selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 2.0), again="ignore")
+        if save:
+            self.save(Round(cohort.round, dict.fromkeys(cohort.clients, 0)))
+
+    def save(self, round_):
+        self.folder.save_selector(self.selector)
+        self.folder.save_round(round_)
+
+
+def played(folder, rounds, **options):
+    run = Run(folder, **options)
+    for _ in range(rounds):
+        run.tell(run.choose())
+    return run
+
+
+def test_killed_after_the_decision_and_before_it_was_saved(tmp_path):
+    run = played(tmp_path, 3)
+    cohort = run.choose(save=False)
+    run.kill()
+    again = Run(tmp_path)
+    assert (again.round.number, again.round.is_done) == (4, False)
+    assert again.round.clients.keys() == set(cohort.clients)
+    again.tell(cohort)
+    again.tell(again.choose())
+    again.kill()
+    assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2, 3, 4, 5]
+    assert verify(tmp_path / "log", POLICY).is_whole
+
+
+def test_killed_after_the_answers_and_before_they_were_saved(tmp_path):
+    run = played(tmp_path, 3)
+    cohort = run.choose()
+    run.tell(cohort, save=False)
+    run.kill()
+    again = Run(tmp_path)
+    assert again.selector.open_rounds() == {}
+    assert again.round.number == 4
+    again.tell(cohort)
+    assert sum(again.selector.participation("trained").values()) == 8
+    again.kill()
+    assert verify(tmp_path / "log", POLICY).is_whole
+
+
+def test_killed_before_the_first_save(tmp_path):
+    run = Run(tmp_path)
+    cohort = run.choose(save=False)
+    run.kill()
+    again = Run(tmp_path)
+    assert again.selector.round == 1
+    assert again.round.clients.keys() == set(cohort.clients)
+    again.kill()
+    assert verify(tmp_path / "log", POLICY).is_whole
+
+
+def test_a_log_of_hashes_cannot_stand_in_for_the_first_save(tmp_path):
+    run = Run(tmp_path, key=b"0123456789abcdef")
+    run.choose(save=False)
+    run.kill()
+    with pytest.raises(LogFileError, match="hashes in place of ids"):
+        Run(tmp_path, key=b"0123456789abcdef")
+
+
+def test_a_log_that_ends_before_the_saved_state_says_so(tmp_path, caplog):
+    run = played(tmp_path, 3)
+    run.kill()
+    (file,) = (tmp_path / "log").glob("*.jsonl")
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))  # as a disk does that was not synced
+    again = Run(tmp_path)
+    assert "ends before the selector's file" in caplog.text
+    again.tell(again.choose())
+    again.kill()
+    log = Log(tmp_path / "log")
+    assert [each.round for each in log.rounds] == [1, 2, 3, 4]
+    assert log.rounds[2].status.tolist() == [255, 255]
+    assert verify(tmp_path / "log", POLICY).is_whole
+
+
+def test_a_simulation_that_goes_back_takes_its_log_back(tmp_path):
+    selector = Selector(POLICY, cohort_size=2, clients=NODES, observers=[record := Record(tmp_path / "log")])
+    selector.select()
+    selector.save(tmp_path / "s.npz")
+    selector.select()
+    record.close()
+    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[record := Record(tmp_path / "log")], catch_up=False)
+    assert again.round == 1
+    again.select()
+    record.close()
+    assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2]
+    assert verify(tmp_path / "log", POLICY).is_whole
