@@ -11,7 +11,6 @@ import re
 import numpy as np
 import polars as pl
 import pytest
-from scipy.stats import ttest_1samp
 from typer.testing import CliRunner
 
 from fedroster import cli
@@ -358,14 +357,16 @@ def test_every_policy_is_tested_against_random_by_hand(rendered):
     folder, _ = rendered
     table = read_table(folder / "against-random.csv")
     found = {(row["policy"], row["measure"]): row for row in table.to_dicts()}
-    # fedcs did not reach the target with every seed: no test of it, and none of random against itself.
-    assert table.height == 2 * 5 - 1
+    assert table.height == 2 * 5  # none of random against itself
+    # fedcs did not reach the target with one of two seeds: that one is later, whatever random took.
+    row = found["fedcs:deadline_s=3", "time_to_target_s"]
+    assert (row["difference_high"], row["p"]) == (math.inf, 1.0)
     row = found["rbcs-f:V=5", "time_to_target_s"]
     gap = np.log([1.0 / 12.0, 1.0])
     assert row["difference"] == pytest.approx(math.exp(gap.mean()))
     half = T_975 * np.std(gap, ddof=1) / math.sqrt(2.0)
     assert row["difference_high"] == pytest.approx(math.exp(gap.mean() + half))
-    assert row["p"] == pytest.approx(ttest_1samp(gap, 0.0).pvalue)
+    assert row["p"] == 1.0  # one up, none down: two seeds are never certain
     row = found["fedcs:deadline_s=3", "least_served"]
     assert row["difference"] == pytest.approx(-0.25)
     p_values = [test["p"] for test in found.values()]
@@ -378,13 +379,13 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
     """Shorter rounds are better, and a smaller share of served clients is worse."""
 
     def runs(time_s, chosen):
-        return {seed: ([time_s + 0.01 * seed] * 4, [0.3, 0.4, 0.6, 0.7], chosen) for seed in range(6)}
+        return {seed: ([time_s + 0.01 * seed] * 4, [0.3, 0.4, 0.6, 0.7], chosen) for seed in range(10)}
 
     planted = {
         "random": runs(4.0, [2, 2, 2, 2]),
-        "p3": {seed: ([2.0 + 0.02 * seed] * 4, [0.3, 0.4, 0.6, 0.7], [4, 3, 1, 0]) for seed in range(6)},
+        "p3": {seed: ([2.0 + 0.02 * seed] * 4, [0.3, 0.4, 0.6, 0.7], [4, 3, 1, 0]) for seed in range(10)},
     }
-    settings = SETTINGS | {"policies": list(planted), "focus": "p3", "seeds": list(range(6)), "omniscient": []}
+    settings = SETTINGS | {"policies": list(planted), "focus": "p3", "seeds": list(range(10)), "omniscient": []}
     render(fill(tmp_path, planted=planted, settings=settings))
     found = {row["measure"]: row["verdict"] for row in read_table(tmp_path / "against-random.csv").to_dicts()}
     assert found == {
@@ -396,10 +397,10 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
     }
     page = (tmp_path / "report.html").read_text()
     assert "Significantly shorter rounds than random: p3." in page
-    words = "accuracy +0.0 points (undecided), time to target 0.51 times (better), round time 0.51 times (better)"
+    words = "accuracy +0.0 points (undecided), time to target 0.52 times (better), round time 0.52 times (better)"
     assert f"p3 against random: {words}, least served -50.0 points (worse), got beta -25.0 points (worse)." in page
     assert "Significantly a larger" not in page
-    assert re.search(r'class=" holds">0\.51 better', page)
+    assert re.search(r'class=" holds">0\.52 better', page)
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -521,10 +522,10 @@ def test_with_prices_updates_in_time_are_measured(tmp_path):
 @pytest.mark.usefixtures("no_pictures")
 def test_more_updates_are_better(tmp_path):
     planted = {
-        text: {seed: ([1.0] * 4, [math.nan] * 4, [2, 2, 2, 2]) for seed in range(6)} for text in ("random", "cocs")
+        text: {seed: ([1.0] * 4, [math.nan] * 4, [2, 2, 2, 2]) for seed in range(10)} for text in ("random", "cocs")
     }
     settings = SETTINGS | {"policies": ["random", "cocs"], "focus": "cocs"}
-    settings |= {"seeds": list(range(6)), "task": None, "has_prices": True}
+    settings |= {"seeds": list(range(10)), "task": None, "has_prices": True}
     fill(tmp_path, planted=planted, settings=settings)
     rounds = read_table(tmp_path / "rounds.csv")
     more = pl.when(pl.col("policy") == "cocs").then(5 + pl.col("seed") % 2).otherwise(3)
@@ -566,7 +567,7 @@ def test_measures_are_read_as_they_were_written(tmp_path):
     assert list(values) == settings.policies
     for row in summary.to_dicts():
         assert values[row["policy"]]["mean_round_time_s"].mean() == pytest.approx(row["mean_round_time_s"])
-    assert np.isnan(values["fedcs:deadline_s=3"]["time_to_target_s"]).all()
+    assert np.isinf(values["fedcs:deadline_s=3"]["time_to_target_s"]).tolist() == [False, True]
     table = read_table(tmp_path / "measures.csv")
     write_json(tmp_path / "settings.json", SETTINGS | {"seeds": [8, 3]})
     render(tmp_path)

@@ -14,12 +14,14 @@ from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
 from fedroster.study.compare.tables import Measure, Settings, Values
-from fedroster.study.statistics import LEVEL, Interval, holm, mean_interval, two_sided_p
+from fedroster.study.statistics import LEVEL, Interval, holm, interval_of, mean_interval, two_sided_p
 
 TEST_NOTE = (
-    "'Better' and 'worse' are statistically significant: two-sided paired t tests over seeds with Holm's correction, "
-    f"{LEVEL:.0%} for the whole table. An entry without a word is undecided: more seeds may decide it. Differences are "
-    "ratios of times and updates, and percentage points of shares. Intervals are 95 % and are not corrected."
+    "'Better' and 'worse' are statistically significant: two-sided paired tests over seeds with Holm's correction, "
+    f"{LEVEL:.0%} for the whole table. An entry without a word is undecided: more seeds may decide it. The test is "
+    "Student's t, or the sign test where seeds are few, values coarse, or a run did not reach its target: it counts as "
+    "later than any that did. Differences are ratios of times and updates, and percentage points of shares. Intervals "
+    "are 95 % and are not corrected."
 )
 
 _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
@@ -54,7 +56,7 @@ class Contrast:
         if self.measure.is_ratio:
             scale, form = 1.0, ".3f" if abs(self.difference.mean - 1.0) < _NEAR_ONE else ".2f"
         ends = (self.difference.mean, self.difference.low, self.difference.high)
-        mean, low, high = (format(scale * value, form) for value in ends)
+        mean, low, high = ("∞" if value == math.inf else format(scale * value, form) for value in ends)
         word = "" if self.verdict == "not shown" else f" {self.verdict}"
         return f"{mean}{word}\n({low} to {high})"
 
@@ -63,6 +65,8 @@ class Contrast:
         what, _, unit = self.measure.tested.partition(", ")
         mean = self.difference.mean
         size = f"{mean:.2f} times" if self.measure.is_ratio else f"{100.0 * mean:+.1f} {unit}"
+        if mean in (0.0, math.inf) and self.measure.is_ratio:
+            size = f"not reached by {self.policy if mean else self.against}"
         return f"{what} {size} ({'undecided' if self.verdict == 'not shown' else self.verdict})"
 
     def row(self) -> dict[str, Any]:
@@ -80,16 +84,20 @@ class Contrast:
 
 
 def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs: FloatArray) -> Contrast | None:
-    """Test a policy against another; None where there are no two seeds, or a number is missing."""
-    if mine.shape[0] < 2 or not np.isfinite(mine).all() or not np.isfinite(theirs).all():
+    """Test a policy against another; None where there are no two seeds, or a number is missing.
+
+    A time is infinite where a run did not reach its target: later than any, and as late as another that did not.
+    """
+    if mine.shape[0] < 2 or np.isnan(mine).any() or np.isnan(theirs).any():
         return None
     if measure.is_ratio:
-        if not ((mine > 0.0) & (theirs > 0.0)).all():
+        if not ((mine > 0.0) & (theirs > 0.0)).all() or not (np.isfinite(mine) | np.isfinite(theirs)).any():
             return None
         # Ratios are averaged as logarithms: twice and half as much cancel.
-        gap = np.log(mine / theirs)
-        middle = mean_interval(gap)
-        shown = Interval(*(math.exp(value) for value in (middle.mean, middle.low, middle.high)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            gap = np.log(mine) - np.log(theirs)
+        middle = interval_of(gap)
+        shown = Interval(*(float(np.exp(value)) for value in (middle.mean, middle.low, middle.high)))
     else:
         gap = mine - theirs
         shown = middle = mean_interval(gap)

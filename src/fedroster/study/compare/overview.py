@@ -194,7 +194,8 @@ def _table(parts: Sequence[_Part], tests: _Tests) -> pl.DataFrame:
     for part in parts:
         for text, own in part.values.items():
             for measure in part.settings.main_measures:
-                shown = mean_interval(own[measure.name])
+                whole = own[measure.name]
+                shown = mean_interval(whole if np.isfinite(whole).all() else np.full(1, np.nan))
                 test = tests.get((part.scenario, text, measure))
                 against = {} if test is None else test.row()
                 row: dict[str, Any] = {

@@ -141,7 +141,7 @@ def _lead(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contr
                 yield f"Significantly {words.format(base=base)}: {joined(better)}."
     if len(values) <= MANY:
         for test in tests.get(REFERENCE, ()):
-            if test.measure == TIME_TO_TARGET:
+            if test.measure == TIME_TO_TARGET and np.isfinite(values[test.policy][TIME_TO_TARGET.name]).all():
                 shown = test.difference
                 yield (
                     f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "

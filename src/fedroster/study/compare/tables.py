@@ -270,7 +270,7 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
     if settings.task is not None:
         times = own.time_to(settings.target_accuracy)
         found["final_accuracy"] = own.accuracy[:, -LAST:].mean(axis=1)
-        found["time_to_target_s"] = times if np.isfinite(times).all() else np.full(times.shape[0], np.nan)
+        found["time_to_target_s"] = times  # infinite where it was not reached
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
         # With other parameters it is a policy of its own, and no yardstick.
@@ -314,7 +314,7 @@ def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
             if name == "reached_target":
                 row[name] = int(each.sum())
                 continue
-            interval = mean_interval(each)
+            interval = mean_interval(each if np.isfinite(each).all() else np.full(1, np.nan))
             row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
         rows.append(row)
     return pl.DataFrame(rows).with_columns(pl.selectors.float().fill_nan(None))
