@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice, Node
@@ -130,6 +131,7 @@ class PushedRounds:
 
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
+            RoundNotBegunError: If the selector's rules leave too few clients for as long.
         """
         started_s = time.monotonic()
         with self.lock:
@@ -149,8 +151,16 @@ class PushedRounds:
                     f"and {len(self._stragglers)} are still busy"
                 )
             self._is_first = False
-            choice = self.rounds.choose(nodes, model_bit, {})
-            return OpenRound(choice, len(connected()), len(nodes), time.monotonic() - started_s)
+            until_s = time.monotonic() + self._rules.wait_s
+            while True:
+                try:
+                    choice = self.rounds.choose(nodes, model_bit, {})
+                    return OpenRound(choice, len(connected()), len(nodes), time.monotonic() - started_s)
+                except RoundNotBegunError:  # others may come, or a client's separation end
+                    if time.monotonic() >= until_s:
+                        raise
+                self.lock.wait(_LOOK_S)
+                nodes = self._wait_for(connected, 1, check)
 
     def _wait_for(
         self,

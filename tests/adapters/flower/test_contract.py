@@ -18,7 +18,7 @@ class ScriptedGrid(FakeGrid):
     """Nodes that do what their scripts say."""
 
     def __init__(self, clock, scripts, contract) -> None:
-        super().__init__(clock, {100 + n: FakeNode(name) for n, name in enumerate(scripts)})
+        super().__init__(clock, {100 + n: FakeNode(name, registered=name) for n, name in enumerate(scripts)})
         self.scripts, self.contract, self.ends = scripts, contract, []
 
     def _react(self, node_id, message) -> None:

@@ -15,9 +15,9 @@ from fake_flare import Site, job, model
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.collab.api.exceptions import RunAborted
 
-from fedroster import RBCSF, Selector, Uniform
+from fedroster import RBCSF, Rules, Selector, Uniform
 from fedroster.adapters.nvflare import NoNodesError, RoundRules, SelectingClients, collaboration
-from fedroster.core.errors import InUseError, InvalidInputError
+from fedroster.core.errors import InUseError, InvalidInputError, RoundNotBegunError
 from fedroster.core.problem import Status
 
 
@@ -212,6 +212,25 @@ def test_evaluation_asks_those_that_are_idle_and_does_not_wait_for_the_dead():
         clients, _ = clients_of(m=3, rules=RoundRules(deadline_s=0.1))
         clients.call("train", model())
         assert clients.ask("evaluate", model()) == {"good": {"accuracy": 0.5}}
+
+
+def test_rules_keep_a_client_from_training_and_evaluating():
+    sites = {name: Site() for name in ("ours", "theirs")}
+    for site in sites.values():
+        site.evaluate = lambda model: 0.5
+    with job(sites):
+        selector = Selector(Uniform(), cohort_size=2, rules=Rules(allow=["our*"]))
+        clients = SelectingClients(selector)
+        assert [reply.name for reply in clients.call("train", model())] == ["ours"]
+        assert clients.ask("evaluate", model()) == {"ours": 0.5}
+
+
+def test_rules_that_leave_too_few_end_the_wait():
+    with job({"a": Site()}):
+        selector = Selector(Uniform(), cohort_size=2, rules=Rules(least_cohort=2))
+        clients = SelectingClients(selector, rules=RoundRules(wait_s=0.2))
+        with pytest.raises(RoundNotBegunError):
+            clients.call("train", model())
 
 
 def test_a_model_that_is_none_is_refused_before_anything_is_chosen():

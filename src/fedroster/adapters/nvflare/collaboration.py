@@ -134,6 +134,7 @@ class SelectingClients:
 
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
+            RoundNotBegunError: If the selector's rules leave too few clients for as long.
             InvalidInputError: If the model is none.
         """
         sent = read_update(model)
@@ -171,12 +172,14 @@ class SelectingClients:
 
         Returns:
             Results by name, of ``who_evaluates``: all clients, those that are not busy, or the last cohort.  A client
-            that was lost when it was called last is not asked.
+            that was lost when it was called last, or that the selector's rules keep out, is not asked.
         """
         who, cohort = self._rules.who_evaluates, self._desk.rounds.current.clients
         out = self._gone | (self._desk.busy() if who != "all" else set())
-        names = [node.name for node in self._connected() if node.name not in out]
-        names = [name for name in names if who != "cohort" or name in cohort]
+        nodes = [node for node in self._connected() if node.name not in out]
+        nodes = [node for node in nodes if who != "cohort" or node.name in cohort]
+        allowed = self._desk.rounds.may_evaluate(nodes)
+        names = [node.name for node in nodes if node.name in allowed]
         if not names:
             return {}
         limit_s = min(self._rules.evaluation_limit_s(timeout_s), _LONGEST_CALL_S)

@@ -134,6 +134,7 @@ class Selecting(_Controller):
         Raises:
             ConfigurationError: If ``num_clients`` is not the selector's cohort size.
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
+            RoundNotBegunError: If the selector's rules leave too few clients for as long.
         """
         size = self._desk.selector.cohort_size
         if num_clients not in (None, 0, size):
