@@ -12,7 +12,7 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.errors import ConfigurationError, FairnessWarning, StateFileError
-from fedroster.core.state import take
+from fedroster.core.state import take, whole
 from fedroster.federation.composing import Limits
 from fedroster.federation.members import ClientId, Members
 from fedroster.federation.promises import PASSING, check_possible, flaws
@@ -110,6 +110,8 @@ class RuleBook:
     Attributes:
         rules: The rules in force; ``Rules()`` for none.
         excluded: Slots that were kept out of the last round that was asked for, by the reason.
+        closest: Fewest rounds from one participation of a client to its next so far; None before there is any.
+        has_forgotten: Whether a client that took part was forgotten: its participations do not count any more.
     """
 
     def __init__(self, given: GivenRules, *, cohort_size: int) -> None:
@@ -129,6 +131,8 @@ class RuleBook:
         self._recent: deque[tuple[int, IntArray]] = deque()
         self._told: set[str] = set()
         self._rests = False
+        self.closest: int | None = None
+        self.has_forgotten = False
         self.excluded: dict[str, IntArray] = {}
         self.give(given)
 
@@ -222,6 +226,7 @@ class RuleBook:
 
     def forget(self, slots: IntArray) -> None:
         """Forget what some clients did."""
+        self.has_forgotten |= bool(self._last_round[slots].any())
         self._last_round[slots], self._last_s[slots] = 0, 0.0
         self._recent = deque((number, cohort[~np.isin(cohort, slots)]) for number, cohort in self._recent)
 
@@ -306,6 +311,9 @@ class RuleBook:
 
     def count(self, round: int, chosen: IntArray, now_s: float) -> None:
         """Count the participations of a round."""
+        before = self._last_round[chosen]
+        if before.any():
+            self.closest = min(self.closest or round, round - int(before.max()))
         self._last_round[chosen] = round
         if self.is_empty:
             return
@@ -332,7 +340,8 @@ class RuleBook:
             ).astype(np.int64),
             "rules.recent_slot": np.concatenate([np.zeros(0, np.int64), *(slots for _, slots in recent)]),
         }
-        return {"rules": {"in_force": self.rules.as_table(), "path": self.path}}, arrays
+        kept = {"in_force": self.rules.as_table(), "path": self.path}
+        return {"rules": kept | {"closest": self.closest, "has_forgotten": self.has_forgotten}}, arrays
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Take back what :meth:`pack` gave; a file of an earlier version has no rules."""
@@ -340,7 +349,9 @@ class RuleBook:
         self.grow(capacity)
         if "rules" not in header:
             return
-        path = header["rules"]["path"]
+        path, closest = header["rules"]["path"], header["rules"]["closest"]
+        self.closest = None if closest is None else whole(header["rules"], "closest", 1, round)
+        self.has_forgotten = bool(header["rules"]["has_forgotten"])
         self._adopt(Rules.from_table(header["rules"]["in_force"]))
         self.file = None if path is None else RuleFile(path)
         self._last_round = take(arrays, "rules.last_round", np.int64, (capacity,), 0, round)

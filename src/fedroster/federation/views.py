@@ -17,6 +17,7 @@ from fedroster.federation.failures import Failures
 from fedroster.federation.guard import Guard
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids
+from fedroster.federation.privacy import Privacy, privacy_of
 from fedroster.federation.rounds import OpenRounds
 from fedroster.federation.rulebook import RuleBook
 
@@ -157,6 +158,26 @@ class Views:
         out = judge(self._members, number, self._now_s(), slots).out
         allowed = {client: not out[self._members.slot(client)] for client in members.intersection(ids)}
         return tuple(client for client in ids if allowed.get(client, self._book.lists_allow(client, unknown)))
+
+    def privacy(self) -> Privacy:
+        """What may be claimed about privacy, and why not more (docs/explanation/privacy.md).
+
+        The separation and the participations are those that the rules in force guarantee, and no better than what was
+        so far: a rule that came late does not undo earlier rounds.
+        """
+        book, here = self._book, self._members.here
+        separation = min(book.rules.least_separation, book.closest or book.rules.least_separation)
+        most, so_far = book.rules.most_participations, int(self._members.chosen.max(initial=0))
+        return privacy_of(
+            self._learner.policy,
+            cohort_size=self._learner.spec.cohort_size,
+            num_members=int(np.count_nonzero(here)),
+            were_all_there=bool((self._members.seen[here] == self.round).all()),
+            has_rules=not book.is_empty,
+            may_pause=self._failures.rules.pause_after > 0,
+            separation=1 if book.has_forgotten else separation,
+            participations=None if most is None or book.has_forgotten else max(most, so_far),
+        )
 
     @overload
     def trust(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...

@@ -126,6 +126,7 @@ class CSUCB(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
+    reads: ClassVar[str] = "system"
 
     queues: bool = True
     balance: Share = 0.5

@@ -141,6 +141,7 @@ class E3CS(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
+    reads: ClassVar[str] = "system"
 
     fairness: Share = 0.5
     eta: Annotated[float, Range(above=0.0, most=1e6)] = 0.5  # far beyond it, probabilities are nothing but rounding

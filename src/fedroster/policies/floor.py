@@ -155,6 +155,7 @@ class Floor(ForOneServer):
 
     citation: ClassVar[str] = SOFTWARE
     draws: ClassVar[Draws] = "never"
+    reads: ClassVar[str] = "system"
     parts: ClassVar[Parts] = Parts()
 
     beta: Share = 0.15

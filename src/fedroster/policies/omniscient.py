@@ -49,6 +49,7 @@ class OmniscientP3(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
+    reads: ClassVar[str] = "system"
     omniscient: ClassVar[bool] = True
 
     V: NotNegative = 20.0

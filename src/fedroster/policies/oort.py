@@ -95,6 +95,7 @@ class Oort(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
+    reads: ClassVar[str] = "losses"
     wants_losses: ClassVar[bool] = True
 
     exploration: Share = 0.9

@@ -125,6 +125,7 @@ class PartialPooling(ExactOptions, Defaults):
 
     citation: ClassVar[str] = SOFTWARE
     draws: ClassVar[Draws] = "never"
+    reads: ClassVar[str] = "system"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
 

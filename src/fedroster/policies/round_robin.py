@@ -53,6 +53,7 @@ class RoundRobin(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
+    reads: ClassVar[str] = "nothing"
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RoundRobinState:
         """No client was chosen yet."""

@@ -79,6 +79,7 @@ class SizeWeighted(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
+    reads: ClassVar[str] = "losses"
     wants_losses: ClassVar[bool] = True
 
     size_feature: Column = -1

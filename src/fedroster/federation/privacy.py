@@ -1,0 +1,139 @@
+"""What a selection lets one claim about privacy, and what it does not.
+
+Selection alone protects no one.  Two things about it enter the accounting of a mechanism that adds noise:
+
+* *Amplification by sampling.*  A sample of m of N clients, drawn uniformly without replacement and kept secret, makes a
+  mechanism more private than its run on all (Balle, Barthe and Gaboardi, "Privacy Amplification by Subsampling: Tight
+  Analyses via Couplings and Divergences", NeurIPS 2018, arXiv:1807.01647).
+* *Who may take part how often.*  Mechanisms with correlated noise are calibrated to clients that take part at most k
+  times, b rounds or more apart (Choquette-Choo et al., "Multi-Epoch Matrix Factorization Mechanisms for Private Machine
+  Learning", ICML 2023, arXiv:2211.06530; the same and others, "(Amplified) Banded Matrix Factorization", NeurIPS 2023,
+  arXiv:2306.08153, which defines the separation of rounds i < j as j - i).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from fedroster.core.protocols import AnyPolicy, Draws, ExpectsTimes, draws, polls, wants_losses
+from fedroster.policies import (
+    COCS,
+    CUCB,
+    CUCBPairs,
+    Dirichlet,
+    FedCS,
+    FedCSGreedy,
+    LinUCB,
+    LinUCBPairs,
+    Oracle,
+    OracleP,
+    Uniform,
+)
+
+Reads = Literal["nothing", "system", "losses", "unknown"]
+"""What decisions depend on: nothing that clients send; times, contexts and whether clients answer; also losses or
+numbers of samples, which are facts about their data."""
+
+_NOTHING = (Uniform, Dirichlet)
+_SYSTEM = (COCS, CUCB, CUCBPairs, LinUCB, LinUCBPairs, FedCS, FedCSGreedy, Oracle, OracleP)
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """What may be claimed of the rounds so far, and of the next ones as long as nothing changes.
+
+    Attributes:
+        reads: What the decisions depend on.
+        draws: How chance decides: "never", "uniform", with "known" probabilities, or "unknown".
+        amplification: Whether sampling may be counted: m of N clients, uniformly and without replacement.
+        sampled: m and N; None where sampling may not be counted.
+        separation: b, a client that took part in round t takes part again in round t + b at the earliest, >= 1.
+        participations: k, how often a client takes part at most; None where nothing limits it.
+        reasons: Why sampling may not be counted, or what else must be so for it, in sentences.
+    """
+
+    reads: Reads
+    draws: Draws
+    amplification: bool
+    sampled: tuple[int, int] | None
+    separation: int
+    participations: int | None
+    reasons: tuple[str, ...]
+
+    def participations_in(self, num_rounds: int) -> int:
+        """K of a run of so many rounds: what the rules allow, and at most every b-th round.
+
+        Args:
+            num_rounds: Rounds, >= 0.
+        """
+        most = -(-num_rounds // self.separation)
+        return most if self.participations is None else min(most, self.participations)
+
+
+def reads(policy: AnyPolicy) -> Reads:
+    """What a policy's decisions depend on: as it declares in ``reads``, or as its interface shows."""
+    inside = getattr(policy, "policy", None)
+    if inside is not None:  # one that explores around another
+        return reads(inside)
+    declared: Reads | None = getattr(policy, "reads", None)
+    if declared is not None:
+        return declared
+    if wants_losses(policy) or polls(policy):
+        return "losses"
+    if isinstance(policy, (ExpectsTimes, *_SYSTEM)):
+        return "system"
+    return "nothing" if isinstance(policy, _NOTHING) else "unknown"
+
+
+def privacy_of(
+    policy: AnyPolicy,
+    *,
+    cohort_size: int,
+    num_members: int,
+    were_all_there: bool,
+    has_rules: bool,
+    may_pause: bool,
+    separation: int,
+    participations: int | None,
+) -> Privacy:
+    """Put together what may be claimed.
+
+    Args:
+        policy: Decides.
+        cohort_size: Largest number of clients in a round, m.
+        num_members: N.
+        were_all_there: Whether all members could have been chosen in every round so far.
+        has_rules: Whether rules keep clients out, or shape cohorts.
+        may_pause: Whether clients that fail pause.
+        separation: b.
+        participations: k.
+    """
+    how = draws(policy)
+    against = []
+    if how != "uniform":
+        known = {"never": "chance decides nothing in it", "known": "clients have different probabilities"}
+        why = known.get(how, "it does not say how it draws")
+        against.append(f"{type(policy).__name__} does not draw uniformly: {why}")
+    if has_rules:
+        against.append("rules keep clients out, or shape cohorts")
+    if may_pause:
+        against.append("clients that fail pause (FailureRules(pause_after=0) lets them stay)")
+    if not were_all_there:
+        against.append("some members were not available in some rounds")
+    if not num_members:
+        against.append("there are no members")
+    conditions = (
+        "every member is available in every round",
+        "the seed and the cohorts stay secret (draws are of a generator for simulation, not for cryptography)",
+        "every chosen client's update counts or fails for reasons of its own: no first k of m",
+    )
+    return Privacy(
+        reads=reads(policy),
+        draws=how,
+        amplification=not against,
+        sampled=None if against else (min(cohort_size, num_members), num_members),
+        separation=separation,
+        participations=participations,
+        reasons=tuple(against) if against else conditions,
+    )

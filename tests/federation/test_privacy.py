@@ -1,0 +1,124 @@
+"""What may be claimed about privacy, and no more."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+
+import pytest
+
+from fedroster import COCS, EdgeSelector, FailureRules, FairnessWarning, Rules, Selector, Uniform
+from fedroster.catalogue import make_policy, policies
+from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
+from fedroster.federation.privacy import reads
+
+CLIENTS = [f"c{number}" for number in range(12)]
+READS = {
+    "nothing": {"random", "dirichlet", "round-robin"},
+    "losses": {"oort", "power-of-choice", "tifl", "size-weighted"},
+}
+STEADY = FailureRules(pause_after=0)
+
+
+def play(selector, rounds, **options):
+    cohorts = []
+    for _ in range(rounds):
+        cohort = selector.select(**options)
+        cohorts.append(cohort.clients)
+        losses = dict.fromkeys(cohort.clients, 1.0)
+        if losses:
+            selector.observe(cohort.round, times_s=losses, losses=losses, num_samples=losses)
+    return cohorts
+
+
+@pytest.mark.parametrize("name", sorted(policies()))
+def test_every_policy_says_what_it_reads(name):
+    expected = next((word for word, names in READS.items() if name in names), "system")
+    assert reads(make_policy(name)) == expected
+
+
+def test_a_policy_that_says_nothing_is_unknown():
+    class Outside(Stateless):
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, context.available.nonzero()[0][: context.cohort_size])
+
+    claimed = Selector(Outside(), cohort_size=2, clients=CLIENTS, failures=STEADY).privacy()
+    assert (claimed.reads, claimed.draws, claimed.amplification) == ("unknown", "unknown", False)
+
+
+def test_sampling_counts_for_uniform_draws_over_all_members_only():
+    selector = Selector(Uniform(), cohort_size=3, clients=CLIENTS, failures=STEADY)
+    play(selector, 5)
+    claimed = selector.privacy()
+    assert (claimed.amplification, claimed.sampled) == (True, (3, 12))
+    assert any("seed" in reason for reason in claimed.reasons)
+    selector.select(CLIENTS[:6])
+    assert not selector.privacy().amplification
+    assert selector.privacy().reasons == ("some members were not available in some rounds",)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"failures": None}, "clients that fail pause"),
+        ({"rules": Rules(deny=["c1"])}, "rules keep clients out"),
+        ({"clients": []}, "there are no members"),
+        ({"policy": make_policy("floor")}, "Floor does not draw uniformly: chance decides nothing"),
+        ({"policy": make_policy("oort")}, "clients have different probabilities"),
+    ],
+)
+def test_anything_else_is_no_sampling(options, reason):
+    given = {"policy": Uniform(), "clients": CLIENTS, "failures": STEADY} | options
+    selector = Selector(given.pop("policy"), cohort_size=3, **given)
+    claimed = selector.privacy()
+    assert (claimed.amplification, claimed.sampled) == (False, None)
+    assert any(reason in each for each in claimed.reasons)
+
+
+FLAT = [
+    name for name in policies() if not (p := make_policy(name)).omniscient and not getattr(p, "needs_limits", False)
+]
+
+
+@pytest.mark.parametrize("name", FLAT)
+def test_the_participation_scheme_is_guaranteed_by_the_rules(name):
+    """(b, k): at most k participations, b rounds or more apart, whatever the policy."""
+    rules = Rules(least_separation=3, most_participations=4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FairnessWarning)  # a promised rate ends with the last participation
+        selector = Selector(make_policy(name), cohort_size=3, clients=CLIENTS, rules=rules)
+    cohorts = play(selector, 30)
+    for client in CLIENTS:
+        rounds = [number for number, cohort in enumerate(cohorts) if client in cohort]
+        assert len(rounds) <= 4
+        assert all(after - before >= 3 for before, after in pairwise(rounds))
+    claimed = selector.privacy()
+    assert (claimed.separation, claimed.participations) == (3, 4)
+    assert [claimed.participations_in(rounds) for rounds in (0, 1, 7, 30)] == [0, 1, 3, 4]
+
+
+def test_a_rule_that_comes_late_does_not_undo_what_was(tmp_path):
+    selector = Selector(Uniform(), cohort_size=6, clients=CLIENTS)
+    play(selector, 10)
+    selector.rules = Rules(least_separation=5, most_participations=2)
+    most = max(selector.participation().values())
+    assert (selector.privacy().separation, selector.privacy().participations) == (1, most)
+    selector.save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", Uniform()).privacy() == selector.privacy()
+
+
+def test_without_rules_nothing_limits_participation_and_forgetting_ends_a_claim():
+    selector = Selector(Uniform(), cohort_size=3, clients=CLIENTS)
+    assert (selector.privacy().separation, selector.privacy().participations) == (1, None)
+    assert selector.privacy().participations_in(9) == 9
+    selector.rules = Rules(least_separation=3, most_participations=4)
+    cohort = selector.select()
+    assert (selector.privacy().separation, selector.privacy().participations) == (3, 4)
+    selector.leave(cohort.clients[:1], forget=True)
+    assert (selector.privacy().separation, selector.privacy().participations) == (1, None)
+
+
+def test_edge_servers_too():
+    selector = EdgeSelector(COCS(), budgets={"n": 2.0}, cohort_size=2, clients=CLIENTS)
+    assert selector.privacy().draws == "never"
