@@ -225,6 +225,7 @@ def test_rules_keep_a_client_from_training_and_evaluating():
         assert clients.ask("evaluate", model()) == {"ours": 0.5}
 
 
+@pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
 def test_rules_that_leave_too_few_end_the_wait():
     with job({"a": Site()}):
         selector = Selector(Uniform(), cohort_size=2, rules=Rules(least_cohort=2))
