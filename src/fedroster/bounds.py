@@ -130,6 +130,24 @@ def rbcs_f_regret(
     return num_clients * (1.0 + beta**2) / (2.0 * V) + zeta * math.sqrt(potential / rounds) + 2.0 * delta * max_time_s
 
 
+def delta_regret(best: FloatArray, own: FloatArray, *, share: float) -> FloatArray:
+    r"""The delta-regret after each round, :math:`\sum_t \delta \mu^{opt}_t - \sum_t \mu_t` (Qu et al. 2021, Eq. 21).
+
+    Args:
+        best: Utility of the optimal decision in each round, shape (..., rounds).
+        own: Utility of the policy's decision, shape (..., rounds).
+        share: The share of the optimum that the solver is sure to reach, in (0, 1];
+            :math:`1 / ((1+\epsilon)(2+2M))` for Fast Lazy Greedy (Lemma 3), 1 for the regret (11).
+
+    Deviations: (21) has :math:`1/\delta` with a delta above 1, as in the sentence before it; the sentence after it says
+    :math:`\delta = 1/((1+\epsilon)(2+2M))`, which is the share that is meant, and with which (21) as printed would ask
+    for more than the optimum.
+    """
+    check_number("share", share, above=0.0, most=1.0)
+    regret: FloatArray = (share * best - own).cumsum(axis=-1)
+    return regret
+
+
 def cocs_regret(
     rounds: int,
     *,

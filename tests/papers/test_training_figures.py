@@ -40,7 +40,7 @@ def course(final, *, settling=8.0, jitter=0.0, round_time_s=5.0, participants=5,
 
 def verdicts(paper, figure, courses):
     """Whether each claim holds; ``courses`` gives the planted course by the recipe's label."""
-    recipe = find_paper(paper).scales["cpu"].figures[figure]
+    recipe = find_paper(paper).scales["full" if figure == "7" else "cpu"].figures[figure]
     runs = {label: [course(**courses(label), seed=seed) for seed in range(SEEDS)] for label in recipe.needs}
     for sentence in recipe.findings(runs):
         assert sentence.endswith(".")
@@ -271,5 +271,6 @@ def test_sizes_have_the_same_figures():
             name: {figure for figure, recipe in size.figures.items() if not recipe.on_request}
             for name, size in paper.scales.items()
         }
-        assert names["smoke"] == names["cpu"] == names["full"]
+        assert names["cpu"] <= names["smoke"] == names["full"]
+        assert names["cpu"] == names["full"] or "not judged at this size" in paper.scales["cpu"].remark
         assert dataclasses.asdict(paper.scales["cpu"])["remark"]

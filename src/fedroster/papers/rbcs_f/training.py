@@ -325,5 +325,5 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
     return {name: figures[name] for name in sorted(figures)}
 
 
-SCALES = scales(_figures, FLAT_REMARKS)
+SCALES = scales(_figures, FLAT_REMARKS, cpu_seeds=range(10))
 """Figs. 5, 6 and 7 by size."""

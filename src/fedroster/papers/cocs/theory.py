@@ -1,0 +1,188 @@
+"""Regret of COCS (Qu et al. 2021, Eqs. 11 and 21) beside the bounds of Theorems 2 and 4, and the contexts' scale."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import polars as pl
+
+from fedroster.bounds import cocs_regret, delta_regret
+from fedroster.catalogue import make_scenario
+from fedroster.core.arrays import FloatArray
+from fedroster.core.streams import Streams
+from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.study.courses import each
+from fedroster.study.figures import Curve, curves_figure, intervals_figure
+from fedroster.study.looks import in_order
+from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.statistics import mean_interval
+
+EPSILON = 0.3
+"""Error parameter of Fast Lazy Greedy in section VI-D."""
+
+_LONGEST = 60  # powers of two up to which bounds are followed
+
+
+def network_of(scenario: str) -> HierarchicalNetwork:
+    """The network of a scenario, with its defaults."""
+    network = make_scenario(scenario)
+    assert isinstance(network, HierarchicalNetwork)
+    return network
+
+
+def sure_share(network: HierarchicalNetwork) -> float:
+    """The share of the optimum that Fast Lazy Greedy is sure to reach (Lemma 3)."""
+    return 1.0 / ((1.0 + EPSILON) * (2.0 + 2.0 * network.num_servers))
+
+
+def bounds_of(network: HierarchicalNetwork) -> dict[str, Callable[[int], float]]:
+    """Bounds on the regret after T rounds, with a Hoelder constant of zero: the least that they can be."""
+    bound = partial(
+        cocs_regret,
+        num_clients=network.num_clients,
+        num_servers=network.num_servers,
+        budget=network.budget,
+        least_cost=network.least_cost,
+        holder_constant=0.0,
+    )
+    return {"Theorem 2": bound, "Theorem 4": partial(bound, approximation=sure_share(network))}
+
+
+def most_updates(network: HierarchicalNetwork) -> float:
+    """No round has more updates in time: every client's, or what the budgets pay for at the least price."""
+    return min(float(network.num_clients), network.num_servers * math.floor(network.budget / network.least_cost))
+
+
+def findings_on_bounds(scenario: str, runs: Runs) -> list[str]:
+    """From how many rounds on the theorems say something."""
+    network = network_of(scenario)
+    rounds, most = runs["cocs"][0].num_rounds, most_updates(network)
+    said = []
+    for name, bound in bounds_of(network).items():
+        first = next((2**power for power in range(_LONGEST) if bound(2**power) < most * 2**power), None)
+        when = f"in no run of up to {2.0**_LONGEST:.0e} rounds"
+        when = when if first is None else f"from about {first:.0e} rounds on"
+        said.append(f"{name} allows {bound(rounds):.1e} after {rounds:,} rounds, and less than {most:g} a round {when}")
+    return [
+        f"No round has more than {most:g} updates in time. With a Hoelder constant of zero, the least that it can be, "
+        f"{'; '.join(said)}. So no run of this length can break either bound."
+    ]
+
+
+def draw_bounds(scenario: str, runs: Runs) -> Product:
+    """Measured regret a round against Oracle-p (11), and both bounds, over the number of rounds."""
+    network = network_of(scenario)
+    best, own = (
+        np.stack([run.participants.astype(np.float64) for run in runs[policy]]) for policy in ("oracle-p", "cocs")
+    )
+    kept = np.unique(np.geomspace(10, best.shape[1], 60).astype(np.int64)) - 1
+    regret = (delta_regret(best, own, share=1.0) / np.arange(1, best.shape[1] + 1))[:, kept]
+    shown = [mean_interval(column) for column in regret.T]
+    mean, low, high = (np.array([getattr(one, name) for one in shown]) for name in ("mean", "low", "high"))
+    floor = 1e-3  # of a logarithmic axis
+    curves = {
+        "COCS, measured": Curve(
+            (kept + 1).astype(np.float64), *(np.maximum(values, floor) for values in (mean, low, high))
+        )
+    }
+    table = [pl.DataFrame({"what": "COCS", "rounds": kept + 1, "regret_a_round": mean, "low": low, "high": high})]
+    powers = [2**power for power in range(3, _LONGEST)]
+    for name, bound in bounds_of(network).items():
+        values = np.array([bound(rounds) / rounds for rounds in powers])
+        curves[name] = Curve(np.array(powers, np.float64), values, values, values)
+        table.append(
+            pl.DataFrame({"what": name, "rounds": powers, "regret_a_round": values, "low": values, "high": values})
+        )
+    figure = curves_figure(
+        curves,
+        x_label="edge rounds T",
+        y_label="regret a round, updates in time",
+        title="Regret (11) against Oracle-p, and the theorems' bounds",
+        reference=(most_updates(network), "all that a round can have"),
+        log_x=True,
+        log_y=True,
+    )
+    return Product(figure, pl.concat(table))
+
+
+def figure_of_bounds(title: str, scenario: str, stretch: float) -> FigureRecipe:
+    """Measured regret and bounds on one network."""
+    needs = {policy: Need(policy, scenario, stretch=stretch) for policy in ("cocs", "oracle-p")}
+    findings = partial(findings_on_bounds, scenario)
+    return FigureRecipe(title, needs, partial(draw_bounds, scenario), findings=findings)
+
+
+# -------------------------------------------------------------------- how contexts are scaled (Choice B13)
+
+SCALES = (1.0, 2.0, 4.0)
+_SCALED_POLICIES = {"COCS": "cocs", "COCS, K(t) x 0.02": "cocs:h_T=5,scale=0.02", "LinUCB per pair": "linucb-pairs"}
+_NETWORKS = {"MNIST": "cocs/mnist", "CIFAR-10": "cocs/cifar-10"}
+
+
+def clipped_share(scenario: str, scale: float, *, rounds: int = 50, seed: int = 0) -> float:
+    """Share of the links whose rate is above the scale's upper end, over some rounds."""
+    network, streams = replace(network_of(scenario), rate_scale=scale), Streams(seed)
+    state = network.init(rng=streams.at("environment-init"))
+    rates: list[FloatArray] = [
+        network.observe(state, number, rng=streams.at("environment", number))[0].features[:, 0]
+        for number in range(1, rounds + 1)
+    ]
+    return float((np.concatenate(rates) >= 1.0).mean())
+
+
+def _scale_label(network: str, policy: str, scale: float) -> str:
+    return f"{network}, {policy}, bound x {scale:g}"
+
+
+def _scale_needs() -> dict[str, Need]:
+    return {
+        _scale_label(network, label, scale): Need(policy, scenario, (("rate_scale", f"{scale:g}"),))
+        for network, scenario in _NETWORKS.items()
+        for label, policy in _SCALED_POLICIES.items()
+        for scale in SCALES
+    }
+
+
+def _utilities(runs: Runs, labels: Sequence[str]) -> Mapping[str, FloatArray]:
+    return {label: each(runs, label, lambda run: float(run.participants.sum())) for label in labels}
+
+
+def _draw_scales(runs: Runs) -> Product:
+    shown = {label: mean_interval(values) for label, values in _utilities(runs, list(runs)).items()}
+    figure = intervals_figure(
+        {"cumulative utility, updates in time": shown},
+        title="What the scale of the rate changes",
+        looks=in_order(list(shown)),
+    )
+    rows = [{"label": label, "utility": one.mean, "low": one.low, "high": one.high} for label, one in shown.items()]
+    return Product(figure, pl.DataFrame(rows))
+
+
+def _findings_on_scales(runs: Runs) -> list[str]:
+    sentences = []
+    for name, scenario in _NETWORKS.items():
+        clipped = ", ".join(f"{clipped_share(scenario, scale):.0%} with the bound x {scale:g}" for scale in SCALES)
+        changes = []
+        for label in _SCALED_POLICIES:
+            values = _utilities(runs, [_scale_label(name, label, scale) for scale in SCALES])
+            first, *others = values.values()
+            changes += [
+                f"{label} x {scale:g} {100 * (one.mean - 1.0):+.1f} % ({100 * (one.low - 1.0):+.1f} to "
+                f"{100 * (one.high - 1.0):+.1f})"
+                for scale, one in zip(SCALES[1:], (mean_interval(other / first) for other in others), strict=True)
+            ]
+        sentences.append(
+            f"{name}: of the rates, {clipped} are above the scale's upper end and look alike. Updates in time beside "
+            f"those with the bound x 1: {', '.join(changes)}."
+        )
+    return sentences
+
+
+SCALED_CONTEXTS = FigureRecipe(
+    "Choice B13: the scale of the contexts, both networks", _scale_needs(), _draw_scales, findings=_findings_on_scales
+)
+"""COCS and LinUCB per pair with wider scales of the download rate."""
