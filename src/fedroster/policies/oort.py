@@ -95,7 +95,6 @@ class Oort(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
-    reads: ClassVar[str] = "losses"
     wants_losses: ClassVar[bool] = True
 
     exploration: Share = 0.9

@@ -80,7 +80,6 @@ class PowerOfChoice(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
-    reads: ClassVar[str] = "losses"
     wants_losses: ClassVar[bool] = True
 
     d: Natural = 0

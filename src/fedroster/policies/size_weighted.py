@@ -79,7 +79,6 @@ class SizeWeighted(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
-    reads: ClassVar[str] = "losses"
     wants_losses: ClassVar[bool] = True
 
     size_feature: Column = -1

@@ -163,7 +163,6 @@ class TiFL(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "known"
-    reads: ClassVar[str] = "losses"
     wants_losses: ClassVar[bool] = True
 
     tiers: Count = 5
