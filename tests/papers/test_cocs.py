@@ -8,7 +8,7 @@ import pytest
 from fedroster.bounds import delta_regret
 from fedroster.core.errors import ConfigurationError
 from fedroster.papers.cocs import PAPER
-from fedroster.papers.cocs.figures import COCS_GREEDY, ORACLE_GREEDY, STATIC
+from fedroster.papers.cocs.figures import COCS_GREEDY, CUCB_PAIRS, ORACLE_GREEDY, STATIC
 from fedroster.papers.cocs.theory import bounds_of, clipped_share, most_updates, network_of, sure_share
 from fedroster.study.verdicts import judge
 from runs import planted_run
@@ -48,7 +48,7 @@ def on_cifar_10(oracle, cocs, cucb, random):
         "oracle-p": course(39.0),
         "cocs": course(30.0, 20.0),
         "cocs:h_T=2,scale=0.02": course(30.0),
-        "cucb-pairs": course(20.0),
+        CUCB_PAIRS: course(20.0),
         "linucb-pairs": course(20.0),
         "mnist oracle": course(30.0),
         "mnist cocs": course(20.0),
