@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         PowerOfChoice,
         RoundRobin,
         SizeWeighted,
+        Steered,
         TiFL,
         Uniform,
     )
@@ -114,6 +115,7 @@ __all__ = [
     "Selector",
     "SizeWeighted",
     "StateFileError",
+    "Steered",
     "TiFL",
     "Uniform",
     "UnknownNameError",

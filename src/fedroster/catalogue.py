@@ -131,6 +131,9 @@ _POLICIES: dict[str, Entry] = {
         "another policy with some places drawn at random: every client's probability is known",
         "fedroster",
     ),
+    "steered": Entry(
+        our.Steered, "another policy whose share or V follows a target for the mean length of rounds", "fedroster"
+    ),
     "oort": Entry(our.Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
     "power-of-choice": Entry(
         our.PowerOfChoice, "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"

@@ -17,6 +17,7 @@ from fedroster.policies.power_of_choice import PowerOfChoice
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.policies.round_robin import RoundRobin
 from fedroster.policies.size_weighted import SizeWeighted
+from fedroster.policies.steered import Steered
 from fedroster.policies.tifl import TiFL
 from fedroster.policies.uniform import Uniform
 
@@ -42,6 +43,7 @@ __all__ = [
     "PowerOfChoice",
     "RoundRobin",
     "SizeWeighted",
+    "Steered",
     "TiFL",
     "Uniform",
 ]
