@@ -54,8 +54,8 @@ class Steered(ForOneServer):
     .. math:: \ln p \leftarrow \ln p \pm g_t\,\frac{r^* - r}{r^*},\qquad g_t = 0.2 + 0.4\,e^{-t/25},
 
     so that it stands still only where the mean of r is the target :math:`r^*`.  The parameter is ``beta`` of FLOOR,
-    with plus, within [0.001, 1 / ceil(N / m)]; ``V`` of RBCS-F, with minus.  A target that no value of the parameter reaches
-    leaves it at the end of its range.
+    with plus, within [0.001, 1 / ceil(N / m)]; ``V`` of RBCS-F, with minus.  A target that no value of the parameter
+    reaches leaves it at the end of its range.
 
     Guarantee: none but that of the policy inside with the least ``beta`` that was in force.  Cost: that of the policy
     inside.
