@@ -33,6 +33,7 @@ _NAME = re.compile(r"rounds-(\d{12})\.jsonl(\.gz)?")
 LONGEST_LINE = 2**28
 """Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
 _BLOCK = 2**20
+_sync = getattr(os, "fdatasync", os.fsync)  # the content and its length, and not when it was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,7 +286,7 @@ class Writer:
             while left:
                 left = left[os.write(self._file, left) :]
             if self._sync:
-                os.fsync(self._file)
+                _sync(self._file)
         except BaseException as error:
             with suppress(OSError):  # else before the next line, or when the log is opened again
                 os.ftruncate(self._file, self._size)

@@ -16,7 +16,7 @@ from fedroster.federation.events import Began, Decided, Event, Ruled
 from fedroster.federation.locks import FolderLock
 from fedroster.record.chain import Line, Writer, lines_of
 from fedroster.record.lines import FORMAT, VERSION, hashed
-from fedroster.record.rebuild import Rebuild, content_of, follow, settings_of
+from fedroster.record.rebuild import Rebuild, content_of, follow, settings_of, sign_of
 from fedroster.selector import Selector
 from fedroster.version import __version__
 
@@ -86,7 +86,7 @@ class Record:
             self._lock.release()
             raise
         self._settings: dict[str, Any] | None = None  # as the log knows them; None before the first line
-        self._by = ""
+        self._by, self._sign = "", None
         self._unbooked: int | None = None
         self._has_gap = False
 
@@ -153,7 +153,7 @@ class Record:
         self._unbooked = None
         if self._settings is None:
             self._begin(selector)
-        elif self._settings != self._settings_of(selector):
+        elif self._sign != sign_of(selector):
             self._know(selector)
             self._writer.append("settings", {"settings": self._settings})
         kind, content = content_of(event, selector, contexts=self._contexts, key=self._key)
@@ -170,7 +170,7 @@ class Record:
         return settings
 
     def _know(self, selector: Selector) -> None:
-        self._settings = self._settings_of(selector)
+        self._settings, self._sign = self._settings_of(selector), sign_of(selector)
         self._by = _made_by(selector, self._settings)
 
     # ---------------------------------------------------------------- beginnings

@@ -142,7 +142,6 @@ def decided(
     contexts: bool,
     expected_s: FloatArray | None,
     owed: FloatArray | None,
-    limit: int,
     hides: bool = False,
 ) -> Any:
     """The line of a decision.
@@ -150,9 +149,8 @@ def decided(
     Args:
         event: The event.
         contexts: Whether to keep the contexts of all clients; those of the cohort are always kept.
-        expected_s: Times that the policy expects of the slots' clients; None if it expects nothing.
-        owed: Rounds owed to the slots' clients; None if the policy keeps no count.
-        limit: Slots up to which the last two are kept of all clients, and else of the cohort.
+        expected_s: Times that the policy expects of the slots' clients, or of the cohort; None if it expects nothing.
+        owed: Rounds owed to them; None if the policy keeps no count.
         hides: Whether names that stand in reasons are left out.
     """
     asked, context, chosen = event.asked, event.context, event.chosen
@@ -199,7 +197,7 @@ def decided(
         line["believed"] = pack_floats(event.believed)
     for name, values in (("expected_s", expected_s), ("owed", owed)):
         if values is not None:
-            line[name] = pack_floats(values if capacity <= limit else values[chosen])
+            line[name] = pack_floats(values)
     if event.inclusion is not None:
         line["inclusion"] = _pack_inclusion(event.inclusion, event.selection.links)
     if event.busy is not None and event.busy.shape[0]:

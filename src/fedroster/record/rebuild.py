@@ -339,6 +339,13 @@ class _Watched:
             rebuild.differences.append(Difference(self._line.number, number, tuple(dict.fromkeys(differing))))
 
 
+def sign_of(selector: Selector) -> Any:
+    """What differs where ``settings_of`` does, and costs less."""
+    guard = selector._guard
+    watched = guard.longest_s, guard.is_on, guard.longest_absence, selector._rounds.patience
+    return watched, selector._failures.rules, selector.rules
+
+
 def settings_of(selector: Selector) -> dict[str, Any]:
     """What a selector was made with, and may be set anew while it runs."""
     settings = selector._settings()
@@ -361,25 +368,24 @@ def content_of(event: Event, selector: Selector, *, contexts: bool, key: bytes |
     if not isinstance(event, Decided):
         raise TypeError(f"a {type(event).__name__} has no line")
     learner = selector._learner
-    line = decided(
-        event,
-        contexts=contexts,
-        expected_s=_expected_s(selector, event),
-        owed=learner.backlog(),
-        limit=ALL_BELIEFS,
-        hides=key is not None,
-    )
+    owed = learner.backlog()
+    if owed is not None and event.members.shape[0] > ALL_BELIEFS:
+        owed = owed[event.chosen]
+    expected_s = _expected_s(selector, event)
+    line = decided(event, contexts=contexts, expected_s=expected_s, owed=owed, hides=key is not None)
     return "decided", line | {"state": state_digest(learner.state)}
 
 
 def _expected_s(selector: Selector, event: Decided) -> FloatArray | None:
-    """Times that the policy expects of the slots' clients, NaN where it is not asked; None if it expects none."""
-    learner = selector._learner
+    """Times that the policy expects of the slots' clients, NaN where it is not asked, or of the cohort of many."""
+    learner, chosen, features = selector._learner, event.chosen, event.context.features
     if not learner.expects_times or event.servers is not None:
         return None
-    slots = event.asked.slot if event.members.shape[0] <= ALL_BELIEFS else event.chosen
+    if event.members.shape[0] > ALL_BELIEFS:
+        return learner.expected_times_s(chosen, features[chosen])
+    slots = event.asked.slot
     expected_s = np.full(event.members.shape[0], np.nan)
-    expected_s[slots] = learner.expected_times_s(slots, event.context.features[slots])
+    expected_s[slots] = learner.expected_times_s(slots, features[slots])
     return expected_s
 
 

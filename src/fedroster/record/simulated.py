@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import LogFileError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, inclusion_of
@@ -132,7 +132,9 @@ class SimulationRecord:
             places=context.cohort_size,
         )
         owed = self._policy.backlog(state) if isinstance(self._policy, Owes) else None
-        line = decided(event, contexts=True, expected_s=self._expected_s(event, state), owed=owed, limit=ALL_BELIEFS)
+        if owed is not None and self._num_clients > ALL_BELIEFS:
+            owed = owed[event.chosen]
+        line = decided(event, contexts=True, expected_s=self._expected_s(event, state), owed=owed)
         line["state"] = state_digest(state)
         if not math.isinf(outcome.deadline_s):
             line["deadline_s"] = float(outcome.deadline_s)
@@ -145,11 +147,12 @@ class SimulationRecord:
     def _expected_s(self, event: Decided, state: Any) -> FloatArray | None:
         if not isinstance(self._policy, ExpectsTimes) or event.servers is not None:
             return None
-        slots: IntArray = event.chosen
-        if self._num_clients <= ALL_BELIEFS:
-            slots = np.flatnonzero(event.seen)
+        features = event.context.features
+        if self._num_clients > ALL_BELIEFS:
+            return self._policy.expected_times_s(state, event.chosen, features[event.chosen])
+        slots = np.flatnonzero(event.seen)
         expected_s = np.full(self._num_clients, np.nan)
-        expected_s[slots] = self._policy.expected_times_s(state, slots, event.context.features[slots])
+        expected_s[slots] = self._policy.expected_times_s(state, slots, features[slots])
         return expected_s
 
     def played(self, played: Round) -> None:
