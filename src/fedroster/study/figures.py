@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from PIL import Image
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.state import write_atomically
+from fedroster.study import charts
 from fedroster.study.looks import PALETTE, Look, in_order
 from fedroster.study.statistics import Interval
 
@@ -39,6 +40,12 @@ _STYLE: Any = {
 def styled(changes: Mapping[str, Any]) -> AbstractContextManager[None]:
     """The style of all figures, for one that is drawn elsewhere."""
     return mpl.rc_context(_STYLE | dict(changes))
+
+
+class Pointed(Figure):
+    """A figure that a reader of a page can point at: the same as charts, one for each panel."""
+
+    charts: Sequence[charts.Chart] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +83,7 @@ def curves_figure(
     """
     looks = in_order(curves) if looks is None else looks
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(6.4, 4.0))
+        figure = Pointed(figsize=(6.4, 4.0))
         axes = figure.subplots()
         for label, curve in curves.items():
             _draw(axes, curve, looks[label], label)
@@ -102,6 +109,8 @@ def curves_figure(
         axes.margins(x=0)
         # Outside, so that it hides no data, whatever the data.
         figure.legend(loc="outside lower center", ncols=min(len(curves), 3), fontsize=9.5, handlelength=2.4)
+    axis: dict[str, Any] = {"x_label": x_label, "y_label": y_label, "log_x": log_x, "log_y": log_y}
+    figure.charts = [charts.lines(curves, looks, scale=100.0 if percent_y else 1.0, level=reference, **axis)]
     return figure
 
 
@@ -116,7 +125,7 @@ def panels_figure(
     """Panels of curves with bands beside each other, with one ordinate in percent and one legend."""
     with mpl.rc_context(_STYLE):
         count = len(panels)
-        figure = Figure(figsize=(max(6.4, 3.3 * count), 3.9))
+        figure = Pointed(figsize=(max(6.4, 3.3 * count), 3.9))
         row = figure.subplots(1, count, sharey=True, squeeze=False)[0]
         shown: dict[str, Any] = {}
         for axes, (name, curves) in zip(row, panels.items(), strict=True):
@@ -138,6 +147,12 @@ def panels_figure(
             fontsize=9.5,
             handlelength=2.4,
         )
+    figure.charts = [
+        charts.lines(
+            curves, {label: looks[label] for label in curves}, x_label=x_label, y_label=y_label, title=name, scale=100.0
+        )
+        for name, curves in panels.items()
+    ]
     return figure
 
 
@@ -151,7 +166,7 @@ def intervals_figure(
     """Means with their intervals, a row for each label, and a panel for each measure."""
     with mpl.rc_context(_STYLE):
         labels = list(next(iter(panels.values())))
-        figure = Figure(figsize=(6.4, 1.3 + 0.34 * len(labels)))
+        figure = Pointed(figsize=(6.4, 1.3 + 0.34 * len(labels)))
         row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (measure, intervals) in zip(row, panels.items(), strict=True):
             for height, label in enumerate(labels):
@@ -166,6 +181,11 @@ def intervals_figure(
         row[0].set_yticks(range(len(labels)), labels)
         row[0].set_ylim(len(labels) - 0.5, -0.5)
         figure.suptitle(title, fontsize=11.5)
+    looks = dict.fromkeys(labels, Look(PALETTE[0])) if looks is None else looks
+    figure.charts = [
+        charts.intervals(found, {label: looks[label] for label in found}, x_label=measure, log_x=log_x)
+        for measure, found in panels.items()
+    ]
     return figure
 
 
@@ -223,7 +243,7 @@ def small_multiples_figure(
     columns = 3
     rows = -(-len(thin) // columns)
     with mpl.rc_context(_STYLE | {"font.size": 9.0, "lines.linewidth": 1.4}):
-        figure = Figure(figsize=(6.4, 0.9 + 1.35 * rows))
+        figure = Pointed(figsize=(6.4, 0.9 + 1.35 * rows))
         grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
         for axes, (label, curve) in zip(grid.flat, thin.items(), strict=False):
             if reference in thin and reference != label:
@@ -251,6 +271,9 @@ def small_multiples_figure(
         figure.suptitle(title, fontsize=11.5)
         figure.supxlabel(x_label, fontsize=9.5)
         figure.supylabel(y_label, fontsize=9.5)
+    looks = in_order(curves) if looks is None else looks
+    axis: dict[str, Any] = {"x_label": x_label, "y_label": y_label, "log_x": log_x, "log_y": log_y}
+    figure.charts = [charts.lines(curves, looks, scale=100.0 if percent_y else 1.0, level=level, **axis)]
     return figure
 
 

@@ -11,7 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from fedroster.study.figures import styled
+from fedroster.study.charts import Chart, points
+from fedroster.study.figures import Pointed, styled
+from fedroster.study.looks import look
 from fedroster.study.statistics import Interval
 
 
@@ -71,12 +73,33 @@ def pareto_front(x: Sequence[float], y: Sequence[float], *, more_x: bool = False
 def pareto_figure(panel: Panel) -> Figure:
     """Policies between two measures, with intervals, the Pareto front as steps, and a label at each point."""
     with styled({}):
-        figure = Figure(figsize=(6.4, 5.4))
+        figure = Pointed(figsize=(6.4, 5.4))
         axes = figure.subplots()
         shown: dict[str, Any] = {}
         drawn = [(axes, panel, _draw(axes, panel, shown))]
         _finish(figure, drawn, shown, 8.0, tuple(_KINDS))
+    figure.charts = [_chart(panel, drawn[0][2])]
     return figure
+
+
+def _chart(panel: Panel, corners: Sequence[tuple[float, float]]) -> Chart:
+    """The same to point at; labels are at the most telling points, and where there is room beside these."""
+    order = ("focus", "reference", "front", "aided", "other")
+    ranked = sorted(panel.points.items(), key=lambda item: (order.index(item[1].kind), item[1].x.mean))
+    wide, high = (np.ptp([getattr(point, axis).mean for _, point in ranked]) or 1.0 for axis in "xy")
+    named: dict[str, Point] = {}
+    for label, point in ranked:
+        gaps = (
+            (abs(point.x.mean - one.x.mean) / wide, abs(point.y.mean - one.y.mean) / high) for one in named.values()
+        )
+        if all(across > _LABEL[0] or up > _LABEL[1] for across, up in gaps):
+            named[label] = point
+    found = {label: (point.x, point.y) for label, point in panel.points.items()}
+    looks = {label: look(label) for label in found}
+    return points(found, looks, corners, list(named), x_label=panel.x_label, y_label=panel.y_label, title=panel.title)
+
+
+_LABEL = (0.3, 0.06)  # room of a label, as shares of the picture
 
 
 _COLUMNS = 2
@@ -90,7 +113,7 @@ def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
     """
     rows = -(-len(panels) // _COLUMNS)
     with styled({"font.size": 8.5, "lines.linewidth": 1.2, "axes.titlesize": 10.0}):
-        figure = Figure(figsize=(7.6, 0.9 + 2.75 * rows))
+        figure = Pointed(figsize=(7.6, 0.9 + 2.75 * rows))
         grid = figure.subplots(rows, _COLUMNS, squeeze=False)
         shown: dict[str, Any] = {}
         drawn = []
@@ -106,6 +129,7 @@ def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
             axes.set_axis_off()
         figure.suptitle(title, fontsize=11.5)
         _finish(figure, drawn, shown, 7.0, ("focus", "reference", "front"))
+    figure.charts = [_chart(panel, corners) for _, panel, corners in drawn]
     return figure
 
 

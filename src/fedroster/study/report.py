@@ -1,9 +1,15 @@
-"""One self-contained HTML page: no network, readable on a phone, printable."""
+"""One self-contained HTML page: no network, readable on a phone, printable.
+
+A page begins with what it has found, in one sentence and three numbers; then come sections with figures and tables.
+Figures can be pointed at, and tables sorted, where scripts run; elsewhere they are pictures and tables.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,25 +17,44 @@ import jinja2
 from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
+from fedroster.study.charts import Chart, library
 from fedroster.study.figures import save_png, svg_text
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A figure on the page, what it shows in words, and the file beside the page that has it too."""
+    """A figure on the page.
+
+    Attributes:
+        label: What it shows, in words.
+        svg: The picture.
+        file: File beside the page that has it too.
+        charts: The same to point at, a chart for each panel; empty for none.
+        tab: What the figures of a section are told apart by, where they are alternatives of which one is shown.
+    """
 
     label: str
     svg: str
     file: str
+    charts: Sequence[Chart] = ()
+    tab: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table on the page, cells as text; ``text`` names the columns that hold words and not numbers."""
+    """A table on the page, cells as text.
+
+    Attributes:
+        columns: Headings.
+        rows: Cells.
+        text: Columns that hold words and not numbers.
+        about: What columns mean, by heading.
+    """
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     text: Sequence[str] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +74,30 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
+class Number:
+    """A number of the headline with its unit, what it is, small print, and its tone: "holds", "fails" or empty."""
+
+    value: str
+    label: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """The page: what a reader in a hurry should know, its parts, and everything that the numbers depend on."""
+    """The page: what it has found, its parts, and everything that the numbers depend on.
+
+    Attributes:
+        title: What the page is about.
+        lead: Sentences below the headline.
+        sections: Its parts.
+        command: The command that makes it again.
+        settings: What the numbers depend on.
+        version: Of fedroster.
+        headline: The answer, in one sentence.
+        numbers: The three numbers of the answer.
+        hidden: Labels that charts hide until a reader chooses them, where there are too many.
+    """
 
     title: str
     lead: Sequence[str]
@@ -58,13 +105,20 @@ class Report:
     command: str
     settings: Mapping[str, Any] = field(default_factory=dict)
     version: str = ""
+    headline: str = ""
+    numbers: Sequence[Number] = ()
+    hidden: Sequence[str] = ()
 
 
 def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Picture:
-    """Put a figure on the page, and as a PNG beside it where the page has a folder."""
+    """Put a figure on the page, and as a PNG beside it where the page has a folder.
+
+    The functions of :mod:`fedroster.study.figures` and :mod:`fedroster.study.pareto` leave the charts in an attribute
+    ``charts`` of their figures.
+    """
     if folder is not None:
         save_png(figure, folder / f"{name}.png")
-    return Picture(label, svg_text(figure), f"{name}.png")
+    return Picture(label, svg_text(figure), f"{name}.png", getattr(figure, "charts", ()))
 
 
 BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
@@ -78,13 +132,38 @@ def write_page(report: Report, folder: Path) -> None:
 
 def as_html(report: Report) -> str:
     """The page, with its figures inside."""
-    environment = jinja2.Environment(
+    source = _templates().loader
+    css, js = (source.get_source(_templates(), name)[0] for name in ("page.css", "page.js")) if source else ("", "")
+    has_charts = any(shown.charts for section in report.sections for shown in section.figures)
+    return (
+        _templates()
+        .get_template("report.html.j2")
+        .render(report=report, zip=zip, css=css, js=js, json=_json, library=library() if has_charts else "")
+    )
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("fedroster.study"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    return environment.get_template("report.html.j2").render(report=report, zip=zip)
+
+
+def _json(charts: Sequence[Chart]) -> str:
+    """Charts for a script element: nothing in them ends it."""
+    found = [
+        {
+            "spec": chart.spec,
+            "data": chart.data,
+            "looks": {label: (look.colour, look.line) for label, look in chart.looks.items()},
+            "title": chart.title,
+        }
+        for chart in charts
+    ]
+    return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def html_table(table: Table, caption: str) -> str:
@@ -98,7 +177,11 @@ def html_table(table: Table, caption: str) -> str:
 
 def as_markdown(report: Report) -> str:
     """The page as Markdown beside its figures."""
-    lines = [f"# {report.title}", "", *_paragraphs(report.lead)]
+    lines = [f"# {report.title}", ""]
+    if report.headline:
+        lines += [f"**{report.headline}**", ""]
+    lines += [f"* {one.label}: {one.value} ({one.note})" for one in report.numbers]
+    lines += [""] * bool(report.numbers) + _paragraphs(report.lead)
     for section in report.sections:
         opening = (
             [f"<details><summary>{section.title}</summary>", ""] if section.folded else [f"## {section.title}", ""]

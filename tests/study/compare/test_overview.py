@@ -100,7 +100,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
     text = html.unescape(page)
     for words in ("cocs/mnist", "Floor selects for one server", "updates a round", "round, s", "of oracle-p, %"):
         assert words in text
-    links = re.findall(r'<a href="([^"]*)"', page)
+    links = re.findall(r'<a href="([^"#]*)"', page)
     assert links == [f"{folder_of(name)}/report.html" for name in SCENARIOS]
     assert all((folder / link).exists() for link in links)
     assert "](cocs-mnist/index.md)" in (folder / "index.md").read_text()

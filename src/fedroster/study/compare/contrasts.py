@@ -31,8 +31,8 @@ _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 class Contrast:
     """A policy against another in one measure, paired by seed.
 
-    The difference is a ratio where the measure says so. The test is Student's two-sided paired t test, of logarithms
-    where it is a ratio, and is corrected after Holm over all tests that are read together.
+    The difference is a ratio where the measure says so. The test is :func:`~fedroster.study.statistics.two_sided_p`, of
+    logarithms where it is a ratio, and is corrected after Holm over all tests that are read together.
     """
 
     policy: str
@@ -47,7 +47,7 @@ class Contrast:
     def verdict(self) -> str:
         """The test in words."""
         if self.adjusted_p >= LEVEL:
-            return "not shown"
+            return "undecided"
         return "better" if self.is_better else "worse"
 
     def shown(self) -> str:
@@ -57,7 +57,7 @@ class Contrast:
             scale, form = 1.0, ".3f" if abs(self.difference.mean - 1.0) < _NEAR_ONE else ".2f"
         ends = (self.difference.mean, self.difference.low, self.difference.high)
         mean, low, high = ("∞" if value == math.inf else format(scale * value, form) for value in ends)
-        word = "" if self.verdict == "not shown" else f" {self.verdict}"
+        word = "" if self.verdict == "undecided" else f" {self.verdict}"
         return f"{mean}{word}\n({low} to {high})"
 
     def in_words(self) -> str:
@@ -67,7 +67,7 @@ class Contrast:
         size = f"{mean:.2f} times" if self.measure.is_ratio else f"{100.0 * mean:+.1f} {unit}"
         if mean in (0.0, math.inf) and self.measure.is_ratio:
             size = f"not reached by {self.policy if mean else self.against}"
-        return f"{what} {size} ({'undecided' if self.verdict == 'not shown' else self.verdict})"
+        return f"{what} {size} ({self.verdict})"
 
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""

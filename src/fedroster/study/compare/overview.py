@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 import polars as pl
 
+from fedroster.catalogue import REFERENCE
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError
 from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, corrected, paired
 from fedroster.study.compare.figures import panel_of
@@ -28,7 +29,7 @@ from fedroster.study.compare.tables import (
     summary_of,
 )
 from fedroster.study.pareto import pareto_panels_figure
-from fedroster.study.report import Picture, Report, Section, Table, picture, write_page
+from fedroster.study.report import Number, Picture, Report, Section, Table, picture, write_page
 from fedroster.study.run import key
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import machine, read_json, write_json, write_table
@@ -351,6 +352,7 @@ def _page(parts: Sequence[_Part], tests: _Tests, settings: Mapping[str, Any], sh
         sections.append(Section("Policies that are not compared", table=left_out))
     counted = f"{len(parts)} scenario{'s' if len(parts) > 1 else ''}"
     first = {"scenarios": ", ".join(part.scenario for part in parts), "seeds": ", ".join(map(str, seeds))}
+    headline, numbers = _headline(parts, tests)
     return Report(
         f"Policies compared in {counted}",
         [f"{counted}, {len(seeds)} seeds, {runs:,} runs: {what}."],
@@ -358,4 +360,29 @@ def _page(parts: Sequence[_Part], tests: _Tests, settings: Mapping[str, Any], sh
         settings["command"],
         details_of(first, task, settings["machine"]),
         str(settings["machine"].get("fedroster", "")),
+        headline,
+        numbers,
     )
+
+
+def _headline(parts: Sequence[_Part], tests: _Tests) -> tuple[str, list[Number]]:
+    """In how many scenarios the policy in focus is shown to be better than others, in a sentence and three numbers."""
+    rivals = {
+        REFERENCE: [next((text for text in part.rivals if text.partition(":")[0] == REFERENCE), "") for part in parts],
+        "the best competitor": [_best(part, as_fair=False) for part in parts],
+        "the best as fair": [_best(part, as_fair=True) for part in parts],
+    }
+    numbers = []
+    for what, names in rivals.items():
+        found = [tests.get((part.scenario, name, part.measure)) for part, name in zip(parts, names, strict=True)]
+        words = [test.verdict for test in found if test is not None]
+        if words:
+            better, worse = words.count("better"), words.count("worse")
+            note = f"{len(words) - better - worse} undecided, {worse} worse; faster, or more updates in time"
+            tone = "holds" if better > worse else "fails" if worse > better else ""
+            numbers.append(Number(f"{better} of {len(words)}", f"scenarios: better than {what}", note, tone))
+    if not numbers:
+        return "", []
+    focus = joined(list(dict.fromkeys(part.focus.partition(":")[0] for part in parts)))
+    told = [f"{one.label.partition(': ')[2]} in {one.value} scenarios" for one in numbers[:1] + numbers[-1:]]
+    return f"{focus}: {', '.join(dict.fromkeys(told))}", numbers

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from fedroster.catalogue import REFERENCE
+from fedroster.core.arrays import FloatArray
 from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, file_of
 from fedroster.study.compare.figures import panel_of
 from fedroster.study.compare.tables import (
+    ACCURACY,
     DECISION,
+    GOT_BETA,
     LAST,
     LEAST_SERVED,
     ROUND_TIME,
@@ -24,7 +28,8 @@ from fedroster.study.compare.tables import (
 )
 from fedroster.study.figures import MANY
 from fedroster.study.measures import LEAST_CHANCES
-from fedroster.study.report import Picture, Report, Section, Table
+from fedroster.study.report import Number, Picture, Report, Section, Table
+from fedroster.study.statistics import mean_interval
 
 
 def page_of(
@@ -44,13 +49,19 @@ def page_of(
         "seeds": ", ".join(map(str, settings.seeds)),
         "beta": settings.rate,
     }
+    headline, numbers = headline_of(values, settings, tests)
+    front = panel_of(values, settings, settings.front_measure).points
+    told = {settings.focus, settings.yardstick, *settings.against, *(text for text in front if front[text].on_front)}
     return Report(
-        f"Who trains? Policies compared on {settings.scenario}",
-        list(_lead(values, settings, tests, clients)),
+        f"Policies compared on {settings.scenario}",
+        list(_lead(values, settings, clients)),
         list(_sections(values, settings, summary, tests, pictures)),
         settings.command,
         details_of(first, settings.task, settings.machine),
         str(settings.machine.get("fedroster", "")),
+        headline,
+        numbers,
+        [text for text in values if text not in told] if len(values) > MANY else [],
     )
 
 
@@ -60,7 +71,8 @@ def page_of(
 def summary_table(summary: pl.DataFrame, measures: Sequence[Measure]) -> Table:
     """Measures of the summary as text, for the terminal and the pages."""
     rows = [(row["policy"], *(measured(row, measure) for measure in measures)) for row in summary.iter_rows(named=True)]
-    return Table(("policy", *(measure.heading for measure in measures)), rows, text=("policy",))
+    about = {measure.heading: measure.about for measure in measures}
+    return Table(("policy", *about), rows, ("policy",), about)
 
 
 def measured(row: Mapping[str, Any], measure: Measure) -> str:
@@ -103,24 +115,94 @@ def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine
     return {**first, **trained, **machine}
 
 
-_WON = {
-    ROUND_TIME: "shorter rounds than {base}",
-    UPDATES: "more updates in time than {base}",
-    TIME_TO_TARGET: "a shorter time to the target than {base}",
-    LEAST_SERVED: "a larger share for the least served clients than {base}",
+# ----------------------------------------------------------------- headline
+
+_AS_GOOD = 0.01  # shares that differ by no more are said to be alike, where their interval shows it
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """How a measure is told: the number's label, and the words for better, for worse, and for what is undecided."""
+
+    label: str
+    better: str
+    worse: str
+    undecided: str
+    alike: str = ""
+
+
+_SAID = {
+    ROUND_TIME: _Said("time of a round", "shorter rounds", "longer rounds", "round time undecided"),
+    UPDATES: _Said("updates in time", "more updates in time", "fewer updates in time", "updates in time undecided"),
+    LEAST_SERVED: _Said("for the least served clients", "fairer", "less fair", "fairness undecided", "as fair"),
+    ACCURACY: _Said("test accuracy", "more accurate", "less accurate", "accuracy undecided", "as accurate"),
+    GOT_BETA: _Said("clients with their share beta", "", "", ""),
 }
 
 
-def _lead(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]], clients: int) -> Iterable[str]:
-    """What a reader in a hurry should know."""
+def headline_of(
+    values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]
+) -> tuple[str, list[Number]]:
+    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals."""
+    focus = settings.focus
+    base = next((text for text in (*settings.against, *settings.policies) if text != focus), "")
+    if not base:
+        return "", []
+    found = {test.measure: test for test in tests.get(base, ()) if test.policy == focus}
+    shown = [settings.front_measure, LEAST_SERVED]
+    shown += [ACCURACY] if settings.task is not None else [GOT_BETA] if settings.promises_rates else []
+    numbers = [_number(measure, values[focus], values[base], base, found.get(measure)) for measure in shown]
+    if len(numbers) < 3:
+        cost = mean_interval(values[focus][DECISION.name])
+        numbers.append(Number(f"{1e3 * cost.mean:.2g} ms", "for a decision", "median over rounds, on this machine"))
+    words = [_words(measure, found.get(measure), numbers[place]) for place, measure in enumerate(shown)]
+    words[0] += f" than {base}" if " % " in words[0] else f" against {base}"
+    return f"{focus}: {', '.join(filter(None, words))}", numbers
+
+
+def _number(
+    measure: Measure, mine: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray], base: str, test: Contrast | None
+) -> Number:
+    means = (float(mine[measure.name].mean()), float(theirs[measure.name].mean()))
+    unit = measure.heading.partition(", ")[2] or "a round"
+    note = " against ".join(f"{measure.scale * mean:.{measure.digits}f} {unit}" for mean in means) + f" of {base}"
+    if test is None:
+        size = means[0] / means[1] if measure.is_ratio and means[1] else means[0] - means[1]
+        word, tone = "not tested", ""
+    else:
+        size, word = test.difference.mean, test.verdict
+        tone = {"better": "holds", "worse": "fails"}.get(word, "")
+    value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
+    return Number(value.replace("-", "\u2212"), _SAID[measure].label, f"{note}; {word}", tone)
+
+
+def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
+    said = _SAID[measure]
+    if test is None or not said.better:
+        return "" if measure != ROUND_TIME and measure != UPDATES else said.undecided
+    if said.alike and test.difference.low >= -_AS_GOOD and test.difference.high <= _AS_GOOD:
+        return said.alike
+    if test.verdict not in ("better", "worse"):
+        return said.undecided
+    size = f"{number.value[1:]} " if test.measure.is_ratio else ""
+    return size + (said.better if test.is_better else said.worse)
+
+
+_WON = {
+    ROUND_TIME: "shorter rounds than {base}",
+    UPDATES: "more updates in time than {base}",
+    TIME_TO_TARGET: "shorter time to the target than {base}",
+    LEAST_SERVED: "more rounds for the least served clients than {base}",
+}
+
+
+def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
+    """What was played, and the best trade-offs."""
     what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
     yield (
         f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
         f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."
     )
-    for base, found in tests.items():
-        if own := [test.in_words() for test in found if test.policy == settings.focus]:
-            yield f"{settings.focus} against {base}: {', '.join(own)}."
     measure = settings.front_measure
     points = panel_of(values, settings, measure).points
     front = sorted(
@@ -134,19 +216,24 @@ def _lead(values: Values, settings: Settings, tests: Mapping[str, Sequence[Contr
             f"Best trade-offs between {what} and fairness, {order} first, by the means: {joined(front)}. (Policies "
             "that know the truth are not counted.)"
         )
-    for base, found in tests.items():
-        for won, words in _WON.items():
-            better = [test.policy for test in found if test.measure == won and test.verdict == "better"]
-            if better:
-                yield f"Significantly {words.format(base=base)}: {joined(better)}."
-    if len(values) <= MANY:
-        for test in tests.get(REFERENCE, ()):
-            if test.measure == TIME_TO_TARGET and np.isfinite(values[test.policy][TIME_TO_TARGET.name]).all():
-                shown = test.difference
-                yield (
-                    f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "
-                    f"simulated time (95 % interval {shown.low:.2f} to {shown.high:.2f}, paired by seed)."
-                )
+
+
+def _told(
+    base: str, tests: Sequence[Contrast], settings: Settings, *, few: bool, missing: Sequence[str]
+) -> Iterable[str]:
+    """What the tests against a policy show; some are ``missing`` the target."""
+    if own := [test.in_words() for test in tests if test.policy == settings.focus]:
+        yield f"{settings.focus} against {base}: {', '.join(own)}."
+    for won, words in _WON.items():
+        if better := [test.policy for test in tests if test.measure == won and test.verdict == "better"]:
+            yield f"Significantly {words.format(base=base)}: {joined(better)}."
+    for test in tests if few and base == REFERENCE else ():
+        if test.measure == TIME_TO_TARGET and test.policy not in missing:
+            shown = test.difference
+            yield (
+                f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "
+                f"simulated time (95 % interval {shown.low:.2f} to {shown.high:.2f}, paired by seed)."
+            )
 
 
 def notes_of(settings: Settings) -> list[str]:
@@ -199,8 +286,10 @@ def _sections(
     tests: Mapping[str, Sequence[Contrast]],
     pictures: Mapping[str, Picture],
 ) -> Iterable[Section]:
-    def shown(*names: str) -> list[Picture]:
-        return [pictures[name] for name in names if name in pictures]
+    def shown(**names: str) -> list[Picture]:
+        """Pictures, which are alternatives where each has a word."""
+        there = {name.replace("_", "-"): tab for name, tab in names.items() if name.replace("_", "-") in pictures}
+        return [replace(pictures[name], tab=tab if len(there) > 1 else "") for name, tab in there.items()]
 
     missing = [t for t, own in values.items() if not np.isfinite(own.get("time_to_target_s", np.zeros(1))).all()]
     grey = [f"Grey: {REFERENCE}."] if len(values) > MANY and REFERENCE in values else []
@@ -209,24 +298,27 @@ def _sections(
         text=[f"No point for the time to the target, as some seeds did not reach it: {joined(missing)}."]
         if missing
         else [],
-        figures=shown("pareto-round", "pareto-updates", "pareto-target"),
+        figures=shown(pareto_round="Time of a round", pareto_updates="Updates", pareto_target="Time to target"),
         notes=[
             f"Up and {'right' if settings.has_prices else 'left'} is better. Bars: 95 % intervals over seeds. Line: "
             "the Pareto front of the means."
         ],
     )
-    yield Section("Summary", table=summary_table(summary, settings.main_measures), notes=notes_of(settings))
+    yield Section("Summary", table=summary_table(summary, settings.main_measures))
+    if settings.task is not None:
+        figures = shown(accuracy_per_round="By round", accuracy_per_second="By simulated time")
+        yield Section("Accuracy", figures=figures, notes=grey, folded=True)
     for base, found in tests.items():
         if found:
             note = (
                 f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: "
                 f"`{file_of(base, settings.against)}`, which the command below writes."
             )
-            yield Section(f"Against {base}", table=_tests_table(found, settings.tested_measures), notes=[note])
-    if settings.has_prices:
-        yield Section("Learning", figures=shown("updates"), notes=grey)
-    if settings.task is not None:
-        yield Section("Accuracy", figures=shown("accuracy-per-round", "accuracy-per-second"), notes=grey)
+            told = list(_told(base, found, settings, few=len(values) <= MANY, missing=missing))
+            table = _tests_table(found, settings.tested_measures)
+            yield Section(f"Against {base}", told, table=table, notes=[note], folded=True)
+    if settings.has_prices and "updates" in pictures:
+        yield Section("Learning", figures=shown(updates=""), notes=grey, folded=True)
     owed = (
         "The virtual queues (Huang et al. 2021, Eq. 6) and the rates are measured at beta = "
         f"{settings.rate:g} for every policy, whether it keeps queues or not."
@@ -234,11 +326,14 @@ def _sections(
     yield Section(
         "Fairness",
         text=[owed] if settings.promises_rates else [],
-        figures=shown("queues", "participation"),
+        figures=[*shown(queues=""), *shown(participation="")],
         table=summary_table(summary, settings.fairness_measures),
         notes=grey,
+        folded=True,
     )
-    yield Section("Cost of a decision", figures=shown("decisions"))
+    if "decisions" in pictures:
+        yield Section("Cost of a decision", figures=shown(decisions=""), folded=True)
     if settings.left_out:
         table = Table(("policy", "why"), list(settings.left_out.items()), text=("policy", "why"))
-        yield Section("Policies that are not compared", table=table)
+        yield Section("Policies that are not compared", table=table, folded=True)
+    yield Section("How to read the tables", notes_of(settings), folded=True)
