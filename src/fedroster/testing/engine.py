@@ -24,14 +24,14 @@ class ScriptedClient:
 
     The engine under test calls :meth:`begin` when a training begins at the client, and does what that says:
 
-    ==============  ====================================================================================
-    ``"ok"``        answers with an update that can be used, after :attr:`EngineContract.quick_s`
-    ``"slow"``      the same after :attr:`EngineContract.slow_s`, which is within the deadline
-    ``"late"``      the same after :attr:`EngineContract.late_s`, which is beyond it
-    ``"fails"``     reports an error, at once
+    ===============  ====================================================================================
+    ``"ok"``         answers with an update that can be used, after :attr:`EngineContract.quick_s`
+    ``"slow"``       the same after :attr:`EngineContract.slow_s`, which is within the deadline
+    ``"late"``       the same after :attr:`EngineContract.late_s`, which is beyond it
+    ``"fails"``      reports an error, at once
     ``"malformed"``  answers what no aggregation can use: not finite numbers, say
-    ``"silent"``    never answers, as if it were killed
-    ==============  ====================================================================================
+    ``"silent"``     never answers, as if it were killed
+    ===============  ====================================================================================
 
     Attributes:
         fates: What its first, second, ... training does; the last one repeats.
