@@ -67,6 +67,7 @@ class Wire(_InvocationDispatcher):
         threading.Thread(target=self._run, args=(gcc, func_name, args, kwargs), daemon=True).start()
 
     def _run(self, gcc, func_name, args, kwargs):
+        gcc.app.new_context(self.name, self.name)  # a site calls others
         fate = self.site.fate[min(len(self.site.log), len(self.site.fate) - 1)]
         if func_name == "train" and isinstance(fate, str) and fate == "gone":
             time.sleep(min(gcc.call_opt.timeout, 0.05))
@@ -94,7 +95,11 @@ def job(sites: dict[str, Site]) -> Iterator[Signal]:
     signal = Signal()
     app = ServerApp(Server())
     app._abort_signal = signal
-    known = {"train": ["model", "number"], "evaluate": ["model"], "score": ["model"]}
+    known = {
+        "train": ["model", "number"],
+        "evaluate": ["model"],
+        "train_group": ["model", "clients", "deadline_s"],
+    }
     app._client_proxies = [
         Proxy(app, name, site.fqn or name, Wire(name, site, signal), known) for name, site in sites.items()
     ]

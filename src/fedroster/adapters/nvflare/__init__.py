@@ -8,13 +8,14 @@ from fedroster.core.errors import MissingDependencyError
 try:
     from fedroster.adapters.nvflare.collaboration import SelectingClients
     from fedroster.adapters.nvflare.controllers import Selecting
+    from fedroster.adapters.nvflare.edges import SelectingEdges, call_clients
     from fedroster.adapters.nvflare.replies import check_update
 except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] != "nvflare":
         raise
     raise MissingDependencyError.of("nvflare", "nvflare") from error
 from fedroster.engine.contexts import ContextRules
-from fedroster.engine.edges import EdgeRules
+from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.losses import LossRules
 from fedroster.engine.pushed import Reply
 from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
@@ -32,6 +33,9 @@ __all__ = [
     "RoundRules",
     "Selecting",
     "SelectingClients",
+    "SelectingEdges",
     "TensorBoardLog",
+    "call_clients",
     "check_update",
+    "edge_features",
 ]

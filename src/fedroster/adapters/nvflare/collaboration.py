@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from fedroster.selector import Selector
 log = logging.getLogger("nvflare.fedroster")
 TESTED = (2, 9)
 """Newest version of FLARE with which this adapter's tests were run."""
-_LONGEST_CALL_S = 1e6
+LONGEST_CALL_S = 1e6
 """FLARE's calls have a timeout; this one is longer than any round."""
 
 
@@ -95,7 +95,7 @@ class SelectingClients:
             log=log,
         )
         self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)
-        self._calls: list[tuple[OpenRound, Any]] = []
+        self._calls: list[tuple[OpenRound, Any, Mapping[str, Sequence[str]]]] = []
         self._gone: set[str] = set()
 
     @property
@@ -150,9 +150,10 @@ class SelectingClients:
             updates[name] = update
             desk.answered(round_, name, result, wrong=wrong, metrics=update.metrics, arrived_s=arrived_s)
 
-        limit_s = min(ending.given_up_s - ending.sent_s + 1.0, _LONGEST_CALL_S)
+        limit_s = min(ending.given_up_s - ending.sent_s + 1.0, LONGEST_CALL_S)
         group = collab.get_clients(list(round_.choice.clients))(blocking=False, timeout=limit_s, process_resp_cb=take)
-        self._calls.append((round_, getattr(group, function)(model, **arguments)))
+        called = {name: [name] for name in round_.choice.clients}
+        self._calls.append((round_, getattr(group, function)(model, **arguments), called))
         desk.wait(round_, self._look)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
@@ -182,7 +183,7 @@ class SelectingClients:
         names = [node.name for node in nodes if node.name in allowed]
         if not names:
             return {}
-        limit_s = min(self._rules.evaluation_limit_s(timeout_s), _LONGEST_CALL_S)
+        limit_s = min(self._rules.evaluation_limit_s(timeout_s), LONGEST_CALL_S)
         results = getattr(collab.get_clients(names)(timeout=limit_s), function)(*arguments)
         for name, error in results.failures.items():
             log.warning("%s has not answered %s: %s", name, function, shown(str(error)))
@@ -209,15 +210,17 @@ class SelectingClients:
         """Book the calls that failed, which FLARE pushes to no callback, and forget those that are done."""
         if collab.is_aborted:
             raise RunAborted("the run is aborted")
-        for round_, results in list(self._calls):
+        for call in list(self._calls):
+            round_, results, called = call
             for name, error in list(results.failures.items()):
                 is_silent = error.remote_traceback is None and error.cause_type in ("TimeoutError", "str")
                 if is_silent:
                     self._gone.add(str(name))
                 book = self._desk.lost if is_silent else self._desk.failed
-                book(round_, str(name), str(error.cause))
+                for client in called[str(name)]:
+                    book(round_, client, str(error.cause))
             if len(results) + len(results.failures) >= results.limit:
-                self._calls.remove((round_, results))
+                self._calls.remove(call)
 
 
 def _relay(fqn: str) -> str:

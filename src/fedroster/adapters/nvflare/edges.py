@@ -1,0 +1,216 @@
+"""A tree in FLARE: sites that aggregate for others are edge servers, to which a policy assigns clients within budgets.
+
+Sites of a Collab job call each other.  The server calls an edge server with the model and the names of its clients;
+that site calls them, waits for a deadline, aggregates what can be used, and answers with one model.  Where relays
+connect sites in a tree, FLARE routes these calls along it.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from nvflare.collab import collab
+
+from fedroster.adapters.nvflare.collaboration import LONGEST_CALL_S, SelectingClients
+from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.edge_selector import EdgeSelector
+from fedroster.engine.choose import Node
+from fedroster.engine.contexts import ContextRules
+from fedroster.engine.edges import EdgeRules, edge_features
+from fedroster.engine.pushed import Reply
+from fedroster.engine.report import Sink
+from fedroster.engine.rules import RoundRules
+
+_CLIENTS = "clients"
+"""Metric of an edge server's reply: time of each client in seconds, or why there is none."""
+_LATE = "late"
+
+_busy: set[str] = set()
+_lock = threading.Lock()
+
+
+def call_clients(
+    function: str,
+    model: Any,
+    clients: Sequence[str],
+    deadline_s: float,
+    *,
+    check: CheckUpdate = check_update,
+    **arguments: Any,
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Train with the clients of an edge server; called at that site, by a function that it publishes.
+
+    Args:
+        function: Name of a published function of the clients' module; its first argument is the model.
+        model: An ``FLModel``, arrays by name, or a pair of these and metrics.
+        clients: Names of the clients.
+        deadline_s: How long to wait for them, seconds, > 0.
+        check: Says what is wrong with a client's reply.
+        arguments: Further arguments of the function.
+
+    Returns:
+        The mean of the usable models, weighted by ``num-examples``, and metrics; the model as it was sent when none is
+        usable.
+    """
+    sent, started_s = read_update(model), time.monotonic()
+    told: dict[str, object] = {}
+    updates: list[tuple[Update, float]] = []
+    with _lock:
+        free = [name for name in clients if name not in _busy]
+        _busy.update(free)
+    told |= {name: "it is still busy" for name in clients if name not in free}
+    is_over = False
+
+    def take(gcc: object, result: object, context: Any = None) -> None:
+        name, time_s = str(context.caller), time.monotonic() - started_s
+        try:
+            update = read_update(result)
+            wrong = check(sent, update)
+        except Exception as error:  # what a client sends may be anything
+            update, wrong = Update({}), str(error)
+        weight = update.metrics.get(WEIGHT, 1.0)
+        with _lock:
+            _busy.discard(name)
+            if not is_over:
+                told[name] = time_s if wrong is None else wrong
+                if wrong is None:
+                    updates.append((update, float(weight)))  # type: ignore[arg-type]
+
+    results = None
+    if free:
+        group = collab.get_clients(free)(blocking=False, timeout=10.0 * deadline_s, process_resp_cb=take)
+        results = getattr(group, function)(model, **arguments)
+    while results is not None and len(told) < len(clients) and time.monotonic() - started_s < deadline_s:
+        with _lock:
+            for name, error in list(results.failures.items()):
+                _busy.discard(name)
+                told.setdefault(name, str(error.cause))
+        time.sleep(0.01)
+    with _lock:
+        is_over = True
+        told |= {name: _LATE for name in clients if name not in told}
+    total = sum(weight for _, weight in updates)
+    if not total:
+        return dict(sent.arrays), {WEIGHT: 0.0, _CLIENTS: told}
+    mean = {
+        name: sum(weight * np.asarray(update.arrays[name]) for update, weight in updates) / total
+        for name in sent.arrays
+    }
+    return mean, {WEIGHT: total, _CLIENTS: told}
+
+
+class SelectingEdges(SelectingClients):
+    """The sites of a Collab job as a tree: edge servers aggregate for the clients that a policy assigns to them.
+
+    Edge servers are the sites that are named in the selector's budgets; all others are clients.  An edge server reaches
+    the clients that the operator says, or those below it in FLARE's own tree of clients.
+    """
+
+    def __init__(
+        self,
+        selector: EdgeSelector,
+        *,
+        rules: RoundRules,
+        grace_s: float = 5.0,
+        contexts: ContextRules | None = None,
+        edge_rules: EdgeRules | None = None,
+        state_dir: str | Path | None = None,
+        sinks: Iterable[Sink] = (),
+    ) -> None:
+        """Put a selector before the sites.
+
+        Args:
+            selector: Assigns clients to edge servers.
+            rules: When rounds end: edge servers wait for their clients until ``deadline_s``, which is finite.
+            grace_s: How long the server waits for edge servers beyond that, seconds, > 0.
+            contexts: What the policy sees of clients; None for
+                :func:`~fedroster.engine.edges.edge_features`.
+            edge_rules: Which edge servers reach a client, and its price.
+            state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
+            sinks: Take a report of every round.
+
+        Raises:
+            ConfigurationError: If the selector assigns no edge servers, or there is no deadline.
+        """
+        if not isinstance(selector, EdgeSelector):
+            raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
+        if rules.deadline_s == math.inf:
+            raise ConfigurationError("deadline_s is inf; edge servers wait for their clients until a finite deadline")
+        self._wait_s, self._edges = rules.deadline_s, frozenset(map(str, selector.budgets))
+        super().__init__(
+            selector,
+            rules=replace(rules, deadline_s=rules.deadline_s + grace_s),
+            contexts=ContextRules(features=edge_features) if contexts is None else contexts,
+            edge_rules=edge_rules,
+            state_dir=state_dir,
+            sinks=sinks,
+        )
+
+    def call(self, function: str, model: Any, **arguments: Any) -> list[Reply]:
+        """Play a round: assign clients, call edge servers with the names of theirs, and return the edge models.
+
+        Args:
+            function: Name of a function that edge servers publish, with the arguments ``model``, ``clients`` and
+                ``deadline_s``, which returns what :func:`call_clients` does.
+            model: An ``FLModel``, arrays by name, or a pair of these and metrics.
+            arguments: Further arguments of the function.
+
+        Returns:
+            Replies of edge servers with at least one client whose update is in them, weighed by ``num-examples``.
+
+        Raises:
+            NoNodesError: If no client can be chosen for longer than ``wait_s``.
+        """
+        sent, desk = read_update(model), self._desk
+        round_ = desk.begin(self._connected, sent.num_bits, check=self._look)
+        ending = desk.sent(round_)
+        members: dict[str, list[str]] = {}
+        for name in round_.choice.clients:
+            members.setdefault(round_.choice.edges[name], []).append(name)
+        replies: dict[str, Reply] = {}
+
+        def take(gcc: object, result: object, context: Any = None) -> None:
+            edge, arrived_s = str(context.caller), time.monotonic()
+            update, wrong = self._read(sent, result)
+            told = update.metrics.get(_CLIENTS)
+            if wrong is None and not isinstance(told, Mapping):
+                wrong = f"its metric {_CLIENTS!r} is {type(told).__name__}; expected times by client"
+            used = False
+            for name in members[edge]:
+                how = told.get(name) if isinstance(told, Mapping) else None
+                if wrong is not None:
+                    desk.failed(round_, name, f"edge server {edge}: {wrong}")
+                elif isinstance(how, float) and 0.0 < how <= self._wait_s:
+                    used |= desk.answered(round_, name, edge, arrived_s=ending.sent_s + how)
+                elif how == _LATE:
+                    desk.answered(
+                        round_, name, edge, arrived_s=max(arrived_s, ending.sent_s + self._rules.deadline_s) + 1e-6
+                    )
+                else:
+                    desk.failed(round_, name, f"edge server {edge}: {how}")
+            if used:
+                replies[edge] = Reply(edge, result, arrived_s - ending.sent_s)
+
+        limit_s = min(ending.given_up_s - ending.sent_s + 1.0, LONGEST_CALL_S)
+        for edge, names in members.items():
+            group = collab.get_clients([edge])(blocking=False, timeout=limit_s, process_resp_cb=take)
+            results = getattr(group, function)(model, clients=names, deadline_s=self._wait_s, **arguments)
+            self._calls.append((round_, results, {edge: names}))
+        desk.wait(round_, self._look)
+        desk.close(round_)
+        return sorted(replies.values(), key=lambda reply: reply.time_s)
+
+    def _connected(self) -> list[Node]:
+        there = super()._connected()
+        missing = self._edges - {node.name for node in there}
+        if missing:
+            raise InvalidInputError(f"edge servers {sorted(missing)} are no sites of this job")
+        return [node for node in there if node.name not in self._edges]

@@ -1,0 +1,131 @@
+"""A tree of sites: edge servers aggregate for the clients that a policy assigns to them within budgets."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
+
+from fake_flare import Site, job, model
+
+from fedroster import EdgeSelector, Selector, Uniform
+from fedroster.adapters.nvflare import EdgeRules, RoundRules, SelectingEdges, call_clients
+from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.problem import Status
+from fedroster.policies.cocs import COCS
+
+
+class Edge(Site):
+    """A site that trains with others."""
+
+    def train_group(self, model, clients, deadline_s):
+        self.log.append(tuple(clients))
+        return call_clients("train", model, clients, deadline_s)
+
+
+def tree(clients, **options):
+    sites = {"north": Edge(), "south": Edge(), **clients}
+    reach = options.pop("reach", None) or {name: ["north", "south"] for name in clients}
+    policy = options.pop("policy", None) or Uniform()
+    budgets = options.pop("budgets", {"north": 2.0, "south": 2.0})
+    reports = []
+    selecting = SelectingEdges(
+        EdgeSelector(policy, budgets=budgets, cohort_size=4, num_features=2),
+        rules=RoundRules(deadline_s=0.4),
+        grace_s=0.3,
+        edge_rules=EdgeRules(edges=reach),
+        sinks=[reports.append],
+        **options,
+    )
+    return sites, selecting, reports
+
+
+def test_edge_servers_aggregate_for_their_clients_within_budgets():
+    clients = {f"c{n}": Site() for n in range(6)}
+    values = {name: float(n) for n, name in enumerate(clients)}
+    for name, site in clients.items():
+        site.fate = (({"w": np.full((3, 2), values[name]), "b": np.zeros(2)}, {"num-examples": 1 + values[name]}),)
+    sites, selecting, reports = tree(clients)
+    with job(sites):
+        replies = selecting.call("train_group", model())
+    assert {reply.name for reply in replies} == {"north", "south"}
+    for reply in replies:
+        ((names),) = sites[reply.name].log
+        assert len(names) == 2  # a budget of 2, and each client costs 1
+        weights = [1.0 + values[name] for name in names]
+        arrays, metrics = reply.content
+        assert arrays["w"][0, 0] == pytest.approx(np.average([values[name] for name in names], weights=weights))
+        assert metrics["num-examples"] == sum(weights)
+        assert {reports[0].edges[name] for name in names} == {reply.name}
+    assert sum(len(site.log) for site in clients.values()) == 4
+    assert set(reports[0].status.values()) == {Status.COMPLETED}
+
+
+def test_faults_below_an_edge_server_are_told_apart():
+    clients = {"good": Site(), "late": Site(fate=(0.8,)), "raises": Site(fate=("raises",))}
+    bad = {"w": np.full((3, 2), np.nan), "b": np.zeros(2)}
+    clients["bad"] = Site(fate=(bad,))
+    sites, selecting, reports = tree(
+        clients, budgets={"north": 9.0, "south": 9.0}, reach={name: ["north"] for name in clients}
+    )
+    with job(sites):
+        (reply,) = selecting.call("train_group", model())
+        assert (reply.content[0]["w"] == 1.0).all()
+        status = reports[0].status
+        assert (status["good"], status["late"]) == (Status.COMPLETED, Status.LATE)
+        assert (status["raises"], status["bad"]) == (Status.FAILED, Status.FAILED)
+        assert "no data here" in reports[0].reasons["raises"]
+        assert "not finite" in reports[0].reasons["bad"]
+        selecting.call("train_group", model())
+        assert len(clients["late"].log) == 1  # its edge server knows that it is still busy
+        time.sleep(0.5)
+
+
+def test_an_edge_server_that_fails_costs_its_clients_their_round_and_no_more():
+    clients = {f"c{n}": Site() for n in range(4)}
+    sites, selecting, reports = tree(
+        clients,
+        budgets={"north": 9.0, "south": 9.0},
+        reach={"c0": ["north"], "c1": ["north"], "c2": ["south"], "c3": ["south"]},
+    )
+
+    def breaks(model, clients, deadline_s):
+        raise ValueError("disk full")
+
+    sites["north"].train_group = breaks
+    with job(sites):
+        assert [reply.name for reply in selecting.call("train_group", model())] == ["south"]
+    assert [reports[0].status[name] for name in ("c0", "c1", "c2", "c3")] == [Status.FAILED] * 2 + [
+        Status.COMPLETED
+    ] * 2
+
+
+def test_cocs_assigns_clients_below_flares_own_tree():
+    clients = {f"c{n}": Site(fqn=f"{'north' if n < 3 else 'south'}.c{n}") for n in range(6)}
+    sites = {"north": Edge(), "south": Edge(), **clients}
+    selecting = SelectingEdges(
+        EdgeSelector(COCS(), budgets={"north": 2.0, "south": 1.0}, cohort_size=6, num_features=2),
+        rules=RoundRules(deadline_s=0.4),
+        grace_s=0.3,
+    )
+    with job(sites):
+        for _ in range(4):
+            selecting.call("train_group", model())
+    assert all(set(names) <= {"c0", "c1", "c2"} and len(names) <= 2 for names in sites["north"].log)
+    assert all(set(names) <= {"c3", "c4", "c5"} and len(names) <= 1 for names in sites["south"].log)
+    assert sites["north"].log
+    assert sites["south"].log
+
+
+def test_what_cannot_be_a_tree_is_refused():
+    selector = EdgeSelector(Uniform(), budgets={"north": 2.0}, cohort_size=2, num_features=2)
+    with pytest.raises(ConfigurationError, match="assigns no edge servers"):
+        SelectingEdges(Selector(Uniform(), cohort_size=2), rules=RoundRules(deadline_s=1.0))
+    with pytest.raises(ConfigurationError, match="until a finite deadline"):
+        SelectingEdges(selector, rules=RoundRules())
+    selecting = SelectingEdges(selector, rules=RoundRules(deadline_s=1.0))
+    with job({"c": Site()}), pytest.raises(InvalidInputError, match=r"edge servers \['north'\] are no sites"):
+        selecting.call("train_group", model())
