@@ -10,13 +10,15 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.environment import FlatNetwork
-from fedroster.papers.floor import PAPER
+from fedroster.papers.floor import PAPER, volatile
 from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.papers.floor.tuned import _TUNED_PENALTIES, TUNED_RATES, _as_fair, _as_punctual, _lack
 from fedroster.papers.floor.worlds import least_chosen, rival_of
 from fedroster.policies import Floor
 from fedroster.simulation import simulate
 from fedroster.study.run import gather
+from fedroster.study.verdicts import judge
+from runs import planted_run
 
 QUIET = FlatNetwork(num_clients=12, cohort_size=3, noise=0.0)
 
@@ -155,3 +157,37 @@ def test_the_tuned_figure_is_made_from_its_runs():
     assert data.height == 1 + len(TUNED_RATES) * len(_TUNED_PENALTIES)
     assert [claim.name for claim in recipe.claims(runs)] == ["tuned-as-fair", "tuned-as-punctual"]
     assert len(recipe.findings(runs)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fair", "greedy", "holds"),
+    [
+        (0.90, 0.85, {"as-accurate-as-random", "no-other-than-calm"}),
+        (0.85, 0.90, {"fair-costs-accuracy", "fair-is-slower"}),
+    ],
+)
+def test_claims_on_volatile_networks(fair, greedy, holds):
+    """Accuracy rises in 20 tests; the greedy policy's rounds are as long as the others', so more accuracy is sooner."""
+    recipe = volatile.figure("cpu")
+
+    def run(label, seed):
+        final = {"random": 0.90, volatile.GREEDY: greedy}.get(label.rpartition("|")[2], fair)
+        if label.startswith(volatile.CALM):
+            final = 0.90
+        noise = 1e-3 * np.random.default_rng([seed, len(label)]).standard_normal(20)
+        ones = np.ones(20, np.int64)
+        return planted_run(
+            4,
+            20,
+            accuracy=final * (1.0 - np.exp(-np.arange(1, 21) / 4.0)) + noise,
+            round_time_s=np.ones(20),
+            cohort_size=ones,
+            participants=ones,
+            chosen=np.ones(4, np.int64),
+        )
+
+    runs = {label: [run(label, seed) for seed in range(8)] for label in recipe.needs}
+    found = {verdict.claim.name.removeprefix("volatile-"): verdict.word for verdict in judge(recipe.claims(runs))}
+    assert {name for name, word in found.items() if word == "holds"} == holds, found
+    assert "contradicted" in found.values()
+    assert all(sentence.endswith(".") for sentence in recipe.findings(runs))

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from fedroster.papers.floor import volatile
 from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, panels_of, panels_product, scales
 from fedroster.study.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
 from fedroster.study.looks import looks_of
@@ -63,7 +64,7 @@ def _findings(experiment: Experiment, runs: Runs) -> list[str]:
 
 
 def _figures(size: str) -> Mapping[str, FigureRecipe]:
-    return {
+    figures = {
         f"training-{experiment.key}": FigureRecipe(
             f"Training, {experiment.name}",
             experiment.in_panels(TRAINED, tuple(_PANELS)),
@@ -78,6 +79,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
         )
         for experiment in FLAT[size]
     }
+    return figures | {"volatile": volatile.figure(size)}
 
 
 SCALES = scales(_figures, FLAT_REMARKS, cpu_seeds=range(3))
