@@ -142,3 +142,33 @@ def test_edge_servers_too():
     assert len(first.clients) == 2
     second = selector.select(at_most=2)
     assert not set(first.clients) & set(second.clients)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_floor_keeps_its_theorem_for_places(seed):
+    """x_n >= floor(beta A_n) - c - 1 after every unit (docs/explanation/places.md), whoever comes and goes."""
+    rng = np.random.default_rng(seed)
+    count, m, beta, slack = 20, 4, 0.2, 1
+    policy = Floor(beta=beta, share_of="available", slack=slack)
+    selector = Selector(policy, cohort_size=m, clients=range(count), patience_rounds=10**6, guarded=False)
+    speed = rng.uniform(1.0, 20.0, count)
+    counted, chosen, here = np.zeros(count), np.zeros(count), np.ones(count, np.bool_)
+    now_s, at_work, places, least = 0.0, [], 0, 0.0
+    for _ in range(300):
+        busy = np.isin(np.arange(count), [client for _, client, _ in at_work])
+        if len(at_work) < m and (here & ~busy).any():
+            cohort = selector.select(np.flatnonzero(here), at_most=m - len(at_work))
+            for client in cohort.clients:
+                chosen[client] += 1
+                heapq.heappush(at_work, (now_s + speed[client] * rng.uniform(0.5, 1.5), client, cohort.round))
+            is_whole = (places + len(cohort.clients)) // m > places // m
+            places += len(cohort.clients)
+            if is_whole:
+                counted += here & ~busy
+                least = min(least, float((chosen - np.floor(beta * counted + 1e-9)).min()))
+                must_stay = here & ~busy
+                here = must_stay | (rng.random(count) < 0.3)
+        now_s, client, number = heapq.heappop(at_work)
+        selector.observe(number, times_s={client: speed[client]})
+    assert places > 250
+    assert least >= -slack - 1

@@ -87,6 +87,8 @@ class _Cohort:
 
     def num_clients(self, rows: BoolArray) -> int:
         """How many clients some rows are of."""
+        if self._context.client is None:
+            return int(np.count_nonzero(rows))
         return int(np.unique(self._client[rows]).shape[0])
 
     def choice(self, pool: BoolArray, places: int) -> IntArray:
@@ -170,6 +172,8 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
     Raises:
         RoundNotBegunError: If a least number cannot be had.
     """
+    if not limits.bind:
+        return ask(context)
     cohort = _Cohort(ask, context, limits, rng)
     reach = cohort.num_clients(context.available) + int(np.count_nonzero(limits.busy))
     if reach < limits.least_cohort:

@@ -59,7 +59,8 @@ class _Register:
         self._allow = None if rules.allow is None else Names(rules.allow, rules.tags)
         self._deny = Names(rules.deny, rules.tags)
         self._groups = [(name, Names(group.clients, rules.tags)) for name, group in rules.groups.items()]
-        self._ranked = [(Names((name,), rules.tags), number) for name, number in rules.priorities.items()]
+        first = sorted(rules.priorities, key=lambda name: -rules.priorities[name])
+        self._ranked = Names(first, rules.tags)
         self.reasons = [""]
         self._number_of = {"": 0}
         self.reason, self.group, self.priority = (np.zeros(0, np.int64) for _ in range(3))
@@ -78,7 +79,7 @@ class _Register:
             reason = "not on the allow list"
         elif len(mine) > 1:
             reason = "named by the groups " + " and ".join(repr(self._groups[number][0]) for number in mine)
-        ranks = [number for names, number in self._ranked if names.entry(name) is not None]
+        ranks = [self._rules.priorities[entry] for entry in self._ranked.entries(name)]
         return reason, mine[0] if mine else -1, max(ranks, default=0)
 
     def meet(self, members: Members) -> None:
@@ -250,8 +251,12 @@ class RuleBook:
             unknown = np.zeros(members.capacity, np.bool_)
             unknown[not_registered] = True
             barred.bar(NOT_REGISTERED, unknown, away=True)
-            for number, reason in enumerate(self._register.reasons[1:], 1):
-                barred.bar(reason, (self._register.reason == number) & members.here, away=True)
+            listed = np.flatnonzero((self._register.reason > 0) & members.here & ~out)
+            numbers, which = np.unique(self._register.reason[listed], return_inverse=True)
+            parts = np.split(listed[np.argsort(which, kind="stable")], np.cumsum(np.bincount(which))[:-1])
+            for number, slots in zip(numbers.tolist(), parts, strict=True) if listed.shape[0] else ():
+                barred.reasons[self._register.reasons[number]] = slots
+            barred.out[listed] = barred.away[listed] = True
         self._bar_for_now(barred, members, round)
         return barred
 

@@ -259,8 +259,14 @@ class Names:
         )
 
     def entry(self, name: str) -> str | None:
-        """The first entry that names a client; None if none does."""
-        found = self._exact.get(name)
-        if found is None and self._pattern is not None and (match := self._pattern.match(name)) is not None:
-            found = self._entries[(match.lastindex or 1) - 1]
-        return found
+        """The entry that names a client: the first with its whole name, else the first pattern; None if none does."""
+        return self._exact.get(name) or self.pattern(name)
+
+    def entries(self, name: str) -> list[str]:
+        """The first entry with a client's whole name, and the first whose pattern it matches, as far as there are."""
+        return [entry for entry in (self._exact.get(name), self.pattern(name)) if entry is not None]
+
+    def pattern(self, name: str) -> str | None:
+        """The first entry whose pattern a client's name matches; None if none does."""
+        match = None if self._pattern is None else self._pattern.match(name)
+        return None if match is None else self._entries[(match.lastindex or 1) - 1]
