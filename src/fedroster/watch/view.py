@@ -1,0 +1,225 @@
+"""What the page shows of a log: the last rounds, and what each client was promised and got."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fedroster.catalogue import policy_of_label
+from fedroster.core.errors import FedrosterError
+from fedroster.core.problem import Status
+from fedroster.record import Log, LoggedRound
+
+_ROUNDS = 40
+"""So many of the last rounds are shown; a phone shows them all."""
+
+_LATELY = 20  # rounds
+
+_OPEN = 255
+
+_EPOCH_S = 10.0**8  # a simulation's clock begins at 0
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow:
+    """One round.
+
+    Attributes:
+        round: Its number.
+        when: When it was decided, in the server's time.
+        there: Members that were there.
+        chosen: Their names.
+        in_time: How many answered in time.
+        late: How many answered late.
+        lost: How many dropped out or failed.
+        waiting: How many have not answered yet.
+        round_s: How long it took, seconds: by the server's clock, else the longest answer in time; NaN where neither is
+            known.
+        expected_s: The longest time that the policy expected of a member of the cohort, seconds; NaN where it believed
+            nothing.
+        excluded: Names of the clients that rules kept out, by reason.
+    """
+
+    round: int
+    when: str
+    there: int
+    chosen: tuple[str, ...]
+    in_time: int
+    late: int
+    lost: int
+    waiting: int
+    round_s: float
+    expected_s: float
+    excluded: dict[str, tuple[str, ...]]
+
+
+@dataclass(slots=True)
+class ClientRow:
+    """One member: rounds that the rules and pauses leave it, in which it was there, was chosen, and was used."""
+
+    name: str
+    rounds: int = 0
+    there: int = 0
+    chosen: int = 0
+    used: int = 0
+    lost: int = 0
+    last: int = 0
+    owed: float = math.nan
+    expected_s: float = math.nan
+
+    @property
+    def rate(self) -> float:
+        """Share of its rounds in which it was chosen; NaN where it has none."""
+        return self.chosen / self.rounds if self.rounds else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The state of a federation, as its log tells it.
+
+    Attributes:
+        policy: The policy.
+        promised: Share of the rounds that it promises each client; 0 for none.
+        num_rounds: Rounds in the log.
+        num_lines: Lines in the log; the page is made anew when it changes.
+        rounds: The last rounds, the newest first.
+        clients: Members, the least served first.
+        lengths: Length of each round, seconds, and what was expected, for the picture.
+        mean_s: Mean length of a round, seconds; NaN where none is known.
+        lately_s: The same of the last rounds.
+    """
+
+    policy: str
+    promised: float
+    num_rounds: int
+    num_lines: int
+    rounds: tuple[RoundRow, ...]
+    clients: tuple[ClientRow, ...]
+    lengths: tuple[tuple[int, float, float], ...]
+    mean_s: float
+    lately_s: float
+
+    @property
+    def headline(self) -> str:
+        """The answer to "is all well?" in one sentence."""
+        if not self.num_rounds:
+            return "No round has begun."
+        length = f"A mean round takes {self.mean_s:.3g} s. " if math.isfinite(self.mean_s) else ""
+        if not self.clients:
+            return f"{length}The federation has no members."
+        least = self.clients[0]
+        if not least.rounds:
+            return f"{length}The rules leave no client in."
+        if not self.promised:
+            return f"{length}{least.name} is served least, in {least.rate:.1%} of its rounds; nothing is promised."
+        short = [each for each in self.clients if each.rate < self.promised]
+        if not short:
+            return (
+                f"{length}Each member has its promised {self.promised:.1%} of the rounds, the least {least.rate:.1%}."
+            )
+        return (
+            f"{length}{len(short)} of {len(self.clients)} members are below the promised {self.promised:.1%}; "
+            f"{least.name} is served least, in {least.rate:.1%} of its rounds."
+        )
+
+
+def view_of(log: Log) -> View:
+    """Read a log."""
+    clients: dict[str, ClientRow] = {}
+    rows: list[RoundRow] = []
+    lengths = []
+    first = len(log.rounds) - _ROUNDS
+    members: set[str] = set()
+    for place, played in enumerate(log.rounds):
+        names = [None if each is None else str(each) for each in log.ids_at(played.round)]
+        members = _count(played, names, clients)
+        row = _row(played, names)
+        lengths.append((played.round, row.round_s, row.expected_s))
+        if place >= first:
+            rows.append(row)
+    present = sorted((clients[name] for name in members), key=lambda each: (not each.rounds, each.rate, each.name))
+    known = [length for _, length, _ in lengths if math.isfinite(length)]
+    lately = [length for _, length, _ in lengths[-_LATELY:] if math.isfinite(length)]
+    return View(
+        policy=log.header.policy,
+        promised=_promised(log),
+        num_rounds=len(log.rounds),
+        num_lines=log.num_lines,
+        rounds=tuple(reversed(rows)),
+        clients=tuple(present),
+        lengths=tuple(lengths),
+        mean_s=float(np.mean(known)) if known else math.nan,
+        lately_s=float(np.mean(lately)) if lately else math.nan,
+    )
+
+
+def _promised(log: Log) -> float:
+    try:
+        policy: Any = policy_of_label(log.header.policy)
+    except FedrosterError:  # a plug-in that is not installed here
+        return 0.0
+    return float(getattr(policy, "beta", 0.0))
+
+
+def _count(played: LoggedRound, names: list[str | None], clients: dict[str, ClientRow]) -> set[str]:
+    """Count one round; the names of its members."""
+    members = set()
+    kept_out = np.zeros(played.members.shape[0], np.bool_)
+    for reason, slots in played.excluded.items():
+        kept_out[slots] = reason != "busy"  # a client that is at work is in the round
+    for slot in np.flatnonzero(played.members).tolist():
+        name = names[slot]
+        if name is None:
+            continue
+        members.add(name)
+        client = clients.setdefault(name, ClientRow(name))
+        client.rounds += not kept_out[slot]
+        client.there += bool(played.available[slot])
+        if played.owed is not None:
+            client.owed = float(played.owed[slot])
+        if played.expected_s is not None and math.isfinite(played.expected_s[slot]):
+            client.expected_s = float(played.expected_s[slot])
+    for slot, status in zip(played.chosen.tolist(), played.status.tolist(), strict=True):
+        if (name := names[slot]) is None:
+            continue
+        client = clients.setdefault(name, ClientRow(name))
+        client.chosen += 1
+        client.used += status == Status.COMPLETED
+        client.lost += status in (Status.DROPPED, Status.FAILED)
+        client.last = played.round
+    return members
+
+
+def _row(played: LoggedRound, names: list[str | None]) -> RoundRow:
+    in_time = played.status == Status.COMPLETED
+    times = played.exchange_time_s[in_time & np.isfinite(played.exchange_time_s)]
+    length = played.round_s if math.isfinite(played.round_s) else float(times.max()) if times.shape[0] else math.nan
+    expected = math.nan
+    if played.expected_s is not None and played.chosen.shape[0]:
+        expected = float(played.expected_s[played.chosen].max())
+    return RoundRow(
+        round=played.round,
+        when=_time(played.at_s),
+        there=int(np.count_nonzero(played.available & played.members)),
+        chosen=tuple(str(names[slot]) for slot in played.chosen.tolist()),
+        in_time=int(in_time.sum()),
+        late=int((played.status == Status.LATE).sum()),
+        lost=int(np.isin(played.status, (Status.DROPPED, Status.FAILED)).sum()),
+        waiting=int((played.status == _OPEN).sum()),
+        round_s=length,
+        expected_s=expected,
+        excluded={
+            reason: tuple(str(names[slot]) for slot in slots.tolist()) for reason, slots in played.excluded.items()
+        },
+    )
+
+
+def _time(at_s: float) -> str:
+    """A moment in the server's time; in a simulation, hours since its beginning."""
+    if at_s < _EPOCH_S:
+        return f"{at_s / 3600.0:.2f} h"
+    return time.strftime("%m-%d %H:%M:%S", time.localtime(at_s))
