@@ -442,7 +442,10 @@ FIGURES: Mapping[str, FigureRecipe] = {
     **{
         f"geometric-{name}": FigureRecipe(
             f"Moving clients and changing coverage, {title} network (Choice B5)",
-            {policy: Need(policy, f"cocs/{name}-geometric") for policy in LABELS},
+            {
+                policy: Need(policy, f"cocs/{name}-geometric")
+                for policy in ("oracle", "cocs", *BENCHMARKS, "linucb-pairs")
+            },
             partial(_cumulative, False),
             partial(_claims_on_geometric, name),
             _findings_on_shares,

@@ -118,8 +118,8 @@ def figure_of_bounds(title: str, scenario: str, stretch: float) -> FigureRecipe:
 
 # -------------------------------------------------------------------- how contexts are scaled (Choice B13)
 
-SCALES = (1.0, 2.0, 4.0)
-_SCALED_POLICIES = {"COCS": "cocs", "COCS, K(t) x 0.02": "cocs:h_T=5,scale=0.02", "LinUCB per pair": "linucb-pairs"}
+SCALES = (1.0, 4.0)
+_SCALED_POLICIES = {"COCS, K(t) x 0.02": "cocs:scale=0.02", "LinUCB per pair": "linucb-pairs"}
 _NETWORKS = {"MNIST": "cocs/mnist", "CIFAR-10": "cocs/cifar-10"}
 
 
