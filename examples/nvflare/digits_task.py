@@ -55,7 +55,9 @@ def accuracy(model: Model) -> float:
     return float((_probabilities(model, images).argmax(axis=1) == labels).mean())
 
 
-def train_at(site: str, model: Model, number: int, *, out: str, pace_s: float, slow: float, late_s: float) -> tuple:
+def train_at(
+    site: str, model: Model, number: int, *, out: str, pace_s: float, slow: float, late_s: float, caller: str = "server"
+) -> tuple:
     """Train at a site, or do what its role says, and write that down in a log of the site's own.
 
     Args:
@@ -66,6 +68,7 @@ def train_at(site: str, model: Model, number: int, *, out: str, pace_s: float, s
         pace_s: Time of a training, seconds; the site sleeps, since many share this machine.
         slow: How many times longer slow sites take.
         late_s: Time of the late site, seconds; 0 when none is late and none raises.
+        caller: Who called the site.
 
     Returns:
         The model, and the number of examples.
@@ -74,7 +77,7 @@ def train_at(site: str, model: Model, number: int, *, out: str, pace_s: float, s
     role = ROLES[part]
     if out:
         with (Path(out) / f"{site}.jsonl").open("a", encoding="utf-8") as log:
-            log.write(json.dumps({"at": time.time(), "round": number}) + "\n")
+            log.write(json.dumps({"at": time.time(), "round": number, "caller": caller}) + "\n")
     if late_s and role == "raises":
         raise RuntimeError("no GPU at this site")
     images, labels = digits_of(part, len(ROLES))

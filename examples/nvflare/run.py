@@ -1,12 +1,14 @@
 """Six sites, two of them slow, in FLARE's simulator and as processes on this machine.
 
 python run.py simulator --out DIR   FLARE's FedAvg, then the same with RBCS-F
+python run.py tree --out DIR        the same, with COCS: two sites are edge servers and aggregate for the others
 python run.py poc --out DIR         real processes; one site raises, one is late, one is killed, and so is the server
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -61,6 +63,27 @@ def in_simulator(out: Path, num_rounds: int, pace_s: float) -> None:
         print(f"| {kind} | {told['mean_s']:.2f} | {told['least_rate']:.3f} | {promise} |", flush=True)
 
 
+def as_tree(out: Path, num_rounds: int, pace_s: float) -> None:
+    """Let two sites aggregate for the others, and print who called whom."""
+    from nvflare.recipe import SimEnv
+
+    recipe = make_recipe(out, num_rounds, pace_s, "tree_app")
+    recipe.execute(SimEnv(num_clients=len(ROLES), num_threads=len(ROLES), workspace_root=str(out / "workspace")))
+    rounds = rows_of(out / "rounds.jsonl")
+    print("\n| site | what it does | assigned to site-1, site-2 | called by them, own log | used |")
+    print("| --- | --- | --- | --- | --- |")
+    for number, role in enumerate(ROLES[2:], start=2):
+        site = f"site-{number + 1}"
+        own = [row["caller"] for row in rows_of(out / f"{site}.jsonl")]
+        assigned = [sum(row["edges"].get(site) == edge for row in rounds) for edge in ("site-1", "site-2")]
+        used = sum(row["status"].get(site) == "COMPLETED" for row in rounds)
+        called = f"{own.count('site-1')}, {own.count('site-2')}"
+        print(f"| {site} | {role} | {assigned[0]}, {assigned[1]} | {called} | {used} |")
+    with np.load(out / "model.npz") as model:
+        seconds = np.median([row["seconds"] for row in rounds])
+        print(f"\n{len(rounds)} rounds, median {seconds:.2f} s, accuracy {accuracy(dict(model)):.3f}")
+
+
 # ---------------------------------------------------------------- real processes
 
 
@@ -112,12 +135,13 @@ class Poc:
         raise RuntimeError("the server does not come back")
 
 
-def make_recipe(out: Path, num_rounds: int, pace_s: float):
+def make_recipe(out: Path, num_rounds: int, pace_s: float, name: str = "collab_app"):
     """A job, as a data scientist submits it."""
-    import collab_app
     from nvflare.collab.recipe import CollabRecipe
 
-    recipe = CollabRecipe("digits", server=collab_app, client=collab_app, min_clients=len(ROLES), sync_task_timeout=120)
+    module = importlib.import_module(name)
+
+    recipe = CollabRecipe("digits", server=module, client=module, min_clients=len(ROLES), sync_task_timeout=120)
     settings = {
         "out": str(out),
         "V": 0.1,
@@ -198,7 +222,7 @@ def table(out: Path) -> str:
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("where", choices=("simulator", "poc"))
+    parser.add_argument("where", choices=("simulator", "tree", "poc"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--pace", type=float, default=1.0, help="time of a training, seconds")
@@ -208,6 +232,8 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     if args.where == "simulator":
         in_simulator(out, args.rounds, args.pace)
+    elif args.where == "tree":
+        as_tree(out, args.rounds, args.pace)
     else:
         as_processes(out, args.rounds, args.pace, args.limit)
 

@@ -336,7 +336,7 @@ class PushedRounds:
                 round_.outcomes.status[name] = None
                 self._stragglers[name] = round_
             sent_s = 0.0 if round_.ending is None else round_.ending.sent_s
-            is_complete = round_.usable and not round_.waiting
+            is_complete = round_.usable and not round_.waiting and Status.LATE not in round_.outcomes.status.values()
             round_.round_s = round_.usable[-1].time_s if is_complete else time.monotonic() - sent_s
             self.rounds.end(
                 round_.choice,

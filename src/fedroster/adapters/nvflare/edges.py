@@ -31,7 +31,7 @@ from fedroster.engine.rules import RoundRules
 
 _CLIENTS = "clients"
 """Metric of an edge server's reply: time of each client in seconds, or why there is none."""
-_LATE = "late"
+_LATE, _BUSY = "late", "busy"
 
 _busy: set[str] = set()
 _lock = threading.Lock()
@@ -97,21 +97,23 @@ def call_clients(
     with _lock:
         is_over = True
         told |= {name: _LATE for name in clients if name not in told}
+        busy = sorted(_busy)
     total = sum(weight for _, weight in updates)
     if not total:
-        return dict(sent.arrays), {WEIGHT: 0.0, _CLIENTS: told}
+        return dict(sent.arrays), {WEIGHT: 0.0, _CLIENTS: told, _BUSY: busy}
     mean = {
         name: sum(weight * np.asarray(update.arrays[name]) for update, weight in updates) / total
         for name in sent.arrays
     }
-    return mean, {WEIGHT: total, _CLIENTS: told}
+    return mean, {WEIGHT: total, _CLIENTS: told, _BUSY: busy}
 
 
 class SelectingEdges(SelectingClients):
     """The sites of a Collab job as a tree: edge servers aggregate for the clients that a policy assigns to them.
 
     Edge servers are the sites that are named in the selector's budgets; all others are clients.  An edge server reaches
-    the clients that the operator says, or those below it in FLARE's own tree of clients.
+    the clients that the operator says, or those below it in FLARE's own tree of clients.  A client that was late is
+    left out until its edge server says that it has answered, or it is given up.
     """
 
     def __init__(
@@ -144,6 +146,7 @@ class SelectingEdges(SelectingClients):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
         if rules.deadline_s == math.inf:
             raise ConfigurationError("deadline_s is inf; edge servers wait for their clients until a finite deadline")
+        self._away: dict[str, tuple[str, float]] = {}
         self._wait_s, self._edges = rules.deadline_s, frozenset(map(str, selector.budgets))
         super().__init__(
             selector,
@@ -183,7 +186,10 @@ class SelectingEdges(SelectingClients):
             told = update.metrics.get(_CLIENTS)
             if wrong is None and not isinstance(told, Mapping):
                 wrong = f"its metric {_CLIENTS!r} is {type(told).__name__}; expected times by client"
-            used = False
+            busy, used = update.metrics.get(_BUSY), False
+            for name in [name for name, (where, _) in list(self._away.items()) if where == edge]:
+                if not isinstance(busy, list) or name not in busy:
+                    self._away.pop(name, None)
             for name in members[edge]:
                 how = told.get(name) if isinstance(told, Mapping) else None
                 if wrong is not None:
@@ -191,6 +197,7 @@ class SelectingEdges(SelectingClients):
                 elif isinstance(how, float) and 0.0 < how <= self._wait_s:
                     used |= desk.answered(round_, name, edge, arrived_s=ending.sent_s + how)
                 elif how == _LATE:
+                    self._away[name] = edge, ending.given_up_s
                     desk.answered(
                         round_, name, edge, arrived_s=max(arrived_s, ending.sent_s + self._rules.deadline_s) + 1e-6
                     )
@@ -213,4 +220,6 @@ class SelectingEdges(SelectingClients):
         missing = self._edges - {node.name for node in there}
         if missing:
             raise InvalidInputError(f"edge servers {sorted(missing)} are no sites of this job")
-        return [node for node in there if node.name not in self._edges]
+        now_s = time.monotonic()
+        away = {name for name, (_, until_s) in list(self._away.items()) if now_s < until_s}
+        return [node for node in there if node.name not in self._edges | away]
