@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from fedroster.study.figures import styled
-from fedroster.study.report import Section, Table
+from fedroster.study.report import Number, Section, Table
 from fedroster.study.statistics import LEVEL
 from fedroster.study.verdicts import Claim, Verdict, Word
 
@@ -70,6 +70,18 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
         if not theirs:
             sentences += _contradicted(ours) + _undecided(ours)
     return sentences or ["No claims are judged here."]
+
+
+def numbers_of(verdicts: Sequence[Verdict]) -> list[Number]:
+    """How many of the paper's claims, or of ours where it has none, hold, are contradicted and are undecided."""
+    theirs = [one for one in verdicts if not one.claim.ours]
+    counted_here = theirs or verdicts
+    of = f"of {len(counted_here)} claims {'of the paper' if theirs else 'of ours'}"
+    tones = {"holds": "holds", "contradicted": "fails"}
+    return [
+        Number(str(sum(one.word == word for one in counted_here)), word, of, tones.get(word, ""))
+        for word in (WORDS if counted_here else ())
+    ]
 
 
 _SHOWN = 3
@@ -149,7 +161,7 @@ def claims_sections(verdicts: Sequence[Verdict]) -> list[Section]:
 
 def _short_table(verdicts: Sequence[Verdict]) -> Table:
     rows = [(one.word, one.claim.statement, one.claim.source, _shown(one)) for one in verdicts]
-    return Table(("verdict", "claim", "where", "found"), rows, ("verdict", "claim", "where", "found"))
+    return Table(("verdict", "claim", "where", "by how much"), rows, ("verdict", "claim", "where", "by how much"))
 
 
 def _full_table(verdicts: Sequence[Verdict]) -> Table:

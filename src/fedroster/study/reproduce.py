@@ -12,7 +12,7 @@ import polars as pl
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study.claims_page import claims_sections, headline, verdicts_figure
+from fedroster.study.claims_page import claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, find_paper
 from fedroster.study.partitions import partitions_figure
@@ -132,12 +132,14 @@ def reproduce(
         sections += [_section(made, name, product, folder) for name, product in products.items()]
         if trained:
             sections.append(_partitions([trial for trial, _ in trained], conditions, folder))
-        lead = headline(made.verdicts)
+        found, *lead = headline(made.verdicts)
         sections[-1] = replace(sections[-1], notes=[BAND_NOTE, *filter(None, [plan.paper.citation])])
         if trained and plan.scale is not None:
             sections[-1] = replace(sections[-1], notes=[plan.scale.remark, *sections[-1].notes])
         details = {name: value for name, value in settings.items() if name != "command"}
-        page = Report(plan.paper.title, lead, sections, command, details, str(machine().get("fedroster", "")))
+        version = str(machine().get("fedroster", ""))
+        numbers = numbers_of(made.verdicts)
+        page = Report(plan.paper.title, lead, sections, command, details, version, found, numbers)
         write_page(page, folder)
     return Reproduction(folder, made.verdicts, [sentence for found in made.findings.values() for sentence in found])
 

@@ -220,9 +220,10 @@ def _late(runs: Runs) -> str:
 
 
 def _flattening(runs: Runs, suffix: str = "") -> Asked:
+    num_rounds = runs[RBCS_F[0]][0].num_rounds
     return {
         f"flat-{penalty}{suffix}": (
-            f"The queues of RBCS-F({penalty}) flatten after a number of rounds.",
+            f"The queues of RBCS-F({penalty}) flatten after a number of rounds, fewer than {num_rounds:,} here.",
             f"growth of the mean queue over {_late(runs)} is below 5 % of beta a round",
             [0.05 * BETA - each(runs, policy, _late_slope)],
         )
