@@ -145,7 +145,7 @@ def test_tensorboard():
 
 def test_the_dashboard_asks_for_metrics_that_exist():
     prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra 'metrics'")
-    dashboard = Path(__file__).parents[2] / "examples" / "flower" / "grafana.json"
+    dashboard = Path(__file__).parents[2] / "examples" / "monitoring" / "grafana.json"
     if not dashboard.exists():
         pytest.skip("the example is not part of this distribution")
     endpoint = PrometheusEndpoint(0)

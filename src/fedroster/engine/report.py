@@ -1,4 +1,8 @@
-"""What operators see of a round: files and endpoints that take a :class:`RoundReport`."""
+"""What operators see of a round: files and endpoints that take a :class:`RoundReport`.
+
+A sink is an observer: ``Selector(..., observers=[CsvLog("rounds.csv")])`` works with any engine and with none.  Behind
+one of our adapters its reports also have what only the engine knows, such as nodes that are connected.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,20 @@ import io
 import logging
 import math
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import MissingDependencyError
 from fedroster.core.problem import Status
+from fedroster.federation.events import Decided, Told
+from fedroster.federation.members import ClientId
+from fedroster.selector import Selector
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,8 @@ class RoundReport:
         resumed: Whether the round had been chosen before the server was restarted.
         reasons: Why the reply of a chosen node failed or was refused, by name.
         paused: Members that failed again and again, and the rounds for which they are not chosen now, by name.
+        num_capped: Times of this round that were longer than ``longest_s``.
+        broken: Members that take part less than the policy promises (:meth:`Selector.below_promise`).
     """
 
     round: int
@@ -60,6 +70,8 @@ class RoundReport:
     resumed: bool = False
     reasons: Mapping[str, str] = field(default_factory=dict)
     paused: Mapping[str, int] = field(default_factory=dict)
+    num_capped: int = 0
+    broken: tuple[str, ...] = ()
 
     @property
     def num_in_time(self) -> int:
@@ -80,6 +92,16 @@ class RoundReport:
     def least_rate(self) -> float:
         """The least participation rate of a member; NaN without members."""
         return float(self.rate.min()) if self.rate.shape[0] else math.nan
+
+    @property
+    def expected_s(self) -> float:
+        """What a round is expected to take: as predicted, or without a prediction as long as this one, seconds."""
+        return self.predicted_s if self.predicted_s > 0.0 else self.round_s
+
+    @property
+    def capped_share(self) -> float:
+        """Times of this round that were longer than ``longest_s``, of those that were measured; 0 for none."""
+        return self.num_capped / len(self.times_s) if self.times_s else 0.0
 
     def lines(self, paused_before: Mapping[str, int]) -> list[tuple[int, str]]:
         """What a log should say of the round: levels of :mod:`logging` and lines.
@@ -119,7 +141,116 @@ Sink = Callable[[RoundReport], None]
 """Whatever takes reports."""
 
 
-class CsvLog:
+class RoundSink:
+    """A sink that is an observer, too: of a selector without an engine, it makes the reports itself.
+
+    A round is reported when all its answers are in, or the next one begins.
+    """
+
+    behind_engine = False
+    """Whether an engine's adapter sends reports; it sets this."""
+    _gathered: _Gathered | None = None
+
+    def show(self, report: RoundReport) -> None:
+        """Take a report."""
+        raise NotImplementedError
+
+    def __call__(self, event: Any, selector: Selector | None = None, /) -> None:
+        """Take a report, or an event of a selector."""
+        if isinstance(event, RoundReport):
+            self.show(event)
+        elif not self.behind_engine and selector is not None:
+            self._gather(event, selector)
+
+    def _gather(self, event: Any, selector: Selector) -> None:
+        gathered = self._gathered
+        if isinstance(event, Decided):
+            if gathered is not None:
+                self.show(gathered.report(selector))
+            self._gathered = gathered = _Gathered(event, selector)
+        elif isinstance(event, Told) and gathered is not None and event.round == gathered.round:
+            gathered.add(event, selector)
+        if gathered is not None and gathered.is_whole:
+            self._gathered = None
+            self.show(gathered.report(selector))
+
+
+class _Gathered:
+    """A round, as far as a selector has told of it."""
+
+    def __init__(self, event: Decided, selector: Selector) -> None:
+        clients = selector.ids_of(event.chosen)
+        self.round = event.round
+        self._clients = tuple(map(str, clients))
+        self._status: dict[str, Status | None] = dict.fromkeys(self._clients)
+        self._times_s: dict[str, float] = {}
+        self._round_s, self._capped = math.nan, selector.capped(as_array=True).sum()
+        there = event.seen & event.members
+        self._num_there = int(np.count_nonzero(there))
+        self._num_out = int(sum(np.count_nonzero(there[slots]) for slots in event.excluded.values()))
+        self._predicted_s = math.nan
+        if clients and event.servers is None:
+            rows, named = event.context.features[event.selection.links], cast("tuple[ClientId, ...]", clients)
+            self._predicted_s = float(selector.expected_times_s(rows, clients=named, as_array=True).max())
+
+    def add(self, event: Told, selector: Selector) -> None:
+        """Add what was told."""
+        told = event.feedback
+        for client, how, time_s in zip(
+            selector.ids_of(told.client), told.status.tolist(), told.exchange_time_s.tolist(), strict=True
+        ):
+            self._status[str(client)] = Status(how)
+            if not math.isnan(time_s):
+                self._times_s[str(client)] = time_s
+        measured_s = (
+            [self._round_s, *self._times_s.values()] if event.round_s is None else [self._round_s, event.round_s]
+        )
+        self._round_s = max((each for each in measured_s if not math.isnan(each)), default=math.nan)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all answers are in."""
+        return None not in self._status.values()
+
+    def report(self, selector: Selector) -> RoundReport:
+        """The report."""
+        return report_of(
+            selector,
+            capped_before=int(self._capped),
+            round=self.round,
+            clients=self._clients,
+            num_connected=self._num_there,
+            num_available=self._num_there - self._num_out,
+            status=self._status,
+            times_s=self._times_s,
+            select_s=math.nan,
+            round_s=self._round_s,
+            predicted_s=self._predicted_s,
+        )
+
+
+def report_of(selector: Selector, *, capped_before: int, **known: Any) -> RoundReport:
+    """A report with what a selector knows of its members.
+
+    Args:
+        selector: The selector, after the round.
+        capped_before: Times that had been cut before the round, of all members.
+        **known: The other fields.
+    """
+    capped = selector.capped(as_array=True)
+    return RoundReport(
+        members=tuple(map(str, selector.clients)),
+        rate=selector.participation_rates(as_array=True),
+        backlog=selector.backlog(as_array=True),
+        capped=capped,
+        num_capped=max(int(capped.sum()) - capped_before, 0),
+        paused={str(name): left for name, left in selector.paused().items()},
+        broken=tuple(map(str, selector.below_promise())),
+        **known,
+    )
+
+
+class CsvLog(RoundSink):
     """Appends one line for each round to a CSV file; a run that was interrupted goes on in the same file.
 
     A last line that has no end, as a full disk leaves it, is taken away first.
@@ -141,6 +272,7 @@ class CsvLog:
         "resumed",
         "capped",
         "paused",
+        "broken",
     )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -151,7 +283,7 @@ class CsvLog:
         """
         self._path = Path(path)
 
-    def __call__(self, report: RoundReport) -> None:
+    def show(self, report: RoundReport) -> None:
         """Append a line."""
         with self._path.open("a+b") as file:
             lines = io.StringIO(newline="")
@@ -175,6 +307,7 @@ class CsvLog:
                     int(report.resumed),
                     int(report.capped.sum()),
                     len(report.paused),
+                    len(report.broken),
                 )
             )
             file.write(lines.getvalue().encode())
@@ -191,7 +324,28 @@ _LONGEST_LINE = 4096
 """More than a line of the log ever has, bytes."""
 
 
-class PrometheusEndpoint:
+GAUGES: Mapping[str, tuple[str, Callable[[RoundReport], float]]] = {
+    "round": ("Number of the last round", lambda report: report.round),
+    "nodes_connected": ("Nodes that are connected", lambda report: report.num_connected),
+    "nodes_available": ("Nodes that could be chosen", lambda report: report.num_available),
+    "nodes_paused": ("Nodes that pause after failures in a row", lambda report: len(report.paused)),
+    "round_seconds": ("Time of the last round", lambda report: report.round_s),
+    "round_predicted_seconds": ("Predicted time of the round", lambda report: report.predicted_s),
+    "round_expected_seconds": ("Predicted time, or that of the last round", lambda report: report.expected_s),
+    "select_seconds": ("Time to gather contexts and choose", lambda report: report.select_s),
+    "times_capped": ("Exchange times that were cut", lambda report: int(report.capped.sum())),
+    "times_capped_share": ("Share of the last round's times that were cut", lambda report: report.capped_share),
+    "promises_broken": ("Members that take part less than promised", lambda report: len(report.broken)),
+}
+"""Metrics of a round by name, with what they are; Prometheus and OpenTelemetry have the same."""
+
+
+def outcomes_of(report: RoundReport) -> dict[str, int]:
+    """How many exchanges ended how."""
+    return {"in time": report.num_in_time, "missed": report.num_missed, "lost": report.num_lost}
+
+
+class PrometheusEndpoint(RoundSink):
     """Serves the last report to Prometheus; needs the extra ``metrics``."""
 
     def __init__(self, port: int = 9464, *, address: str = "127.0.0.1", registry: Any = None) -> None:
@@ -211,17 +365,11 @@ class PrometheusEndpoint:
             raise MissingDependencyError.of("prometheus-client", "metrics") from error
         self.registry = registry = prometheus_client.CollectorRegistry() if registry is None else registry
         gauge, counter = prometheus_client.Gauge, prometheus_client.Counter
-        self._round = gauge("fedroster_round", "Number of the last round", registry=registry)
-        self._connected = gauge("fedroster_nodes_connected", "Nodes that are connected", registry=registry)
-        self._available = gauge("fedroster_nodes_available", "Nodes that could be chosen", registry=registry)
-        self._measured = gauge("fedroster_round_seconds", "Time of the last round", registry=registry)
-        self._predicted = gauge("fedroster_round_predicted_seconds", "Predicted time of the round", registry=registry)
-        self._selecting = gauge("fedroster_select_seconds", "Time to gather contexts and choose", registry=registry)
+        self._gauges = {name: gauge(f"fedroster_{name}", what, registry=registry) for name, (what, _) in GAUGES.items()}
+        self._ended = gauge("fedroster_round_end_timestamp_seconds", "When the last round ended", registry=registry)
         self._rate = gauge("fedroster_participation_rate", "Share of rounds", ["node"], registry=registry)
         self._queue = gauge("fedroster_queue_rounds", "Virtual queue, rounds owed", ["node"], registry=registry)
         self._time = gauge("fedroster_exchange_seconds", "Last exchange time", ["node"], registry=registry)
-        self._paused = gauge("fedroster_nodes_paused", "Nodes that pause after failures in a row", registry=registry)
-        self._capped = gauge("fedroster_times_capped", "Exchange times that were cut", registry=registry)
         self._outcomes = counter("fedroster_exchanges", "Exchanges by outcome", ["outcome"], registry=registry)
         self._members: set[str] = set()
         self._server: Any = None
@@ -229,16 +377,11 @@ class PrometheusEndpoint:
             started = prometheus_client.start_http_server(port, addr=address, registry=registry)
             self._server = None if started is None else started[0]
 
-    def __call__(self, report: RoundReport) -> None:
+    def show(self, report: RoundReport) -> None:
         """Show a report."""
-        self._round.set(report.round)
-        self._connected.set(report.num_connected)
-        self._available.set(report.num_available)
-        self._measured.set(report.round_s)
-        self._predicted.set(report.predicted_s)
-        self._selecting.set(report.select_s)
-        self._capped.set(int(report.capped.sum()))
-        self._paused.set(len(report.paused))
+        for name, (_, value) in GAUGES.items():
+            self._gauges[name].set(value(report))
+        self._ended.set_to_current_time()
         for name in self._members - set(report.members):
             for gauge in (self._rate, self._queue):
                 gauge.remove(name)
@@ -249,11 +392,7 @@ class PrometheusEndpoint:
         self._members = set(report.members)
         for name, time_s in report.times_s.items():
             self._time.labels(name).set(time_s)
-        for outcome, count in (
-            ("in time", report.num_in_time),
-            ("missed", report.num_missed),
-            ("lost", report.num_lost),
-        ):
+        for outcome, count in outcomes_of(report).items():
             self._outcomes.labels(outcome).inc(count)
 
     def close(self) -> None:
@@ -264,14 +403,14 @@ class PrometheusEndpoint:
             self._server = None
 
 
-class TensorBoardLog:
+class TensorBoardLog(RoundSink):
     """Writes scalars for each round with any writer that has ``add_scalar(name, value, step)``."""
 
     def __init__(self, writer: Any) -> None:
         """Log to a writer, such as ``torch.utils.tensorboard.SummaryWriter``."""
         self._writer = writer
 
-    def __call__(self, report: RoundReport) -> None:
+    def show(self, report: RoundReport) -> None:
         """Write one round's scalars."""
         scalars = {
             "round_s": report.round_s,
@@ -289,3 +428,34 @@ class TensorBoardLog:
         for name, value in scalars.items():
             if not math.isnan(value):
                 self._writer.add_scalar(f"fedroster/{name}", value, report.round)
+
+
+class OpenTelemetryMetrics(RoundSink):
+    """Sends each round's metrics by any meter of OpenTelemetry, under the names that Prometheus has them by.
+
+    They are ``fedroster_round_seconds`` and so on; rates, queues and exchange times have the attribute ``node``, and
+    the counter ``fedroster_exchanges`` has the attribute ``outcome``.
+    """
+
+    def __init__(self, meter: Any) -> None:
+        """Send by a meter, such as ``opentelemetry.metrics.get_meter("fedroster")``."""
+        self._gauges = {name: meter.create_gauge(f"fedroster_{name}", "", what) for name, (what, _) in GAUGES.items()}
+        self._ended = meter.create_gauge("fedroster_round_end_timestamp_seconds", "", "When the last round ended")
+        self._rate = meter.create_gauge("fedroster_participation_rate", "", "Share of rounds")
+        self._queue = meter.create_gauge("fedroster_queue_rounds", "", "Virtual queue, rounds owed")
+        self._time = meter.create_gauge("fedroster_exchange_seconds", "", "Last exchange time")
+        self._outcomes = meter.create_counter("fedroster_exchanges", "", "Exchanges by outcome")
+
+    def show(self, report: RoundReport) -> None:
+        """Send a report."""
+        for name, (_, value) in GAUGES.items():
+            if not math.isnan(number := value(report)):
+                self._gauges[name].set(number)
+        self._ended.set(time.time())
+        for gauge, values in ((self._rate, report.rate), (self._queue, report.backlog)):
+            for node, number in zip(report.members, values.tolist(), strict=False):
+                gauge.set(number, {"node": node})
+        for node, number in report.times_s.items():
+            self._time.set(number, {"node": node})
+        for outcome, count in outcomes_of(report).items():
+            self._outcomes.add(count, {"outcome": outcome})

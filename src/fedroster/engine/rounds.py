@@ -12,7 +12,7 @@ from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.files import EdgeStore, Round, StateFolder
 from fedroster.engine.outcomes import Outcomes
-from fedroster.engine.report import RoundReport, Sink
+from fedroster.engine.report import RoundSink, Sink, report_of
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
 
@@ -46,7 +46,7 @@ class Rounds:
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             edges: Edge models that are saved with the run; None for none.
             state_dir: Folder in which the run is saved and from which it is resumed; None for nowhere.
-            sinks: Take a report of every round.
+            sinks: Take a report of every round, as do sinks that observe the selector.
             log: Where rounds are told.
 
         Raises:
@@ -55,7 +55,11 @@ class Rounds:
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
         self._rules = rules
-        self._sinks = tuple(sinks)
+        own = [each for each in selector.observers if isinstance(each, RoundSink)]
+        self._sinks: tuple[Sink, ...] = (*(sinks := tuple(sinks)), *(each for each in own if each not in sinks))
+        for sink in self._sinks:
+            if isinstance(sink, RoundSink):
+                sink.behind_engine = True
         self._edges = edges
         self._log = log
         self._paused: Mapping[str, int] = {}
@@ -67,6 +71,7 @@ class Rounds:
             raise
         if resumed is not selector:
             log.info("resumed after round %d with %d members", resumed.round, len(resumed.clients))
+        self._capped = int(resumed.capped(as_array=True).sum())
         self.is_resuming = not self.current.is_done
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
@@ -173,7 +178,9 @@ class Rounds:
         """
         self.tell(choice.round, outcomes, round_s)
         self._folder.save_selector(self.selector)
-        report = RoundReport(
+        report = report_of(
+            self.selector,
+            capped_before=self._capped,
             round=choice.round,
             clients=choice.clients,
             num_connected=num_connected,
@@ -184,14 +191,10 @@ class Rounds:
             select_s=select_s,
             round_s=round_s,
             predicted_s=choice.predicted_s,
-            members=tuple(str(name) for name in self.selector.clients),
-            rate=self.selector.participation_rates(as_array=True),
-            backlog=self.selector.backlog(as_array=True),
-            capped=self.selector.capped(as_array=True),
             edges=dict(choice.edges),
             resumed=choice.is_resumed,
-            paused={str(name): left for name, left in self.selector.paused().items()},
         )
+        self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):
             self._log.log(level, line)
         self._paused = report.paused

@@ -25,6 +25,9 @@ Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | Non
 """Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
 
 
+_JUDGED_ROUNDS = 50  # before a member's rate is held against a promise
+
+
 class Views:
     """The questions that change nothing."""
 
@@ -118,6 +121,16 @@ class Views:
     def capped(self, *, as_array: bool = False) -> Any:
         """How many times of each member were cut to ``longest_s``, by id or as an array."""
         return self._by_id(self._members.capped, as_array)
+
+    def below_promise(self) -> tuple[ClientId, ...]:
+        """Members whose participation rate is more than a tenth below the one that the policy promises.
+
+        A member of fewer than 50 rounds is not judged.  Empty for policies that promise no rate.
+        """
+        beta = float(getattr(self._learner.policy, "beta", 0.0))
+        members = self._members
+        below = members.here & (members.present >= _JUDGED_ROUNDS) & (members.chosen < 0.9 * beta * members.present)
+        return tuple(client for client in self.ids_of(np.flatnonzero(below)) if client is not None)
 
     def paused(self) -> dict[ClientId, int]:
         """Members that pause because they failed again and again, and for how many more rounds.
