@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from pfl.aggregate.simulate import SimulatedBackend  # type: ignore[import-not-found]
-from pfl.algorithm.base import NNAlgorithmParams  # type: ignore[import-not-found]
-from pfl.algorithm.federated_averaging import FederatedAveraging  # type: ignore[import-not-found]
-from pfl.data.dataset import Dataset  # type: ignore[import-not-found]
-from pfl.data.federated_dataset import FederatedDataset  # type: ignore[import-not-found]
-from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams  # type: ignore[import-not-found]
-from pfl.metrics import Weighted  # type: ignore[import-not-found]
-from pfl.model.pytorch import PyTorchModel  # type: ignore[import-not-found]
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.data.dataset import Dataset
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
+from pfl.metrics import Weighted
+from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 from benchmarks.peers.worker import Workload, serve_inside
