@@ -35,6 +35,7 @@ from fedroster.environment.hierarchical import (
     HierarchicalNetwork,
 )
 from fedroster.environment.volatile import VolatileNetwork
+from fedroster.names import POLICIES, SCENARIOS
 from fedroster.traces.network import TraceNetwork
 
 AUTOMATIC = "auto"
@@ -91,121 +92,50 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-_RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
-_COCS = "Qu et al., 2021, arXiv:2112.00925"
-_FEDSCALE = "Lai et al., ICML 2022, arXiv:2105.11367"
-_FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
-
 _POLICIES: dict[str, Entry] = {
-    "rbcs-f": Entry(our.RBCSF, "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", _RBCS_F),
-    "floor": Entry(
-        our.Floor,
-        "every client's share at every moment: urgent clients first, the rest by price; no V",
-        "fedroster",
-        is_ours=True,
-    ),
-    "random": Entry(our.Uniform, "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
-    "fedcs": Entry(
-        our.FedCS, "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", _RBCS_F
-    ),
-    "fedcs-greedy": Entry(
-        our.FedCSGreedy, "greedy upload schedule within a deadline, as published; knows the true means", _FEDCS
-    ),
-    "dirichlet": Entry(our.Dirichlet, "fixed random probabilities, Dir(gamma_2): unfairness by dial", _RBCS_F),
-    "p3": Entry(our.OmniscientP3, "RBCS-F's problem under the true means: the regret's optimal policy", _RBCS_F),
-    "cocs": Entry(our.COCS, "contextual bandit over client-server pairs: most updates in time for the budgets", _COCS),
-    "oracle": Entry(our.Oracle, "knows which updates will be in time", _COCS),
-    "oracle-p": Entry(our.OracleP, "knows the probability of every update to be in time", _COCS),
-    "cucb": Entry(our.CUCB, "UCB over a pool of whole decisions, as published", _COCS),
-    "linucb": Entry(our.LinUCB, "LinUCB over a pool of whole decisions, as published", _COCS),
-    "cucb-pairs": Entry(our.CUCBPairs, "UCB per client-server pair, the solver chooses", _COCS),
-    "linucb-pairs": Entry(our.LinUCBPairs, "LinUCB per client-server pair, the solver chooses", _COCS),
-    "partial-pooling": Entry(
-        our.PartialPooling,
-        "one curve over contexts, deviations as far as data goes; rates with beta",
-        "fedroster",
-        is_ours=True,
-    ),
-    "explored": Entry(
-        our.Explored,
-        "another policy with some places drawn at random: every client's probability is known",
-        "fedroster",
-    ),
-    "steered": Entry(
-        our.Steered, "another policy whose share or V follows a target for the mean length of rounds", "fedroster"
-    ),
-    "oort": Entry(our.Oort, "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
-    "power-of-choice": Entry(
-        our.PowerOfChoice, "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"
-    ),
-    "tifl": Entry(
-        our.TiFL,
-        "cohorts from one tier of equally fast clients",
-        "Chai et al., HPDC 2020, doi:10.1145/3369583.3392686",
-    ),
-    "e3cs": Entry(
-        our.E3CS,
-        "exponential weights for clients that answer in time, with a fairness quota",
-        "Huang et al., IEEE IoT Journal 2022, doi:10.1109/JIOT.2022.3172113",
-    ),
-    "cs-ucb": Entry(
-        our.CSUCB, "UCB on times, with fairness queues", "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091"
-    ),
-    "round-robin": Entry(
-        our.RoundRobin,
-        "whoever was chosen longest ago",
-        "Yang et al., IEEE TCOM 2020, arXiv:1908.06287",
-    ),
-    "size-weighted": Entry(
-        our.SizeWeighted, "with probabilities proportional to the clients' samples", "Li et al., ICLR 2020"
-    ),
+    name: Entry(getattr(our, made), summary, source, is_ours=name in ("floor", "partial-pooling"))
+    for name, (made, summary, source) in POLICIES.items()
 }
 
 _EDGE = Entry(
     HierarchicalNetwork,
-    "50 clients, 3 edge servers, a small model, every pair in reach",
-    _COCS,
+    *SCENARIOS["cocs/mnist"],
     optimal="oracle",
     yardstick="oracle-p",
     untrained_rounds=1000,
     policies=("cocs", "partial-pooling", REFERENCE),
 )
 
+
+def _edge(name: str, make: Callable[..., Any]) -> Entry:
+    summary, source = SCENARIOS[name]
+    return replace(_EDGE, make=make, summary=summary, source=source)
+
+
 _SCENARIOS: dict[str, Entry] = {
     DEFAULT_SCENARIO: Entry(
         FlatNetwork,
-        "40 clients of four classes, one server, linear exchange times",
-        _RBCS_F,
+        *SCENARIOS[DEFAULT_SCENARIO],
         untrained_rounds=500,
         policies=("rbcs-f:V=20", REFERENCE, "fedcs:deadline_s=3"),
         compared=("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", REFERENCE, "fedcs:deadline_s=3", "p3:V=20"),
     ),
     "rbcs-f/volatile": Entry(
         VolatileNetwork,
-        "the same, and clients vanish and return at random, between rounds and in them",
-        "fedroster",
+        *SCENARIOS["rbcs-f/volatile"],
         untrained_rounds=500,
         policies=("floor", "rbcs-f:V=20", REFERENCE),
     ),
     "cocs/mnist": _EDGE,
-    "cocs/cifar-10": replace(_EDGE, make=HierarchicalCifar10, summary="the same with a large model"),
-    "cocs/mnist-geometric": replace(
-        _EDGE, make=GeometricMnist, summary="moving clients, coverage that changes, a small model"
-    ),
-    "cocs/cifar-10-geometric": replace(_EDGE, make=GeometricCifar10, summary="the same with a large model"),
-    "hidden/mnist": replace(
-        _EDGE,
-        make=HiddenCauses,
-        summary="cocs/mnist where updates fail for reasons that no context tells",
-        source="fedroster",
-        optimal="oracle-p",
-    ),
+    "cocs/cifar-10": _edge("cocs/cifar-10", HierarchicalCifar10),
+    "cocs/mnist-geometric": _edge("cocs/mnist-geometric", GeometricMnist),
+    "cocs/cifar-10-geometric": _edge("cocs/cifar-10-geometric", GeometricCifar10),
+    "hidden/mnist": replace(_edge("hidden/mnist", HiddenCauses), optimal="oracle-p"),
     # A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
     # rounds take, and a device that is there for 3 % of the time has ten chances.
     "traces/devices": Entry(
         TraceNetwork,
-        "up to a million devices that come and go, on a virtual clock; real traces if given",
-        _FEDSCALE,
+        *SCENARIOS["traces/devices"],
         num_rounds=336,
         untrained_rounds=336,
         settings={"round_interval_s": "1800"},

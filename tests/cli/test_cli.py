@@ -13,13 +13,16 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import Uniform, __version__, cli
+from fedroster import Uniform, __version__, catalogue, cli, names
 from fedroster.catalogue import Entry, policies, scenarios
+from fedroster.cli.options import complete
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
 from fedroster.core.sources import code
+from fedroster.data.load import DATASETS
 from fedroster.study import processes
 from fedroster.study.store import read_json
 from fedroster.study.trial import Trial
+from fedroster.training.tasks import TASKS
 
 FEDROSTER = str(Path(sys.executable).with_name("fedroster"))
 RBCS_F, RANDOM, FEDCS = "rbcs-f:V=20", "random", "fedcs:deadline_s=3"
@@ -307,9 +310,39 @@ def test_list_as_json():
 
 def test_list_for_people():
     shown = call("list").stdout
-    for name in (*policies(), *scenarios()):
+    for name in (*policies(), *scenarios(), *TASKS, *DATASETS):
         assert name in shown
-    assert "snr=1000/100/10/1" in "".join(shown.split())
+    assert "snr=" not in shown
+    assert "snr=1000/100/10/1" in "".join(call("list", "--long").stdout.split())
+
+
+def test_list_can_be_filtered():
+    found = json.loads(call("list", "Policies", "--search", "HUANG", "--json").stdout)
+    assert found.keys() == {"policies"}
+    assert {row["name"] for row in found["policies"]} == {"rbcs-f", "fedcs", "dirichlet", "p3", "e3cs"}
+    assert call("list", "tasks", "--search", "fashion").stdout.split()[:5] == [
+        "tasks",
+        "name",
+        "what",
+        "source",
+        "fashion-mnist",
+    ]
+    assert "nothing has 'xyz'" in call("list", "--search", "xyz").stderr
+
+
+def test_a_shell_completes_names():
+    assert complete("POLICIES")("RB") == ["rbcs-f"]
+    assert complete("POLICIES")("random,oo") == ["random,oort"]
+    assert complete("SCENARIOS")("cocs/m") == ["cocs/mnist", "cocs/mnist-geometric"]
+    assert complete("TASKS")("d") == complete("DATASETS")("d") == ["digits"]
+    assert "--install-completion" in call("--help").stdout
+
+
+def test_names_are_those_of_the_catalogue():
+    assert list(names.TASKS) == list(TASKS)
+    assert list(names.DATASETS) == list(DATASETS)
+    assert list(names.POLICIES) == list(catalogue._POLICIES)
+    assert list(names.SCENARIOS) == list(catalogue._SCENARIOS)
 
 
 def test_cite():

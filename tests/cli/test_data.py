@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedroster import cli
+from fedroster.core.errors import DownloadError
 from fedroster.data.load import DATASETS
 from published import tiny_mnist
 
@@ -188,3 +189,16 @@ def test_a_folder_that_is_a_file(tmp_path):
     for command in (("list",), ("fetch", "mnist"), ("check", "mnist"), ("partition", "mnist")):
         fails(2, "a file; expected a folder", *command, "--data-dir", tmp_path / "file")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_without_a_network_files_may_be_put_by_hand(tmp_path, monkeypatch):
+    def download(file, *_, **__):
+        raise DownloadError(f"{file.name} could not be downloaded:")
+
+    monkeypatch.setattr("fedroster.data.fetch.download", download)
+    result = CliRunner().invoke(cli.app, ["data", "fetch", "mnist", "--data-dir", str(tmp_path)])
+    said = " ".join(result.stderr.split())
+    assert result.exit_code == 1
+    assert "could not be downloaded: Without a network: put train-images-idx3-ubyte" in said
+    assert f"from another machine into {tmp_path / 'MNIST' / 'raw'}, or name a folder" in said
+    assert said.endswith("then fedroster data check mnist")

@@ -23,7 +23,6 @@ app = typer.Typer(
     name="fedroster",
     help="Decide which clients take part in each round of federated learning.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

@@ -17,6 +17,7 @@ from fedroster.cli.options import (
     Training,
     Workplace,
     check_folder,
+    complete,
     read_seeds,
     this_command,
 )
@@ -28,7 +29,8 @@ from fedroster.cli.terminal import (
     progress,
     remark,
 )
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.names import TASKS
 
 if TYPE_CHECKING:
     from fedroster.study.compare.tables import Settings
@@ -42,6 +44,7 @@ class Competitors:
         list[str] | None,
         typer.Option(
             metavar="NAME|all",
+            autocompletion=complete("SCENARIOS"),
             help="Scenario; rbcs-f/table-1 if not given. May be repeated; with several, or all, there is a folder for "
             "each and a page above them, and policies that cannot run in one of them are left out there.",
         ),
@@ -51,6 +54,7 @@ class Competitors:
         list[str] | None,
         typer.Option(
             metavar="all|NAME[:P=V,...],...",
+            autocompletion=complete("POLICIES"),
             help="Policies, separated by commas; may be repeated. all: every policy of `fedroster list`, plug-ins "
             "included, that can run in the scenario (two rounds are played to find out); the page names the others "
             "with the reason. A rate beta that so many clients cannot have, N beta > m, becomes m / 2N, and V fits it.",
@@ -112,7 +116,11 @@ class Measured:
     ] = None
     seeds: SeedsOption = "0-4"
     task: Annotated[
-        str, typer.Option(help="What is trained, such as digits or fashion-mnist; none for no training.")
+        str,
+        typer.Option(
+            help="What is trained, such as digits or fashion-mnist (`fedroster list tasks`); none for no training.",
+            autocompletion=complete("TASKS"),
+        ),
     ] = "digits"
     partition: Annotated[str, typer.Option(help="Clients' samples: dirichlet:GAMMA_1, labels:NUMBER or iid.")] = (
         "dirichlet:0.5"
@@ -137,7 +145,10 @@ def compare(
     from fedroster.task import Task
 
     check_folder(folder)
-    task = None if measured.task == "none" else Task(measured.task, measured.partition)
+    name = measured.task.casefold()
+    if name != "none" and name not in TASKS:  # known before PyTorch is loaded
+        raise UnknownNameError.of("task", measured.task, [*TASKS, "none"])
+    task = None if name == "none" else Task(name, measured.partition)
     plans = competitors.plans(
         seeds=read_seeds(measured.seeds),
         task=task,

@@ -8,9 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from fedroster.cli.command import app, command
-from fedroster.cli.options import DataDirOption, JsonOption
+from fedroster.cli.options import DataDirOption, JsonOption, complete
 from fedroster.cli.terminal import WIDE, interrupted, out, print_json, print_table, progress, remark
-from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError, DataFileError
 
 group = typer.Typer(
@@ -18,7 +17,7 @@ group = typer.Typer(
 )
 app.add_typer(group, name="data")
 
-NameArgument = Annotated[str, typer.Argument(help="Data set, such as mnist.")]
+NameArgument = Annotated[str, typer.Argument(help="Data set, such as mnist.", autocompletion=complete("DATASETS"))]
 
 
 @command("list", group=group)
@@ -117,6 +116,7 @@ def partition(
     as_json: JsonOption = False,
 ) -> None:
     """Divide a data set among clients as training with this seed does, and show what each client holds."""
+    from fedroster.core.checks import check_choice
     from fedroster.data.load import load_dataset
     from fedroster.data.partition import class_counts
     from fedroster.task import Partition

@@ -6,18 +6,33 @@ import math
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from fedroster.study.run import Engine
     from fedroster.study.trial import Conditions
+
+
+def complete(kind: str) -> Callable[[str], list[str]]:
+    """What a shell offers for the name of a policy, scenario, task or data set, plug-ins included."""
+
+    def names(incomplete: str) -> list[str]:
+        from fedroster import names
+
+        known = [*getattr(names, kind), *(point.name for point in entry_points(group=f"fedroster.{kind.lower()}"))]
+        begun, comma, last = incomplete.rpartition(",")
+        return [f"{begun}{comma}{name}" for name in known if name.startswith(last.casefold())]
+
+    return names
+
 
 SeedsOption = Annotated[str, typer.Option("--seeds", help="Seeds, such as 0-4 or 1,3,5.")]
 SetOption = Annotated[
@@ -25,7 +40,10 @@ SetOption = Annotated[
     typer.Option("--set", metavar="NAME=VALUE", help="Change a parameter of the scenario; may be repeated."),
 ]
 PolicyOption = Annotated[
-    list[str] | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="Policy; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--policy", metavar="NAME[:P=V,...]", help="Policy; may be repeated.", autocompletion=complete("POLICIES")
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
 DataDirOption = Annotated[
@@ -50,6 +68,7 @@ class Workplace:
 
     def open(self) -> Engine:
         """The engine that these options name."""
+        from fedroster.core.checks import check_choice
         from fedroster.study.run import PROCESSES
 
         check_choice("engine", self.engine, ("local", "ray"))
@@ -77,6 +96,7 @@ class Training:
 
     def conditions(self) -> Conditions:
         """The conditions that these options name; the time runs from now on."""
+        from fedroster.core.checks import check_choice
         from fedroster.study.trial import Conditions
 
         check_choice("device", self.device, ("cpu", "cuda", "auto"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedroster.cli.command import command
-from fedroster.cli.options import JsonOption, SeedsOption, SetOption, Workplace, read_seeds
+from fedroster.cli.options import JsonOption, SeedsOption, SetOption, Workplace, complete, read_seeds
 from fedroster.cli.terminal import interrupted, print_json, print_summary, progress
 from fedroster.core.errors import ConfigurationError
 
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 
 @command()
 def simulate(
-    scenario: Annotated[str, typer.Argument(help="Scenario, such as rbcs-f/table-1.")],
+    scenario: Annotated[
+        str, typer.Argument(help="Scenario, such as rbcs-f/table-1.", autocompletion=complete("SCENARIOS"))
+    ],
     *,
     policy: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[:P=V,...]",
             help="Policy; may be repeated. If not given, random and two or three that suit the scenario.",
+            autocompletion=complete("POLICIES"),
         ),
     ] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Rounds.")] = 500,

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
 
-from fedroster.core.compiled import when_compiling
-
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -120,6 +118,8 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
 @cache
 def say_when_compiling() -> None:
     """Tell the user when kernels are compiled, which may take longer than all that is computed with them."""
+    from fedroster.core.compiled import when_compiling
+
     when_compiling(lambda: remark("compiling for this machine; this happens once and takes some seconds"))
 
 

@@ -89,13 +89,28 @@ def fetch(source: Source, folder: Path, *, progress: Progress | None = None, tim
         raise ConfigurationError(f"{source.title} is not to be downloaded; expected a data set with an address")
     location = locate(source, folder)
     if location is None:
-        _download_layout(source, source.download, folder, progress, timeout_s)
+        try:
+            _download_layout(source, source.download, folder, progress, timeout_s)
+        except DownloadError as error:
+            if error.__cause__ is not None:  # another process downloads it
+                raise
+            raise DownloadError(f"{error}\n{_by_hand(source, source.download, folder)}") from error
         location = locate(source, folder)
         assert location is not None
     for found in check(source, location):
         if found.fault:
             raise DataFileError(f"{found.fault}; remove it and fetch again")
     return location
+
+
+def _by_hand(source: Source, layout: Layout, folder: Path) -> str:
+    """What to do without a network."""
+    files = [layout.archive] if layout.archive is not None else layout.on_disk
+    return (
+        f"Without a network: put {', '.join(file.name for file in files)} from another machine into "
+        f"{folder / layout.folders[0]}, or name a folder that holds the data (--data-dir, or the environment variable "
+        f"FEDROSTER_DATA); then fedroster data check {source.name}"
+    )
 
 
 def _download_layout(source: Source, layout: Layout, folder: Path, progress: Progress | None, timeout_s: float) -> None:

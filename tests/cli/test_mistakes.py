@@ -1,0 +1,64 @@
+"""Typical mistakes, and the message that a person gets for each."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import cli
+
+TABLE1 = "simulate rbcs-f/table-1"
+MISTAKES = [
+    # what is typed, and a part of what is said
+    ("simulat rbcs-f/table-1", "No such command 'simulat'."),
+    ("simulate", "Missing argument 'scenario'."),
+    ("simulate rbcs-f/table-2", "unknown scenario 'rbcs-f/table-2'. Did you mean 'rbcs-f/table-1'?"),
+    ("simulate mnist", "unknown scenario 'mnist'. Did you mean 'cocs/mnist'?"),
+    (f"{TABLE1} --policies random", "No such option: --policies"),
+    (f"{TABLE1} --policy rbcs", "unknown policy 'rbcs'. Did you mean 'rbcs-f'?"),
+    (f"{TABLE1} --policy rbcs-f:betta=0.1", "unknown parameter of policy rbcs-f 'betta'. Did you mean 'beta'?"),
+    (f"{TABLE1} --policy rbcs-f:V=fast", "V is 'fast'; expected a number"),
+    (f"{TABLE1} --policy rbcs-f:V", "'V' is not of the form name=value"),
+    (f"{TABLE1} --policy rbcs-f:beta=1.5", "beta is 1.5; expected a finite number >= 0 and <= 1"),
+    (f"{TABLE1} --policy cocs", "policy cocs cannot run in rbcs-f/table-1: "),
+    (
+        f"{TABLE1} --policy my_package.Mine",
+        "policy 'my_package.Mine' cannot be imported (No module named 'my_",
+    ),
+    (f"{TABLE1} --set num_client=4", "'num_client'. Did you mean 'num_clients'?"),
+    (f"{TABLE1} --set num_clients", "'num_clients' is not of the form name=value"),
+    (f"{TABLE1} --set num_clients=100", "beta = 0.15 cannot be met: 100 clients x 0.15 = 15 places"),
+    (f"{TABLE1} --seeds 5-2", "seeds are '5-2'; expected something like 0-4 or 1,3,5: the lower seed first"),
+    (f"{TABLE1} --seeds ten", "seeds are 'ten'; expected something like 0-4 or 1,3,5"),
+    (f"{TABLE1} --rounds 0", "Invalid value for '--rounds'"),
+    (f"{TABLE1} --engine spark", "engine is 'spark'; expected one of local, ray"),
+    ("compare --task mnist", "unknown task 'mnist'. Did you mean"),
+    ("compare --partition dirichlet", "partition is 'dirichlet'; expected dirichlet:GAMMA_1, labels:NUMBER or iid"),
+    ("compare --target 90", "target accuracy is 90.0; expected"),
+    ("compare --focus floot", "--focus is 'floot', which does not take part; expected one of floor, rbcs-f:V=5"),
+    ("compare --clients 10 --set num_clients=10", "--clients is 10 and --set num_clients=10; expected one"),
+    ("compare --scenario cocs/mnist --policy floor", "selects for one server; this federation has 3"),
+    ("compare --without oort", "--without is oort, and all is not asked for; expected --policies all with it"),
+    ("compare --out FILE", "which is a file; expected a folder"),
+    ("reproduce rbcsf", "unknown paper 'rbcsf'. Did you mean 'rbcs-f'?"),
+    ("reproduce rbcs-f --figure 9", "unknown figure of rbcs-f '9'"),
+    ("report runs/nowhere", "runs/nowhere is not a folder; expected one that `fedroster compare` wrote"),
+    ("rerun runs/nowhere", "'runs/nowhere' is not a readable JSON file"),
+    ("list polices", "unknown part of the catalogue 'polices'. Did you mean 'policies'?"),
+    ("cite rbcsf", "unknown policy 'rbcsf'. Did you mean 'rbcs-f'?"),
+    ("data fetch fashion", "unknown data set 'fashion'. Did you mean 'fashion-mnist'?"),
+    ("data fetch digits", "is not to be downloaded; expected a data set with an address"),
+]
+
+
+@pytest.mark.parametrize(("typed", "said"), MISTAKES)
+def test_what_is_said(typed, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    (tmp_path / "file").write_text("kept")
+    result = CliRunner().invoke(cli.app, typed.replace("FILE", "file").split())
+    message = " ".join(result.stderr.replace("│", " ").split())
+    assert said in message, message
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "Traceback" not in message
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing was begun
