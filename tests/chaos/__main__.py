@@ -1,6 +1,7 @@
-"""All harnesses, or those that are named, and one table: ``python -m chaos [NAME ...] [--size small|full|NUMBER]``.
+"""All harnesses, or those that are named, and one table: ``python -m chaos [NAME[:SIZE] ...] [--size SIZE]``.
 
-Each runs in a process of its own.  The exit status is 1 if anything was lost or wrong, or an error was not fedroster's.
+A size is small, full, or a share of the full number of tries.  Each harness runs in a process of its own.  The exit
+status is 1 if anything was lost or wrong, or an error was not fedroster's.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ SIZES = {"small": 0.02, "full": 1.0}
 KEPT = Path("build/chaos")
 RESULTS = Path("benchmarks/results/chaos.md")
 LIMIT_S = 1800.0
-_HEAD = "| harness | what | tries | lost | wrong | raw errors | peak MiB | slowest s | verdict |\n" + "| --- " * 9 + "|"
+_COLUMNS = ("harness", "what", "size", "tries", "lost", "wrong", "raw errors", "peak MiB", "slowest s", "verdict")
+_HEAD = "| " + " | ".join(_COLUMNS) + " |\n" + "| --- " * len(_COLUMNS) + "|"
 
 
 def python_of(name: str) -> str:
@@ -47,10 +49,10 @@ def attack(name: str, size: float, seed: int) -> list[Row]:
             except subprocess.TimeoutExpired:
                 code = "no end"
             if out.exists():
-                return [Row(**row) for row in json.loads(out.read_text())]
+                return [Row(**row | {"size": size}) for row in json.loads(out.read_text())]
             log.seek(0)
             end = log.read()[-1500:]
-    return [Row(f"the harness ended with {code}", wrong=1, cases=[end[-300:].replace("\n", " / ")])]
+    return [Row(f"the harness ended with {code}", wrong=1, size=size, cases=[end[-300:].replace("\n", " / ")])]
 
 
 def read(path: Path, mark: dict[str, object]) -> list[Row]:
@@ -62,12 +64,20 @@ def read(path: Path, mark: dict[str, object]) -> list[Row]:
 
 def line_of(name: str, row: Row) -> str:
     verdict = "**not as promised**" if row.is_bad else "held" if row.tries else "not tried"
-    figures = (f"{row.tries:,}", row.lost, row.wrong, row.raw, f"{row.peak_mib:,.0f}", f"{row.slowest_s:.3g}")
+    figures = (
+        f"{row.size:g}",
+        f"{row.tries:,}",
+        row.lost,
+        row.wrong,
+        row.raw,
+        f"{row.peak_mib:,.0f}",
+        f"{row.slowest_s:.3g}",
+    )
     cells = (name, row.what, *figures, verdict)
     return "| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |"
 
 
-def page(found: dict[str, list[Row]], *, command: str, size: float, seed: int, seconds: float) -> str:
+def page(found: dict[str, list[Row]], *, command: str, seed: int, lasted: str) -> str:
     """The table, the notes and the first cases of what did not hold."""
     from fedroster.study.store import machine
 
@@ -77,13 +87,13 @@ def page(found: dict[str, list[Row]], *, command: str, size: float, seed: int, s
     lines = [
         "# chaos",
         "",
-        f"Made by `{command}` on {datetime.now(UTC).date().isoformat()} in {seconds:.0f} s on {here['processor']}, "
+        f"Made by `{command}` on {datetime.now(UTC).date().isoformat()}{lasted} on {here['processor']}, "
         f"{here['cores']} cores, Python {here['python']}, fedroster {here.get('fedroster', 'not installed')}. "
-        f"Size {size:g}, seed {seed}. {len(rows) - bad} of {len(rows)} rows held.",
+        f"Seed {seed}. {len(rows) - bad} of {len(rows)} rows held.",
         "",
-        "Lost: what was acknowledged or promised and is not there. Wrong: a result that is not what it should be. Raw: "
-        "an error that is none of fedroster's own where one of these is due. Memory is that of the largest process, "
-        "and includes what Python and compiled code take.",
+        "Size 1 is the full number of tries. Lost: what was acknowledged or promised and is not there. Wrong: a result "
+        "that is not what it should be. Raw: an error that is none of fedroster's own where one of these is due. "
+        "Memory is that of the largest process, and includes what Python and compiled code take.",
         "",
         _HEAD,
         *(line_of(name, row) for name, row in rows),
@@ -98,19 +108,23 @@ def page(found: dict[str, list[Row]], *, command: str, size: float, seed: int, s
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(HARNESSES)}; all by default")
-    parser.add_argument("--size", default="full", help="small, full, or a share of the full number of tries")
+    parser.add_argument("names", nargs="*", metavar="NAME[:SIZE]", help=f"{', '.join(HARNESSES)}; all by default")
+    parser.add_argument("--size", default="full", help="of harnesses that are named without one")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, help=f"the page; {RESULTS} if all harnesses run at full size")
     parser.add_argument("--minutes", type=float, help="harnesses stop after this time in all, with what they have")
     parser.add_argument("--keep", action="store_true", help=f"keep today's rows of this size and seed from {KEPT}")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if unknown := [name for name in given.names if name not in HARNESSES]:
-        parser.error(f"there is no harness {unknown[0]!r}; expected some of {', '.join(HARNESSES)}")
-    size = SIZES.get(given.size) or float(given.size)
+    sizes = {}
+    for word in given.names or HARNESSES:
+        name, _, size = word.partition(":")
+        sizes[name] = SIZES.get(size or given.size) or float(size or given.size)
+    if unknown := sizes.keys() - set(HARNESSES):
+        parser.error(f"there is no harness {min(unknown)!r}; expected some of {', '.join(HARNESSES)}")
     if given.into:
-        rows = importlib.import_module(f"chaos.{given.names[0]}").run(size, given.seed)
+        ((name, size),) = sizes.items()
+        rows = importlib.import_module(f"chaos.{name}").run(size, given.seed)
         write_text_atomically(given.into, json.dumps([row.asdict() for row in rows]))
         return
     from fedroster.study.store import machine  # not in Flower's environment
@@ -120,7 +134,7 @@ def main() -> None:
     begin = time.perf_counter()
     found: dict[str, list[Row]] = {}
     print(_HEAD, flush=True)
-    for name in given.names or HARNESSES:
+    for name, size in sizes.items():
         start = time.perf_counter()
         mark = {"size": size, "seed": given.seed, "day": datetime.now(UTC).date().isoformat(), "machine": machine()}
         kept = KEPT / f"{name}.json"
@@ -134,14 +148,12 @@ def main() -> None:
             for text in ([row.note] if row.note else []) + row.cases:
                 print(f"    {text}", flush=True)
         print(f"  {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-    out = given.out or (RESULTS if size == 1.0 and not given.names else None)
+    is_whole = set(sizes.values()) == {1.0} and not given.names
+    out = given.out or (RESULTS if is_whole else None)
     if out is not None:
-        command = (
-            "make chaos"
-            if size == 1.0 and not given.names and not given.keep
-            else " ".join(["python -m chaos", *sys.argv[1:]])
-        )
-        text = page(found, command=command, size=size, seed=given.seed, seconds=time.perf_counter() - begin)
+        command = "make chaos" if is_whole and not given.keep else " ".join(["python -m chaos", *sys.argv[1:]])
+        lasted = "" if given.keep else f" in {time.perf_counter() - begin:.0f} s"
+        text = page(found, command=command, seed=given.seed, lasted=lasted)
         write_text_atomically(out, text)
     sys.exit(1 if any(row.is_bad for rows in found.values() for row in rows) else 0)
 

@@ -37,6 +37,7 @@ class Row:
         slowest_s: Longest try, seconds.
         note: Figures that have no column; or why nothing was tried.
         cases: The first cases that were lost, wrong or raw.
+        size: Share of the full number of tries that was asked for.
     """
 
     what: str
@@ -48,6 +49,7 @@ class Row:
     slowest_s: float = 0.0
     note: str = ""
     cases: list[str] = field(default_factory=list)
+    size: float = 1.0
 
     @property
     def is_bad(self) -> bool:
