@@ -238,8 +238,7 @@ class Selector(Views):
 
     def _play(self, asked: Candidates) -> tuple[tuple[Any, ...], IntArray | None]:
         """Decide, announce and book a round; returns ids of its cohort, and the numbers of their edge servers."""
-        if self._book.look():
-            self._rule()
+        self._look_at_rules()
         barred = self._book.bar(self._members, self.round + 1, self._now_s(), asked.not_registered)
         busy = self._rounds.busy(self._members.capacity)
         if not asked.busy_too:
@@ -444,8 +443,13 @@ class Selector(Views):
 
     @rules.setter
     def rules(self, value: GivenRules) -> None:
-        self._book.give(value)
-        self._rule()
+        with self._calls:
+            self._book.give(value)
+            self._rule()
+
+    def _look_at_rules(self) -> None:
+        if self._book.look():
+            self._rule()
 
     def _rule(self, *, warn: bool = True) -> None:
         """Tell which rules are in force from now on, and what they make impossible."""
@@ -454,8 +458,7 @@ class Selector(Views):
         event = Ruled(self.rules.as_table(), self._book.path)
         self._observers.before(event, self)
         self._observers.after(event, self)
-        if warn:
-            self._book.warn(getattr(self.policy, "beta", 0.0), self._members)
+        self._book.warn(getattr(self.policy, "beta", 0.0), self._members, is_quiet=not warn)
 
     @whole
     def join(self, clients: Iterable[ClientId]) -> None:

@@ -394,6 +394,24 @@ def test_a_file_may_change_while_a_federation_runs(tmp_path, caplog):
     assert len(selector.select().clients) == 5
 
 
+def test_who_is_allowed_follows_the_file(tmp_path):
+    path = write(tmp_path / "rules.toml", "allow = []")
+    selector = make(path)
+    assert selector.allowed() == ()
+    write(path, 'allow = ["laptop"]')
+    assert selector.allowed("evaluation") == selector.allowed() == ("laptop",)
+    assert selector.rules == Rules(allow=["laptop"])
+
+
+def test_what_cannot_be_met_rests_after_a_restart_too(tmp_path):
+    policy = RBCSF(beta=0.3)
+    with pytest.warns(FairnessWarning):
+        make(Rules(least_separation=5), policy=policy, cohort_size=2).save(tmp_path / "state.npz")
+    selector = Selector.load(tmp_path / "state.npz", policy)
+    play(selector, 60)
+    assert max(selector.backlog().values()) < 3.0
+
+
 def test_a_change_of_the_same_size_in_the_same_tick_is_seen(tmp_path):
     path = write(tmp_path / "rules.toml", 'allow = ["hospital-a"]')
     selector = make(path)

@@ -190,12 +190,13 @@ class RuleBook:
             joining = [client for client in joining if not self._register.judge(client)[0]]
         return int(here.shape[0]) + len(list(joining))
 
-    def warn(self, beta: float, members: Members) -> None:
+    def warn(self, beta: float, members: Members, *, is_quiet: bool = False) -> None:
         """Warn of what the rules make impossible, each thing once.
 
         Args:
             beta: Participation rate that the policy promises; 0 for none.
             members: The members.
+            is_quiet: Whether only to remember it.
         """
         if self.is_empty:
             return
@@ -212,6 +213,8 @@ class RuleBook:
             priority=self._register.priority[allowed] if named else none,
         )
         self._rests = any(flaw in found for flaw in PASSING)
+        if is_quiet:
+            return
         fresh = [text for kind, text in found.items() if kind not in self._told]
         self._told |= set(found)  # before a warning that a caller may turn into an error
         if fresh:

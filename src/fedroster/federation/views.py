@@ -65,6 +65,10 @@ class Views:
         ids = self._members.ids
         return tuple(ids[slot] if slot < len(ids) else None for slot in slots.tolist())
 
+    def _look_at_rules(self) -> None:
+        """Read a file of rules anew, if it has changed."""
+        raise NotImplementedError
+
     def _now_s(self) -> float:
         """The time.
 
@@ -162,6 +166,7 @@ class Views:
             not_registered: Those whose name is only what they say of themselves.
         """
         check_choice("purpose", purpose, ("training", "evaluation"))
+        self._look_at_rules()
         ids = self._members.clients if clients is None else tuple(checked_ids(clients))
         unknown = set(checked_ids(not_registered))
         members = set(self._members.clients)

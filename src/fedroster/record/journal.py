@@ -267,7 +267,7 @@ class Record:
             arrays |= values
         if "rules" in header:
             hides = self._key is not None and selector.rules.name_clients
-            header["rules"] = {"in_force": {} if hides else header["rules"]["in_force"], "path": None}
+            header["rules"] |= {"path": None} | ({"in_force": {}} if hides else {})
         if self._key is not None:
             header["ids"] = [None if client is None else hashed(self._key, client) for client in header["ids"]]
         file = self._folder / f"start-{self._writer.number + 1:012}.npz"
