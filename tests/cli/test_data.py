@@ -200,5 +200,5 @@ def test_without_a_network_files_may_be_put_by_hand(tmp_path, monkeypatch):
     said = " ".join(result.stderr.split())
     assert result.exit_code == 1
     assert "could not be downloaded: Without a network: put train-images-idx3-ubyte" in said
-    assert f"from another machine into {tmp_path / 'MNIST' / 'raw'}, or name a folder" in said
+    assert f"from another machine into {tmp_path / 'mnist'}, or name a folder" in said
     assert said.endswith("then fedroster data check mnist")
