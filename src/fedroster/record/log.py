@@ -19,7 +19,7 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.events import Began, Observer, Observers
 from fedroster.federation.members import ClientId, Members
 from fedroster.record.chain import FIRST, LONGEST_LINE, Line, Torn, files_of, lines_of, opened, parse
-from fedroster.record.codec import unpack_ints
+from fedroster.record.codec import unpack_bits, unpack_ints
 from fedroster.record.journal import Record
 from fedroster.record.lines import (
     LATEST_S,
@@ -371,6 +371,9 @@ class _Rounds(Sequence[LoggedRound]):
         if line.number != place.line:
             raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
         decision = read_decided(line.content, members)
+        here = members.here.copy()
+        if "members" in line.content:  # a simulation's: who is away of those who joined
+            here &= unpack_bits(line.content["members"], decision.capacity)
         asked = decision.asked
         contexts, inclusion = None, decision.inclusion
         if decision.has_contexts and asked.links is None:
@@ -383,7 +386,7 @@ class _Rounds(Sequence[LoggedRound]):
             round=decision.round,
             at_s=decision.at_s,
             cohort_size=decision.places,
-            members=members.here.copy(),
+            members=here,
             available=decision.seen,
             excluded=decision.excluded,
             contexts=contexts,

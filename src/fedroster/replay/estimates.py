@@ -1,0 +1,183 @@
+"""What another policy would have made of a log's rounds: numbers with intervals, or why there are none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.errors import FedrosterError, InvalidInputError
+from fedroster.core.problem import ProblemSpec
+from fedroster.core.protocols import AnyPolicy
+from fedroster.record import Log
+from fedroster.replay.history import History, read_history
+from fedroster.replay.modelled import Fit, Played
+from fedroster.replay.off_policy import off_policy_misses, off_policy_time
+
+Measure: TypeAlias = Literal["mean_round_time_s", "min_participation_rate", "deadline_misses"]
+MEASURES: tuple[Measure, ...] = ("mean_round_time_s", "min_participation_rate", "deadline_misses")
+
+DRAWS = 19
+"""Worlds in which each policy plays."""
+
+_T = 1.7341 * math.sqrt(1.0 + 1.0 / DRAWS)
+"""Half of a 90 % prediction interval, in standard deviations of so many draws: Student's t, 18 degrees of freedom."""
+
+_MOST_BEYOND = 0.1  # share of rounds after the log's end
+_MOST_UNKNOWN = 0.2  # share of a policy's cohorts of whose times the log knows nothing
+_MOST_WRONG = 0.15  # logarithm of what the fitted worlds make of the log's own rounds over what these took
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One number, or why there is none.
+
+    Attributes:
+        policy: The policy, as it was named.
+        kind: "modelled" by worlds that are fitted to the log, or "off-policy" by weighing what the log has.
+        measure: Mean time of a round, seconds; least share of the rounds in which a client was chosen; chosen clients
+            whose update was late or never came.
+        estimate: What the policy would have realised in the log's rounds; NaN if refused.
+        low: Lower end of the 90 % interval.
+        high: Upper end.
+        rounds: Rounds of the log.
+        effective_sample_size: Exchanges of the log (rounds, for an off-policy time) that count for it; NaN if refused.
+        refused: Why there is no estimate; None if there is one.
+    """
+
+    policy: str
+    kind: Literal["modelled", "off-policy"]
+    measure: Measure
+    estimate: float
+    low: float
+    high: float
+    rounds: int
+    effective_sample_size: float
+    refused: str | None = None
+
+
+def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int = 0) -> list[Estimate]:
+    """Estimate what policies that begin anew would have realised in the rounds of a log (docs/explanation/replay.md).
+
+    Args:
+        log: The log of a federation with one server, or of a simulation.
+        policies: By the names that the estimates will bear.
+        seed: Of all draws.
+
+    Raises:
+        InvalidInputError: If nothing can be fitted to the log.
+    """
+    history = log if isinstance(log, History) else history_of(log)
+    fit = Fit(history, draws=DRAWS, seed=seed)
+    found: list[Estimate] = []
+    for name, policy in policies.items():
+        found += _estimates(fit, name, policy)
+    return found
+
+
+def history_of(log: Log) -> History:
+    """Read a log into memory."""
+    if log.header.num_servers != 1 or log.header.kind == "edge-selector":
+        raise InvalidInputError(
+            f"the log is of a federation with {log.header.num_servers} servers; a replay knows one server only"
+        )
+    return read_history(log.rounds, num_clients=len(log.ids))
+
+
+def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
+    history = fit.history
+    rounds = history.num_rounds
+
+    def refused(kind: Literal["modelled", "off-policy"], measure: Measure, reason: str) -> Estimate:
+        return Estimate(name, kind, measure, math.nan, math.nan, math.nan, rounds, math.nan, reason)
+
+    try:
+        reason = "" if not policy.omniscient else f"{type(policy).__name__} knows true times, which no log has"
+        if not reason:
+            policy.check(ProblemSpec(history.num_clients, int(history.places.min()), max(history.num_features, 1)))
+    except FedrosterError as error:
+        reason = str(error)
+    if reason:
+        kinds: tuple[Literal["modelled", "off-policy"], ...] = ("modelled", "off-policy")
+        return [refused(kind, measure, reason) for kind in kinds for measure in MEASURES]
+    played = [fit.play(policy, number) for number in range(DRAWS)]
+    reason = _why_not(fit, played)
+    if reason:
+        found = [refused("modelled", measure, reason) for measure in MEASURES]
+    else:
+        size = _informed_by(fit, played)
+        values = {
+            "mean_round_time_s": _time(fit, played),
+            "min_participation_rate": _rate(history, played),
+            "deadline_misses": _count(np.array([float(one.missed) for one in played])),
+        }
+        found = [Estimate(name, "modelled", measure, *values[measure], rounds, size) for measure in MEASURES]
+    share = np.mean([one.share for one in played], axis=0)
+    for measure in MEASURES:
+        if measure == "min_participation_rate":
+            found.append(refused("off-policy", measure, "a least rate is no mean over exchanges: see modelled"))
+            continue
+        told = off_policy_time(fit, policy) if measure == "mean_round_time_s" else off_policy_misses(fit, share, played)
+        if isinstance(told, str):
+            found.append(refused("off-policy", measure, told))
+        else:
+            found.append(Estimate(name, "off-policy", measure, *told[:3], rounds, told[3]))
+    return found
+
+
+def _why_not(fit: Fit, played: list[Played]) -> str:
+    """Why worlds fitted to the log say nothing about a policy; empty if they do."""
+    beyond = float(np.mean([one.beyond for one in played]))
+    if beyond > _MOST_BEYOND:
+        return (
+            f"{beyond:.0%} of its rounds would begin after the log's end, when it is not known who was there; "
+            "a longer log is needed"
+        )
+    unknown = float(np.mean([one.unknown for one in played]))
+    if unknown > _MOST_UNKNOWN:
+        return f"{unknown:.0%} of the clients that it chooses were never measured in the log"
+    if abs(fit.wrong) > max(_MOST_WRONG, 4.0 * fit.wrong_by_chance):
+        return (
+            f"worlds that are fitted to the log take {math.exp(fit.wrong):.2f} times as long for its own rounds: "
+            "times there do not follow the model"
+        )
+    return ""
+
+
+def _time(fit: Fit, played: list[Played]) -> tuple[float, float, float]:
+    """On a log scale; half of what the worlds are off for the log's rounds is taken off, and widens the interval."""
+    values = np.log(np.maximum([one.round_s.mean() for one in played], 1e-12))
+    middle = float(values.mean()) - 0.5 * fit.wrong
+    half = _T * math.hypot(float(values.std(ddof=1)), 0.5 * fit.wrong)
+    return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
+
+
+def _rate(history: History, played: list[Played]) -> tuple[float, float, float]:
+    ever = history.members.any(axis=0)
+    least = np.array([float(one.chosen[ever].min()) for one in played])
+    middle, half = float(least.mean()), _T * float(least.std(ddof=1))
+    low, high = max(math.ceil(middle - half - 0.5), 0), min(math.floor(middle + half + 0.5), history.num_rounds)
+    return float(np.median(least)) / history.num_rounds, low / history.num_rounds, high / history.num_rounds
+
+
+def _count(values: FloatArray) -> tuple[float, float, float]:
+    """On the scale of square roots, where counts scatter alike; ends are whole numbers."""
+    root = np.sqrt(values + 0.375)
+    middle, half = float(root.mean()), _T * float(root.std(ddof=1))
+    low = math.ceil(max(middle - half, 0.0) ** 2 - 0.375 - 0.5)
+    high = math.floor((middle + half) ** 2 - 0.375 + 0.5)
+    return float(values.mean()), float(max(low, 0)), float(high)
+
+
+def _informed_by(fit: Fit, played: list[Played]) -> float:
+    r"""How many measured times of the log tell of the policy's cohorts: :math:`(\sum_n w_n)^2 / \sum_n w_n^2 / k_n`.
+
+    w is how often the policy chooses a client, k how often the log measured it.
+    """
+    weight = np.mean([one.chosen for one in played], axis=0)
+    measured = np.bincount(fit.history.client[fit.history.timed], minlength=weight.shape[0])
+    return float(weight.sum() ** 2 / max(float((weight**2 / np.maximum(measured, 0.5)).sum()), 1e-300))

@@ -1,0 +1,238 @@
+"""Another policy in worlds that are drawn from what a log tells: the policy learns there as it would have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.errors import InvalidInputError
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status, check_selection
+from fedroster.core.protocols import AnyPolicy
+from fedroster.core.streams import Streams
+from fedroster.replay.answers import Answers, Leaves, Presence, Waits, draw_answers, expected, read_waits, slowest
+from fedroster.replay.clock import read_clock
+from fedroster.replay.history import History
+from fedroster.replay.times import Times, draw_times
+
+_CHECKED = 20  # rounds in which decisions are checked
+_LEAST_TIMES = 50  # measured times without which nothing is fitted
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One draw of the world of a log."""
+
+    times: Times
+    answers: Answers
+    waits: Waits
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What a policy made of the rounds in one drawn world.
+
+    Attributes:
+        round_s: How long each round took, shape (rounds,), seconds.
+        chosen: How often each client was chosen, shape (clients,).
+        missed: Chosen clients without an update in time, of all rounds.
+        share: How often each client was chosen at each look of the log, shape (rounds, clients).
+        beyond: Share of the rounds that lie after the log's end.
+        unknown: Share of the chosen that the log never measured.
+    """
+
+    round_s: FloatArray
+    chosen: IntArray
+    missed: int
+    share: FloatArray
+    beyond: float
+    unknown: float
+
+
+class Fit:
+    """What is fitted to a log once, for all policies."""
+
+    def __init__(self, history: History, *, draws: int, seed: int) -> None:
+        """Fit.
+
+        Raises:
+            InvalidInputError: If the log has too few measured times.
+        """
+        measured = int(history.timed.sum())
+        if measured < _LEAST_TIMES:
+            raise InvalidInputError(f"the log has {measured} measured times; expected at least {_LEAST_TIMES}")
+        self.history, self.seed = history, seed
+        self.leaves = Leaves(history)
+        self.worlds: list[World] = []
+        streams = Streams(seed)
+        for number, times in enumerate(draw_times(history, draws, rng=streams.at("replay-times"))):
+            rng = streams.at("replay-answers", number)
+            answers = draw_answers(history, times, self.leaves, rng=rng)
+            self.worlds.append(World(times, answers, read_waits(history, expected(history, times))))
+        known = np.isfinite(history.round_s)
+        self.durations_s = np.where(known, history.round_s, slowest(history))
+        self.clock = read_clock(history, self.durations_s)
+        self.features, self.cold = self._contexts()
+        self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
+        self.at[history.round, history.client] = np.arange(history.round.shape[0])
+        timed = np.flatnonzero(history.timed)
+        self.timed_at = np.full(history.round.shape[0], -1, np.int64)
+        self.timed_at[timed] = np.arange(timed.shape[0])
+        again = np.log([self.logged_again(number) for number in range(draws)])
+        self.wrong = float(again.mean() - np.log(max(float(self.durations_s.mean()), 1e-12)))
+        self.wrong_by_chance = float(again.std(ddof=1))
+
+    def _contexts(self) -> tuple[FloatArray, dict[int, tuple[float, float]]]:
+        """Contexts without gaps, and the columns that only say who took part in the round before."""
+        history = self.history
+        features = history.features.copy()
+        known: BoolArray = np.asarray(np.isfinite(features).all(axis=2))
+        before = history.chosen[:-1][known[1:]]
+        cold: dict[int, tuple[float, float]] = {}
+        for column in range(history.num_features):
+            values = features[1:, :, column][known[1:]]
+            if not before.any() or before.all():
+                continue
+            warm, rest = values[before], values[~before]
+            if warm[0] != rest[0] and (warm == warm[0]).all() and (rest == rest[0]).all():
+                cold[column] = float(warm[0]), float(rest[0])
+        for column in range(history.num_features):
+            gaps = np.isnan(features[:, :, column])
+            if gaps.any():
+                features[:, :, column][gaps] = np.nan_to_num(np.nanmean(features[:, :, column]))
+        return features, cold
+
+    def play(self, policy: AnyPolicy, number: int) -> Played:
+        """Let a policy that knows nothing yet play the rounds in one drawn world."""
+        history, world = self.history, self.worlds[number]
+        streams = Streams(self.seed)
+        rng, policy_rng = streams.at("replay-world", number), streams.at("replay-policy", number)
+        spec = ProblemSpec(history.num_clients, int(history.places.max()), max(history.num_features, 1))
+        state = policy.init(spec, rng=streams.at("replay-policy-init", number))
+        num_rounds, num_clients = history.available.shape
+        round_s, count = np.zeros(num_rounds), np.zeros(num_clients, np.int64)
+        share = np.zeros((num_rounds, num_clients))
+        missed = beyond = unknown = 0
+        now_s, warm = float(history.at_s[0]), np.zeros(num_clients, np.bool_)
+        presence = self.leaves.draw(rng=rng) if self.clock.by_time else None
+        measured = np.bincount(history.client[history.timed], minlength=num_clients) > 0
+        for round in range(num_rounds):
+            index = self.clock.index(round, now_s)
+            beyond += self.clock.by_time and now_s > self.clock.end_s
+            context = self._context(round, index, warm, None if presence is None else presence.at(index, now_s))
+            selection = policy.select(state, context, rng=policy_rng)
+            if round < _CHECKED:
+                check_selection(selection, context, fills_cohort=policy.fills_cohort)
+            links = selection.links
+            # Who came after a look counts for the next one.
+            share[np.where(history.available[index, links], index, min(index + 1, num_rounds - 1)), links] += 1.0
+            feedback, round_s[round] = self._exchange(world, context, selection, index, now_s, presence, rng)
+            missed += int(np.count_nonzero(feedback.status != Status.COMPLETED))
+            unknown += int(np.count_nonzero(~measured[links]))
+            count[links] += 1
+            state = policy.update(policy.commit(state, context, selection), feedback)
+            warm = np.zeros(num_clients, np.bool_)
+            warm[links] = True
+            now_s = self.clock.next_s(now_s, float(round_s[round]), empty=selection.is_empty)
+        total = max(int(count.sum()), 1)
+        return Played(round_s, count, missed, share, beyond / num_rounds, unknown / total)
+
+    def _context(self, round: int, index: int, warm: BoolArray, there: BoolArray | None = None) -> RoundContext:
+        history = self.history
+        features = self.features[index].copy(order="F") if history.num_features else np.ones((warm.shape[0], 1))
+        if there is not None and history.num_features and index + 1 < history.num_rounds:
+            come = there & ~history.available[index]
+            features[come] = self.features[index + 1, come]
+        for column, (when_warm, otherwise) in self.cold.items():
+            features[:, column] = np.where(warm, when_warm, otherwise)
+        members = history.members[index]
+        return RoundContext(
+            round=round + 1,
+            features=features,
+            available=history.available[index] if there is None else there,
+            cohort_size=int(history.places[index]),
+            members=None if members.all() else members,
+        )
+
+    def _exchange(
+        self,
+        world: World,
+        context: RoundContext,
+        selection: Selection,
+        index: int,
+        now_s: float,
+        presence: Presence | None,
+        rng: Generator,
+    ) -> tuple[Feedback, float]:
+        """What comes back in a drawn world, and how long the round takes."""
+        history, links = self.history, selection.links
+        features = context.features[links]
+        mean_s = world.times.means(links, features if history.num_features else features[:, :0], index)
+        ratio = world.times.scatter(links, rng.random(links.shape))
+        lost_draw, over = rng.random(links.shape[0]), rng.random()
+        time_s = mean_s * ratio
+        if presence is None:
+            leaves = self.leaves.within(index, links, float(history.at_s[index]), time_s)
+        else:
+            leaves = (now_s + time_s > presence.until(index, links)).astype(np.float64)
+        lost = lost_draw < world.answers.lost(links, leaves, mean_s)
+        if not self.clock.by_time:
+            # What happened to these clients in this round is known: the same again, at the pace of the new context.
+            at = self.at[index, links]
+            same = at >= 0
+            timed = self.timed_at[at[same]]
+            known = timed >= 0
+            time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
+            lost[same] = history.status[at[same]] >= Status.DROPPED
+        deadline_s = float(history.deadline_s[index])
+        status = np.where(time_s <= deadline_s, np.uint8(Status.COMPLETED), np.uint8(Status.LATE))
+        status = np.where(lost, np.uint8(Status.DROPPED), status)
+        waited_s = time_s if np.isnan(world.waits.lost_s) else np.where(lost, world.waits.lost_s, time_s)
+        round_s = 0.0
+        if links.shape[0]:
+            round_s = max(min(float(waited_s.max()), deadline_s) + world.waits.overhead(over), 0.0)
+        feedback = Feedback(
+            round=context.round,
+            client=links,
+            features=features,
+            status=status,
+            exchange_time_s=np.where(lost, np.nan, time_s),
+        )
+        return feedback, round_s
+
+    def expected_misses(self) -> FloatArray:
+        """Probability of each client to miss in each round of the log, were it chosen, shape (rounds, clients)."""
+        history = self.history
+        total = np.zeros(history.available.shape)
+        client, worlds = np.arange(history.num_clients), self.worlds[:: max(len(self.worlds) // 5, 1)]
+        for world in worlds:
+            for index in range(history.num_rounds):
+                mean_s = world.times.means(client, self.features[index], index)
+                leaves = self.leaves.within(index, client, float(history.at_s[index]), mean_s)
+                lost = world.answers.lost(client, leaves, mean_s)
+                deadline_s = float(history.deadline_s[index])
+                late = 0.0
+                if np.isfinite(deadline_s):
+                    beyond = 1.0 + (deadline_s / mean_s - 1.0) / world.times.spread
+                    late = 1.0 - np.searchsorted(world.times.ratios, beyond, side="right") / world.times.ratios.shape[0]
+                total[index] += lost + (1.0 - lost) * late
+        found: FloatArray = total / len(worlds)
+        return found
+
+    def logged_again(self, number: int) -> float:
+        """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn anew, seconds."""
+        history, world = self.history, self.worlds[number]
+        rng = Streams(self.seed).at("replay-check", number)
+        ratio = world.times.scatter(history.client, rng.random(history.client.shape))
+        time_s = expected(history, world.times) * ratio
+        lost = history.status >= Status.DROPPED
+        if not np.isnan(world.waits.lost_s):
+            time_s = np.where(lost, world.waits.lost_s, time_s)
+        longest = np.zeros(history.num_rounds)
+        np.maximum.at(longest, history.round, time_s)
+        longest = np.minimum(longest, history.deadline_s)
+        if world.waits.overhead_s.shape[0]:
+            longest += rng.choice(world.waits.overhead_s, size=longest.shape[0]) * (longest > 0.0)
+        return float(longest.mean())
