@@ -65,6 +65,9 @@ def _draw(axes: Any, curve: Curve, look: Look, label: str, *, scale: int = 1) ->
     return line
 
 
+_LONG = 22  # letters of a label in a legend with three columns
+
+
 def curves_figure(
     curves: Mapping[str, Curve],
     *,
@@ -108,7 +111,8 @@ def curves_figure(
         axes.set(xlabel=x_label, ylabel=y_label, title=title)
         axes.margins(x=0)
         # Outside, so that it hides no data, whatever the data.
-        figure.legend(loc="outside lower center", ncols=min(len(curves), 3), fontsize=9.5, handlelength=2.4)
+        columns = 3 if max(map(len, curves), default=0) <= _LONG else 2  # three long labels are wider than the figure
+        figure.legend(loc="outside lower center", ncols=min(len(curves), columns), fontsize=9.5, handlelength=2.4)
     axis: dict[str, Any] = {"x_label": x_label, "y_label": y_label, "log_x": log_x, "log_y": log_y}
     figure.charts = [charts.lines(curves, looks, scale=100.0 if percent_y else 1.0, level=reference, **axis)]
     return figure

@@ -148,8 +148,16 @@ def _findings_on_accuracy(runs: Runs) -> list[str]:
         *([advantage] if advantage else []),
         # With two labels each, updates from the same few clients teach less than from others.
         f"Jain's index of how often clients were chosen: {', '.join(map(even, runs))}. The utility counts updates and "
-        "not whose they are: policies that gather more of them choose the cheap clients again and again.",
+        f"not whose they are: over these policies the rank correlation of updates and evenness is {_trade(runs):+.2f}.",
     ]
+
+
+def _trade(runs: Runs) -> float:
+    """Spearman's correlation over policies: whether those that gather more updates choose more evenly."""
+    updates = [np.mean([run.participants.mean() for run in group]) for group in runs.values()]
+    evenness = [np.mean([jain_index(run.chosen) for run in group]) for group in runs.values()]
+    ranks = np.stack([np.argsort(np.argsort(values)) for values in (updates, evenness)])
+    return float(np.asarray(np.corrcoef(ranks))[0, 1])
 
 
 def _share_of_advantage(runs: Runs) -> str:
