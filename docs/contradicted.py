@@ -42,7 +42,7 @@ def _cells(row: dict[str, str]) -> list[str]:
     if row["test"] != "promise":
         low, high = (f"{float(row[name]):.3g}" for name in ("effect_low", "effect_high"))
         unit = f" {row['unit']}" if row["unit"] else ""
-        found += f": {float(row['effect']):.3g}{unit} ({low} to {high}) of {row['measure']}"
+        found += f": {float(row['effect']):.3g}{unit} ({low} to {high}); tested: {row['measure']}"
     return [row["statement"], row["source"], found, f"{row['runs']}, {row['changed'] or 'as in the paper'}"]
 
 
