@@ -397,6 +397,9 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
         "share_served": "worse",
     }
     page = (tmp_path / "report.html").read_text()
+    assert '<p class="headline">p3: 48 % shorter rounds than random, less fair, as accurate</p>' in page
+    assert '<b class="holds">\u221248 %</b>' in page
+    assert '<b class="fails">\u221250.0 points</b>' in page
     assert "Significantly shorter rounds than random: p3." in page
     words = "accuracy +0.0 points (undecided), time to target 0.52 times (better), round time 0.52 times (better)"
     assert f"p3 against random: {words}, least served -50.0 points (worse), got beta -25.0 points (worse)." in page

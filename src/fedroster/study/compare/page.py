@@ -11,7 +11,7 @@ import polars as pl
 
 from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
-from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, file_of
+from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, corrected, file_of
 from fedroster.study.compare.figures import panel_of
 from fedroster.study.compare.tables import (
     ACCURACY,
@@ -143,14 +143,18 @@ _SAID = {
 def headline_of(
     values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]
 ) -> tuple[str, list[Number]]:
-    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals."""
+    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals.
+
+    Their tests are corrected among themselves: they are the question of the page, and the tables are its details.
+    """
     focus = settings.focus
     base = next((text for text in (*settings.against, *settings.policies) if text != focus), "")
     if not base:
         return "", []
-    found = {test.measure: test for test in tests.get(base, ()) if test.policy == focus}
     shown = [settings.front_measure, LEAST_SERVED]
     shown += [ACCURACY] if settings.task is not None else [GOT_BETA] if settings.promises_rates else []
+    asked = [test for test in tests.get(base, ()) if test.policy == focus and test.measure in shown]
+    found = {test.measure: test for test in corrected(asked)}
     numbers = [_number(measure, values[focus], values[base], base, found.get(measure)) for measure in shown]
     if len(numbers) < 3:
         cost = mean_interval(values[focus][DECISION.name])
@@ -272,6 +276,10 @@ def notes_of(settings: Settings) -> list[str]:
     notes.append(
         "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
         f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models."
+    )
+    notes.append(
+        "The three numbers at the top are tested as a group of their own, with Holm's correction over the three; a "
+        "table is corrected over all of its tests, and may leave open what the top decides."
     )
     aided = [text for text in settings.policies if text in settings.omniscient]
     if aided:
