@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from world import World, added, difference
+from world import World, added, difference, measured
 
 from fedroster import Selector, make_policy, make_scenario
 from fedroster.task import Task
@@ -34,16 +34,17 @@ def buffered(
             for client in cohort.clients:  # each trains the model of this moment
                 trained = trainer.train(model, np.array([client]), round=cohort.round, streams=streams)
                 time_s, responds = float(outcome.exchange_time_s[client]), bool(outcome.responds[client])
-                work = (cohort.round, time_s, version, difference(trained.parameters, model) if responds else None)
+                update = difference(trained.parameters, model) if responds else None
+                work = (cohort.round, time_s, version, update, measured([client], trained))
                 heapq.heappush(at_work, (now_s + time_s, client, work))
         if not at_work:  # no client is there
             now_s += world.idle_s
             continue
-        now_s, client, (number, time_s, began, update) = heapq.heappop(at_work)
+        now_s, client, (number, time_s, began, update, losses) = heapq.heappop(at_work)
         if update is None:
             selector.observe(number, dropped=[client], round_s=time_s)
             continue
-        selector.observe(number, times_s={client: time_s})
+        selector.observe(number, times_s={client: time_s}, **losses)
         updates.append((1.0 / math.sqrt(1 + version - began), update))  # older ones count for less
         if len(updates) == buffer:
             model, version, updates = added(model, updates), version + 1, []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from buffered import buffered
-from world import World, added, difference
+from world import World, added, difference, measured
 
 from fedroster import Selector, make_policy, make_scenario
 from fedroster.study.looks import looks_of
@@ -51,19 +51,17 @@ def rounds(
         answers = [client for client in order if outcome.responds[client]]
         used = answers[:first]
         round_s = times_s[used[-1]] if len(used) == first else max(times_s.values())
+        losses = {}
         if used:
-            trained = trainer.train(model, np.array(used), round=cohort.round, streams=streams).parameters
+            updates = trainer.train(model, np.array(used), round=cohort.round, streams=streams)
+            trained, losses = updates.parameters, measured(used, updates)
             rows = [{name: values[row : row + 1] for name, values in trained.items()} for row in range(len(used))]
             model = added(model, [(1.0, difference(row, model)) for row in rows])
         dropped = [client for client in order if client not in answers]
         told = {client: times_s[client] for client in answers}
-        selector.observe(
-            cohort.round,
-            times_s=told,
-            late=answers[first:],
-            dropped=dropped,
-            round_s=max(told.values(), default=round_s),
-        )
+        longest_s = max(told.values(), default=round_s)
+        outcome_of = {"late": answers[first:], "dropped": dropped, "round_s": longest_s}
+        selector.observe(cohort.round, times_s=told, **outcome_of, **losses)
         now_s += round_s
         yield now_s, model, selector
 
@@ -128,11 +126,11 @@ def report(folder: Path, runs: dict) -> None:
                     axis.plot(
                         times, accuracy, look.line, color=look.colour, lw=1.0, label=label if not number else None
                     )
+                axis.set_xscale("log")
                 axis.set(title=f"{scenario}: {mode}", xlabel="simulated time, s")
                 times = [reached(run["curve"], target) for run in mine]
-                least = min((run["least"] for run in mine), default=0)
-                due = min((run["due"] for run in mine), default=0.0)
-                cells.append(f"{np.mean(times) if times else np.nan:.0f} s; least {least} of {due:.1f} due")
+                least, due = (np.mean([run[name] for run in mine]) if mine else np.nan for name in ("least", "due"))
+                cells.append(f"{np.mean(times) if times else np.nan:.0f} s; {least:.1f} of {due:.1f}")
             print(f"| {label} | {' | '.join(cells)} |")
         axes[row][0].set_ylabel("test accuracy")
     axes[0][0].legend()
@@ -146,8 +144,8 @@ if __name__ == "__main__":
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     runs = {}
-    for seed in range(options.seeds):
-        for scenario in SCENARIOS:
+    for scenario in SCENARIOS:
+        for seed in range(options.seeds):
             for label in POLICIES:
                 for mode in MODES:
                     file = options.out / f"{scenario.replace('/', '-')}_{label}_{mode}_{seed}.json".replace(" ", "-")

@@ -5,6 +5,7 @@ from collections import deque
 
 import numpy as np
 
+from fedroster.training.protocol import Updates
 from fedroster.types import AnyEnvironment, Outcome, RoundContext, Streams
 
 
@@ -47,3 +48,11 @@ def added(base: dict, updates: list[tuple[float, dict]]) -> dict:
         name: values + sum(weight * update[name] for weight, update in updates) / len(updates)
         for name, values in base.items()
     }
+
+
+def measured(clients: list[int], updates: Updates) -> dict:
+    """What the clients measured, as ``Selector.observe`` takes it; nothing if the trainer measures no losses."""
+    if np.isnan(updates.loss_before).any() or updates.squared_loss is None:
+        return {}
+    names = {"losses": updates.loss_before, "squared_losses": updates.squared_loss, "num_samples": updates.num_samples}
+    return {name: dict(zip(clients, map(float, values), strict=True)) for name, values in names.items()}
