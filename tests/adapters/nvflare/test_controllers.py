@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -27,7 +29,17 @@ class SelectingFedAvg(Selecting, FedAvg):
 
 
 def play(
-    sites, *, rounds=1, m=2, rules=None, policy=None, kind=SelectingFedAvg, num_clients=None, poll_s=0.02, **attributes
+    sites,
+    *,
+    rounds=1,
+    m=2,
+    rules=None,
+    policy=None,
+    kind=SelectingFedAvg,
+    num_clients=None,
+    poll_s=0.02,
+    watch=lambda engine: None,
+    **attributes,
 ):
     reports = []
 
@@ -47,6 +59,7 @@ def play(
         task_check_period=0.02,
     )
     engine = Engine(controller, sites, poll_s=poll_s)
+    watch(engine)
     engine.run()
     return controller, engine, reports
 
@@ -137,6 +150,28 @@ def test_a_job_goes_on_where_the_selector_was_saved(tmp_path):
     _, _, before = play(sites, rounds=3, state_dir=tmp_path)
     _, _, after = play(sites, rounds=2, state_dir=tmp_path)
     assert [report.round for report in [*before, *after]] == [1, 2, 3, 4, 5]
+
+
+def test_a_round_that_was_aborted_is_played_again_by_the_same_clients(tmp_path):
+    class Aborting(Site):
+        def train(self, model, number=0):
+            if len(self.log) == 1:
+                self.abort()
+                time.sleep(0.3)
+            return super().train(model, number)
+
+    sites = {name: Aborting() for name in ("a", "b", "c")}
+
+    def watch(engine):
+        for site in sites.values():
+            site.abort = lambda: engine.signal.trigger(True)
+
+    _, _, before = play(sites, rounds=9, state_dir=tmp_path, watch=watch)
+    for site in sites.values():
+        site.abort = lambda: None
+    _, _, after = play(sites, rounds=1, state_dir=tmp_path)
+    assert after[0].resumed
+    assert after[0].round == len(before) + 1
 
 
 def test_a_blocking_controller_gets_the_replies_that_count():

@@ -112,7 +112,8 @@ class Selecting(_Controller):
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """End the run."""
         if self._desk is not None:
-            self._desk.rounds.settle()
+            if self._under_way is None:  # a round that was aborted is played again when the job goes on
+                self._desk.rounds.settle()
             self._desk.rounds.release()
         super().stop_controller(fl_ctx)
 
