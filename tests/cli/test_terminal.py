@@ -1,0 +1,33 @@
+"""What a person sees on a narrow terminal: every policy, every column, nothing cut."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+import fedroster
+from fedroster.cli import terminal
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_summary_fits_any_terminal(monkeypatch, width):
+    policies = ["rbcs-f:V=5,beta=0.1,alpha=0.2,ridge=2.0", "random", "round-robin"]
+    found = fedroster.compare(policies, seeds=2, rounds=3)
+    text = io.StringIO()
+    monkeypatch.setattr(terminal, "out", lambda: Console(width=width, file=text, highlight=False))
+    measures = found.settings.main_measures
+    terminal.print_summary(found, measures)
+    shown = text.getvalue()
+    assert max(len(line.replace("\u200b", "")) for line in shown.splitlines()) <= width
+    assert "…" not in shown
+    for words in (*(measure.heading for measure in measures), "random", "round-robin"):
+        assert words in shown
+    joined = "".join(shown.replace("\u200b", "").split())
+    assert "rbcs-f:V=5," in joined
+    for row in found.summary().to_dicts():
+        assert f"{row['mean_round_time_s']:.2f} ± " in shown
+    for measure in measures:
+        assert f"{measure.heading.partition(',')[0]}: " in shown  # the legend
+    assert "±: half of a 95 % interval over 2 seeds" in shown
