@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 
 Parameters: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -36,7 +36,7 @@ def finite_updates(stacked: Parameters, num_clients: int) -> BoolArray:
 
 
 def federated_average(
-    current: Parameters, stacked: Parameters, num_samples: IntArray, *, arrived: BoolArray
+    current: Parameters, stacked: Parameters, num_samples: IntArray | FloatArray, *, arrived: BoolArray
 ) -> Aggregate:
     r"""One step of FedAvg, :math:`w \gets \sum_{k \in A} n_k w_k / \sum_{k \in A} n_k`.
 

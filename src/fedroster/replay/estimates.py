@@ -113,7 +113,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
         values = {
             "mean_round_time_s": _time(fit, played),
             "min_participation_rate": _rate(history, played),
-            "deadline_misses": _count(np.array([float(one.missed) for one in played])),
+            "deadline_misses": _count(np.array([float(one.missed) for one in played]), int(history.missed.sum())),
         }
         found = [Estimate(name, "modelled", measure, *values[measure], rounds, size) for measure in MEASURES]
     share = np.mean([one.share for one in played], axis=0)
@@ -164,10 +164,16 @@ def _rate(history: History, played: list[Played]) -> tuple[float, float, float]:
     return float(np.median(least)) / history.num_rounds, low / history.num_rounds, high / history.num_rounds
 
 
-def _count(values: FloatArray) -> tuple[float, float, float]:
-    """On the scale of square roots, where counts scatter alike; ends are whole numbers."""
+def _count(values: FloatArray, logged: int) -> tuple[float, float, float]:
+    """On the scale of square roots, where counts scatter alike; ends are whole numbers.
+
+    The farther from what the log saw, the more rests on the model: half of the distance widens the interval.  Misses
+    come in bunches, too, which the model does not know: a fifth more.
+    """
     root = np.sqrt(values + 0.375)
-    middle, half = float(root.mean()), _T * float(root.std(ddof=1))
+    middle = float(root.mean())
+    away = 0.5 * (middle - math.sqrt(logged + 0.375)) if logged else 0.0
+    half = 1.2 * _T * math.hypot(float(root.std(ddof=1)), away)
     low = math.ceil(max(middle - half, 0.0) ** 2 - 0.375 - 0.5)
     high = math.floor((middle + half) ** 2 - 0.375 + 0.5)
     return float(values.mean()), float(max(low, 0)), float(high)

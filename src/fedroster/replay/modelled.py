@@ -40,6 +40,7 @@ class Played:
         missed: Chosen clients without an update in time, of all rounds.
         share: How often each client was chosen at each look of the log, shape (rounds, clients).
         beyond: Share of the rounds that lie after the log's end.
+        between: Share of the rounds that begin between two rounds of the log.
         unknown: Share of the chosen that the log never measured.
     """
 
@@ -48,6 +49,7 @@ class Played:
     missed: int
     share: FloatArray
     beyond: float
+    between: float
     unknown: float
 
 
@@ -114,13 +116,14 @@ class Fit:
         num_rounds, num_clients = history.available.shape
         round_s, count = np.zeros(num_rounds), np.zeros(num_clients, np.int64)
         share = np.zeros((num_rounds, num_clients))
-        missed = beyond = unknown = 0
+        missed = beyond = between = unknown = 0
         now_s, warm = float(history.at_s[0]), np.zeros(num_clients, np.bool_)
         presence = self.leaves.draw(rng=rng) if self.clock.by_time else None
         measured = np.bincount(history.client[history.timed], minlength=num_clients) > 0
         for round in range(num_rounds):
             index = self.clock.index(round, now_s)
             beyond += self.clock.by_time and now_s > self.clock.end_s
+            between += self.clock.by_time and abs(now_s - float(history.at_s[index])) > 1.0
             context = self._context(round, index, warm, None if presence is None else presence.at(index, now_s))
             selection = policy.select(state, context, rng=policy_rng)
             if round < _CHECKED:
@@ -137,7 +140,7 @@ class Fit:
             warm[links] = True
             now_s = self.clock.next_s(now_s, float(round_s[round]), empty=selection.is_empty)
         total = max(int(count.sum()), 1)
-        return Played(round_s, count, missed, share, beyond / num_rounds, unknown / total)
+        return Played(round_s, count, missed, share, beyond / num_rounds, between / num_rounds, unknown / total)
 
     def _context(self, round: int, index: int, warm: BoolArray, there: BoolArray | None = None) -> RoundContext:
         history = self.history

@@ -29,7 +29,10 @@ _LEAST_SIZE = 30.0
 _CAP = 50.0
 """Greatest weight of an exchange; what is cut off is left to the model."""
 
-_Z = 1.645
+_MOST_BETWEEN = 0.1  # share of rounds that begin at other moments than the log's
+
+_Z = 1.25 * 1.645
+"""Standard deviations of a 90 % interval; a quarter more, as unequal weights tell little of their variance."""
 
 
 def _unknown(history: History, needed: FloatArray) -> str:
@@ -58,6 +61,12 @@ def off_policy_misses(fit: Fit, share: FloatArray, played: list[Played]) -> tupl
         played: The policy in each drawn world.
     """
     history = fit.history
+    between = float(np.mean([one.between for one in played]))
+    if between > _MOST_BETWEEN:
+        return (
+            f"{between:.0%} of its rounds would begin between two rounds of the log, and clients come and go by time: "
+            "exchanges of other moments do not stand for them"
+        )
     reason = _unknown(history, share)
     if reason:
         return reason
