@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import tracemalloc
 
 import pytest
 
@@ -190,3 +191,14 @@ def test_other_files_are_passed_over(tmp_path):
     assert numbers(tmp_path) == [1, 2]
     with pytest.raises(FileNotFoundError):
         numbers(tmp_path / "nowhere")
+
+
+def test_a_long_log_is_read_line_by_line(tmp_path):
+    written(tmp_path, 40, rotate_bytes=2**22, size=500_000)
+    assert len(files_of(tmp_path)) > 4
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in lines_of(tmp_path)) == 40
+        assert tracemalloc.get_traced_memory()[1] < 2**23
+    finally:
+        tracemalloc.stop()
