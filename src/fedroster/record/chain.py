@@ -194,7 +194,7 @@ def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bo
 
 
 class Writer:
-    """Appends lines; each is on the disk when :meth:`append` returns, unless only the end counts.
+    """Appends lines; what is synced is on the disk when :meth:`append` returns, with all lines before it.
 
     Attributes:
         folder: The log's folder.
@@ -212,7 +212,7 @@ class Writer:
         self.folder, self._rotate_bytes, self._sync = folder, rotate_bytes, sync
         self.number, self.digest, self.repaired = 0, FIRST, 0
         self._file: int | None = None
-        self._size, self._day = 0, ""
+        self._size, self._day, self._is_synced = 0, "", True
         self._finish_rotation()
         files = files_of(folder)
         if files:
@@ -251,7 +251,7 @@ class Writer:
                 return
             file.unlink()  # made, and killed before its first line
 
-    def append(self, kind: str, content: dict[str, Any]) -> None:
+    def append(self, kind: str, content: dict[str, Any], *, sync: bool | None = None) -> None:
         """Write a line.
 
         Raises:
@@ -264,7 +264,7 @@ class Writer:
             self._rotate()
         if self._file is None:
             self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl")
-        self._write(text + b"\n")
+        self._write(text + b"\n", sync=self._sync if sync is None else sync)
         self.number, self.digest = self.number + 1, hashlib.sha256(text).hexdigest()
 
     def _open(self, file: Path) -> None:
@@ -276,7 +276,7 @@ class Writer:
         if is_new:
             sync_folder(self.folder)
 
-    def _write(self, text: bytes) -> None:
+    def _write(self, text: bytes, *, sync: bool) -> None:
         if self._file is None:
             raise LogFileError("the log is closed")
         if os.fstat(self._file).st_size != self._size:
@@ -285,8 +285,9 @@ class Writer:
             left = memoryview(text)
             while left:
                 left = left[os.write(self._file, left) :]
-            if self._sync:
+            if sync:
                 _sync(self._file)
+            self._is_synced = sync
         except BaseException as error:
             with suppress(OSError):  # else before the next line, or when the log is opened again
                 os.ftruncate(self._file, self._size)
@@ -307,8 +308,9 @@ class Writer:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            if not self._sync:
+            if not self._is_synced:
                 os.fsync(self._file)
+                self._is_synced = True
             os.close(self._file)
             self._file = None
 

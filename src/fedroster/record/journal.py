@@ -38,9 +38,9 @@ class Record:
         >>> len(Log(folder).rounds)
         1
 
-    A line is on the disk before its decision is booked: a log is never behind what clients were told.  A selector that
-    is loaded from a file goes on in the same log; what the log has and the file lacks, because a process was killed
-    between the two, is booked first.
+    A decision is on the disk before it is booked: a log is never behind what clients were told.  Answers are written
+    before they are learned, and are on the disk with the next line.  A selector that is loaded from a file goes on in
+    the same log; what the log has and the file lacks, because a process was killed between the two, is booked first.
     """
 
     def __init__(
@@ -159,7 +159,8 @@ class Record:
         kind, content = content_of(event, selector, contexts=self._contexts, key=self._key)
         if isinstance(event, Decided):
             content["by"] = self._by
-        self._writer.append(kind, content)
+        # Answers come to the disk with the next line: a killed process loses none, a power cut the last ones.
+        self._writer.append(kind, content, sync=kind != "told")
         self._unbooked = self._writer.number
 
     def _settings_of(self, selector: Selector) -> dict[str, Any]:
