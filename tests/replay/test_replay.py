@@ -183,8 +183,9 @@ def test_logs_that_a_replay_does_not_know_are_refused():
     for one in (rest := log_of(rounds=25)):
         one.status[:] = Status.DROPPED
         one.exchange_time_s[:] = np.nan
-    with pytest.raises(InvalidInputError, match="0 measured times"):
-        replay(read_history(rest, num_clients=12), {"random": Uniform()})
+    found = replay(read_history(rest, num_clients=12), {"random": Uniform()})
+    assert len(found) == 6
+    assert all("0 measured times" in one.refused for one in found)
 
 
 def test_the_command_prints_one_array(tmp_path):

@@ -68,12 +68,16 @@ def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int =
         policies: By the names that the estimates will bear.
         seed: Of all draws.
 
-    Raises:
-        InvalidInputError: If nothing can be fitted to the log.
+    A log to which nothing can be fitted gives estimates that are all refused.
     """
-    history = log if isinstance(log, History) else history_of(log)
-    fit = Fit(history, draws=DRAWS, seed=seed)
     found: list[Estimate] = []
+    try:
+        fit = Fit(log if isinstance(log, History) else history_of(log), draws=DRAWS, seed=seed)
+    except InvalidInputError as error:
+        rounds = log.num_rounds if isinstance(log, History) else len(log.rounds)
+        for name in policies:
+            found += _all_refused(name, rounds, str(error))
+        return found
     for name, policy in policies.items():
         found += _estimates(fit, name, policy)
     return found
@@ -86,6 +90,12 @@ def history_of(log: Log) -> History:
             f"the log is of a federation with {log.header.num_servers} servers; a replay knows one server only"
         )
     return read_history(log.rounds, num_clients=len(log.ids))
+
+
+def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
+    nothing = math.nan, math.nan, math.nan, rounds, math.nan, reason
+    kinds: tuple[Literal["modelled", "off-policy"], ...] = ("modelled", "off-policy")
+    return [Estimate(name, kind, measure, *nothing) for kind in kinds for measure in MEASURES]
 
 
 def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
@@ -102,8 +112,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     except FedrosterError as error:
         reason = str(error)
     if reason:
-        kinds: tuple[Literal["modelled", "off-policy"], ...] = ("modelled", "off-policy")
-        return [refused(kind, measure, reason) for kind in kinds for measure in MEASURES]
+        return _all_refused(name, rounds, reason)
     played = [fit.play(policy, number) for number in range(DRAWS)]
     reason = _why_not(fit, played)
     if reason:
