@@ -47,7 +47,7 @@ def settings_of(page):
 
 def test_they_are_small():
     files = published()
-    assert len(files) <= 130
+    assert len(files) <= 120
     assert sum(path.stat().st_size for path in files) <= 3_000_000
 
 
