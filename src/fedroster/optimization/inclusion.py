@@ -6,6 +6,7 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import njit
+from fedroster.optimization.ranking import candidates_above
 
 MOST_WORK = 40_000_000
 """Inclusion probabilities of a race are computed up to rows x places x steps of this size: about 0.1 seconds."""
@@ -145,6 +146,34 @@ def greatest_inclusion(score: FloatArray | IntArray, size: int) -> FloatArray:
     above, tied = score > cut, score == cut
     share = (size - int(np.count_nonzero(above))) / int(np.count_nonzero(tied))
     return np.where(above, 1.0, np.where(tied, share, 0.0))
+
+
+def above_inclusion(score: FloatArray, size: int, *, cut_off: float) -> FloatArray | None:
+    """Probability of each row in :func:`~fedroster.optimization.ranking.sample_above`, shape (rows,)."""
+    probability = np.zeros(score.shape[0])
+    if size:
+        able = candidates_above(score, size, cut_off=cut_off)
+        race = race_inclusion(log_weights(score[able]), size)
+        if race is None:
+            return None
+        probability[able] = race
+    return probability
+
+
+def window_inclusion(weight: FloatArray, window: int, size: int) -> FloatArray | None:
+    """Probability of each row in a sample by weight from so many rows of the greatest weights, shape (rows,)."""
+    probability = np.zeros(weight.shape[0])
+    if size:
+        within = greatest_inclusion(weight, window)
+        # Rows that tie for the last places in the window are alike: any of them stand for all.
+        first = np.argsort(-weight, kind="stable")[: round(float(within.sum()))]
+        race = race_inclusion(log_weights(weight[first]), size)
+        if race is None:
+            return None
+        probability[first] = race
+        tied = (within > 0.0) & (within < 1.0)
+        probability[tied] = probability[tied].sum() / max(int(np.count_nonzero(tied)), 1)
+    return probability
 
 
 def draw_uniformly(available: BoolArray, size: int) -> FloatArray:

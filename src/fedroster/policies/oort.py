@@ -19,8 +19,8 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.core.protocols import Draws, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.utility import PacerState, client_utility, pace, preferred_time_s, statistical_utility, tell
-from fedroster.optimization.inclusion import at_rows, filled_up, greatest_inclusion, log_weights, race_inclusion
-from fedroster.optimization.ranking import candidates_above, fill_up, greatest, sample_above, sample_by_weight
+from fedroster.optimization.inclusion import above_inclusion, at_rows, filled_up, window_inclusion
+from fedroster.optimization.ranking import fill_up, greatest, sample_above, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
 
 CITATION = """@inproceedings{lai2021oort,
@@ -198,27 +198,13 @@ class Oort(ForOneServer):
         explored = state.last[context.clients_of(rows)] > 0
         old, new = np.flatnonzero(explored), np.flatnonzero(~explored)
         num_exploit, num_explore = self._places(state, context, old, new)
+        score, speed = self._score(state, context, context.clients_of(rows[old])), self._speed(context, rows[new])
+        exploit = above_inclusion(score, num_exploit, cut_off=self.cut_off)
+        explore = window_inclusion(speed, math.ceil(self.sample_window * num_explore), num_explore)
+        if exploit is None or explore is None:
+            return None
         probability = np.zeros(rows.shape[0])
-        if num_exploit:
-            score = self._score(state, context, context.clients_of(rows[old]))
-            able = candidates_above(score, num_exploit, cut_off=self.cut_off)
-            race = race_inclusion(log_weights(score[able]), num_exploit)
-            if race is None:
-                return None
-            probability[old[able]] = race
-        if num_explore:
-            speed = self._speed(context, rows[new])
-            window = greatest_inclusion(speed, math.ceil(self.sample_window * num_explore))
-            # Rows that tie for the last places in the window are alike: any of them stand for all.
-            fastest = np.argsort(-speed, kind="stable")[: round(float(window.sum()))]
-            race = race_inclusion(log_weights(speed[fastest]), num_explore)
-            if race is None:
-                return None
-            share = np.zeros(new.shape[0])
-            share[fastest] = race
-            tied = (window > 0.0) & (window < 1.0)
-            share[tied] = share[tied].sum() / max(int(np.count_nonzero(tied)), 1)
-            probability[new] = share
+        probability[old], probability[new] = exploit, explore
         missing = context.cohort_size - num_exploit - num_explore
         return at_rows(filled_up(probability, missing, num_exploit + num_explore), rows, context.num_links)
 
@@ -229,9 +215,9 @@ class Oort(ForOneServer):
         return fastest[sample_by_weight(speed[fastest], size, rng=rng)]
 
     def _speed(self, context: RoundContext, rows: IntArray) -> FloatArray:
-        if self.slowness_feature < 0:
-            return np.ones(rows.shape[0])
-        speed: FloatArray = 1.0 / np.maximum(context.features[rows, self.slowness_feature], np.finfo(np.float64).tiny)
+        known = self.slowness_feature >= 0
+        slowness = context.features[rows, self.slowness_feature] if known else np.ones(rows.shape[0])
+        speed: FloatArray = 1.0 / np.maximum(slowness, np.finfo(np.float64).tiny)
         return speed
 
     def commit(self, state: OortState, context: RoundContext, selection: Selection, /) -> OortState:
@@ -247,13 +233,11 @@ class Oort(ForOneServer):
 
     def update(self, state: OortState, feedback: Feedback, /) -> OortState:
         """UpdateWithFeedback: statistical utility, time and round of the last participation."""
-        client, round = feedback.client, feedback.round
+        client, round, utility = feedback.client, feedback.round, statistical_utility(feedback)
         newest = round >= state.measured[client]
-        utility = statistical_utility(feedback)
         state.last[client] = np.maximum(state.last[client], round)
-        timed = newest & feedback.observed
+        timed, known = newest & feedback.observed, newest & ~np.isnan(utility)
         state.time_s[client[timed]] = feedback.exchange_time_s[timed]
-        known = newest & ~np.isnan(utility)
         state.utility[client[known]] = utility[known]
         state.measured[client[timed | known]] = round
         return replace(state, pacer=tell(state.pacer, utility[~np.isnan(utility) & state.exploited[client]]))
