@@ -14,6 +14,7 @@ from fedroster import (
     RBCSF,
     EdgeSelector,
     Floor,
+    LogFileError,
     PartialPooling,
     Record,
     Selector,
@@ -235,3 +236,15 @@ def test_a_compressed_log_is_read_like_any_other(tmp_path):
 def test_what_was_found_can_be_written_down(tmp_path):
     recorded(tmp_path)
     json.dumps(dataclasses.asdict(verify(tmp_path, POLICY)))
+
+
+def test_an_answer_of_a_client_that_was_not_chosen_is_refused(tmp_path):
+    recorded(tmp_path)
+
+    def without_cohort(contents):
+        next(content for content in contents if content["kind"] == "decided" and content["round"] == 5)["chosen"] = []
+
+    rewritten(tmp_path, without_cohort)
+    with pytest.raises(LogFileError, match="not chosen"):
+        Log(tmp_path)
+    assert verify(tmp_path, POLICY).flaw

@@ -133,10 +133,10 @@ class _Place:
 
     def answer(self, answer: Answer) -> None:
         """Note what was told."""
-        order = np.argsort(self.chosen)
-        found = order[np.minimum(np.searchsorted(self.chosen[order], answer.client), max(self.chosen.shape[0] - 1, 0))]
-        if not np.array_equal(self.chosen[found], answer.client):
+        if not np.isin(answer.client, self.chosen).all():
             raise LogFileError(f"a client answers round {self.round} that was not chosen in it")
+        order = np.argsort(self.chosen)
+        found = order[np.searchsorted(self.chosen[order], answer.client)]
         self.status[found] = answer.status
         self.time_s[found], self.learned_s[found] = answer.time_s, answer.learned_s
         if answer.round_s is not None:
