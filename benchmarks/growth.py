@@ -91,7 +91,17 @@ HIERARCHICAL = Ladder(
 )
 
 PANELS: Mapping[str, Sequence[str]] = {
-    "one server, policies that learn": ("rbcs-f", "floor", "p3", "oort", "tifl", "e3cs", "cs-ucb"),
+    "one server, policies that learn": (
+        "rbcs-f",
+        "floor",
+        "explored",
+        "steered",
+        "p3",
+        "oort",
+        "tifl",
+        "e3cs",
+        "cs-ucb",
+    ),
     "one server, simpler ones": (
         "random",
         "round-robin",
