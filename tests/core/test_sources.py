@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-import fedroster
 from fedroster.catalogue import policies, scenarios
+from fedroster.core import sources
 from fedroster.core.sources import code, code_of
 from fedroster.study.store import read_json, read_table
 
@@ -134,7 +134,7 @@ def test_the_code_is_known_by_names_and_content_of_its_files(tmp_path, monkeypat
     (tmp_path / "__init__.py").write_text("a")
     (tmp_path / "part" / "b.py").write_text("b")
     try:
-        monkeypatch.setattr(fedroster, "__file__", str(tmp_path / "__init__.py"))
+        monkeypatch.setattr(sources, "__file__", str(tmp_path / "core" / "sources.py"))
         first = found()
         (tmp_path / "part" / "b.txt").write_text("no code")
         assert found() == first

@@ -287,11 +287,12 @@ def test_a_part_of_feedback_keeps_every_column():
         loss=np.array([0.1, 0.2, np.nan]),
         squared_loss=np.array([0.01, 0.05, np.nan]),
         num_samples=np.array([10.0, 20.0, np.nan]),
+        staleness=3,
     )
-    names = [name for name in Feedback.__dataclass_fields__ if name != "round"]
+    names = [name for name in Feedback.__dataclass_fields__ if name not in ("round", "staleness")]
     for rows in (np.array([2, 0]), np.array([False, True, False]), np.zeros(0, np.int64)):
         part = whole.rows(rows)
-        assert part.round == 4
+        assert (part.round, part.staleness) == (4, 3)
         for name in names:
             np.testing.assert_array_equal(getattr(part, name), getattr(whole, name)[rows], err_msg=name)
     plain = Feedback(4, whole.client, whole.features, whole.status, whole.exchange_time_s).rows(np.array([1]))

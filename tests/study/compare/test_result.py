@@ -162,7 +162,7 @@ def test_a_policy_without_a_text_is_refused():
 
 def test_another_code_of_a_class_that_no_file_holds_is_another_run(monkeypatch):
     """As in a notebook, where a cell is run again after an edit."""
-    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
 
     def cell(number):
         space = {"__name__": "__main__", "First": First, "dataclass": dataclass}
