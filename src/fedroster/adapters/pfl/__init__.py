@@ -1,8 +1,18 @@
-"""Apple's simulator pfl-research: a federated dataset whose cohorts a policy chooses."""
+"""Apple's simulator pfl-research: a federated dataset whose cohorts a policy chooses.
 
-from fedroster.adapters.pfl.dataset import SelectedDataset
-from fedroster.adapters.pfl.losses import ReportLosses
-from fedroster.adapters.pfl.metrics import SelectionMetrics
-from fedroster.adapters.pfl.privacy import banded_matrix_mechanism
+Needs the extra ``pfl``.
+"""
+
+from fedroster.core.errors import MissingDependencyError
+
+try:
+    from fedroster.adapters.pfl.dataset import SelectedDataset
+    from fedroster.adapters.pfl.losses import ReportLosses
+    from fedroster.adapters.pfl.metrics import SelectionMetrics
+    from fedroster.adapters.pfl.privacy import banded_matrix_mechanism
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "pfl":
+        raise
+    raise MissingDependencyError.of("pfl", "pfl") from error
 
 __all__ = ["ReportLosses", "SelectedDataset", "SelectionMetrics", "banded_matrix_mechanism"]
