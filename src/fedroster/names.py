@@ -61,7 +61,7 @@ POLICIES: Mapping[str, tuple[str, str, str]] = {
         "UCB on times, with fairness queues",
         "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091",
     ),
-    "round-robin": ("RoundRobin", "whoever was chosen longest ago", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"),
+    "round-robin": ("RoundRobin", "those chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"),
     "size-weighted": (
         "SizeWeighted",
         "with probabilities proportional to the clients' samples",

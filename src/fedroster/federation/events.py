@@ -141,7 +141,7 @@ Event: TypeAlias = Began | Ruled | Joined | Left | Decided | Told
 
 
 class Observer(Protocol):
-    """Whoever looks on."""
+    """What is told of every event."""
 
     def __call__(self, event: Any, selector: Any, /) -> None:
         """Take an event that is booked."""
