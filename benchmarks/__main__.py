@@ -157,7 +157,7 @@ def main() -> None:
     if unknown:
         parser.error(f"there is no benchmark {unknown[0]!r}; expected some of {', '.join(BENCHMARKS)}")
     given.out = given.out or (Path("build/benchmarks") if given.quick else RESULTS)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends this ends what it started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the end of this process ends those that it started
     given.out.mkdir(parents=True, exist_ok=True)
     failures: dict[str, str] = {}
     for name in () if given.table else given.names or BENCHMARKS:

@@ -1,7 +1,7 @@
 """Cohort training on an NVIDIA GPU: the batched method beside one client after the other on the same GPU.
 
-Run as ``python -m benchmarks.accelerator``.  Paper B's CIFAR-10 network, 10 clients x 1,000 samples x 5 epochs, batches
-of 32.  The images are noise: what a step costs does not depend on them.
+Run as ``python -m benchmarks.accelerator``.  The CIFAR-10 network of Qu et al. 2021, 10 clients x 1,000 samples
+x 5 epochs, batches of 32.  The images are noise: what a step costs does not depend on them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
     """Measure and publish; without a CUDA device, say so."""
     session = Session("accelerator", __doc__, seed="0")
     repeats = 1 if session.parser.parse_args().quick else 5
-    about = f"round of paper B's CIFAR-10 CNN, {COHORT} clients x {CIFAR_10_B.samples_per_client:,} samples x 5 epochs"
+    about = f"round of Qu et al.'s CNN, {COHORT} clients x {CIFAR_10_B.samples_per_client:,} samples x 5 epochs"
     if not torch.cuda.is_available():
         session.publish([Row(about, None, "s", "h200", reason="no CUDA device")])
         return

@@ -176,7 +176,7 @@ class _Player:
 
 
 def _with_losses(feedback: Feedback, streams: Streams) -> Feedback:
-    """Feedback with losses as nobody's model has them; what learning from them costs does not depend on it."""
+    """Feedback with made-up losses; the cost of learning does not depend on their values."""
     size = feedback.client.shape[0]
     loss: FloatArray = streams.at("losses", feedback.round).gamma(2.0, 1.0, size=(size,))
     return replace(feedback, loss=loss, squared_loss=1.5 * loss**2, num_samples=np.full(size, 500.0))

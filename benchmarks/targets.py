@@ -42,7 +42,7 @@ TARGETS: Mapping[str, Target] = {
     "update": _sorts(f"{_MILLION}: update after a round", 0.5),
     "state": Target(2, "RBCS-F: memory of the learned state", "at most 120 bytes a client", 120.0, "selection"),
     "round": _sorts(f"{_MILLION}: simulated round", 25.0),
-    "figures": Target(2, "figures 2-4 of paper A, data only", "at most 15 s", 15.0, "selection"),
+    "figures": Target(2, "figures 2-4 of Huang et al. 2021, data only", "at most 15 s", 15.0, "selection"),
     "optimal": Target(3, "P2 proven optimal, N = 50, M = 3", "at most 3 ms", 3.0, "hierarchy"),
     "optimal-milp": Target(
         3, "P2 proven optimal, N = 50, M = 3", "at least 20 times faster than milp", 1 / 20, "hierarchy", relative=True
@@ -66,7 +66,7 @@ TARGETS: Mapping[str, Target] = {
     "loop": Target(4, "the round loop's overhead", "under 3 % of a W1 round", 0.03, "training", relative=True),
     "h200": Target(
         4,
-        "paper B's CIFAR-10 CNN on one H200, 10 clients x 1,000 samples x 5 epochs",
+        "CIFAR-10 CNN of Qu et al. 2021 on one H200, 10 clients x 1,000 samples x 5 epochs",
         "5 times as fast as the sequential loop",
         1 / 5,
         "accelerator",

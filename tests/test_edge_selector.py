@@ -139,7 +139,7 @@ def test_without_servers_each_one_reaches_each_client_and_without_prices_each_co
 
 
 def test_prices_and_servers_belong_to_links():
-    """A client that costs more than a budget is not chosen, whichever place its links have among all."""
+    """A client that costs more than a budget is not chosen, wherever its links stand among all."""
     selector = EdgeSelector(Uniform(), budgets={"n": 1.0, "s": 2.0}, cohort_size=9, clients=["x", "y", "z"])
     for prices, servers in (
         ({"x": 3.0, "y": 3.0, "z": 1.0}, {"z": "n"}),

@@ -170,7 +170,7 @@ def test_drop_outs_do_not_train():
 
 
 @pytest.mark.parametrize(
-    "network", [FlatNetwork(availability=0.0), FlatNetwork(dropout=1.0)], ids=["nobody", "silence"]
+    "network", [FlatNetwork(availability=0.0), FlatNetwork(dropout=1.0)], ids=["none available", "silence"]
 )
 def test_an_empty_round_leaves_the_model_as_it_was(network):
     trainer = Counting()
@@ -253,7 +253,7 @@ def test_what_comes_too_late_is_not_trained():
     for last in play(Uniform(), Walking(), HierarchicalNetwork(num_clients=12, deadline_s=1.1), rounds=10):
         late = last.round.feedback.status == Status.LATE
         by_server = np.bincount(last.round.feedback.server[~late], minlength=3)
-        alone = by_server[last.round.feedback.server] == 0  # Z = 1: a server with nobody in time waits for the first
+        alone = by_server[last.round.feedback.server] == 0  # Z = 1: a server with no update in time waits for the first
         assert np.isnan(last.train_loss[late & ~alone]).all()
         assert np.isfinite(last.train_loss[~late]).all()
 
@@ -340,7 +340,7 @@ def test_real_losses_reach_the_policy(digits):
     assert 5 < known.sum() < 40
     assert (last.round.policy_state.loss[known] > 0.1).all()
     assert set(last.round.policy_state.num_samples[known].tolist()) == {float(Task().local().samples_per_client)}
-    *_, last = play(PowerOfChoice(), digits, rounds=4)  # nobody measures
+    *_, last = play(PowerOfChoice(), digits, rounds=4)  # no losses are measured
     assert np.isinf(last.round.policy_state.loss).all()
     assert (last.round.policy_state.num_samples > 0).any()
 

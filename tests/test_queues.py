@@ -169,7 +169,7 @@ def test_theorem_2_holds_on_every_round(policy):
         bound = drift_plus_cost_bound(before, served, beta=rate, V=penalty, round_time_s=played.time_s)
         assert cost <= bound * (1 + 1e-12)
         tight += cost > bound - 0.9 * 40 * (1 + rate**2) / 2
-        # Negative control: without Gamma, or with somebody else's service, the bound is wrong.
+        # Negative control: without Gamma, or with another client's service, the bound is wrong.
         violated += cost > bound - 40 * (1 + rate**2) / 2
         unserved = np.zeros(0, np.int64)
         assert drift_plus_cost_bound(before, unserved, beta=rate, V=penalty, round_time_s=played.time_s) >= bound

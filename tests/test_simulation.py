@@ -62,7 +62,7 @@ def test_threads_may_share_a_policy_and_a_network(policy, scenario):
 
 
 def test_round_time_is_the_slowest():
-    """(1); a drop-out is noticed when its answer was due, nobody waits beyond the deadline, nobody takes no time."""
+    """(1); a drop-out is noticed when its answer was due; no round outlasts the deadline; an empty one is free."""
     outcome = outcome_of([3.0, 5.0, 9.0, 1.0], responds=[True, True, False, True])
     context = RoundContext(1, np.zeros((4, 1)), np.ones(4, np.bool_), 4)
     assert round_time(outcome, context, Selection(1, np.array([0, 1, 3]))) == 5.0

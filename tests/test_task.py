@@ -55,7 +55,7 @@ def divided(text, *, seed=0, num_clients=20, samples=30):
 def test_two_labels_a_client():
     rows, counts = divided("labels:2")
     assert ((counts > 0).sum(axis=1) == 2).all()
-    assert np.unique(rows).size == rows.size  # the digits suffice, so nobody shares a sample
+    assert np.unique(rows).size == rows.size  # the digits suffice, so no two clients share a sample
 
 
 def test_iid_clients_are_alike_and_dirichlet_ones_are_not():

@@ -301,7 +301,7 @@ def simulation(folder: Path, *, num_nodes: int, num_workers: int) -> Iterator[Fe
             )
             yield federation
             return
-        # Flower's own local SuperLink would install the app's dependencies anew; this one uses what is here.
+        # Flower's own local SuperLink would install the app's dependencies again; this one uses what is here.
         (port,) = free_ports(1)
         superlink = federation.start(
             "superlink",
@@ -530,7 +530,7 @@ def main() -> None:
     parser.add_argument("--samplings", nargs="+", choices=SAMPLINGS, default=list(SAMPLINGS))
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds that one run may take")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends this ends what it started
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the end of this process ends those that it started
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it otherwise
     num_rounds, pace_s = SIZES[given.where]
     config = settings(given.nodes, given.cohort, given.rounds or num_rounds, given.pace or pace_s)

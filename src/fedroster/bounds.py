@@ -254,9 +254,9 @@ def feasible_rates(context: RoundContext) -> tuple[float, float]:
 
     A lottery over decisions chooses link (n, m) with a probability :math:`y_{nm}`.  It has
     :math:`\sum_n c_{nm} y_{nm} \le B_m`, :math:`\sum_m y_{nm} \le 1`, and at most a cohort in all: the largest rate
-    under these alone is the upper end.  With as many clients a server as it can pay for even if they are the dearest,
-    :math:`\sum_n y_{nm} \le k_m`, every such y belongs to a lottery (flows with integral limits have integral
-    vertices): the largest rate under these is the lower end.
+    under these alone is the upper end.  With as many clients a server as it can pay for even if they are the most
+    expensive, :math:`\sum_n y_{nm} \le k_m`, every such y belongs to a lottery (flows with integral limits have
+    integral vertices): the largest rate under these is the lower end.
 
     Args:
         context: A round's context.
@@ -268,11 +268,11 @@ def feasible_rates(context: RoundContext) -> tuple[float, float]:
     if not choices.rows.shape[0]:
         return 1.0, 1.0
     use = np.minimum(choices.cost / np.maximum(choices.budget[choices.purse], 1e-300), 1.0)
-    # As many as fit even if they are the dearest; one at least, by the definition of a choice.
+    # As many as fit even if they are the most expensive; one at least, by the definition of a choice.
     fits = np.ones(choices.budget.shape[0])
     for purse in range(fits.shape[0]):
-        dearest = np.sort(choices.cost[choices.purse == purse])[::-1]
-        fits[purse] = max(int(np.count_nonzero(np.cumsum(dearest) <= choices.budget[purse])), 1)
+        highest = np.sort(choices.cost[choices.purse == purse])[::-1]
+        fits[purse] = max(int(np.count_nonzero(np.cumsum(highest) <= choices.budget[purse])), 1)
     return _largest_rate(choices, 1.0 / fits[choices.purse]), _largest_rate(choices, use)
 
 

@@ -167,7 +167,7 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
             summary = (loaded.__doc__ or "").strip().partition("\n")[0]
             found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
             found[point.name].parameters()
-        except Exception as error:  # whatever somebody else's module does when it is imported
+        except Exception as error:  # the module is not ours and may raise anything when imported
             found.pop(point.name, None)
             _warn(f"{point.value} is left out of {group}: {point.name!r} cannot be loaded ({error!r})")
     return found

@@ -127,7 +127,7 @@ class Selector(Views):
                 None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
             rules: Who may take part, whatever the policy: :class:`~fedroster.Rules`, or the path of a TOML file of
-                them, which is read anew when it changes; None for no rules.
+                them, which is read again when it changes; None for no rules.
             clock: Tells the time, seconds since 1970.
             observers: Called with each event and this selector, such as sinks of metrics.
 
@@ -429,7 +429,7 @@ class Selector(Views):
 
     @property
     def longest_s(self) -> LongestTime:
-        """Longer exchange times count as this, seconds; None for no cap.  It may be set anew between rounds."""
+        """Longer exchange times count as this, seconds; None for no cap.  It may be set again between rounds."""
         return self._guard.longest_s
 
     @longest_s.setter
@@ -438,7 +438,7 @@ class Selector(Views):
 
     @property
     def rules(self) -> Rules:
-        """The rules in force.  They may be set anew between rounds, also to the path of a file, or None."""
+        """The rules in force.  They may be set again between rounds, also to the path of a file, or None."""
         return self._book.rules
 
     @rules.setter

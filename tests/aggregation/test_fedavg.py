@@ -45,12 +45,12 @@ def test_an_update_that_is_not_finite_is_refused(value):
     assert finite_updates(stacked, 3).tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("case", ["nobody asked", "nobody arrived", "all refused"])
+@pytest.mark.parametrize("case", ["none asked", "none arrived", "all refused"])
 def test_an_empty_cohort_leaves_the_model_as_it_was(case):
     stacked, num_samples, arrived = updates(), NUM_SAMPLES, ALL
-    if case == "nobody asked":
+    if case == "none asked":
         stacked, num_samples, arrived = {n: v[:0] for n, v in stacked.items()}, NUM_SAMPLES[:0], ALL[:0]
-    elif case == "nobody arrived":
+    elif case == "none arrived":
         arrived = ~ALL
     else:
         stacked["w"][:] = np.nan

@@ -42,7 +42,7 @@ class TestEdgeDeadline:
             ([4, 5, 5], [1, 1, 1], 2, [1, 1, 1], 5.0),  # both at tau^Z
             ([4, 5], [1, 0], 2, [1, 0], 4.0),  # fewer answers than Z: all there are
             ([1, 2], [1, 1], 5, [1, 1], 2.0),
-            ([1, 2], [0, 0], 1, [0, 0], 3.0),  # nobody answers
+            ([1, 2], [0, 0], 1, [0, 0], 3.0),  # no client answers
             ([3, 3], [1, 1], 1, [1, 1], 3.0),  # at the deadline is in time
         ],
     )

@@ -63,7 +63,7 @@ def test_every_flat_policy_is_in_one_panel():
     servers, _ = contenders(HIERARCHICAL)
     assert {"rbcs-f", "floor", "oort", "random"} <= set(names)
     assert {"cocs", "partial-pooling", "oracle-p", "random"} <= set(servers)
-    # Nobody is left out of both without a reason.
+    # No policy is left out of both without a reason.
     assert set(names) | set(left_out) == set(policies())
     assert set(policies()) <= set(names) | set(servers)
     named = [name for group in PANELS.values() for name in group]

@@ -19,7 +19,7 @@ from fedroster.core.problem import Status
 
 ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 7, 10**400, -(10**400), 10**5000, 2**63, 2**64, 1.0, 0.0, -0.0, -1.5, 1e308, 5e-324,
-    math.nan, math.inf, -math.inf, "", "c1", "nobody", "\x00", "x" * 5000, "\ud800", b"c1", b"", (), [], {}, set(),
+    math.nan, math.inf, -math.inf, "", "c1", "unknown", "\x00", "x" * 5000, "\ud800", b"c1", b"", (), [], {}, set(),
     (1, 2), ["c1"], ["c1", "c1"], ["c1", "c2"], [None], [["c1"]], {"c1": 1.0}, {"c1": None}, {"c1": "fast"},
     {"c1": 10**400}, {None: 1.0}, {1: 1.0}, {b"c1": 1.0}, {"c1": [1.0]}, {"c1": [1.0, 2.0]}, {"c1": [math.nan, 1.0]},
     {"c1": [-1.0, 1.0]}, {"c1": [1.0, 2.0, 3.0]}, object(), int, len, range(3), iter(["c1"]), 1j, np.nan,

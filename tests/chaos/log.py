@@ -216,7 +216,7 @@ def crafted_line(line: dict[str, Any], rng: random.Random) -> str:
 
 
 def crafted(row: Row, base: Path, policies: dict[str, Any], tries: int, rng: random.Random) -> None:
-    """Lines with odd values, in a chain that is made anew: errors are fedroster's own, and memory stays small."""
+    """Lines with odd values, in a chain that is made again: errors are fedroster's own, and memory stays small."""
     for _ in range(tries):
         if time_is_up():
             break
@@ -302,7 +302,7 @@ def run(size: float, seed: int) -> list[Row]:
             rows.append(row := Row(what))
             changed(row, attack, base, policies, max(3, int(100 * size)), rng)
             row.done()
-        rows.append(row := Row("a line is crafted, and the chain made anew"))
+        rows.append(row := Row("a line is crafted, and the chain made again"))
         crafted(row, base, policies, max(10, int(1000 * size)), rng)
         row.done()
     rows.append(row := Row("a writer is killed"))

@@ -218,7 +218,7 @@ def test_nothing_runs_before_all_policies_are_checked(monkeypatch):
         raise AssertionError("ran")
 
     monkeypatch.setattr(Trial, "run", run)
-    fails(2, "unknown policy", "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--policy", "nobody")
+    fails(2, "unknown policy", "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--policy", "unknown-policy")
 
 
 def test_a_beta_that_cannot_be_met_only_concerns_policies_that_promise_it():

@@ -240,7 +240,7 @@ def test_foreign_headers_are_refused(tmp_path, header):
 
 
 def test_pickled_arrays_are_never_loaded(tmp_path):
-    """A state file of somebody else cannot run code."""
+    """A state file from a stranger cannot run code."""
 
     class Bomb:
         def __reduce__(self):
@@ -354,7 +354,7 @@ def test_bytes_are_written_as_they_are(tmp_path):
 def test_files_have_ordinary_permissions(tmp_path, monkeypatch, mask):
     """A report that only its author may read cannot be served.
 
-    The mask belongs to the whole process: whoever sets it to look at it spoils the files of all other threads.
+    The mask belongs to the whole process: setting it, even to read it, spoils the files of all other threads.
     """
     before = os.umask(mask)
     try:

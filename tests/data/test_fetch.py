@@ -233,7 +233,7 @@ def test_the_next_address_continues_where_the_first_broke_off(tmp_path, serve):
 def test_without_network(tmp_path, monkeypatch):
     monkeypatch.setenv("no_proxy", "*")
     unknown = Site("http://name.invalid/")
-    with socket.socket() as deaf:  # holds the port, so that nobody else answers there, and does not listen
+    with socket.socket() as deaf:  # holds the port, so that no other process answers there, and does not listen
         deaf.bind(("127.0.0.1", 0))
         message = refused(tmp_path, Site(f"http://127.0.0.1:{deaf.getsockname()[1]}/"), unknown)
     assert "refused" in message

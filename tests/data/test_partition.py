@@ -180,7 +180,7 @@ def test_samples_of_a_label_are_equally_likely(disjoint):
         np.bincount(by_labels(seed=seed, num_clients=25, disjoint=disjoint).ravel(), minlength=1400)
         for seed in range(100)
     )
-    spread = 0.5 if disjoint else 0.8  # a sample goes to one of half the places, or is drawn anew by each client
+    spread = 0.5 if disjoint else 0.8  # a sample goes to one of half the places, or is drawn again by each client
     assert abs(times.mean() - 50.0) < 1e-9
     assert 0.4 * spread < times.var() / 50.0 < 1.6 * spread
 

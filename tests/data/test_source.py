@@ -108,7 +108,7 @@ def test_unpacked_and_compressed_anew(tmp_path):
     content = gzip.decompress(MNIST.files[IMAGES])
     (tmp_path / IMAGES).unlink()
     (tmp_path / IMAGES.removesuffix(".gz")).write_bytes(content)  # unpacked
-    (tmp_path / LABELS).write_bytes(gzip.compress(gzip.decompress(MNIST.files[LABELS]), 1, mtime=1))  # anew
+    (tmp_path / LABELS).write_bytes(gzip.compress(gzip.decompress(MNIST.files[LABELS]), 1, mtime=1))  # again
     test_x, test_y = "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"
     plain = gzip.decompress(MNIST.files[test_x])
     (tmp_path / test_x).write_bytes(gzip.compress(plain[:50]) + gzip.compress(plain[50:]))  # in pieces

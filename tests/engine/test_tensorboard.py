@@ -45,7 +45,7 @@ def test_rounds_are_read_back_from_event_files(tmp_path):
         return [(event.step, event.value) for event in events.Scalars(f"fedroster/{name}")]
 
     assert scalars("round_s") == [(1, 2.0), (2, 3.0)]
-    assert scalars("predicted_s") == [(2, 2.5)]  # nobody predicted the first one
+    assert scalars("predicted_s") == [(2, 2.5)]  # there is no prediction for the first one
     assert scalars("longest_queue") == [(2, 1.5)]
     assert scalars("least_rate") == [(1, 0.125), (2, 0.125)]
     assert scalars("missed") == [(1, 1.0), (2, 1.0)]

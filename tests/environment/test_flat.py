@@ -106,7 +106,7 @@ def test_the_contract_notices(broken, test):
 
 
 def rounds(network, num_rounds, seed=0):
-    """Everybody stays cold: nobody is ever chosen."""
+    """All clients stay cold: none is ever chosen."""
     streams = Streams(seed)
     state = network.init(rng=streams.at("environment-init"))
     return [network.observe(state, t, rng=streams.at("environment", t)) for t in range(1, num_rounds + 1)]

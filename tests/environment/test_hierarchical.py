@@ -21,7 +21,7 @@ from fedroster.environment.hierarchical import (
 from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
 
-NOBODY = np.zeros(0, np.int64)
+NO_CLIENT = np.zeros(0, np.int64)
 
 
 def play(network, num_rounds, seed=0):
@@ -30,7 +30,7 @@ def play(network, num_rounds, seed=0):
     for number in range(1, num_rounds + 1):
         context, outcome = network.observe(state, number, rng=streams.at("environment", number))
         yield context, outcome, state
-        state = network.advance(state, context, Selection(number, NOBODY))
+        state = network.advance(state, context, Selection(number, NO_CLIENT))
 
 
 class Contract(EnvironmentContract):
@@ -218,7 +218,7 @@ class TestGeometry:
         first, last = rounds[0], rounds[-1]
         pairs = [set(zip(c.client.tolist(), c.server.tolist(), strict=True)) for c, _, _ in (first, last)]
         assert pairs[0] != pairs[1]
-        assert any(set(range(400)) - {n for n, _ in now} for now in pairs)  # somebody is in reach of nobody
+        assert any(set(range(400)) - {n for n, _ in now} for now in pairs)  # some client is out of every server's reach
         place = last[2].position_km / network.side_km
         assert ((place >= 0) & (place <= 1)).all()
         assert abs(place.mean() - 0.5) < 4.5 / math.sqrt(12 * place.size)
@@ -236,7 +236,7 @@ class TestGeometry:
     def test_clients_do_not_wait_to_be_chosen(self):
         network = GeometricMnist()
         context, _, state = next(play(network, 1))
-        left = network.advance(state, context, Selection(1, NOBODY))
+        left = network.advance(state, context, Selection(1, NO_CLIENT))
         right = network.advance(state, context, Selection(1, np.array([0])))
         np.testing.assert_array_equal(left.position_km, right.position_km)
 

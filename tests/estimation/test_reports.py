@@ -34,7 +34,7 @@ def test_the_last_reported_size_counts():
     learn_sizes(sizes, report([2, 0], num_samples=[7.0, NAN]))
     np.testing.assert_array_equal(sizes, [0.0, 0.0, 7.0])
     learn_sizes(sizes, report([2, 1], num_samples=[5.0, 4.0], round=2))
-    learn_sizes(sizes, report([0]))  # nobody said anything
+    learn_sizes(sizes, report([0]))  # no client reported anything
     np.testing.assert_array_equal(sizes, [0.0, 4.0, 5.0])
 
 

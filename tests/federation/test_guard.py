@@ -199,7 +199,7 @@ def test_costs_belong_to_edge_servers():
 
 
 def test_the_record_is_kept_and_forgotten(tmp_path):
-    """A loaded selector decides as the saved one; a forgotten client is trusted anew."""
+    """A loaded selector decides as the saved one; a forgotten client is trusted again."""
     selector = make([*range(6)], cohort_size=3, policy=Floor(beta=0.3), num_features=2)
 
     def play(who, rounds):

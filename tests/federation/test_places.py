@@ -72,7 +72,7 @@ def test_a_promised_rate_is_one_of_the_places(policy):
     chosen, _ = flow(selector, 1000)
     count, owed = Counter(chosen), selector.backlog()
     assert all(count[client] >= 0.2 * (1000 // 5) - owed[client] - 1e-6 for client in CLIENTS)
-    assert max(owed.values()) <= 6.0  # RBCS-F: V times 4 s, by which the slowest are dearer, and a place or two
+    assert max(owed.values()) <= 6.0  # RBCS-F: V times 4 s, by which the slowest take longer, and a place or two
     assert count.most_common()[0][1] > count.most_common()[-1][1] + 10  # the rest is the policy's own
 
 
@@ -96,7 +96,7 @@ def test_a_restart_changes_nothing(policy, tmp_path):
     first.save(tmp_path / "state.npz")
     second = Selector.load(tmp_path / "state.npz", policy)
     after, _ = flow(second, 27, start=state)
-    if policy != make_policy("oort"):  # whose losses are drawn anew
+    if policy != make_policy("oort"):  # whose losses are drawn again
         assert begun + after == expected
     assert second.participation() == {client: (begun + after).count(client) for client in CLIENTS}
 
@@ -146,7 +146,7 @@ def test_edge_servers_too():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_floor_keeps_its_theorem_for_places(seed):
-    """x_n >= floor(beta A_n) - c - 1 after every unit (docs/explanation/places.md), whoever comes and goes."""
+    """x_n >= floor(beta A_n) - c - 1 after every unit (docs/explanation/places.md), while clients come and go."""
     rng = np.random.default_rng(seed)
     count, m, beta, slack = 20, 4, 0.2, 1
     policy = Floor(beta=beta, share_of="available", slack=slack)

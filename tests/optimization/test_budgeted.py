@@ -142,7 +142,7 @@ def test_optimum_and_proven_gap(seed):
     for _ in range(8):
         client, server = np.repeat(np.arange(5), 2), np.tile(np.arange(2), 5)
         cost, budget = rng.choice([0.2, 0.3, 1.5, 2.0], 10), np.array([2.0, 3.0])
-        value = rng.exponential(1.0, 10) * cost * (rng.random(10) < 0.9)  # the dear ones are worth more, some nothing
+        value = rng.exponential(1.0, 10) * cost * (rng.random(10) < 0.9)  # costly ones are worth more, some nothing
         choices = Choices(np.arange(10), client, server, cost, server, budget, int(rng.integers(1, 4)), 5)
         links, gap = ExactOptions().best_links(choices, value, rng=rng)
         assert links.shape[0] <= choices.cohort_size
@@ -155,7 +155,7 @@ def test_optimum_and_proven_gap(seed):
 
 
 def test_a_place_that_is_left_stays_empty_rather_than_be_worth_nothing():
-    """Two places: a dear client alone is worth more than two of three cheap ones; the last one is worth nothing."""
+    """Two places: a costly client alone is worth more than two of three cheap ones; the last one is worth nothing."""
     cost, purse = np.array([2.0, 0.6, 0.6, 0.6, 0.5]), np.array([0, 0, 0, 0, 1])
     choices = Choices(np.arange(5), np.arange(5), purse, cost, purse, np.array([2.0, 1.0]), 2, 5)
     links, gap = ExactOptions().best_links(choices, np.array([10.0, 4.0, 4.0, 4.0, 0.0]), rng=np.random.default_rng(0))

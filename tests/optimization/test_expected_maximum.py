@@ -221,7 +221,7 @@ def test_against_every_cohort():
     assert np.mean(np.array(gaps) == 0.0) > 0.9
     assert np.mean(gaps) < 0.0015
     assert max(gaps) < 0.06
-    assert np.mean(blind) > 0.01  # negative control: least times net of prices, whoever else is there
+    assert np.mean(blind) > 0.01  # negative control: least times net of prices, whatever other clients there are
 
 
 def test_the_sweep_alone(monkeypatch):
@@ -481,7 +481,7 @@ def test_candidates(kind):
         np.testing.assert_array_equal(rows, np.flatnonzero(np.isfinite(times)))
     else:
         assert rows.shape[0] < count // 3
-    # Whoever is left out has 100 among the rest that are no slower and no less worth.
+    # A client that is left out has 100 among the rest that are no slower and no less worth.
     out = np.isfinite(times)
     out[rows] = False
     for bin in range(bins.max() + 1):

@@ -127,7 +127,7 @@ def test_greedy_policy_agrees_with_the_published_loop():
 
 @pytest.mark.parametrize(("fraction", "asked"), [(1.0, 40), (0.5, 20), (0.26, 11), (0.01, 1), (0.1, 4)])
 def test_greedy_asks_a_share_of_the_clients(fraction, asked):
-    """With a deadline that admits everybody, whoever was asked and is there takes part."""
+    """With a deadline that admits all, every client that was asked and is available takes part."""
     policy, network = FedCSGreedy(deadline_s=1e6, fraction=fraction), FlatNetwork(availability=1.0)
     counts = np.zeros(40)
     for played in simulate(policy, network, num_rounds=300, seed=6):

@@ -23,7 +23,7 @@ class TestExploredNow(PolicyContract):
 
 
 def test_floor_keeps_its_promise_with_a_place_less():
-    """7 places and beta = 0.15 allow 42 clients: no client lacks more than c of its share, whoever is available."""
+    """7 places and beta = 0.15 allow 42 clients: no client lacks more than c of its share in any round."""
     policy, served, available = Explored(Floor(share_of="available")), np.zeros(40), np.zeros(40)
     for played in simulate(policy, FlatNetwork(availability=0.6), num_rounds=200, seed=5):
         served[played.selection.links] += 1

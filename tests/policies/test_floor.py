@@ -178,7 +178,7 @@ def test_everybody_has_its_share_whoever_is_there(adversary, slack, share_of):
 
 
 def test_the_check_can_fail(monkeypatch):
-    """Negative control: the same without anybody ever being urgent."""
+    """Negative control: the same when no client is ever urgent."""
     monkeypatch.setattr(Floor, "urgent_at", lambda self, **_: math.inf)
     for adversary in (reveal_the_least_crowd, reveal_from_a_level_up):
         assert worst_shortfall(lambda beta: Floor(beta=beta, slack=0), adversary) > 0
@@ -261,7 +261,7 @@ def test_absences_that_cannot_be_made_up(more, less):
 @pytest.mark.parametrize("slack", [0, 2])
 @pytest.mark.parametrize("adversary", [reveal_the_least_crowd, reveal_from_a_level_up])
 def test_a_whole_beta_is_to_spare(adversary, slack):
-    """The proof's last line, beta A_n - x_n <= c + 1 - beta, exactly; and somebody comes as near as half a beta."""
+    """The proof's last line, beta A_n - x_n <= c + 1 - beta, exactly; and some client comes as near as half a beta."""
     nearest = 1.0
     for num_clients, size, text in FLEETS:
         beta = Fraction(text)
@@ -442,7 +442,7 @@ def test_against_a_plain_loop(monkeypatch, slack, share_of):
         last = ranked[must.sum() - 1] if must.any() else None
         for n in np.flatnonzero(must):
             assert n in [client for _, client in ranked]
-        for rank in (first_rank, second_rank):  # greatest debt first: nobody with less goes before
+        for rank in (first_rank, second_rank):  # greatest debt first: no client with less goes before
             inside = [debt for debt, n in rank if must[n]]
             outside = [debt for debt, n in rank if not must[n]]
             assert not inside or not outside or max(inside) <= min(outside) + 1e-7

@@ -88,7 +88,7 @@ AVAILABLE = {
     "all": lambda rng, t: np.ones(NUM_CLIENTS, np.bool_),
     "some": lambda rng, t: rng.random(NUM_CLIENTS) < 0.4,
     "one": lambda rng, t: np.arange(NUM_CLIENTS) == t % NUM_CLIENTS,
-    "nobody at times": lambda rng, t: np.full(NUM_CLIENTS, t % 3 > 0),
+    "none at times": lambda rng, t: np.full(NUM_CLIENTS, t % 3 > 0),
 }
 LIES = (
     [{"times": name} for name in TIMES]
@@ -97,7 +97,7 @@ LIES = (
     + [{"available": name, "late": 30} for name in AVAILABLE]
     + [
         {"times": "of any size", "contexts": "of any size", "losses": "largest", "available": "some"},
-        {"times": "all tiny", "contexts": "largest", "available": "nobody at times", "late": 30},
+        {"times": "all tiny", "contexts": "largest", "available": "none at times", "late": 30},
         {"times": "largest", "contexts": "all tiny", "losses": "negative", "available": "one"},
     ]
 )

@@ -190,7 +190,7 @@ def test_the_pacer_steps(start, window, previous, round, expected):
 def test_only_exploited_clients_count_for_the_pacer():
     policy = Oort()
     state = policy.init(ProblemSpec(4, 2, 3), rng=np.random.default_rng(0))
-    state = policy.update(state, feedback([0, 1], loss=[3.0, 5.0]))  # nobody was exploited
+    state = policy.update(state, feedback([0, 1], loss=[3.0, 5.0]))  # no client was exploited
     assert state.pacer.num_reports == 0
     context = context_of(4, 3)
     state = policy.commit(state, context, policy.select(state, context, rng=np.random.default_rng(0)))

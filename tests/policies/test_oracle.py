@@ -257,8 +257,8 @@ class TestHardConstraints:
         # Both fit exactly; were a cost counted twice, one would be left out.
         context, outcome = priced([1.0, 2.5], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
         assert decide(policy, context, outcome).links.size in ((0, 1, 2) if _greedy_or_new(policy) else (2,))
-        dear, truth = priced([1.0, 2.6], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
-        assert decide(policy, dear, truth).links.size <= 1
+        costly, truth = priced([1.0, 2.6], [0, 1], [0, 0], [3.5], p=[0.9, 0.9])
+        assert decide(policy, costly, truth).links.size <= 1
 
     def test_empty_decisions(self, policy):
         for context, outcome in (

@@ -205,7 +205,7 @@ class TestRates:
         assert state.backlog.tolist() == [0.0, 0.0, 0.0]
 
     def test_where_budgets_pay_for_more_than_a_cohort(self):
-        """On either server one dear client or three cheap ones, four places: both dear ones at once waste two of them.
+        """On either server one costly client or three cheap ones, four places: both costly ones waste two of them.
 
         Cutting the best that the budgets buy down to four falls for that, and debts grow by 0.04 a round.
         """

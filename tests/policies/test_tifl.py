@@ -36,7 +36,7 @@ def context_of(count, size, *, round=2, available=None):
 
 
 def profiled(policy, time_s, *, loss=None, seed=0):
-    """A state in which everybody was asked once; NaN for whoever did not answer."""
+    """A state in which every client was asked once; NaN for those that did not answer."""
     count = len(time_s)
     state = policy.init(ProblemSpec(count, 1, 1), rng=np.random.default_rng(seed))
     state.asked[:] = 1
@@ -171,7 +171,7 @@ def test_credits_are_spent():
         assert state.current == drawn[-1]
     assert np.bincount(drawn).tolist() == [2, 3, 1]
     assert state.credits.tolist() == [0, 0, 0]
-    context = context_of(12, 2, round=9)  # nobody has credits: they no longer count
+    context = context_of(12, 2, round=9)  # no tier has credits: they no longer count
     assert policy.commit(state, context, policy.select(state, context, rng=Streams(4).at("p"))).credits.min() == 0
 
 

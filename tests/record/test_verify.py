@@ -40,7 +40,7 @@ def recorded(folder, policy=POLICY, rounds=12, **options):
 
 
 def rewritten(folder, change):
-    """Change a log as one does who can compute digests: the whole chain is made anew."""
+    """Change a log as one does who can compute digests: the whole chain is made again."""
     (file,) = files_of(folder)
     contents = [json.loads(line) for line in file.read_bytes().splitlines()]
     change(contents)

@@ -108,7 +108,7 @@ def test_with_prices_the_share_of_the_budgets_and_who_could_be_paid_are_measured
             rows = np.flatnonzero((one.context.client == client) & one.context.available)
             payable[client] += (one.context.cost[rows] <= one.context.budget[one.context.server[rows]]).any()
     np.testing.assert_array_equal(run.available, payable)
-    assert (payable == 0).any()  # some are too dear for every server
+    assert (payable == 0).any()  # some are too expensive for every server
     assert (run.chosen <= payable).all()
     assert np.isnan(PLAIN.run().budget_used).all()  # nothing has a price
 
@@ -123,7 +123,7 @@ def test_work_grows_with_the_clients_of_the_scenario():
     ("change", "error"),
     [
         ({"scenario": "rbcs-f/table-2"}, UnknownNameError),
-        ({"policy": "nobody"}, UnknownNameError),
+        ({"policy": "unknown"}, UnknownNameError),
         ({"policy": "rbcs-f:beta=0.9"}, InfeasibleError),
         ({"settings": {"num_clients": "x"}}, ConfigurationError),
         ({"num_rounds": 0}, ConfigurationError),

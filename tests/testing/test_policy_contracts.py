@@ -184,7 +184,7 @@ class CountState:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """A well-behaved policy: serves whoever was served least, ties by the generator."""
+    """A well-behaved policy: serves the clients that were served least, ties by the generator."""
 
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
@@ -468,7 +468,7 @@ def test_a_state_may_be_drawn_once_and_for_all():
 
 @dataclass(frozen=True, slots=True)
 class FairLinks(Counting):
-    """Whoever was served least, on its cheapest link that the budgets still allow."""
+    """The client that was served least, on its cheapest link that the budgets still allow."""
 
     fills_cohort: ClassVar[bool] = False
     keeps_budgets: bool = True

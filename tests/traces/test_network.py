@@ -195,7 +195,7 @@ def test_where_nobody_stays_for_a_poll_nobody_is_asked(tmp_path):
     save_traces(path, sessions=short, speeds=Speeds(np.full(2, 0.02), np.full(2, 1e6)))
     network = phones(str(path), num_clients=2, cohort_size=1)
     policy = PowerOfChoice(variant="pow-d")
-    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=lambda *_: pytest.fail("somebody was asked")))
+    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=lambda *_: pytest.fail("a client was asked")))
     assert played.selection.polled.tolist() == [0, 1]
     assert played.feedback.status.tolist() == [Status.DROPPED]
 

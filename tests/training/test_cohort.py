@@ -409,7 +409,7 @@ class MeetsInside(nn.Module):
             MEETING.wait()  # both have their parameters in place ...
         out = self.linear(x.flatten(1))
         if x.shape[0] == 2:
-            MEETING.wait()  # ... and nobody takes his away before both have used them
+            MEETING.wait()  # ... and neither is closed before both have used them
         return out
 
 

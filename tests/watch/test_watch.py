@@ -53,7 +53,7 @@ def test_it_says_why(tmp_path: Path) -> None:
     played(tmp_path, 3)
     client = Client(Watch(tmp_path))
     assert "denied by" in client.get("/why?client=clinic-5&round=2").text
-    for question in ("client=nobody&round=2", "client=clinic-1&round=99", "client=clinic-1&round=x", ""):
+    for question in ("client=unknown&round=2", "client=clinic-1&round=99", "client=clinic-1&round=x", ""):
         assert client.get(f"/why?{question}").status_code == 404
 
 

@@ -44,7 +44,8 @@ def edge_deadline(
 
     where :math:`\tau^Z` is the time of the server's Z-th fastest client.  A server stops waiting when all its clients
     have answered, at the deadline, or at :math:`\tau^Z` when that is later.  With fewer than Z answers in all it uses
-    what there is: it waits for the last of them, and at least until the deadline, since nobody tells it who is silent.
+    what there is: it waits for the last of them, and at least until the deadline, since it cannot know
+    which clients will never answer.
     """
     used = responds & (exchange_time_s <= deadline_s)
     closed_s = np.zeros(num_servers)

@@ -204,11 +204,11 @@ def _anchor(found: Verified) -> list[str]:
             if found.flaw
             else [
                 f"Head: {found.head}",
-                "A chain alone cannot show that lines were cut off its end, or that all of it was written anew: "
+                "A chain alone cannot show that lines were cut off its end, or that all of it was written again: "
                 "keep the head elsewhere, and give it with --head.",
             ]
         )
     if found.anchor == 0:
-        return ["HEAD NOT FOUND: lines were cut off, the log was written anew, or it is another log's head."]
+        return ["HEAD NOT FOUND: lines were cut off, the log was written again, or it is another log's head."]
     after = found.num_lines - found.anchor
     return [f"Head: found at line {found.anchor:,}" + (f"; {after:,} lines came after it." if after else ".")]

@@ -82,8 +82,8 @@ class Outcome:
         edge_time_s: EC of Qu et al. 2021, time of an edge aggregation, seconds, >= 0.
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
         global_round: Whether a global aggregation closes this round, t = T_ES, 2 T_ES, ...; always so with one server.
-        stay_s: How much longer each link's client is there, shape (links,), seconds, >= 0; None where nobody leaves in
-            the middle of a round.  Who leaves before its exchange is over does not respond.
+        stay_s: How much longer each link's client is there, shape (links,), seconds, >= 0; None where no client leaves
+            in the middle of a round.  A client that leaves before its exchange is over does not respond.
     """
 
     exchange_time_s: FloatArray
@@ -187,8 +187,8 @@ class Selection:
 
     Attributes:
         round: Round number.
-        links: Rows of the context that were chosen, ascending and without repetition, shape (k,).  Empty when nobody
-            was available: an empty round is an ordinary, explicit event.
+        links: Rows of the context that were chosen, ascending and without repetition, shape (k,).  Empty when no
+            client was available: an empty round is an ordinary, explicit event.
         polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for none.  Set by
             the loop, because asking takes time.
         gap: What the policy maximised can be better by this share of the best at most, for policies that solve P2

@@ -1,7 +1,7 @@
 """Where a published data set lies on disk, and how its files are checked and read.
 
 A data set is published in one or more layouts: files beside each other, or one archive that holds them.  A file is
-accepted if its MD5 is the published one, or, where it was unpacked or compressed anew, if that of its content is.
+accepted if its MD5 is the published one, or, where it was unpacked or compressed again, if that of its content is.
 """
 
 from __future__ import annotations

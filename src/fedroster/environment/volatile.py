@@ -1,7 +1,7 @@
 r"""The flat network of Huang et al. 2021 where clients vanish and return at random, between rounds and in them.
 
 Ours.  Zaland et al. 2025 (arXiv:2511.01737) compare RBCS-F, under the name RBCSF, with random and greedy selection
-where computing speed and bandwidth are drawn anew every round,
+where computing speed and bandwidth are drawn again in every round,
 as Huang et al. draw them already.  Here clients leave, too.
 """
 

@@ -5,7 +5,7 @@ questions to the same policy, each about a part of the clients and of the places
 
 1. The least numbers: of each group the policy chooses as many as it must have, among the group alone.
 2. The rest, by descending priority: the policy chooses among all that are left.  Where it takes more of a group than
-   there is room for, it is asked which of them, the group is closed, and the places that became free are filled anew.
+   there is room for, it is asked which of them, the group is closed, and the places that became free are filled again.
 3. The least cohort: if the policy wants fewer clients than that, the missing ones are drawn at random.
 
 Each answer is checked as any decision is, so that no policy can break a limit.

@@ -84,7 +84,7 @@ class Learner:
         self.state = self._fresh(self.spec)
 
     def _fresh(self, spec: ProblemSpec, forgotten: int | None = None) -> Any:
-        # A stranger in a forgotten client's slot draws anew.
+        # A stranger in a forgotten client's slot draws again.
         number = self._num_forgotten if forgotten is None else forgotten
         return self.policy.init(spec, rng=self.streams.at("policy-init", *([number] if number else [])))
 

@@ -63,7 +63,7 @@ def outcomes(
     dropped: Collection[ClientId],
     failed: Collection[ClientId],
 ) -> Iterator[tuple[ClientId, Status]]:
-    """How exchanges ended, of whichever clients a caller says it."""
+    """How exchanges ended, for the clients that the caller names."""
     if not isinstance(status, Mapping):
         raise InvalidInputError(f"status is a {type(status).__name__}; expected a mapping from client to Status")
     for client, how in status.items():

@@ -22,7 +22,7 @@ _SETTLED_S = 2.0  # a file that was changed later than this ago may change again
 
 
 class RuleFile:
-    """A TOML file of rules, read anew when it changes.
+    """A TOML file of rules, read again when it changes.
 
     Attributes:
         path: The file.

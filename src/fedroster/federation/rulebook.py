@@ -157,7 +157,7 @@ class RuleBook:
         self._told = set()
 
     def look(self) -> bool:
-        """Read a file of rules anew if it has changed; returns whether other rules are in force now."""
+        """Read a file of rules again if it has changed; returns whether other rules are in force now."""
         rules = None if self.file is None else self.file.changed()
         if rules is None or self.file is None:
             return False

@@ -66,7 +66,7 @@ class Views:
         return tuple(ids[slot] if slot < len(ids) else None for slot in slots.tolist())
 
     def _look_at_rules(self) -> None:
-        """Read a file of rules anew, if it has changed."""
+        """Read a file of rules again, if it has changed."""
         raise NotImplementedError
 
     def _now_s(self) -> float:

@@ -108,7 +108,7 @@ class CSUCB(ForOneServer):
     .. math:: \sum_{k \in S} (1 - \beta)\,\hat y_k + \beta D_k, \qquad D_k \gets [D_k + c_k - b_k]^+
 
     where b is 1 for the clients that were chosen.  CS-UCB (without) is for clients that are always there
-    and alike in their data: it chooses everybody once, then those of the greatest upper bound.
+    and alike in their data: it chooses every client once, then those of the greatest upper bound.
 
     Guarantee: CS-UCB's regret grows with ln t; CS-UCB-Q's queues are mean-rate stable if the shares c can be had at
     all, and its regret has a part that grows with t for beta > 0.  Both for rewards that are summed over clients,

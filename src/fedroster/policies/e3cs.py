@@ -32,7 +32,7 @@ CITATION = """@article{huang2022e3cs,
 _PATIENCE = 256
 """Rounds whose feedback is awaited; later feedback is ignored."""
 
-_LEAST = 1e-12  # whoever is chosen against longer odds gains no more
+_LEAST = 1e-12  # a client with a smaller probability gains no more than with this one
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def allocate(log_weight: FloatArray, size: int, quota: float) -> tuple[FloatArra
 
 @dataclass(frozen=True, slots=True)
 class E3CS(ForOneServer):
-    r"""Exponential weights for clients that return their update in time, with a least probability for everybody.
+    r"""Exponential weights for clients that return their update in time, with a least probability for each client.
 
     Each round: probabilities p from the weights (:func:`allocate`), a cohort with these inclusion
     probabilities, and for the clients that did not overflow

@@ -43,11 +43,11 @@ class RoundRobinState:
 class RoundRobin(ForOneServer):
     r"""Clients take turns: the m available clients that were chosen longest ago, ties by the generator.
 
-    Yang et al. divide the clients into G = N / m groups that take turns, one group a round.  With everybody available
-    this is the same with groups that the first turns draw; whoever was not there when its turn came is served when it
+    Yang et al. divide the clients into G = N / m groups that take turns, one group a round.  With all clients available
+    this is the same with groups that the first turns draw; a client that missed its turn is served when it
     is back, and clients that join are served first.
 
-    Guarantee: while no client joins and everybody is available, at most :math:`\lceil N/m \rceil` rounds pass from one
+    Guarantee: while no client joins and all are available, at most :math:`\lceil N/m \rceil` rounds pass from one
     turn of a client to its next.  Cost: O(N).
     """
 

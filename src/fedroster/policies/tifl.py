@@ -134,7 +134,7 @@ def changed_probabilities(tier_loss: FloatArray, has_credits: BoolArray) -> Floa
 class TiFL(ForOneServer):
     r"""Draws a tier, then a random cohort of it: no round waits for clients that are much slower.
 
-    Clients are profiled first: whoever took part in fewer than ``profile_rounds`` rounds goes first.  By their mean
+    Clients are profiled first: those that took part in fewer than ``profile_rounds`` rounds go first.  By their mean
     times they make ``tiers`` tiers of equal size.  A round draws a tier with the tiers' probabilities
     among those with credits, and m of its clients at random; a draw costs a credit.  Every ``interval`` rounds, if the
     tier drawn last has not improved since the last look, the probabilities change in favour of tiers that the model

@@ -191,7 +191,7 @@ class Log:
     Attributes:
         folder: The folder.
         header: What the log says of itself.
-        head: Digest of its last line, to be kept elsewhere: who has it sees that nothing was cut off or written anew.
+        head: Digest of its last line, to be kept elsewhere: who has it sees that nothing was cut off or written again.
         num_lines: How many lines it has.
         torn: Bytes of a last line that is not whole.
         rounds: Its rounds; each is read when it is asked for.

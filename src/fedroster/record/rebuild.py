@@ -1,6 +1,6 @@
 """A selector from the lines of a log: everything is booked again, with the decisions that the log tells.
 
-Where contexts were kept, the policy also decides anew, from the state to which the lines before have led; a decision,
+Where contexts were kept, the policy also decides again, from the state to which the lines before have led; a decision,
 or anything else that a selector would have written otherwise, is a :class:`Difference`.
 """
 
@@ -91,7 +91,7 @@ class Rebuild:
 
     Attributes:
         selector: What they have led to; None before the first.
-        num_decided: Decisions that were made anew.
+        num_decided: Decisions that were made again.
         num_unknown: Decisions that could not be, without contexts.
         differences: What the log tells otherwise.
         has_contexts: Whether contexts were kept when the last line was written.
@@ -111,7 +111,7 @@ class Rebuild:
             policy: The policy; a log never says which code to run.
             folder: The log's folder.
             selector: A selector that goes on; None for a new one.
-            verify: Whether the policy decides anew, and each line is compared with what a record would write.
+            verify: Whether the policy decides again, and each line is compared with what a record would write.
         """
         self._policy, self._folder, self._verify = policy, folder, verify
         self.selector = selector
@@ -347,7 +347,7 @@ def sign_of(selector: Selector) -> Any:
 
 
 def settings_of(selector: Selector) -> dict[str, Any]:
-    """What a selector was made with, and may be set anew while it runs."""
+    """What a selector was made with, and may be set again while it runs."""
     settings = selector._settings()
     del settings["num_features"]
     settings["failures"] = list(astuple(selector._failures.rules))

@@ -172,7 +172,7 @@ class Replayed:
     """Decides again what a simulation's log tells, and learns what it tells.
 
     Attributes:
-        num_decided: Decisions that were made anew.
+        num_decided: Decisions that were made again.
         differing: Where the policy decides otherwise than the log.
     """
 
@@ -194,7 +194,7 @@ class Replayed:
         self.differing: list[Difference] = []
 
     def decide(self, line: Line, members: Members) -> None:
-        """Decide a round anew, and book the decision of the log."""
+        """Decide a round again, and book the decision of the log."""
         content = line.content
         decision = read_decided(content, members)
         asked = decision.asked

@@ -61,7 +61,7 @@ class Estimate:
 
 
 def replay(log: Log | History, policies: Mapping[str, AnyPolicy], *, seed: int = 0) -> list[Estimate]:
-    """Estimate what policies that begin anew would have realised in the rounds of a log (docs/explanation/replay.md).
+    """Estimate what policies that start from nothing would have done in a log's rounds (docs/explanation/replay.md).
 
     Args:
         log: The log of a federation with one server, or of a simulation.

@@ -225,7 +225,7 @@ class Fit:
         return found
 
     def logged_again(self, number: int) -> float:
-        """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn anew, seconds."""
+        """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn again, seconds."""
         history, world = self.history, self.worlds[number]
         rng = Streams(self.seed).at("replay-check", number)
         ratio = world.times.scatter(history.client, rng.random(history.client.shape))

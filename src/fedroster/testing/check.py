@@ -85,7 +85,7 @@ def _run(contract: object, kind: type) -> None:
         with tempfile.TemporaryDirectory() as folder:
             try:
                 test(*([Path(folder)] if "tmp_path" in inspect.signature(test).parameters else []))
-            except Exception as error:  # whatever somebody else's code does
+            except Exception as error:  # the code is not ours and may raise anything
                 said = f"{error}" if isinstance(error, AssertionError) else f"{type(error).__name__}: {error}"
                 failed.append(f"{name}: {said}")
     if failed:

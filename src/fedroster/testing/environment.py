@@ -145,7 +145,7 @@ class EnvironmentContract:
         require(seen > 0, "no client was available in 25 rounds")
 
     def test_every_policy_meets_the_same_world(self) -> None:
-        """What does not depend on history is the same bit for bit, whichever clients were chosen."""
+        """What does not depend on history is the same bit for bit, whatever clients were chosen."""
         for other in (self._last, self._nobody):
             runs = zip(self._rounds(25, self._first), self._rounds(25, other), strict=True)
             for (context, outcome, _), (other_context, other_outcome, _) in runs:

@@ -126,7 +126,7 @@ class PolicyContract:
         feedback = outcome.reveal(context, selection)
         if not wants_losses(self.policy()) or context.round % 5 == 0:
             return feedback
-        # Drawn for every link: a client reports the same, whichever others were chosen.
+        # Drawn for every link: a client reports the same whatever other clients were chosen.
         rng = Streams(7).at("contract", context.round)
         loss, spread, known = rng.gamma(4.0, 0.5, context.num_links), rng.random(context.num_links), outcome.responds
         known = (known & (rng.random(context.num_links) < 0.8))[selection.links]

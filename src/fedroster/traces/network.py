@@ -138,7 +138,7 @@ class TraceNetwork(Parameters):
     session to session are reported and used as they are when the round starts.
 
     The clock starts at ``start_time_s`` and moves on by the round's duration
-    (:func:`fedroster.simulation.round_time`), by ``idle_step_s`` after a round without anybody, and in any case by
+    (:func:`fedroster.simulation.round_time`), by ``idle_step_s`` after a round without clients, and in any case by
     ``round_interval_s``.  A chosen client whose session ends before its exchange does drops out; the round waits for it
     as long as its answer was due.  So it is with one that is asked for its loss (:func:`~fedroster.simulate`),
     and exchanges start when the answers are there.  The clock depends on who was chosen: policies meet the same devices
@@ -163,7 +163,7 @@ class TraceNetwork(Parameters):
         at_end: "wrap" to repeat traces with their periods, "stop" to raise an error when the clock passes the end of
             the shortest; clients are then not shifted.
         start_time_s: The clock in round 1, seconds, >= 0.
-        idle_step_s: How long a round without anybody lasts on the clock, seconds, > 0.
+        idle_step_s: How long a round lasts on the clock in which no client is available, seconds, > 0.
         round_interval_s: Rounds start at least so far apart, seconds, >= 0.
         deadline_s: Later updates do not count and are not waited for, seconds, > 0; 0 for no deadline.
         samples: W, samples that a client trains on in a round, local epochs counted, >= 1.

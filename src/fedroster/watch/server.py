@@ -72,7 +72,7 @@ class Watch:
         raise NotFound
 
     def _read(self) -> str:
-        """Read the log anew if its files have changed; what is wrong with it, in words."""
+        """Read the log again if its files have changed; what is wrong with it, in words."""
         try:
             files = sorted(self._folder.iterdir()) if self._folder.is_dir() else []
             seen = tuple((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files)

@@ -85,7 +85,7 @@ class View:
         policy: The policy.
         promised: Share of the rounds that it promises each client; 0 for none.
         num_rounds: Rounds in the log.
-        num_lines: Lines in the log; the page is made anew when it changes.
+        num_lines: Lines in the log; the page is made again when it changes.
         rounds: The last rounds, the newest first.
         clients: Members, the least served first.
         lengths: Length of each round, seconds, and what was expected, for the picture.

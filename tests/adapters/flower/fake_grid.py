@@ -30,7 +30,7 @@ def held(make, state_dir=None, **options):
 
 
 class Clock:
-    """Time that passes when somebody sleeps."""
+    """Time that passes only in sleep()."""
 
     def __init__(self) -> None:
         self.time_s = 1000.0

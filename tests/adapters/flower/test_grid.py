@@ -391,7 +391,7 @@ def test_members_that_stay_away_leave_and_come_back_with_their_counts():
     nodes[100].is_online = False
     play(grid, fake, 6)
     assert "n00" not in counts(grid)
-    nodes[900] = nodes.pop(100)  # it registers anew
+    nodes[900] = nodes.pop(100)  # it registers again
     nodes[900].is_online = True
     play(grid, fake, 8)
     assert counts(grid)["n00"] == nodes[900].trained >= before
@@ -633,7 +633,7 @@ def test_a_killed_server_goes_on_where_it_stopped(tmp_path, when):
     else:
         assert reports[0].resumed
         assert now == cohort
-        assert sum(counts(again).values()) == booked + 3  # nobody is counted twice
+        assert sum(counts(again).values()) == booked + 3  # no node is counted twice
     assert again.selector.open_rounds() == {}
     play(again, fake, 3)
     assert sum(counts(again).values()) == booked + 3 + 9 + 3 * (when == "after aggregation")

@@ -63,7 +63,7 @@ def test_simulation(tmp_path):
 def test_deployment(tmp_path):
     num_rounds = 4
     config = example.settings(num_nodes=4, cohort_size=2, num_rounds=num_rounds, pace_s=1.0) | {"slow-share": 0.0}
-    claims = {1: "node-0"}  # a node that says it were another: where keys have names, nobody believes it
+    claims = {1: "node-0"}  # a node that claims another's name: refused where keys have names
     if not example._has_option("--name", "flwr", "supernode", "register"):
         claims = {}
     with example.deployment(tmp_path / "flower", num_nodes=4, slow_nodes=[0], claims=claims) as federation:

@@ -1,4 +1,4 @@
-"""Who is compared: the whole catalogue, fitted to the scenario's size, and why somebody is left out."""
+"""The compared policies: the whole catalogue, fitted to the scenario's size, and why one is left out."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_named_policies_that_cannot_run_may_be_left_out():
     assert found.policies == ["random", "cocs"]
     assert found.left_out == {"rbcs-f:V=5": "RBCSF selects for one server; this federation has 3"}
     # What is wrong everywhere is an error still.
-    for text in ("nobody", "cocs:nothing=1"):
+    for text in ("unknown", "cocs:nothing=1"):
         with pytest.raises(UnknownNameError):
             line_up("cocs/mnist", [text], must_run=False)
 

@@ -251,7 +251,7 @@ def test_one_round_whose_seeds_never_overlap(tmp_path):
 
 
 def test_rounds_that_took_no_time(tmp_path):
-    """Nobody was ever available: nothing took any time, and nothing was learned."""
+    """No client was ever available: rounds took no time, and nothing was learned."""
     planted = {text: {seed: ([0.0] * 4, [0.1] * 4, [0, 0]) for seed in (3, 8)} for text in ("random", "rbcs-f:V=5")}
     settings = SETTINGS | {"policies": list(planted), "target_accuracy": 0.1}
     rows = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
@@ -729,7 +729,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path, ran):
     [
         ({"seeds": []}, ConfigurationError, r"seeds are \[\]"),
         ({"seeds": [1, 1]}, ConfigurationError, r"seeds are \[1, 1\]"),
-        ({"policies": ["random", "nobody"]}, UnknownNameError, "unknown policy 'nobody'"),
+        ({"policies": ["random", "no-such-policy"]}, UnknownNameError, "unknown policy 'no-such-policy'"),
         ({"policies": ["random", "rbcs-f:beta=0.5"]}, InfeasibleError, "beta = 0.5 cannot be met"),
         ({"scenario": "nowhere"}, UnknownNameError, "unknown scenario"),
         ({"settings": {"nothing": "1"}}, UnknownNameError, "'nothing'"),
@@ -768,13 +768,13 @@ def test_the_command_for_people(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("ran")
 def test_wrong_usage_of_the_command(tmp_path):
     for arguments in (
-        ("--policy", "nobody"),
+        ("--policy", "no-such-policy"),
         ("--seeds", "1-0"),
         ("--gamma-1", "-1"),
         ("--target", "2"),
         ("--set", "num_clients=100", "--policy", "rbcs-f:beta=0.15"),
         ("--clients", "100", "--set", "num_clients=100"),
-        ("--policies", "all", "--without", "nobody"),
+        ("--policies", "all", "--without", "no-such-policy"),
         ("--beta", "0"),
         ("--rounds", "0"),
     ):
@@ -852,7 +852,7 @@ def test_training_alone_gives_the_same_run(trained):
 
 
 def test_devices_at_scale_in_miniature(tmp_path):
-    """The whole catalogue, without training: who cannot run is named with the reason, nobody is dropped silently."""
+    """Without training, a policy that cannot run is named with the reason; none is dropped silently."""
     arguments = ("--scenario", "traces/devices", "--policies", "all", "--without", "linucb", "--clients", 300)
     result = call(*arguments, "--rounds", 12, "--seeds", "0-1", "--task", "none", "--out", tmp_path, "--json")
     assert result.exit_code == 0, result.output

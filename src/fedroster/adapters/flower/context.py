@@ -62,7 +62,7 @@ class ContextReporter:
         The node's configuration (``flower-supernode --node-config``) gives ``name``, ``cpu-share``, ``bandwidth-bps``,
         ``num-examples``, ``willing``, ``edge`` and ``price``.  Without a name, nodes inside NVFlare are called by
         their ``client-name`` (their ``partition-id`` is a rank, and moves to another site when one is missing),
-        simulated nodes by their partition, others by their node id, which changes when they register anew.  Without a
+        simulated nodes by their partition, others by their node id, which changes when they register again.  Without a
         CPU share the free one is measured.  What is None counts as not told.
         """
         config = context.node_config

@@ -1,6 +1,6 @@
 """A Flower grid on which a policy chooses who trains.
 
-The strategy samples as it always does and builds its messages; they are then kept, dropped or addressed anew so that
+The strategy samples as it always does and builds its messages; they are then kept, dropped or addressed again so that
 exactly the chosen nodes are sent one.  Nothing of the strategy is overridden or changed: its own ``configure_train``
 runs in full (FedAdam keeps its state, FedProx adds its mu) and its own ``aggregate_train`` gets ordinary replies.
 """
@@ -337,7 +337,7 @@ class _Waiting:
 
     def __exit__(self, *_: object) -> None:
         self._is_sending = False
-        self._asked_s = -math.inf  # what asks from now on begins anew
+        self._asked_s = -math.inf  # what asks from now on begins again
 
     def sending(self) -> _Waiting:
         """While the strategy waits for replies, in this thread, it does not wait for nodes."""
@@ -345,7 +345,7 @@ class _Waiting:
         return self
 
     def asked(self, num_connected: int, now_s: float) -> None:
-        """Somebody asked who is connected.
+        """Count one query for the connected nodes.
 
         Raises:
             NoNodesError: If it is the strategy, which has asked for too long.

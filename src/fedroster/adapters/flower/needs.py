@@ -72,7 +72,7 @@ class StrategyNeeds:
             if any("secaggplus" in name.lower() for name in records):
                 raise ConfigurationError(
                     "the messages are of secure aggregation (SecAgg+), each of whose stages must reach the same nodes; "
-                    "this grid chooses anew for every training message; expected a strategy without it"
+                    "this grid chooses again for every training message; expected a strategy without it"
                 )
             if not self.num_updates and any(_CLIPPING_NORM in record for record in records.values()):
                 raise ConfigurationError(

@@ -30,7 +30,7 @@ class NodeBook:
 
     A name that an operator registered with a node's key at the SuperLink (``flwr supernode register --name``) is that
     node's, whatever it or others report.  A node without one keeps the first name that it reports until it registers
-    anew.  A name belongs to one connected node: a second one that claims it is refused while the first is there, so
+    again.  A name belongs to one connected node: a second one that claims it is refused while the first is there, so
     that no node can train, or be counted, under another's name.
 
     Attributes:

@@ -101,7 +101,7 @@ class RoundRunner:
 
     @property
     def busy_names(self) -> set[str]:
-        """Their names, which they keep when they register anew."""
+        """Their names, which they keep when they register again."""
         return {each.round.nodes[each.flight.node_id].name for each in self._stragglers.values()}
 
     def play(

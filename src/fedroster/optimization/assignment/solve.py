@@ -306,7 +306,7 @@ class Search:
             0.3 if first else self.polyak,
             rounds,
             3_000,
-            # Where all links of a large network compete steps are dear: they take a quarter of what nodes are left.
+            # Steps are expensive where all links of a large network compete: they take a quarter of the nodes left.
             max(0, self.limit - self.nodes) // 4,
             self.bound_window,
             self.table,
