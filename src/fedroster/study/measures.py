@@ -87,10 +87,6 @@ LAST_TESTS = 5
 """A final accuracy is the mean of so many tests, the last ones."""
 
 
-LAST_TESTS = 5
-"""A final accuracy is the mean of so many tests, the last ones."""
-
-
 @dataclass(frozen=True, slots=True)
 class Run:
     """The course of one trial.
@@ -110,9 +106,6 @@ class Run:
         exploring: 1 for rounds in which the policy explored, for policies that tell, shape (rounds,).
         gap: Proven gap of each round's decision (:attr:`~fedroster.types.Selection.gap`), shape (rounds,); NaN
             where none is proven.
-        lacking: After each round t, the most participations that a client lacks of floor(beta t) at the measured rate,
-            shape (rounds,); below 0 where all have more.
-        lacking_available: The same of floor(beta A), A being the rounds so far in which the client was available.
         lacking: After each round t, the most participations that a client lacks of floor(beta t) at the measured rate,
             shape (rounds,); below 0 where all have more.
         lacking_available: The same of floor(beta A), A being the rounds so far in which the client was available.
@@ -196,9 +189,6 @@ class Run:
 _GRAIN = 1e-6  # the rate lies on a grid: 0.15 x 20 rounds are three, not a little less
 
 
-_GRAIN = 1e-6  # the rate lies on a grid: 0.15 x 20 rounds are three, not a little less
-
-
 class Recorder:
     """Measures rounds as they pass.
 
@@ -254,7 +244,5 @@ class Recorder:
                 usable = usable & (context.cost <= context.budget[0 if context.server is None else context.server])
         there = usable if context.client is None else context.client[usable]
         run.available[there] = run.available[there] + 1  # once for a client with several links
-        run.lacking[row] = math.floor(self._rate * played.number + _GRAIN) - int(run.chosen.min())
-        run.lacking_available[row] = (np.floor(self._rate * run.available + _GRAIN) - run.chosen).max()
         run.lacking[row] = math.floor(self._rate * played.number + _GRAIN) - int(run.chosen.min())
         run.lacking_available[row] = (np.floor(self._rate * run.available + _GRAIN) - run.chosen).max()
