@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from fedroster.core.errors import DataFileError
 from fedroster.data.plain_pickle import read_plain_pickle
+from published import python_batch, samples
 
 PROTOCOLS = [2, 3, 4, 5]
 
@@ -51,6 +52,39 @@ def test_numpy_scalars_become_numbers(protocol, kind):
     assert type(read["b"]) in (int, float, bool)
 
 
+@pytest.mark.parametrize("protocol", PROTOCOLS[:-1])
+@pytest.mark.parametrize("kind", ["u1", ">f8", "?"])
+def test_arrays(protocol, kind):
+    value = np.arange(6).astype(kind).reshape(2, 3)
+    older, newer = read_plain_pickle(pickle.dumps((value, {"a": value}), protocol=protocol), name="x")
+    np.testing.assert_array_equal(older, value)
+    assert older.dtype == value.dtype.newbyteorder("=")
+    assert newer["a"] is older  # what a file comes back to is the filled array
+
+
+def test_what_python_2_wrote():
+    """Its strings are bytes; pickle agrees if it is told."""
+    content = python_batch(*samples(7, (3, 32, 32), 0))
+    ours, theirs = read_plain_pickle(content, name="batch"), pickle.loads(content, encoding="bytes")
+    assert ours.keys() == theirs.keys() == {b"batch_label", b"labels", b"data", b"filenames"}
+    np.testing.assert_array_equal(ours.pop(b"data"), theirs.pop(b"data"))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        b"}q\x01(U\x01aq\x02K\x05U\x01bh\x02u.",
+        b"}r\x01\0\0\0U\x01ar\x02\x01\0\0J\xfe\xff\xff\xffsU\x01bj\x02\x01\0\0s.",
+        b"}U\x01a]K\x01a(M\x00\x01T\x03\0\0\0xyzNes.",
+        b"}U\x01aK\x01K\x02\x86\x85sU\x01b(K\x01K\x02\x89ts.",
+    ],
+)
+def test_steps_that_only_python_2_writes(steps):
+    content = b"\x80\x02" + steps
+    assert read_plain_pickle(content, name="x") == pickle.loads(content, encoding="bytes")
+
+
 def test_the_byte_order_of_a_scalar():
     content = pickle.dumps(np.int32(1), protocol=4)
     assert content.count(b"<") == 1
@@ -84,6 +118,10 @@ def test_no_code_of_a_file_runs(tmp_path, protocol):
     assert (tmp_path / "hit").exists()
 
 
+EMPTY = b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+BYTE = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -96,7 +134,13 @@ def test_no_code_of_a_file_runs(tmp_path, protocol):
         (b"\x80\x02cnumpy.core.multiarray\nscalar\nK\x01\x85R.", "something else than a NumPy scalar"),
         (b"\x80\x02X\x01\0\0\0aK\x01\x85R.", "something else than a NumPy scalar"),
         (b"\x80\x02c_codecs\nencode\nX\x01\0\0\0aX\x03\0\0\0hex\x86R.", "something else than a NumPy scalar"),
-        (b"\x80\x02}}b.", "a state does not fit"),
+        (b"\x80\x02}}b.", "a state fits no NumPy type or array"),
+        (b"\x80\x02cnumpy\ndtype\n}b.", "a state fits no NumPy type or array"),
+        (b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", "something else than a NumPy scalar"),
+        (b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\ndtype\nK\x00\x85U\x01b\x87R.", "something else"),
+        (EMPTY + b"(K\x01K\x05\x85" + BYTE + b"\x89U\x04abcdtb.", "cannot reshape array of size 4"),
+        (EMPTY + b"(K\x01K\x05\x85" + BYTE + b"\x88U\x05abcdetb.", "a state fits no NumPy type or array"),
+        (EMPTY + b"(K\x01K\x05\x85cnumpy\nndarray\n\x89U\x05abcdetb.", "a state fits no NumPy type or array"),
         (b"\x80\x02ccopyreg\n_reconstructor\n.", "asks for copyreg._reconstructor"),
         (b"\x80\x02\x82\x01.", r"step b'\\x82' is not allowed"),  # the extension registry
         (b"\x80\x02(ios\nsystem\n.", "step b'i' is not allowed"),
@@ -111,6 +155,8 @@ def test_no_code_of_a_file_runs(tmp_path, protocol):
         (b"\x80\x04}G" + bytes(8) + b"Ns.", "a key is float"),
         (b"\x80\x04X\x01\0\0\0\xff.", "decode"),
         (b"\x80\x04h\x07.", "7"),
+        (b"\x80\x02}u.", "there is no mark"),
+        (b"\x80\x02a.", "the stack is too short"),
         (b"\x80\x04\x94.", "range"),
     ],
 )
@@ -141,7 +187,10 @@ def test_sizes_that_a_file_lies_about_cost_nothing():
             read_plain_pickle(content, name="file")
 
 
-SOUND = pickle.dumps({k: {"computation": 1.5 * k, "communication": np.float32(k)} for k in range(5)}, protocol=4)
+SOUND = pickle.dumps(
+    [{k: {"computation": 1.5 * k, "communication": np.float32(k)} for k in range(5)}, np.arange(6.0).reshape(2, 3)],
+    protocol=4,
+)
 
 
 @settings(max_examples=300, deadline=None)
