@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from benchmarks.rows import Row, Session
 from fedroster import RBCSF, Selector
-from fedroster.adapters.flower import ContextRules, NodeContext, RoundRules, SelectingGrid, report_context
+from fedroster.adapters.flower import ContextRules, NodeContext, RoundRules, RoundSink, SelectingGrid, report_context
 from fedroster.engine.choose import Node
 
 
@@ -129,11 +129,10 @@ def overhead(num_nodes: int = 100, cohort_size: int = 20, num_rounds: int = 12) 
         if name != "flower":
             grid = SelectingGrid(
                 fake,
-                Selector(RBCSF(V=5.0, beta=0.1), cohort_size=cohort_size),
+                Selector(RBCSF(V=5.0, beta=0.1), cohort_size=cohort_size, observers=[RoundSink(reports.append)]),
                 strategy,
                 contexts=ContextRules(),
                 rules=RoundRules(),
-                sinks=[reports.append],
                 state_dir=folder.name if name == "saving" else None,
             )
         messages = strategy.configure_train(1, model(100_000), ConfigRecord(), grid)
@@ -200,8 +199,8 @@ def exactness(num_nodes: int = 100, num_rounds: int = 5) -> dict[str, float]:
     fake = TimedGrid(num_nodes, lambda *_: rng.uniform(0.05, 3.0))
     reports: list[Any] = []
     strategy = FedAvg(fraction_evaluate=0.0)
-    selector = Selector(RBCSF(beta=0.0), cohort_size=num_nodes)
-    grid = SelectingGrid(fake, selector, strategy, contexts=ContextRules(), sinks=[reports.append])
+    selector = Selector(RBCSF(beta=0.0), cohort_size=num_nodes, observers=[RoundSink(reports.append)])
+    grid = SelectingGrid(fake, selector, strategy, contexts=ContextRules())
     stop = threading.Event()
 
     def work() -> None:

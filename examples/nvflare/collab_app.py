@@ -11,7 +11,7 @@ from digits_task import initial_model, train_at
 from nvflare.collab import collab
 
 from fedroster import RBCSF, Selector
-from fedroster.adapters.nvflare import RoundReport, RoundRules, SelectingClients
+from fedroster.adapters.nvflare import RoundReport, RoundRules, RoundSink, SelectingClients
 
 
 @collab.publish
@@ -42,9 +42,10 @@ def fedavg():
         with (out / "rounds.jsonl").open("a", encoding="utf-8") as log:
             log.write(json.dumps(row) + "\n")
 
-    selector = Selector(RBCSF(V=settings["V"], beta=settings["beta"]), cohort_size=settings["cohort_size"])
+    policy, sink = RBCSF(V=settings["V"], beta=settings["beta"]), RoundSink(write)
+    selector = Selector(policy, cohort_size=settings["cohort_size"], observers=[sink])
     rules = RoundRules(deadline_s=settings["deadline_s"], wait_s=30.0)
-    clients = SelectingClients(selector, rules=rules, state_dir=out / "state", sinks=[write])
+    clients = SelectingClients(selector, rules=rules, state_dir=out / "state")
     for number in range(clients.round, settings["num_rounds"]):
         replies = clients.call("train", model, number=number + 1)
         if replies:

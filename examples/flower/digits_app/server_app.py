@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import evaluate, initial_model, test_digits
 from fedroster import RBCSF, Selector, Uniform
-from fedroster.adapters.flower import ContextRules, CsvLog, PrometheusEndpoint, RoundRules, SelectingGrid
+from fedroster.adapters.flower import ContextRules, CsvLog, PrometheusEndpoint, RoundRules, RoundSink, SelectingGrid
 
 app = ServerApp()
 
@@ -42,19 +42,18 @@ class CountingGrid:
 
 def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path | None, reports: list) -> SelectingGrid:
     policy = RBCSF(V=float(config["V"]), beta=float(config["beta"])) if config["sampling"] == "rbcs-f" else Uniform()
-    sinks = [reports.append]
+    sinks = [RoundSink(reports.append)]
     if folder is not None:
         sinks.append(CsvLog(folder / f"{config['sampling']}.csv"))
     if config["prometheus-port"]:
         sinks.append(PrometheusEndpoint(int(config["prometheus-port"])))
     return SelectingGrid(
         grid,
-        Selector(policy, cohort_size=int(config["cohort-size"])),
+        Selector(policy, cohort_size=int(config["cohort-size"]), observers=sinks),
         strategy,
         contexts=ContextRules(fresh_s=600.0),
         rules=RoundRules(deadline_s=float(config["deadline-s"]) or math.inf),
         state_dir=None if folder is None else folder / f"{config['sampling']}-state",
-        sinks=sinks,
     )
 
 

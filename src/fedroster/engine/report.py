@@ -137,23 +137,29 @@ def _listed(names: Sequence[str]) -> str:
 
 _NAMED = 20
 
-Sink = Callable[[RoundReport], None]
-"""Whatever takes reports."""
-
 
 class RoundSink:
-    """A sink that is an observer, too: of a selector without an engine, it makes the reports itself.
+    """An observer of a selector that takes a report of each round: ``observers=[RoundSink(reports.append)]``.
 
-    A round is reported when all its answers are in, or the next one begins.
+    Without an engine it makes the reports itself.  A round is reported when all its answers are in, or the next one
+    begins.
     """
 
     behind_engine = False
     """Whether an engine's adapter sends reports; it sets this."""
     _gathered: _Gathered | None = None
 
+    def __init__(self, take: Callable[[RoundReport], object]) -> None:
+        """Hand reports on; a subclass with a :meth:`show` of its own needs no ``take``.
+
+        Args:
+            take: Called with each report.
+        """
+        self._take = take
+
     def show(self, report: RoundReport) -> None:
         """Take a report."""
-        raise NotImplementedError
+        self._take(report)
 
     def __call__(self, event: Any, selector: Selector | None = None, /) -> None:
         """Take a report, or an event of a selector."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fedroster.core.problem import Status
@@ -12,7 +12,7 @@ from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.files import EdgeStore, Round, StateFolder
 from fedroster.engine.outcomes import Outcomes
-from fedroster.engine.report import RoundSink, Sink, report_of
+from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
 
@@ -34,19 +34,17 @@ class Rounds:
         edge_rules: EdgeRules | None = None,
         edges: EdgeStore | None = None,
         state_dir: str | Path | None = None,
-        sinks: Iterable[Sink] = (),
         log: logging.Logger,
     ) -> None:
         """Begin, or go on with what is saved.
 
         Args:
-            selector: Chooses; its clients are the nodes' names.
+            selector: Chooses; its clients are the nodes' names.  Sinks among its observers take a report of each.
             rules: When rounds end, and the longest time that is learned.
             contexts: What the policy sees of nodes; None for the defaults.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             edges: Edge models that are saved with the run; None for none.
             state_dir: Folder in which the run is saved and from which it is resumed; None for nowhere.
-            sinks: Take a report of every round, as do sinks that observe the selector.
             log: Where rounds are told.
 
         Raises:
@@ -55,11 +53,9 @@ class Rounds:
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
         self._rules = rules
-        own = [each for each in selector.observers if isinstance(each, RoundSink)]
-        self._sinks: tuple[Sink, ...] = (*(sinks := tuple(sinks)), *(each for each in own if each not in sinks))
+        self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
         for sink in self._sinks:
-            if isinstance(sink, RoundSink):
-                sink.behind_engine = True
+            sink.behind_engine = True
         self._edges = edges
         self._log = log
         self._paused: Mapping[str, int] = {}

@@ -20,6 +20,7 @@ from fedroster.adapters.flower import (
     EdgeRules,
     NodeContext,
     RoundRules,
+    RoundSink,
     SelectingGrid,
     edge_features,
 )
@@ -39,12 +40,11 @@ def on_edges(nodes, budgets, *, m=10, every=None, rules=None, policy=POLICY, str
         partial(
             SelectingGrid,
             fake,
-            EdgeSelector(policy, budgets=budgets, cohort_size=m),
+            EdgeSelector(policy, budgets=budgets, cohort_size=m, observers=[RoundSink(reports.append)]),
             strategy,
             contexts=ContextRules(features=edge_features),
             rules=rules or RoundRules(deadline_s=3.0),
             edges=None if every is None else EdgeAggregation(every=every),
-            sinks=[reports.append],
             clock=clock,
         ),
         **options,

@@ -355,8 +355,7 @@ def test_a_sink_that_fails_does_not_stop_training(caplog):
     def full_disk(report):
         raise OSError("no space left")
 
-    grid, fake, _ = selecting(fleet(3))
-    grid._rounds._sinks = (full_disk,)
+    grid, fake, _ = selecting(fleet(3), take=full_disk)
     assert len(play(grid, fake, 2)[1]) == 3
     assert "no space left" in caplog.text
 

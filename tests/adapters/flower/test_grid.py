@@ -24,12 +24,14 @@ from flwr.serverapp.strategy import (
 )
 
 from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
-from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, SelectingGrid
+from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, RoundSink, SelectingGrid
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
 from fedroster.core.problem import Status
 
 
-def selecting(nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None, contexts=True, told=None, **options):
+def selecting(
+    nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None, contexts=True, told=None, take=None, **options
+):
     clock = clock or Clock()
     fake = FakeGrid(clock, nodes, call_s=options.pop("call_s", 0.0))
     reports = []
@@ -37,11 +39,10 @@ def selecting(nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None,
         partial(
             SelectingGrid,
             fake,
-            Selector(policy or Uniform(), cohort_size=m, **(told or {})),
+            Selector(policy or Uniform(), cohort_size=m, observers=[RoundSink(take or reports.append)], **(told or {})),
             strategy,
             contexts=(ContextRules() if contexts is True else contexts) or None,
             rules=rules or RoundRules(),
-            sinks=[reports.append],
             clock=clock,
         ),
         **options,

@@ -16,16 +16,15 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.collab.api.exceptions import RunAborted
 
 from fedroster import RBCSF, Rules, Selector, Uniform
-from fedroster.adapters.nvflare import NoNodesError, RoundRules, SelectingClients, collaboration
+from fedroster.adapters.nvflare import NoNodesError, RoundRules, RoundSink, SelectingClients, collaboration
 from fedroster.core.errors import InUseError, InvalidInputError, RoundNotBegunError
 from fedroster.core.problem import Status
 
 
 def clients_of(m=2, policy=None, rules=None, **options):
     reports = []
-    clients = SelectingClients(
-        Selector(policy or Uniform(), cohort_size=m), rules=rules or RoundRules(), sinks=[reports.append], **options
-    )
+    selector = Selector(policy or Uniform(), cohort_size=m, observers=[RoundSink(reports.append)])
+    clients = SelectingClients(selector, rules=rules or RoundRules(), **options)
     return clients, reports
 
 

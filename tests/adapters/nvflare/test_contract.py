@@ -16,7 +16,8 @@ from fake_flare import Engine, Site, job, model
 from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.workflows.fedavg import FedAvg
 
-from fedroster.adapters.nvflare import RoundRules, Selecting, SelectingClients
+from fedroster.adapters.nvflare import RoundRules, RoundSink, Selecting, SelectingClients
+from fedroster.federation.events import Observers
 from fedroster.testing import EngineContract
 
 
@@ -81,11 +82,12 @@ class TestController(Rounds, EngineContract):
     def engine(self, clients, selector, *, state_dir=None):
         go, used = queue.Queue(), queue.Queue()
         rules, folder = self.rules(), state_dir
+        sink = RoundSink(lambda report: used.put({name for name, how in report.status.items() if how == 0}))
+        selector._observers = Observers([*selector.observers, sink])
 
         class Gated(Selecting, FedAvg):
             """FedAvg whose rounds begin when the test says so."""
 
-            sinks = (lambda report: used.put({name for name, how in report.status.items() if how == 0}),)
             state_dir = folder
 
             def make_selector(self):

@@ -14,7 +14,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedroster import RBCSF, Selector, Uniform
-from fedroster.adapters.nvflare import RoundRules, Selecting
+from fedroster.adapters.nvflare import RoundRules, RoundSink, Selecting
 from fedroster.core.problem import Status
 
 
@@ -45,10 +45,9 @@ def play(
 
     class Own(kind):
         def make_selector(self):
-            return Selector(policy or Uniform(), cohort_size=m)
+            return Selector(policy or Uniform(), cohort_size=m, observers=[RoundSink(reports.append)])
 
     Own.rules = rules or RoundRules(wait_s=5.0)
-    Own.sinks = [reports.append]
     for name, value in attributes.items():
         setattr(Own, name, value)
     controller = Own(

@@ -12,7 +12,7 @@ pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or instal
 from fake_flare import Site, job, model
 
 from fedroster import EdgeSelector, Selector, Uniform
-from fedroster.adapters.nvflare import EdgeRules, RoundRules, SelectingEdges, call_clients
+from fedroster.adapters.nvflare import EdgeRules, RoundRules, RoundSink, SelectingEdges, call_clients
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Status
 from fedroster.policies.cocs import COCS
@@ -33,11 +33,10 @@ def tree(clients, **options):
     budgets = options.pop("budgets", {"north": 2.0, "south": 2.0})
     reports = []
     selecting = SelectingEdges(
-        EdgeSelector(policy, budgets=budgets, cohort_size=4, num_features=2),
+        EdgeSelector(policy, budgets=budgets, cohort_size=4, num_features=2, observers=[RoundSink(reports.append)]),
         rules=RoundRules(deadline_s=0.4),
         grace_s=0.3,
         edge_rules=EdgeRules(edges=reach),
-        sinks=[reports.append],
         **options,
     )
     return sites, selecting, reports

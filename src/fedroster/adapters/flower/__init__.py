@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedroster.engine.contexts import ContextRules, NodeContext, paper_features
     from fedroster.engine.edges import EdgeRules, edge_features
     from fedroster.engine.losses import LossRules
-    from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
+    from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, RoundSink, TensorBoardLog
     from fedroster.engine.rules import NoNodesError, RoundRules
 
 _HOMES = {
@@ -27,7 +27,7 @@ _HOMES = {
     "fedroster.engine.contexts": ("ContextRules", "NodeContext", "paper_features"),
     "fedroster.engine.edges": ("EdgeRules", "edge_features"),
     "fedroster.engine.losses": ("LossRules",),
-    "fedroster.engine.report": ("CsvLog", "PrometheusEndpoint", "RoundReport", "TensorBoardLog"),
+    "fedroster.engine.report": ("CsvLog", "PrometheusEndpoint", "RoundReport", "RoundSink", "TensorBoardLog"),
     "fedroster.engine.rules": ("NoNodesError", "RoundRules"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -44,6 +44,7 @@ __all__ = [
     "PrometheusEndpoint",
     "RoundReport",
     "RoundRules",
+    "RoundSink",
     "SelectingGrid",
     "TensorBoardLog",
     "check_reply",

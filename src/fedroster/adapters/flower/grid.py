@@ -32,7 +32,6 @@ from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossReader, LossRules
 from fedroster.engine.outcomes import shown
-from fedroster.engine.report import Sink
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.federation.rules import Rules
@@ -70,14 +69,14 @@ class SelectingGrid(Grid):
         losses: LossRules | None = None,
         check: CheckReply | None = check_reply,
         state_dir: str | Path | None = None,
-        sinks: Iterable[Sink] = (),
         clock: Clock | None = None,
     ) -> None:
         """Wrap a grid.
 
         Args:
             grid: The server app's grid.
-            selector: Chooses; clients are the nodes' stable names, and join by themselves.
+            selector: Chooses; clients are the nodes' stable names, and join by themselves.  Sinks among its observers
+                (:class:`~fedroster.engine.report.RoundSink`) take a report of every round.
             strategy: The strategy whose ``start`` is called, the outermost one: it is asked what it needs, such as the
                 number of updates that its noise is for.  None when no strategy aggregates: nothing is guarded then.
             contexts: When to ask nodes for their contexts; None when they report nothing.
@@ -89,7 +88,6 @@ class SelectingGrid(Grid):
             check: Says what is wrong with a reply; None to let everything pass.
             state_dir: Folder in which the selector, measured bandwidths and edge models are saved in every round, and
                 from which they are resumed; None for nowhere.
-            sinks: Take a report of every round.
             clock: Where time comes from; None for this machine's clock.
 
         Raises:
@@ -112,7 +110,6 @@ class SelectingGrid(Grid):
             edge_rules=edge_rules,
             edges=edges,
             state_dir=state_dir,
-            sinks=sinks,
             log=log,
         )
         self._exchange = Exchange(grid, SystemClock() if clock is None else clock)

@@ -18,7 +18,7 @@ from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.losses import LossRules
 from fedroster.engine.pushed import Reply
-from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
+from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, RoundSink, TensorBoardLog
 from fedroster.engine.rules import NoNodesError, RoundRules
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "Reply",
     "RoundReport",
     "RoundRules",
+    "RoundSink",
     "Selecting",
     "SelectingClients",
     "SelectingEdges",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
 from fedroster.engine.replies import UsualForm
-from fedroster.engine.report import Sink
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
@@ -61,12 +60,12 @@ class SelectingClients:
         losses: LossRules | None = None,
         check: CheckUpdate | None = check_update,
         state_dir: str | Path | None = None,
-        sinks: Iterable[Sink] = (),
     ) -> None:
         """Put a selector before the clients.
 
         Args:
-            selector: Chooses; clients are the sites' names, and join by themselves.
+            selector: Chooses; clients are the sites' names, and join by themselves.  Sinks among its observers
+                (:class:`~fedroster.engine.report.RoundSink`) take a report of every round.
             rules: When rounds end, and the longest time that is learned.
             contexts: What the policy sees of sites; None for the defaults.
             edge_rules: Which edge servers reach a site, and its price.
@@ -74,7 +73,6 @@ class SelectingClients:
             check: Says what is wrong with a reply; None to let everything pass.
             state_dir: Folder at the server in which the selector is saved in every round, and from which it is resumed;
                 None for nowhere.
-            sinks: Take a report of every round.
 
         Raises:
             ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
@@ -91,7 +89,6 @@ class SelectingClients:
             contexts=contexts,
             edge_rules=edge_rules,
             state_dir=state_dir,
-            sinks=sinks,
             log=log,
         )
         self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)

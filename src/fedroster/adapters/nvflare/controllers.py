@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +29,6 @@ from fedroster.engine.contexts import ContextRules, NodeContext
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossRules
 from fedroster.engine.pushed import OpenRound, PushedRounds
-from fedroster.engine.report import Sink
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import Selector
@@ -67,7 +65,6 @@ class Selecting(_Controller):
         losses: Where results hold losses, for policies that learn from them.
         check: Says what is wrong with a result; None to let everything pass.
         state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
-        sinks: Take a report of every round.
         quiet_s: A client that has not asked for a task for so long cannot be chosen, seconds, > 0; FLARE shows killed
             ones as connected for minutes.  More than ``task_request_interval``, which is 2 s.
     """
@@ -78,14 +75,16 @@ class Selecting(_Controller):
     losses: LossRules | None = None
     check: CheckUpdate | None = staticmethod(check_update)
     state_dir: str | Path | None = None
-    sinks: Iterable[Sink] = ()
     quiet_s: float = 10.0
 
     _desk: Any = None
     _num_used: int = 0
 
     def make_selector(self) -> Selector:
-        """The selector; clients are the sites' names, and join by themselves."""
+        """The selector; clients are the sites' names, and join by themselves.
+
+        Sinks among its observers (:class:`~fedroster.engine.report.RoundSink`) take a report of every round.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no make_selector; expected one that returns a Selector")
 
     # ---------------------------------------------------------------- what FLARE calls
@@ -99,7 +98,6 @@ class Selecting(_Controller):
             contexts=self.contexts,
             edge_rules=self.edge_rules,
             state_dir=self.state_dir,
-            sinks=self.sinks,
             log=log,
         )
         self._desk = PushedRounds(rounds, self.rules, losses=self.losses, log=log)

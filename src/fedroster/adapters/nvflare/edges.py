@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,6 @@ from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.pushed import Reply
-from fedroster.engine.report import Sink
 from fedroster.engine.rules import RoundRules
 
 _CLIENTS = "clients"
@@ -125,19 +124,17 @@ class SelectingEdges(SelectingClients):
         contexts: ContextRules | None = None,
         edge_rules: EdgeRules | None = None,
         state_dir: str | Path | None = None,
-        sinks: Iterable[Sink] = (),
     ) -> None:
         """Put a selector before the sites.
 
         Args:
-            selector: Assigns clients to edge servers.
+            selector: Assigns clients to edge servers; sinks among its observers take a report of every round.
             rules: When rounds end: edge servers wait for their clients until ``deadline_s``, which is finite.
             grace_s: How long the server waits for edge servers beyond that, seconds, > 0.
             contexts: What the policy sees of clients; None for
                 :func:`~fedroster.engine.edges.edge_features`.
             edge_rules: Which edge servers reach a client, and its price.
             state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
-            sinks: Take a report of every round.
 
         Raises:
             ConfigurationError: If the selector assigns no edge servers, or there is no deadline.
@@ -154,7 +151,6 @@ class SelectingEdges(SelectingClients):
             contexts=ContextRules(features=edge_features) if contexts is None else contexts,
             edge_rules=edge_rules,
             state_dir=state_dir,
-            sinks=sinks,
         )
 
     def call(self, function: str, model: Any, **arguments: Any) -> list[Reply]:
