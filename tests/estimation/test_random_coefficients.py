@@ -14,6 +14,7 @@ from fedroster.estimation.random_coefficients import (
     _guess,
     _inverse,
     _precision,
+    begin_round,
     coefficients_init,
     estimate_population,
     learn,
@@ -274,10 +275,10 @@ def test_the_mean_time_forgets_an_outlier():
     state, one = coefficients_init(2, 1), np.ones(1)
     times_s = [1e9, *[2.0] * 19]
     for time_s in times_s:
-        state = learn(state, np.array([0]), one[:, None], np.array([time_s]), scale_s=one, memory=10.0)
+        state = learn(begin_round(state), np.array([0]), one[:, None], np.array([time_s]), scale_s=one, memory=10.0)
     assert state.mean_time_s == sum(times_s) / 20
     for _ in range(800):
-        state = learn(state, np.array([1]), one[:, None], np.array([2.0]), scale_s=one, memory=10.0)
+        state = learn(begin_round(state), np.array([1]), one[:, None], np.array([2.0]), scale_s=one, memory=10.0)
     assert state.mean_time_s == pytest.approx(2.0, rel=1e-2)
 
 

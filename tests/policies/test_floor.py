@@ -23,6 +23,7 @@ from fedroster.papers.floor.variants import DoublePrices, NoPrices, NoScatter
 from fedroster.policies import Floor
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
+from fedroster.testing import PolicyContract
 from reference import inclusion_p_value
 
 
@@ -605,6 +606,14 @@ def test_a_federation_that_grows():
     np.testing.assert_array_equal(state.debt[:8], world.state.debt)
     assert (state.debt[8:] == 0.0).all()
     assert (state.belief.times.count[8:] == 0.0).all()
+
+
+@pytest.mark.parametrize("policy", [Floor(beta=0.0), Floor(beta=0.05), Floor(beta=0.05, memory=2.0), Floor(memory=1.0)])
+def test_a_round_is_learned_alike_in_any_order_and_parts(policy):
+    """Of clients that are new and fast, and of a memory that is full within a round."""
+    contract = PolicyContract()
+    contract.policy = lambda: policy
+    contract.test_the_order_of_feedback_does_not_matter()
 
 
 def test_ratios_are_counted_and_fade():

@@ -62,6 +62,10 @@ class CoefficientsState:
         num_counted: How many times still count.
         observations: How many there were.
         estimate_at: Number of observations at which the population is estimated again.
+        begun_total_s: ``total_s`` when the round began: what a round brings is learned alike in any order and parts.
+        begun_counted: ``num_counted`` then.
+        begun_observations: ``observations`` then.
+        new_s: Sum of the times observed since, seconds.
         information: s_n^2 H_n, its lower triangle by rows, shape (D (D+1) / 2, clients).
         moment: s_n^2 b_n, shape (D, clients).
         square: Sum of squared times, shape (clients,).
@@ -76,6 +80,10 @@ class CoefficientsState:
     num_counted: float = kept(0.0)
     observations: int = kept(0)
     estimate_at: float = kept(0.0)
+    begun_total_s: float = kept(0.0)
+    begun_counted: float = kept(0.0)
+    begun_observations: int = kept(0)
+    new_s: float = kept(0.0)
     information: FloatArray = per_client(least=-_MOST, most=_MOST)
     moment: FloatArray = per_client(least=-_MOST, most=_MOST)
     square: FloatArray = per_client(least=0.0)
@@ -91,6 +99,11 @@ class CoefficientsState:
     def mean_time_s(self) -> float:
         """Mean of the observed times that still count, seconds; 0 before the first."""
         return self.total_s / max(self.num_counted, 1.0)
+
+    @property
+    def begun_mean_time_s(self) -> float:
+        """The same when the round began, seconds."""
+        return self.begun_total_s / max(self.begun_counted, 1.0)
 
 
 def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
@@ -108,7 +121,17 @@ def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
         num_counted=0.0,
         observations=0,
         estimate_at=1.0,
+        begun_total_s=0.0,
+        begun_counted=0.0,
+        begun_observations=0,
+        new_s=0.0,
     )
+
+
+def begin_round(state: CoefficientsState) -> CoefficientsState:
+    """Take what is known now for what was known when the round began."""
+    begun = {"begun_total_s": state.total_s, "begun_counted": state.num_counted}
+    return replace(state, **begun, begun_observations=state.observations, new_s=0.0)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -307,12 +330,14 @@ def learn(
         _estimate_rows(state, client, scale_s, state.mean, precision, state.noise, 0, client.shape[0])
     # The fleet's memory is that of all its clients; until it is full, nothing fades.
     observations, horizon = state.observations + int(client.shape[0]), memory * state.count.shape[0]
-    kept = 1.0 if observations <= horizon else max(1.0 - client.shape[0] / horizon, 0.0)
+    new, new_s = observations - state.begun_observations, state.new_s + float(time_s.sum())
+    kept = 1.0 if observations <= horizon else max(1.0 - new / horizon, 0.0)
     return replace(
         state,
-        total_s=kept * state.total_s + float(time_s.sum()),
-        num_counted=kept * state.num_counted + client.shape[0],
+        total_s=kept * state.begun_total_s + new_s,
+        num_counted=kept * state.begun_counted + new,
         observations=observations,
+        new_s=new_s,
     )
 
 

@@ -15,6 +15,7 @@ from fedroster.core.problem import Feedback, RoundContext
 from fedroster.core.state import per_client
 from fedroster.estimation.random_coefficients import (
     CoefficientsState,
+    begin_round,
     coefficients_init,
     estimate_population,
     learn,
@@ -105,7 +106,7 @@ def next_round(state: UsualTimesState, context: RoundContext, *, pooling: bool) 
             context.round * size % context.num_links,
             size,
         )
-    times = state.times
+    times = begin_round(state.times)
     if times.observations >= times.estimate_at:
         scale_s = _scale(state.usual_s, times.mean_time_s)
         times = estimate_population(times, scale_s=scale_s, pooling=pooling)
@@ -124,7 +125,7 @@ def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) ->
     observed = (time_s >= 1.0 / LARGEST) & (time_s <= LARGEST) & (size <= LARGEST).all(axis=1)
     client, time_s = feedback.client[observed], time_s[observed]
     features = np.where(size < 1.0 / LARGEST, 0.0, feedback.features)[observed]
-    usual_s, mean_time_s = state.usual_s, state.times.mean_time_s
+    usual_s, mean_time_s = state.usual_s, state.times.begun_mean_time_s
     scale_s = _scale(usual_s[client], mean_time_s)
     times = learn(state.times, client, features, time_s, scale_s=scale_s, memory=memory)
     times_ratio = np.empty(0)
