@@ -219,7 +219,8 @@ class _Machine:
                 target, np.ndarray
             ):
                 values = np.frombuffer(content, announced.kind).reshape(shape)
-                target.__setstate__((1, values.shape, values.dtype, False, content))
+                filled: Any = (1, values.shape, values.dtype, False, content)
+                target.__setstate__(filled)
             case _:
                 raise ValueError("a state fits no NumPy type or array")
 
