@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,14 +17,10 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.calls import whole
 from fedroster.federation.candidates import Candidates, Links, links_of, prices_of, read_candidates
 from fedroster.federation.cohorts import EdgeCohort
-from fedroster.federation.events import Observer
-from fedroster.federation.failures import FailureRules
-from fedroster.federation.guard import LongestTime
 from fedroster.federation.members import ClientId
-from fedroster.federation.rule_files import GivenRules
 from fedroster.federation.rulebook import Barred
 from fedroster.federation.views import Contexts
-from fedroster.selector import Selector
+from fedroster.selector import Beginnings, Selector
 
 
 class EdgeSelector(Selector):
@@ -52,17 +47,7 @@ class EdgeSelector(Selector):
         *,
         budgets: Mapping[str, float],
         cohort_size: int,
-        num_features: int | None = None,
-        seed: int = 0,
-        clients: Iterable[ClientId] = (),
-        patience_rounds: int = 100,
-        longest_s: LongestTime = "auto",
-        guarded: bool = True,
-        longest_absence: int | None = 20,
-        failures: FailureRules | None = None,
-        rules: GivenRules = None,
-        clock: Callable[[], float] = time.time,
-        observers: Iterable[Observer] = (),
+        **beginnings: Unpack[Beginnings],
     ) -> None:
         """Start a federation.
 
@@ -70,17 +55,9 @@ class EdgeSelector(Selector):
             policy: Decides among links with prices, such as COCS.
             budgets: What each edge server may spend in a round, by its label, >= 0.
             cohort_size: Largest number of clients in a round.
-            num_features: Length D of a client's context; None to take it from the first contexts.
-            seed: Seed of the random streams that break ties.
-            clients: Ids of the first members.
-            patience_rounds: Rounds after which missing feedback is given up.
-            longest_s: As for :class:`Selector`, and the next ones.
-            guarded: Contexts are taken as they are told here.
-            longest_absence: Rounds of absence in a row after which what a client is owed rests.
-            failures: What becomes of clients that drop out or fail.
-            rules: Who may take part, whatever the policy.
-            clock: Tells the time, seconds since 1970.
-            observers: Called with each event and this selector.
+            **beginnings: As for :class:`Selector`: ``num_features``, ``seed``, ``clients``, ``patience_rounds``,
+                ``longest_s``, ``guarded`` (contexts are taken as they are told here), ``longest_absence``,
+                ``failures``, ``rules``, ``clock`` and ``observers``.
 
         Raises:
             ConfigurationError: If a parameter is out of its range, or the policy cannot keep budgets.
@@ -96,21 +73,7 @@ class EdgeSelector(Selector):
             check_number(f"budget of server {label!r}", budget, least=0.0)
         self.budgets = {label: float(budget) for label, budget in budgets.items()}
         self._num_servers = len(budgets)
-        super().__init__(
-            policy,
-            cohort_size=cohort_size,
-            num_features=num_features,
-            seed=seed,
-            clients=clients,
-            patience_rounds=patience_rounds,
-            longest_s=longest_s,
-            guarded=guarded,
-            longest_absence=longest_absence,
-            failures=failures,
-            rules=rules,
-            clock=clock,
-            observers=observers,
-        )
+        super().__init__(policy, cohort_size=cohort_size, **beginnings)
 
     @whole
     def select(

@@ -58,6 +58,16 @@ class Options(TypedDict, total=False):
     rules: GivenRules
 
 
+class Beginnings(Options, total=False):
+    """What a federation may begin with beside policy and cohort size: see :class:`Selector`."""
+
+    num_features: int | None
+    seed: int
+    clients: Iterable[ClientId]
+    clock: Callable[[], float]
+    observers: Iterable[Observer]
+
+
 class Selector(Views):
     """Chooses cohorts in a running federation (ask/tell).
 
