@@ -156,6 +156,7 @@ def test_prices_and_servers_belong_to_links():
         ({"servers": {"x": ["a"]}}, "servers lacks client 'y'"),
         ({"servers": [["a"]]}, "servers are .*; expected one entry for each of 2 clients"),
         ({"servers": "aa"}, "servers are 'aa'; expected one entry"),
+        ({"servers": [["a"], np.array("a")]}, r"servers of a client are array\('a'.*; expected labels"),
         ({"prices": {"x": 1.0}}, "prices lacks client 'y'"),
         ({"prices": [1.0]}, "prices are .*; expected one entry for each of 2 clients"),
         ({"prices": 1.0}, "prices are 1.0; expected one entry"),

@@ -278,6 +278,7 @@ def test_who_may_evaluate():
     ("table", "error", "text"),
     [
         ({"allow": "a"}, ConfigurationError, "allow is 'a'; expected a list"),
+        ({"allow": np.array("a")}, ConfigurationError, r"allow is array\('a'.*; expected a list"),
         ({"deny": [1.5]}, ConfigurationError, "deny holds 1.5"),
         ({"deny": [""]}, ConfigurationError, "deny holds ''"),
         ({"denied": ["a"]}, UnknownNameError, "unknown rule 'denied'. Did you mean 'deny'"),

@@ -8,6 +8,7 @@ import tracemalloc
 import pytest
 
 from fedroster import LogFileError
+from fedroster.record import Log
 from fedroster.record.chain import FIRST, Torn, Writer, files_of, lines_of
 
 
@@ -75,6 +76,12 @@ def test_a_file_that_was_killed_before_its_first_line_is_begun_again(tmp_path):
     (tmp_path / "rounds-000000000006.jsonl").write_bytes(b'{"line":6')
     assert written(tmp_path, 1).number == 6
     assert numbers(tmp_path) == [*range(1, 7)]
+
+
+def test_a_log_that_was_killed_in_its_first_line_is_refused_as_a_damaged_one(tmp_path):
+    (tmp_path / "rounds-000000000001.jsonl").write_bytes(b'{"line":1')
+    with pytest.raises(LogFileError, match="9 bytes of its first line"):
+        Log(tmp_path)
 
 
 @pytest.mark.parametrize("both", [True, False])

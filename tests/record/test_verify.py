@@ -63,10 +63,9 @@ def test_every_decision_is_made_again_bit_for_bit(policy, tmp_path):
     assert found.head == Log(tmp_path).head
 
 
-@pytest.mark.parametrize("policy", [COCS(), PartialPooling()], ids=lambda policy: type(policy).__name__)
-def test_those_of_a_federation_with_edge_servers_too(policy, tmp_path):
+def recorded_at_edges(folder, policy):
     selector = EdgeSelector(
-        policy, budgets={"n": 1.5, "s": 2.0}, cohort_size=4, clients=LETTERS_LIST, observers=[Record(tmp_path)]
+        policy, budgets={"n": 1.5, "s": 2.0}, cohort_size=4, clients=LETTERS_LIST, observers=[Record(folder)]
     )
     rng = np.random.default_rng(0)
     for _ in range(10):
@@ -77,6 +76,11 @@ def test_those_of_a_federation_with_edge_servers_too(policy, tmp_path):
             prices={client: rng.uniform(0.2, 1.0) for client in here},
         )
         selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
+
+
+@pytest.mark.parametrize("policy", [COCS(), PartialPooling()], ids=lambda policy: type(policy).__name__)
+def test_those_of_a_federation_with_edge_servers_too(policy, tmp_path):
+    recorded_at_edges(tmp_path, policy)
     found = verify(tmp_path, policy)
     assert found.is_whole
     assert found.num_decided == 10
@@ -123,6 +127,18 @@ def test_a_log_that_was_written_anew_is_another_policys(change, tmp_path):
     found = verify(tmp_path, POLICY)
     assert found.differences or found.flaw
     assert not found.is_whole
+
+
+def test_a_decision_without_the_links_that_its_selector_has_is_refused(tmp_path):
+    def without_links(contents):
+        line = next(content for content in contents if content["kind"] == "decided")
+        del line["links"]
+
+    recorded_at_edges(tmp_path, COCS())
+    rewritten(tmp_path, without_links)
+    assert "round 1 has no links to edge servers" in verify(tmp_path, COCS()).flaw
+    with pytest.raises(LogFileError, match="round 1 has no links"):
+        Log(tmp_path).selector(COCS())
 
 
 def test_another_policy_with_the_same_decisions_is_named(tmp_path):

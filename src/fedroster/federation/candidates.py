@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -217,7 +217,8 @@ def _each(name: str, members: Members, values: Any, slots: IntArray) -> Any:
 
 def _labels(near: object) -> list[str]:
     """Labels of the edge servers that reach a client."""
-    labels: list[Any] = [near] if isinstance(near, str) or not isinstance(near, Iterable) else list(near)
+    is_one = isinstance(near, str) or not isinstance(near, Iterable) or getattr(near, "ndim", 1) == 0
+    labels: list[Any] = [near] if is_one else list(cast("Iterable[Any]", near))
     if not all(isinstance(label, str) for label in labels):
         raise InvalidInputError(f"servers of a client are {shown(near)}; expected labels, which are strings")
     return labels

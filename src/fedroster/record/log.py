@@ -224,6 +224,10 @@ class Log:
         if held is not None:
             self._keep(held)
         if begun is None:
+            if self.torn:
+                raise LogFileError(
+                    f"the log in {os.fspath(folder)!r} has {self.torn} bytes of its first line and no more"
+                )
             raise FileNotFoundError(f"no log in {os.fspath(folder)!r}: {len(files_of(self.folder))} files, no line")
         self.header = _header(begun)
         self.rounds: Sequence[LoggedRound] = _Rounds(self._places, self._memberships)

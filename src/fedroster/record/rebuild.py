@@ -219,6 +219,9 @@ class Rebuild:
         decision = read_decided(line.content, selector._members)
         if decision.round != selector.round + 1:
             raise LogFileError(f"round {decision.round} follows round {selector.round}")
+        if (decision.asked.links is None) != (selector._num_servers is None):
+            has = "no links" if decision.asked.links is None else "links"
+            raise LogFileError(f"round {decision.round} has {has} to edge servers, other than its selector")
         if not decision.has_contexts and self._books_contexts(decision):
             raise self._needs_contexts()
         following = _Following(self._policy)
