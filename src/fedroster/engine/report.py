@@ -256,30 +256,32 @@ def report_of(selector: Selector, *, capped_before: int, **known: Any) -> RoundR
     )
 
 
+COLUMNS: Mapping[str, Callable[[RoundReport], float | None]] = {
+    "round": lambda report: report.round,
+    "chosen": lambda report: len(report.clients),
+    "in_time": lambda report: report.num_in_time,
+    "missed": lambda report: report.num_missed,
+    "lost": lambda report: report.num_lost,
+    "available": lambda report: report.num_available,
+    "connected": lambda report: report.num_connected,
+    "select_s": lambda report: report.select_s,
+    "round_s": lambda report: report.round_s,
+    "predicted_s": lambda report: report.predicted_s,
+    "least_rate": lambda report: report.least_rate,
+    "longest_queue": lambda report: float(report.backlog.max()) if report.backlog.shape[0] else None,
+    "resumed": lambda report: int(report.resumed),
+    "capped": lambda report: int(report.capped.sum()),
+    "paused": lambda report: len(report.paused),
+    "broken": lambda report: len(report.broken),
+}
+"""A round in numbers: columns of :class:`CsvLog` and scalars of :class:`TensorBoardLog`; None where there is none."""
+
+
 class CsvLog(RoundSink):
     """Appends one line for each round to a CSV file; a run that was interrupted goes on in the same file.
 
     A last line that has no end, as a full disk leaves it, is taken away first.
     """
-
-    COLUMNS = (
-        "round",
-        "chosen",
-        "in_time",
-        "missed",
-        "lost",
-        "available",
-        "connected",
-        "select_s",
-        "round_s",
-        "predicted_s",
-        "least_rate",
-        "longest_queue",
-        "resumed",
-        "capped",
-        "paused",
-        "broken",
-    )
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Log to a file.
@@ -295,27 +297,9 @@ class CsvLog(RoundSink):
             lines = io.StringIO(newline="")
             writer = csv.writer(lines)
             if _cut_to_whole_lines(file) == 0:
-                writer.writerow(self.COLUMNS)
-            writer.writerow(
-                (
-                    report.round,
-                    len(report.clients),
-                    report.num_in_time,
-                    report.num_missed,
-                    report.num_lost,
-                    report.num_available,
-                    report.num_connected,
-                    f"{report.select_s:.6f}",
-                    f"{report.round_s:.6f}",
-                    f"{report.predicted_s:.6f}",
-                    f"{report.least_rate:.6f}",
-                    f"{report.backlog.max():.6f}" if report.backlog.shape[0] else "",
-                    int(report.resumed),
-                    int(report.capped.sum()),
-                    len(report.paused),
-                    len(report.broken),
-                )
-            )
+                writer.writerow(COLUMNS)
+            values = [value(report) for value in COLUMNS.values()]
+            writer.writerow([f"{value:.6f}" if isinstance(value, float) else value for value in values])
             file.write(lines.getvalue().encode())
 
 
@@ -418,22 +402,9 @@ class TensorBoardLog(RoundSink):
 
     def show(self, report: RoundReport) -> None:
         """Write one round's scalars."""
-        scalars = {
-            "round_s": report.round_s,
-            "predicted_s": report.predicted_s,
-            "select_s": report.select_s,
-            "in_time": report.num_in_time,
-            "missed": report.num_missed,
-            "lost": report.num_lost,
-            "available": report.num_available,
-            "capped": int(report.capped.sum()),
-            "paused": len(report.paused),
-            "least_rate": report.least_rate,
-            "longest_queue": float(report.backlog.max()) if report.backlog.shape[0] else math.nan,
-        }
-        for name, value in scalars.items():
-            if not math.isnan(value):
-                self._writer.add_scalar(f"fedroster/{name}", value, report.round)
+        for name, value in COLUMNS.items():
+            if name != "round" and (number := value(report)) is not None and not math.isnan(number):
+                self._writer.add_scalar(f"fedroster/{name}", number, report.round)
 
 
 class OpenTelemetryMetrics(RoundSink):
