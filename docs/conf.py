@@ -1,9 +1,15 @@
-"""Sphinx configuration: MyST pages, docstrings in Google style, Furo; nothing is fetched while building."""
+"""Sphinx configuration: MyST pages and notebooks, docstrings in Google style, Furo.
+
+Nothing is fetched while building, or by a reader's browser.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import typer.main
@@ -20,12 +26,24 @@ author = "fedroster maintainers"
 project_copyright = "fedroster maintainers, Apache-2.0"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-# Formulae are set by MathJax in the reader's browser; without a network they show as their TeX source.
+sys.path.insert(0, str(Path(__file__).parent))
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax", "decision_tree"]
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 suppress_warnings = ["toc.empty_glob"]  # docs/reproduction/ is written by `fedroster reproduce`
+
+# Notebooks run while the pages are built; a cell that raises ends the build.
+nb_execution_mode = "force"
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600  # seconds for a cell; on a quiet machine the longest takes ten
+nb_merge_streams = True
+
+# MathJax 3 sets formulae in the reader's browser. Its one file comes from a Python package: it needs no network.
+html_static_path = ["pages.css", str(files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg.js")]
+html_css_files = ["pages.css"]
+mathjax_path = "tex-svg.js"
 
 autoclass_content = "both"
 autodoc_member_order = "bysource"

@@ -79,6 +79,10 @@ def test_the_same_figure_is_the_same_file(tmp_path, name):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one.png", "other.png"]
 
 
+def test_a_notebook_shows_a_figure_without_pyplot():
+    assert MAKERS["curves"]()._repr_png_().startswith(b"\x89PNG\r\n")
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_an_svg_stands_alone(name):
     svg = svg_text(MAKERS[name]())

@@ -47,6 +47,13 @@ class Pointed(Figure):
 
     charts: Sequence[charts.Chart] = ()
 
+    def _repr_png_(self) -> bytes:
+        """What a notebook shows, whether or not Matplotlib's pyplot was imported."""
+        drawn = io.BytesIO()
+        with mpl.rc_context(_STYLE):
+            self.savefig(drawn, format="png")
+        return drawn.getvalue()
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
