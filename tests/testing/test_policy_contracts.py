@@ -240,6 +240,15 @@ class LearnsInSelect(Counting):
 
 
 @dataclass(frozen=True, slots=True)
+class SetsInSelect(Counting):
+    """Changes the state so that a second call changes nothing more."""
+
+    def select(self, state, context, /, *, rng):
+        state.count[0] = 1000.0
+        return Counting.select(self, state, context, rng=rng)
+
+
+@dataclass(frozen=True, slots=True)
 class FixedOrder(Counting):
     def select(self, state, context, /, *, rng):
         return Counting.select(self, state, context, rng=np.random.default_rng(0))
@@ -359,6 +368,7 @@ class Mutable:
         (TakesTooFew(), "test_obeys_the_hard_constraints"),
         (CrashesWhenAlone(), "test_nobody_available_is_an_empty_round"),
         (LearnsInSelect(), "test_select_changes_nothing"),
+        (SetsInSelect(), "test_select_changes_nothing"),
         (OwnGenerator(), "test_select_changes_nothing"),
         (FixedOrder(), "test_the_seed_decides"),
         (OwnGenerator(), "test_the_seed_decides"),

@@ -157,7 +157,8 @@ class PolicyContract:
         """Play rounds, checking every decision; ``see`` looks at each before it is booked."""
         for number in numbers:
             context, outcome = self._draw(spec, number, share=share)
-            selection = self._select(state, context, outcome, seed=seed)
+            # On a copy, so that ``see`` can call the first select on the state itself.
+            selection = self._select(state if see is None else copy_state(state), context, outcome, seed=seed)
             if see is not None:
                 see(context, outcome, selection, state)
             state = self._update(self._commit(state, context, selection), self._reveal(context, outcome, selection))
