@@ -50,13 +50,13 @@ DEFAULT_SCENARIO = "rbcs-f/table-1"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something that can be made by name, and what commands do with it unless they are told otherwise.
+    """Something that can be made by name, and what commands do with it by default.
 
     Attributes:
         make: A frozen dataclass; its fields are the parameters.
         summary: One line.
         source: Where it is published.
-        is_ours: Whether comparisons are told from its side, if they are not told of another; policies only.
+        is_ours: Whether comparisons are about it by default; policies only.
         version: Grows when defaults change; this and all that follow are for scenarios only.
         optimal: Policy that the regret is measured against; empty for none.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
@@ -132,7 +132,7 @@ _SCENARIOS: dict[str, Entry] = {
     "cocs/cifar-10-geometric": _edge("cocs/cifar-10-geometric", GeometricCifar10),
     "hidden/mnist": replace(_edge("hidden/mnist", HiddenCauses), optimal="oracle-p"),
     # A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
-    # rounds take, and a device that is there for 3 % of the time has ten chances.
+    # rounds take, and a device that is available for 3 % of the time has ten chances.
     "traces/devices": Entry(
         TraceNetwork,
         *SCENARIOS["traces/devices"],

@@ -56,7 +56,7 @@ class EdgeSelector(Selector):
             budgets: What each edge server may spend in a round, by its label, >= 0.
             cohort_size: Largest number of clients in a round.
             **beginnings: As for :class:`Selector`: ``num_features``, ``seed``, ``clients``, ``patience_rounds``,
-                ``longest_s``, ``guarded`` (contexts are taken as they are told here), ``longest_absence``,
+                ``longest_s``, ``guarded`` (contexts are not checked here), ``longest_absence``,
                 ``failures``, ``rules``, ``clock`` and ``observers``.
 
         Raises:
@@ -96,14 +96,15 @@ class EdgeSelector(Selector):
             available: Which of these are available, shape (clients,); None for all.
             servers: Labels of the edge servers that reach each client, by id or in the order in which clients are named
                 here; unknown labels are passed over.  None if every server reaches every client.
-            prices: Cost of using each client, >= 0, likewise; None for 1.  Prices are the operator's: one that only
-                the client says needs ``costs`` in :meth:`observe`, or a client that says 0 is in every round.
+            prices: Cost of using each client, >= 0, in the same form; None for 1.  The operator sets prices. If
+                only the client knows its price, use ``costs`` in :meth:`observe`, else a client that says 0 is always
+                chosen.
             not_registered: Clients whose name is only what they say of themselves.
-            at_most: Fill so many places that are free while other clients are at work; None for a whole round.
+            at_most: Fill this many places that are free while other clients are at work; None for a whole round.
             busy: Whether clients that still owe an answer can be chosen; None for no with ``at_most``, else yes.
 
         Raises:
-            RoundNotBegunError: If a least number of the rules cannot be had.
+            RoundNotBegunError: If a least number of the rules is impossible.
             InvalidInputError: If a context or a price is malformed.
             UnknownNameError: If a client is no member.
         """

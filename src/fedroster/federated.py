@@ -212,14 +212,14 @@ def federate(
     """Play rounds with training.
 
     Args:
-        policy: Who takes part.  One that wants losses learns what the trainer measures before training, of the clients
-            whose update is used: the mean loss, the mean of its square, and the number of samples.  One that polls asks
-            for the loss of the global model before it decides; the network says how long that takes.
+        policy: Chooses the clients.  If it wants losses, it learns for each client whose update is used what the
+            trainer measured before training: the mean loss, the mean of its square, and the number of samples.  One
+            that polls asks for the loss of the global model before it decides; the network says how long that takes.
         environment: The network.
         trainer: Trains cohorts and tests models.
         num_rounds: Last round to play.
         seed: Seed of all random streams.
-        evaluate_every: Test the model after every so many rounds, and after the last, >= 1.
+        evaluate_every: Rounds from one test of the model to the next, >= 1; the last round has one, too.
         weights: By what updates are averaged: the clients' "samples", or these over the probabilities with which the
             clients were chosen, "inverse" (:func:`~fedroster.aggregation.weights.inverse_weights`), with one server.
         start: Go on after this checkpoint, given up to the loop; None to begin.
@@ -231,7 +231,7 @@ def federate(
     Raises:
         ConfigurationError: If ``evaluate_every`` is not a positive integer, the policy polls and the trainer cannot
             measure losses without training, or a policy does not know the probabilities that ``weights`` needs.
-        InfeasibleError: If the policy promises what cannot be had.
+        InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
     """
     check_integer("evaluate_every", evaluate_every, least=1)

@@ -69,12 +69,12 @@ def advise(aim: Aim, *, num_clients: int, cohort_size: int, share: float | None 
         "most-updates": (
             f"partial-pooling:beta={beta:g}",
             f"PartialPooling(beta={beta:g})",
-            "it learns which updates come in time, spends each server's budget on the most of them, and keeps shares.",
+            "it learns which updates come in time, gets the most of them for each server's budget, and keeps shares.",
         ),
         "private": (
             "random",
             "Uniform()",
-            "amplification by sampling may be claimed for uniform draws over all members alone.",
+            "only uniform draws over all members give amplification by sampling.",
         ),
         "equal-turns": ("round-robin", "RoundRobin()", "the client that waited longest goes first."),
     }

@@ -14,14 +14,14 @@ POLICIES: Mapping[str, tuple[str, str, str]] = {
     "rbcs-f": ("RBCSF", "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", RBCS_F),
     "floor": ("Floor", "every client's share at every moment: urgent clients first, the rest by price; no V", OURS),
     "random": ("Uniform", "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
-    "fedcs": ("FedCS", "all who are expected in time, as adapted by the RBCS-F paper; knows the true means", RBCS_F),
+    "fedcs": ("FedCS", "all clients expected in time, as adapted by Huang et al. 2021; knows the true means", RBCS_F),
     "fedcs-greedy": (
         "FedCSGreedy",
         "greedy upload schedule within a deadline, as published; knows the true means",
         FEDCS,
     ),
-    "dirichlet": ("Dirichlet", "fixed random probabilities, Dir(gamma_2): unfairness by dial", RBCS_F),
-    "p3": ("OmniscientP3", "RBCS-F's problem under the true means: the regret's optimal policy", RBCS_F),
+    "dirichlet": ("Dirichlet", "fixed random probabilities, Dir(gamma_2), to study unfairness", RBCS_F),
+    "p3": ("OmniscientP3", "RBCS-F's problem with the true means: regret is measured against it", RBCS_F),
     "cocs": ("COCS", "contextual bandit over client-server pairs: most updates in time for the budgets", COCS),
     "oracle": ("Oracle", "knows which updates will be in time", COCS),
     "oracle-p": ("OracleP", "knows the probability of every update to be in time", COCS),
@@ -31,7 +31,7 @@ POLICIES: Mapping[str, tuple[str, str, str]] = {
     "linucb-pairs": ("LinUCBPairs", "LinUCB per client-server pair, the solver chooses", COCS),
     "partial-pooling": (
         "PartialPooling",
-        "one curve over contexts, deviations as far as data goes; rates with beta",
+        "one curve over contexts, deviations where data shows them; rates with beta",
         OURS,
     ),
     "explored": (
@@ -61,7 +61,7 @@ POLICIES: Mapping[str, tuple[str, str, str]] = {
         "UCB on times, with fairness queues",
         "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091",
     ),
-    "round-robin": ("RoundRobin", "those chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"),
+    "round-robin": ("RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"),
     "size-weighted": (
         "SizeWeighted",
         "with probabilities proportional to the clients' samples",
@@ -77,7 +77,7 @@ SCENARIOS: Mapping[str, tuple[str, str]] = {
     "cocs/cifar-10": ("the same with a large model", COCS),
     "cocs/mnist-geometric": ("moving clients, coverage that changes, a small model", COCS),
     "cocs/cifar-10-geometric": ("the same with a large model", COCS),
-    "hidden/mnist": ("cocs/mnist where updates fail for reasons that no context tells", OURS),
+    "hidden/mnist": ("cocs/mnist with failures that no context explains", OURS),
     "traces/devices": ("up to a million devices that come and go, on a virtual clock; real traces if given", FEDSCALE),
 }
 """By name: what it is, and where it is published."""

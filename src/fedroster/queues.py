@@ -95,7 +95,7 @@ def debt_step(debt: FloatArray, own_debt: FloatArray, context: RoundContext, *, 
 
     Args:
         debt: Debts over all rounds of the clients' membership, shape (clients,), participations; overwritten.
-        own_debt: Debts over the rounds in which each client was available, likewise.
+        own_debt: Debts over the rounds in which each client was available, same shape.
         context: The round's context.
         beta: Guaranteed participation rate, in [0, 1].
         served: Indices of the clients that were chosen (x = 1), each once.

@@ -90,7 +90,7 @@ class Selector(Views):
     (:mod:`fedroster.federation.guard`): implausible contexts and times count for less, failures as the time that they
     cost, a client that keeps failing pauses, and what is owed to one that is away for long rests.
     ``guarded=False``, ``longest_s=None``, ``longest_absence=None`` and ``failures=FailureRules(False, 0)`` take every
-    word as it is told, as the papers do.
+    word, as the papers do.
 
     Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
     until it is answered or ``patience_rounds`` later rounds have begun.
@@ -136,7 +136,7 @@ class Selector(Views):
             longest_absence: Rounds of absence in a row after which what a client is owed rests until it is back, >= 1;
                 None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
-            rules: Who may take part, whatever the policy: :class:`~fedroster.Rules`, or the path of a TOML file of
+            rules: Which clients may take part, for any policy: :class:`~fedroster.Rules`, or the path of a TOML file of
                 them, which is read again when it changes; None for no rules.
             clock: Tells the time, seconds since 1970.
             observers: Called with each event and this selector, such as sinks of metrics.
@@ -194,16 +194,16 @@ class Selector(Views):
             available: Which of these are available, shape (clients,); None for all.
             not_registered: Clients whose name is only what they say of themselves: they are kept out where the rules
                 name clients.
-            at_most: Fill so many places, 1 to ``cohort_size``, that are free while other clients are at work; None for
-                a whole round.  A promised rate is then one of every ``cohort_size`` places that are filled, least and
-                greatest numbers of the rules count the clients at work, and each call begins a round.
+            at_most: Fill this many places, 1 to ``cohort_size``, that are free while other clients are at work; None
+                for a whole round.  A promised rate is then one of every ``cohort_size`` places that are filled, least
+                and greatest numbers of the rules count the clients at work, and each call begins a round.
             busy: Whether clients that still owe an answer can be chosen; None for no with ``at_most``, else yes.
 
         Returns:
             The cohort; empty, and a round all the same, when no client is available.
 
         Raises:
-            RoundNotBegunError: If a least number of the rules cannot be had.
+            RoundNotBegunError: If a least number of the rules is impossible.
             InvalidInputError: If a context is not of finite numbers >= 0, or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
@@ -224,7 +224,7 @@ class Selector(Views):
         return replace(asked, places=at_most, busy_too=at_most is None if busy is None else bool(busy))
 
     def _situation(self, asked: Candidates, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
-        """What the policy is told, which slots' clients are there, and contexts as far as they are plausible."""
+        """What the policy gets, which slots' clients are available, and contexts as far as they are plausible."""
         capacity = self._members.capacity
         told = believed = asked.rows
         if self._learner.expects_times:
@@ -348,8 +348,8 @@ class Selector(Views):
             status: The same in one mapping, for callers that have one: how each exchange ended, None where it has not.
             losses: Mean loss, over a client's samples, of the model that it was sent, for any of ``times_s``.  Policies
                 that set ``wants_losses`` learn from it and from the next two; others do not.
-            squared_losses: Mean over the same samples of the squared loss, >= 0, likewise.
-            num_samples: How many samples they are, > 0, likewise.
+            squared_losses: Mean over the same samples of the squared loss, >= 0, by client.
+            num_samples: Numbers of these samples, > 0, by client.
             round_s: How long the round took by the server's own clock, seconds, > 0: what a client that dropped out or
                 failed cost.  Where clients measure their times themselves, none counts as longer, and if all times of a
                 cohort are shorter, the client that was in most of such rounds took the rest.  None for the longest of
@@ -358,7 +358,7 @@ class Selector(Views):
                 price says is charged its mean cost from then on.
             unlearned: Those of ``times_s`` whose time says nothing about later ones, such as one in which a process was
                 started: they count as answered, and their time is not learned.
-            again: What to do with feedback that was told before, or whose round was given up after
+            again: What to do with feedback that was reported before, or whose round was given up after
                 ``patience_rounds``: ``"error"``, or ``"ignore"`` it and learn the rest.
 
         Raises:
@@ -391,7 +391,7 @@ class Selector(Views):
         charged: Mapping[int, float],
         unlearned: tuple[int, ...] | None,
     ) -> None:
-        """Judge, announce, learn and book what was told of a round, with costs, and slots whose times are not learned.
+        """Judge, announce, learn and book a round's feedback, with costs, and slots whose times are not learned.
 
         ``unlearned`` is None where the caller named none: then the round's length is learned from, too.
         """
@@ -478,10 +478,10 @@ class Selector(Views):
             clients: Ids.
 
         Raises:
-            InvalidInputError: If an id is neither a string nor an integer, occurs twice or is a member already.
+            InvalidInputError: If an id is neither a string nor an integer, occurs twice or is already a member.
 
         Warns:
-            FairnessWarning: If the policy's promise cannot be kept for so many members.
+            FairnessWarning: If the policy's promise cannot be kept for this many members.
         """
         ids = checked_ids(clients)
         capacity = self._members.wanted_capacity(ids)

@@ -75,9 +75,9 @@ Ask: TypeAlias = Callable[[RoundContext, IntArray], FloatArray]
 
 
 class _Polling:
-    """What a policy polls with in one round; remembers who was asked, and how long the slowest answer was waited for.
+    """What a policy polls with in one round; remembers the asked clients and the wait for the slowest answer.
 
-    Who leaves before it could answer does not; that is noticed when its answer was due.
+    A client that leaves before it could answer does not; the round notices this when the answer was due.
     """
 
     def __init__(self, environment: AnyEnvironment, state: Any, context: RoundContext, outcome: Outcome, ask: Ask):
@@ -118,7 +118,7 @@ class _Watch:
         self._seen, self._present = np.zeros((2, num_clients), np.int64)
 
     def see(self, context: RoundContext) -> None:
-        """Count who is there, and look from time to time."""
+        """Count the available clients, and check the rates from time to time."""
         if self._beta == 0.0:
             return
         self._present += 1 if context.members is None else context.members
@@ -163,7 +163,7 @@ def simulate(
     """Play rounds: report, select, exchange, aggregate.
 
     Args:
-        policy: Who takes part.
+        policy: Chooses the clients.
         environment: The network.
         num_rounds: Number of the last round to play, also when the loop goes on after a checkpoint.
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
@@ -176,7 +176,7 @@ def simulate(
         The rounds, one after the other.
 
     Raises:
-        InfeasibleError: If the policy promises what cannot be had.
+        InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
 
     Warns:

@@ -28,7 +28,7 @@ class Partition:
     """How samples are divided among clients.
 
     Attributes:
-        kind: "dirichlet" (Huang et al. 2021; Choice A9), "labels" (Qu et al. 2021: so many labels a client) or "iid".
+        kind: "dirichlet" (Huang et al. 2021; Choice A9), "labels" (Qu et al. 2021: this many labels a client) or "iid".
         value: gamma_1 > 0, or the number of labels; without meaning for "iid".
     """
 

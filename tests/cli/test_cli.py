@@ -253,7 +253,7 @@ def test_the_real_program_exits_with_2_and_an_empty_stdout():
         (StateFileError("damaged"), 1, "error: damaged"),
         (ConfigurationError("[bold]beta[/bold] is wrong"), 2, "error: [bold]beta[/bold] is wrong"),
         (KeyboardInterrupt(), 1, "interrupted: simulate keeps no runs; run the same command to start again"),
-        (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to go on"),
+        (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to continue"),
     ],
 )
 def test_errors_become_exit_codes(monkeypatch, error, code, message):
@@ -484,7 +484,7 @@ def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
     (tmp_path / "trials").mkdir(exist_ok=True)
     for name in ("a.npz", "b.npz", "c.checkpoint.npz"):
         (tmp_path / "trials" / name).touch()
-    message = f"2 finished and 1 unfinished runs are kept in {tmp_path}; run the same command to go on"
+    message = f"2 finished and 1 unfinished runs are kept in {tmp_path}; run the same command to continue"
     fails(1, f"interrupted: {message}", *arguments)
 
 

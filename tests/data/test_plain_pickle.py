@@ -111,7 +111,7 @@ class Touch:
 @pytest.mark.parametrize("protocol", [0, 1, *PROTOCOLS])
 def test_no_code_of_a_file_runs(tmp_path, protocol):
     content = pickle.dumps({1: Touch(tmp_path / "hit")}, protocol=protocol)
-    with pytest.raises(DataFileError, match="file is no pickle of plain values"):
+    with pytest.raises(DataFileError, match="file is not a pickle of plain values"):
         read_plain_pickle(content, name="file")
     assert not (tmp_path / "hit").exists()
     pickle.loads(content)[1].close()  # negative control: pickle does run it
@@ -129,15 +129,15 @@ BYTE = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
         (b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.", "asks for os.system"),
         (b"\x80\x04K\x01\x8c\x06system\x93.", "a name is no text"),
         (b"\x80\x02cnumpy\nfromfile\nX\x01\0\0\0x\x85R.", "asks for numpy.fromfile"),
-        (b"\x80\x02cnumpy\ndtype\nX\x02\0\0\0O8K\x00K\x01\x87R.", "something else than a NumPy scalar"),
-        (b"\x80\x02cnumpy\ndtype\nK\x01\x85R.", "something else than a NumPy scalar"),
-        (b"\x80\x02cnumpy.core.multiarray\nscalar\nK\x01\x85R.", "something else than a NumPy scalar"),
-        (b"\x80\x02X\x01\0\0\0aK\x01\x85R.", "something else than a NumPy scalar"),
-        (b"\x80\x02c_codecs\nencode\nX\x01\0\0\0aX\x03\0\0\0hex\x86R.", "something else than a NumPy scalar"),
+        (b"\x80\x02cnumpy\ndtype\nX\x02\0\0\0O8K\x00K\x01\x87R.", "something other than a NumPy scalar"),
+        (b"\x80\x02cnumpy\ndtype\nK\x01\x85R.", "something other than a NumPy scalar"),
+        (b"\x80\x02cnumpy.core.multiarray\nscalar\nK\x01\x85R.", "something other than a NumPy scalar"),
+        (b"\x80\x02X\x01\0\0\0aK\x01\x85R.", "something other than a NumPy scalar"),
+        (b"\x80\x02c_codecs\nencode\nX\x01\0\0\0aX\x03\0\0\0hex\x86R.", "something other than a NumPy scalar"),
         (b"\x80\x02}}b.", "a state fits no NumPy type or array"),
         (b"\x80\x02cnumpy\ndtype\n}b.", "a state fits no NumPy type or array"),
-        (b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", "something else than a NumPy scalar"),
-        (b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\ndtype\nK\x00\x85U\x01b\x87R.", "something else"),
+        (b"\x80\x02cnumpy\nndarray\nK\x05\x85R.", "something other than a NumPy scalar"),
+        (b"\x80\x02cnumpy.core.multiarray\n_reconstruct\ncnumpy\ndtype\nK\x00\x85U\x01b\x87R.", "something other"),
         (EMPTY + b"(K\x01K\x05\x85" + BYTE + b"\x89U\x04abcdtb.", "cannot reshape array of size 4"),
         (EMPTY + b"(K\x01K\x05\x85" + BYTE + b"\x88U\x05abcdetb.", "a state fits no NumPy type or array"),
         (EMPTY + b"(K\x01K\x05\x85cnumpy\nndarray\n\x89U\x05abcdetb.", "a state fits no NumPy type or array"),
@@ -161,7 +161,7 @@ BYTE = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R"
     ],
 )
 def test_nothing_else_is_made(content, message):
-    with pytest.raises(DataFileError, match=f"file is no pickle of plain values: at byte .*{message}"):
+    with pytest.raises(DataFileError, match=f"file is not a pickle of plain values: at byte .*{message}"):
         read_plain_pickle(content, name="file")
 
 

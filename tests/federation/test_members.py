@@ -104,7 +104,7 @@ def test_joining_twice_is_refused_and_changes_nothing(tmp_path):
     before = kept(selector, tmp_path)
     with pytest.raises(InvalidInputError, match="'c' occurs twice"):
         selector.join(["c", "c"])
-    with pytest.raises(InvalidInputError, match="'b' joins and is a member already"):
+    with pytest.raises(InvalidInputError, match="'b' joins and is already a member"):
         selector.join(["c", "b"])
     assert kept(selector, tmp_path) == before
 

@@ -62,9 +62,9 @@ def test_sampling_counts_for_uniform_draws_over_all_members_only():
     ("options", "reason"),
     [
         ({"failures": None}, "clients that fail pause"),
-        ({"rules": Rules(deny=["c1"])}, "rules keep clients out"),
+        ({"rules": Rules(deny=["c1"])}, "rules exclude clients"),
         ({"clients": []}, "there are no members"),
-        ({"policy": make_policy("floor")}, "Floor does not draw uniformly: chance decides nothing"),
+        ({"policy": make_policy("floor")}, "Floor does not draw uniformly: it draws nothing at random"),
         ({"policy": make_policy("oort")}, "clients have different probabilities"),
     ],
 )

@@ -98,7 +98,7 @@ def test_a_name_that_is_only_a_clients_word_does_not_count_where_rules_name_clie
     selector = make(Rules(deny=["laptop"]))
     cohort = selector.select(not_registered=["hospital-a"])
     assert "hospital-a" not in cohort.clients
-    assert selector.excluded()["hospital-a"] == "its name is its own word, and the rules name clients"
+    assert selector.excluded()["hospital-a"] == "it reports its own name, and the rules name clients"
     selector.rules = Rules(least_separation=1, least_cohort=2)  # names no client
     assert "hospital-a" in selector.select(not_registered=["hospital-a"]).clients
 

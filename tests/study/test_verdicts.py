@@ -138,7 +138,7 @@ def test_two_that_never_get_there_are_a_tie():
     never = np.full(10, np.inf)
     (verdict,) = judge([claim("c", time_gap(never, never))])
     assert (verdict.word, verdict.p_holds, verdict.p_contradicted) == ("undecided", 1.0, 1.0)
-    assert verdict.why == "no number of seeds in sight"
+    assert verdict.why == "more seeds would not decide"
     some = np.where(np.arange(10) < 8, 50.0, np.inf)
     assert judge([claim("c", time_gap(some, never))])[0].p_holds == pytest.approx(2**-8)
 

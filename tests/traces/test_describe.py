@@ -109,7 +109,7 @@ def test_devices_that_are_never_there_are_counted(tmp_path):
     }
     np.savez(tmp_path / "flash_availability_300.npz", **arrays)
     found = describe(tmp_path)
-    assert found.sentences() == ["sessions: 1, of devices: 2, in days: 6", "devices that are never there: 1"]
+    assert found.sentences() == ["sessions: 1, of devices: 2, in days: 6", "devices that are never available: 1"]
     assert found.speeds is None
 
 

@@ -56,7 +56,7 @@ def edge_deadline(
         if in_time >= min_updates or in_time == answers.shape[0]:
             all_there = in_time == mine.shape[0]
             last_s = float(answers[-1]) if answers.shape[0] else 0.0
-            # Without a deadline, a silent client is noticed when the last answer is there.
+            # Without a deadline, a silent client is noticed when the last answer has arrived.
             closed_s[m] = last_s if all_there or np.isinf(deadline_s) else deadline_s
         else:
             wanted = min(min_updates, answers.shape[0])

@@ -45,8 +45,8 @@ class Competitors:
         typer.Option(
             metavar="NAME|all",
             autocompletion=complete("SCENARIOS"),
-            help="Scenario; rbcs-f/table-1 if not given. May be repeated; with several, or all, there is a folder for "
-            "each and a page above them, and policies that cannot run in one of them are left out there.",
+            help="Scenario; rbcs-f/table-1 if not given. May be repeated; several scenarios, or all, get a folder "
+            "each and a page above them. Policies that cannot run in one of them are left out there.",
         ),
     ] = None
     policy: PolicyOption = None
@@ -57,7 +57,7 @@ class Competitors:
             autocompletion=complete("POLICIES"),
             help="Policies, separated by commas; may be repeated. all: every policy of `fedroster list`, plug-ins "
             "included, that can run in the scenario (two rounds are played to find out); the page names the others "
-            "with the reason. A rate beta that so many clients cannot have, N beta > m, becomes m / 2N, and V fits it.",
+            "with the reason. An impossible rate, N beta > m, becomes m / 2N, and V fits it.",
         ),
     ] = None
     without: Annotated[
@@ -111,7 +111,7 @@ class Measured:
         str | None,
         typer.Option(
             metavar="POLICY",
-            help="Policy from whose side the pages are told. If not given, one of fedroster's own, or the first.",
+            help="Policy that the pages are about. If not given, one of fedroster's own, or the first.",
         ),
     ] = None
     seeds: SeedsOption = "0-4"

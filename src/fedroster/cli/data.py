@@ -13,7 +13,7 @@ from fedroster.cli.terminal import WIDE, interrupted, out, print_json, print_tab
 from fedroster.core.errors import ConfigurationError, DataFileError
 
 group = typer.Typer(
-    help="The data sets: where they lie, downloads, digests, and pictures of partitions.", no_args_is_help=True
+    help="The data sets: where they are, downloads, digests, and pictures of partitions.", no_args_is_help=True
 )
 app.add_typer(group, name="data")
 
@@ -73,7 +73,7 @@ def fetch(name: NameArgument, *, data_dir: DataDirOption = None) -> None:
 
     source, root = find_dataset(name), data_folder(data_dir)
     with (
-        interrupted(lambda: "what has come is kept; run the same command to go on"),
+        interrupted(lambda: "the part that arrived is kept; run the same command to continue"),
         progress(source.title, of_bytes=True) as advance,
     ):
         location = fetch(source, root, progress=advance)

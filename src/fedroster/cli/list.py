@@ -26,7 +26,9 @@ def list_(
         str | None, typer.Argument(metavar="[policies|scenarios|tasks|data]", help="All if not given.")
     ] = None,
     *,
-    search: Annotated[str, typer.Option(metavar="TEXT", help="Only what has this in its name, line or source.")] = "",
+    search: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only entries with this text in their name, description or source.")
+    ] = "",
     long: Annotated[bool, typer.Option("--long", help="With parameters and their defaults.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -50,7 +52,7 @@ def list_(
             print_table(columns, cells, title=name, whole=["name"], padding=WIDE)
             out().print()
     if not any(found.values()):
-        remark(f"nothing has {search!r} in its name, line or source")
+        remark(f"nothing has {search!r} in its name, description or source")
     elif not long and sys.stderr.isatty():
         remark("--long: parameters; list policies, list scenarios, list tasks, list data; --search TEXT")
 

@@ -1,4 +1,4 @@
-"""``fedroster log``: the record of a federation, for those who ask what was decided and why."""
+"""``fedroster log``: read the record of a federation: what was decided and why."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show rounds: who was there, who was chosen, and what came back."""
+    """Show rounds: which clients were available, which were chosen, and what they answered."""
     from fedroster.record import Log
 
     log = Log(folder)
@@ -99,7 +99,7 @@ def _readable(row: dict[str, Any]) -> dict[str, Any]:
 @command(group=group)
 def why(
     folder: Folder,
-    client: Annotated[str, typer.Argument(help="The client, as the log has it.")],
+    client: Annotated[str, typer.Argument(help="The client's id in the log.")],
     round: Annotated[int, typer.Argument(help="The round.")],
 ) -> None:
     """Say in a sentence why a client was chosen in a round, or was not."""
@@ -133,11 +133,11 @@ def verify(
     *,
     policy: Annotated[
         str | None,
-        typer.Option(metavar="NAME[:P=V,...]", help="The policy, if it is none of the catalogue's."),
+        typer.Option(metavar="NAME[:P=V,...]", help="The policy, if it is not in the catalogue."),
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option(metavar="DIGEST", help="Digest of a last line that was kept elsewhere: it must be in the log."),
+        typer.Option(metavar="DIGEST", help="Digest of an earlier last line, which must be in the log."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -180,7 +180,7 @@ def _findings(found: Verified) -> list[str]:
     if found.flaw:
         lines = [f"NOT WHOLE after {whole}: {found.flaw}"]
     if found.torn:
-        lines.append(f"The last line is not whole ({found.torn} bytes), as a killed process leaves it: passed over.")
+        lines.append(f"The last line is incomplete ({found.torn} bytes), as after a killed process: it was skipped.")
     if found.unverified:
         lines.append(f"Decisions: not verified: {found.unverified}.")
     elif found.differences:
@@ -192,7 +192,7 @@ def _findings(found: Verified) -> list[str]:
         unknown = f"; {found.num_unknown:,} have no contexts" if found.num_unknown else ""
         lines.append(f"Decisions: {same}{unknown}.")
     if not found.same_code:
-        lines.append("The log was written by another state of fedroster's code than the one that checks it.")
+        lines.append("The log was written by another version of fedroster's code.")
     return [*lines, *_anchor(found)]
 
 

@@ -91,7 +91,7 @@ class Training:
     device: Annotated[str, typer.Option(help="cpu, cuda, or auto for a GPU if there is one.")] = "cpu"
     minutes: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Stop after this time and keep what is done; run the same command to go on."),
+        typer.Option(min=0.0, help="Stop after this time and keep what is done; run the same command to continue."),
     ] = None
 
     def conditions(self) -> Conditions:

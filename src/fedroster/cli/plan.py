@@ -43,7 +43,7 @@ def plan(
         str, typer.Option(help="Least share of the rounds that use each client's update, such as 5%.")
     ],
     rounds_under: Annotated[str, typer.Option(help="Length that rounds stay under, such as 600s or 10min.")],
-    share: Annotated[str, typer.Option(help="Least share of the rounds that do.")] = "95%",
+    share: Annotated[str, typer.Option(help="Least share of the rounds that stay under it.")] = "95%",
     policy: PolicyOption = None,
     rounds: Annotated[int, typer.Option(min=10, help="Rounds of each trial.")] = 300,
     seeds: SeedsOption = "0-2",

@@ -22,7 +22,7 @@ def rerun(
         Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison or a reproduction, or its settings.json.")
     ],
     *,
-    folder: Annotated[Path | None, typer.Option("--out", help="Another folder than the one of the first run.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", help="Another folder than that of the first run.")] = None,
     engine: Annotated[str | None, typer.Option(help="local or ray; that of the first run if not given.")] = None,
     ray_address: Annotated[
         str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto; that of the first run if not given.")

@@ -165,4 +165,4 @@ def kept_runs(folder: Path) -> str:
     if not files:
         return "no run was finished, and nothing is kept"
     begun = f" and {len(files) - finished} unfinished" if len(files) > finished else ""
-    return f"{finished} finished{begun} runs are kept in {folder}; run the same command to go on"
+    return f"{finished} finished{begun} runs are kept in {folder}; run the same command to continue"

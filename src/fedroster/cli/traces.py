@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fedroster.traces.describe import Description
 
 group = typer.Typer(
-    help="Traces of devices: conversion, checks, and what they are like beside the published ones.",
+    help="Convert, check and describe traces of devices.",
     no_args_is_help=True,
 )
 data_group.add_typer(group, name="traces")

@@ -18,7 +18,7 @@ def watch(
     *,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 for a free one.")] = 8765,
 ) -> None:
-    """Serve a page on this machine that shows who was chosen and why, and follows a running federation."""
+    """Serve a page on this machine that shows which clients were chosen and why, and follows a running federation."""
     try:
         from fedroster.watch.server import serving
     except ModuleNotFoundError as error:

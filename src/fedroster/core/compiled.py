@@ -55,7 +55,7 @@ class Kernel:
             _interpreting.now = False
 
     def is_worth_it(self, rows: int) -> bool:
-        """Whether so many more rows make it worth while to compile the kernel."""
+        """Whether this many more rows make it worth while to compile the kernel."""
         self._rows += rows
         return self._dispatcher is not None or self._rows > INTERPRETED_ROWS
 

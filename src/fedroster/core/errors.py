@@ -28,7 +28,7 @@ class ConfigurationError(FedrosterError, ValueError):
 
 
 class InfeasibleError(ConfigurationError):
-    """The parameters are each in range, yet together they ask for what cannot be had."""
+    """The parameters are each in range, yet together they ask for something impossible."""
 
 
 class InvalidInputError(FedrosterError, ValueError):
@@ -84,7 +84,7 @@ class PausedError(FedrosterError, TimeoutError):
     @classmethod
     def of(cls, done: int, total: int) -> PausedError:
         """Build the error for ``done`` finished runs of ``total``."""
-        return cls(f"the time is up: {done} of {total} runs are done; run the same command again to go on")
+        return cls(f"the time is up: {done} of {total} runs are done; run the same command again to continue")
 
 
 class WorkerLostError(FedrosterError, RuntimeError):

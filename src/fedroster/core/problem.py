@@ -1,4 +1,4 @@
-"""The values that travel through a round: what is known, what is decided, what happened, what is told.
+"""The values that travel through a round: what is known, what is decided, what happened, what is reported.
 
 A *row is a link*: one (client, server) pair.  A flat federation is the case of one server, where the rows of a
 :class:`RoundContext` usually are the clients themselves (``client is None``).  Nothing is ragged: everything is an
@@ -78,11 +78,11 @@ class Outcome:
         deadline_s: Updates that take longer are late, tau_dead of Qu et al. 2021, seconds; infinite for none.
         participation_probability: Probability of being in time given the context, p of Qu et al. 2021, shape (links,),
             in [0, 1]; None where it is not computed.
-        min_updates: Z of Qu et al. 2021, Eq. 6: beyond the deadline, a server still waits for so many updates, >= 1.
+        min_updates: Z of Qu et al. 2021, Eq. 6: beyond the deadline, a server still waits for this many updates, >= 1.
         edge_time_s: EC of Qu et al. 2021, time of an edge aggregation, seconds, >= 0.
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
         global_round: Whether a global aggregation closes this round, t = T_ES, 2 T_ES, ...; always so with one server.
-        stay_s: How much longer each link's client is there, shape (links,), seconds, >= 0; None where no client leaves
+        stay_s: How much longer each link's client stays, shape (links,), seconds, >= 0; None where no client leaves
             in the middle of a round.  A client that leaves before its exchange is over does not respond.
     """
 
@@ -219,9 +219,9 @@ class Feedback:
         server: Server of each row, shape (k,); None when there is one server.
         loss: Mean loss, over the client's samples, of the model that it was sent, shape (k,); NaN where it is not
             known; None when no client measures losses.
-        squared_loss: Mean over the same samples of the squared loss, likewise, >= 0.
-        num_samples: How many samples they are, likewise, > 0.
-        staleness: Rounds that began after this one and before it was told.
+        squared_loss: Mean over the same samples of the squared loss, same shape, >= 0.
+        num_samples: Number of these samples, same shape, > 0.
+        staleness: Rounds that began after this one and before it was reported.
     """
 
     round: int

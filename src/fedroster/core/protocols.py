@@ -21,7 +21,7 @@ E = TypeVar("E")
 
 
 class Policy(Protocol[S]):
-    """Decides who takes part.
+    """Decides which clients take part.
 
     A policy is a value, a frozen dataclass of hyper-parameters; what it learns is another value, the state.  ``commit``
     and ``update`` may reuse the arrays of the state that they are given: the caller gives it up.
@@ -43,7 +43,7 @@ class Policy(Protocol[S]):
     fills_cohort: ClassVar[bool]
 
     def check(self, spec: ProblemSpec, /) -> None:
-        """Raise an ``InfeasibleError`` if what the policy promises cannot be had in ``spec``."""
+        """Raise an ``InfeasibleError`` if the policy's guarantee is impossible in ``spec``."""
         ...
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> S:
@@ -232,7 +232,7 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
     if getattr(policy, "needs_limits", False) and not limited:
         raise ConfigurationError(
             f"{type(policy).__name__} chooses the updates that come in time; it needs several servers, a deadline or "
-            "budgets, and this federation has none of them; expected a policy that looks at times, such as "
+            "budgets, and this federation has none of them; expected a policy that uses times, such as "
             "fedroster.Floor()"
         )
 

@@ -411,7 +411,7 @@ def save_arrays(
         arrays: Arrays without Python objects in them.
         header: JSON-able description.
         kind: What the file is; :func:`load_arrays` insists on it.
-        stamp: Who wrote it, and which time; :func:`stamp_of` finds it.
+        stamp: Which selector wrote it, and its number of the save; :func:`stamp_of` finds it.
 
     Raises:
         StateFileError: If an array holds Python objects.
@@ -492,7 +492,7 @@ def _members(archive: zipfile.ZipFile, size: int) -> list[str]:
 
 
 def _member(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    """An array of a file, whose header is believed only if it asks for what is there."""
+    """An array of a file, whose header must match the bytes of the file."""
     member = archive.getinfo(f"{name}.npy")
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)

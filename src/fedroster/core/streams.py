@@ -49,8 +49,8 @@ class Streams:
         """Return a fresh generator at the address ``(seed, role, *where)``.
 
         Args:
-            role: Who draws, such as ``"environment"`` or ``"policy"``.
-            *where: Non-negative integers that say when or for whom, such as the round.
+            role: What draws, such as ``"environment"`` or ``"policy"``.
+            *where: Non-negative integers that say when or for which client, such as the round.
         """
         sequence = np.random.SeedSequence(int(self.seed), spawn_key=(_role_key(role), *where))
         return np.random.Generator(np.random.PCG64(sequence))

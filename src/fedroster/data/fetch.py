@@ -25,12 +25,12 @@ except ModuleNotFoundError:  # where there is none, two downloads of one file at
     fcntl = None  # type: ignore[assignment]
 
 Progress: TypeAlias = Callable[[int, int], None]
-"""Is told the bytes that are there and the bytes in all."""
+"""Gets the bytes that have arrived and the bytes in all."""
 
 _CHUNK = 1 << 18
 _RESUMES = 5  # of one address in a row, each after some progress
 _HEAD_SILENCES = 4.0  # silences that the head of an answer may take in all
-_WINDOW_SILENCES, _WINDOW_BYTES = 4.0, 1 << 14  # in so many silences so much must come
+_WINDOW_SILENCES, _WINDOW_BYTES = 4.0, 1 << 14  # in this many silences, this many bytes must come
 _NETWORK = (OSError, http.client.HTTPException)  # URLError, HTTPError, timeouts and broken connections are among them
 
 
@@ -164,7 +164,7 @@ def download(
         refusals = _try_addresses(file, out, progress or (lambda done: None), timeout_s)
         kept = out.seek(0, os.SEEK_END)
         if refusals is None and fcntl is not None:
-            part.replace(target)  # while others are kept out, who would else take this file for a part of theirs
+            part.replace(target)  # under the lock: another process would take this file for its own part
     if refusals is None:
         if fcntl is None:
             part.replace(target)
@@ -215,7 +215,7 @@ def _is_at(path: Path, file: IO[bytes]) -> bool:
 
 
 def _complete(file: PublishedFile, url: str, out: IO[bytes], progress: Callable[[int], None], timeout_s: float) -> None:
-    # Continue from what is there until the file is whole and right; a stale part costs one start from nothing.
+    # Continue from the part that exists until the file is whole and right; a stale part costs one start from nothing.
     resumes, stale = 0, out.seek(0, os.SEEK_END) > 0
     while True:
         before = out.seek(0, os.SEEK_END)

@@ -97,7 +97,7 @@ class _Machine:
             if step == b".":
                 (result,) = self.stack
                 if self.position != size:
-                    raise ValueError("something follows its end: it is no single value")
+                    raise ValueError("something follows its end: it is not a single value")
                 return result
             if step not in _STEPS:
                 raise ValueError(f"step {step!r} is not allowed")
@@ -161,7 +161,7 @@ class _Machine:
     def extend(self, items: list[Any]) -> None:
         """Append to the list on top of the stack."""
         if not isinstance(self.stack[-1], list):
-            raise ValueError("items are appended to what is no list")
+            raise ValueError("items are appended to something that is not a list")
         self.stack[-1].extend(items)
 
     def assign(self, items: list[Any]) -> None:
@@ -206,7 +206,7 @@ class _Machine:
             case (_Name.BYTES, (str() as text, "latin1")):
                 self.push(text.encode("latin-1"))
             case _:
-                raise ValueError("it asks for something else than a NumPy scalar or array")
+                raise ValueError("it asks for something other than a NumPy scalar or array")
 
     def fill(self) -> None:
         """What the file calls a state: the byte order of a type, or shape, type and content of an array."""
@@ -290,4 +290,4 @@ def read_plain_pickle(content: bytes, *, name: str) -> Any:
     except EOFError as error:
         raise DataFileError(f"{name} is truncated: it ends after {len(content)} bytes in the middle") from error
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError, MemoryError) as error:
-        raise DataFileError(f"{name} is no pickle of plain values: at byte {machine.position}: {error}") from error
+        raise DataFileError(f"{name} is not a pickle of plain values: at byte {machine.position}: {error}") from error

@@ -39,7 +39,7 @@ class PublishedFile:
         md5: Digest.
         content_size: Bytes after decompression; 0 for a file that is not compressed.
         content_md5: Digest after decompression; empty for a file that is not compressed.
-        urls: Where it can be had, the first first.
+        urls: Where to download it, in this order.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""From nodes that are there to a cohort: members join and leave by themselves, and the selector chooses."""
+"""From connected nodes to a cohort: members join and leave by themselves, and the selector chooses."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Chooser:
             assumed_bps: Bandwidth of nodes that declare none and were not measured, bit/s.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             absent_rounds: Rounds after which a member that cannot be chosen leaves, until it comes back.
-            log: Where members that leave are told; None for this module's own.
+            log: Where members that leave are logged; None for this module's own.
         """
         self.selector = selector
         self._features = features
@@ -116,7 +116,7 @@ class Chooser:
         strangers = [node.name for node in nodes if not node.registered]
         if names and not self.selector.allowed(clients=names, not_registered=strangers):
             raise RoundNotBegunError(
-                f"round {self.selector.round + 1} is not begun: the rules keep out all {len(names)} clients "
+                f"round {self.selector.round + 1} is not begun: the rules exclude all {len(names)} clients "
                 "that are there"
             )
         contexts = [node.context for node in nodes]

@@ -69,7 +69,7 @@ class EdgeRules:
         reach_m: How far, metres, > 0.
         prices: What using a node costs, by its name, >= 0.
         price: Price of a node that has no registered or reported price, >= 0.
-        least_price: Prices that nodes declare are raised to it, >= 0: who costs nothing is always chosen.
+        least_price: Prices that nodes declare are raised to it, >= 0: a free node would always be chosen.
         trust_nodes: Whether the labels and prices that nodes report count, where the operator says nothing.
     """
 

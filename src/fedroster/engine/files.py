@@ -95,7 +95,7 @@ class Round:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise StateFileError(
                 f"{str(path)!r} is damaged or not a fedroster round ({error!r}); "
-                "without it, the round that was interrupted is played by those who have not answered"
+                "without it, the interrupted round continues with the nodes that have not answered"
             ) from error
 
 

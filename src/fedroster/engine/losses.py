@@ -27,8 +27,8 @@ class LossRules:
         num_samples: Metric with the number of samples.
         most_loss: Losses are clipped to [0, most_loss], squared ones to its square, > 0.
         most_samples: Sample counts are clipped to [1, most_samples], >= 1.
-        times_median: Values are also clipped to so many times the median of recent replies, >= 1; infinite for no such
-            bound.
+        times_median: Values are also clipped to this many times the median of recent replies, >= 1; infinite for no
+            such bound.
         least_recent: Replies before which there is no such bound, >= 1.
     """
 
@@ -55,7 +55,7 @@ class LossRules:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What one reply tells.
+    """What one reply reports.
 
     Attributes:
         loss: Mean loss, >= 0; None when it is not told.
@@ -77,7 +77,7 @@ class LossReader:
         self._recent: dict[str, deque[float]] = {}
 
     def read(self, metrics: Mapping[str, object]) -> Losses:
-        """Read and bound what a reply tells; what is no finite number counts as not told.
+        """Read and bound what a reply reports; a number that is not finite counts as missing.
 
         Args:
             metrics: Metrics of a training reply, by name.

@@ -1,4 +1,4 @@
-"""How the exchanges of a round ended, and the selector that is told."""
+"""How the exchanges of a round ended, reported to the selector."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ class PushedRounds:
             rounds: Choose, save and report.
             rules: When rounds end.
             losses: Where replies hold losses, for policies that learn from them; None for the usual names.
-            log: Where late replies are told.
+            log: Where late replies are logged.
         """
         self.rounds = rounds
         self._rules = rules
@@ -125,7 +125,7 @@ class PushedRounds:
         """Wait for clients, and choose a cohort or go on with the one that was interrupted.
 
         Args:
-            connected: Says who is connected, and what is known of each.
+            connected: The connected nodes, with what is known of each.
             model_bit: Size of the model, bit.
             check: Called while this waits; raises to end the wait, and may book failures.
 
@@ -169,7 +169,7 @@ class PushedRounds:
         check: Callable[[], None],
         among: set[str] | None = None,
     ) -> list[Node]:
-        """Clients that can be chosen; waits for so many of them, for one at least as long as is allowed."""
+        """Clients that can be chosen; waits for this many of them, for one at least as long as is allowed."""
         until_s = time.monotonic() + self._rules.wait_s
         while True:
             check()
@@ -212,7 +212,7 @@ class PushedRounds:
             name: The client.
             content: What it returned.
             wrong: What is wrong with it; None for nothing.
-            metrics: What it tells of losses, by name.
+            metrics: Its losses, by name.
             arrived_s: When it came, by :func:`time.monotonic`; None for now.
 
         Returns:

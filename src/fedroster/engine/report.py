@@ -200,7 +200,7 @@ class _Gathered:
             self._predicted_s = float(selector.expected_times_s(rows, clients=named, as_array=True).max())
 
     def add(self, event: Told, selector: Selector) -> None:
-        """Add what was told."""
+        """Add what was reported."""
         told = event.feedback
         for client, how, time_s in zip(
             selector.ids_of(told.client), told.status.tolist(), told.exchange_time_s.tolist(), strict=True

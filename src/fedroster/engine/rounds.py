@@ -18,7 +18,7 @@ from fedroster.selector import Selector
 
 
 class Rounds:
-    """A selector, the folder in which it is saved, and what is told of each round.
+    """A selector, the folder in which it is saved, and what is reported of each round.
 
     Attributes:
         current: The round that was begun last.
@@ -45,7 +45,7 @@ class Rounds:
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             edges: Edge models that are saved with the run; None for none.
             state_dir: Folder in which the run is saved and from which it is resumed; None for nowhere.
-            log: Where rounds are told.
+            log: Where rounds are logged.
 
         Raises:
             ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
@@ -120,10 +120,10 @@ class Rounds:
         """Go on with the round that was begun before a restart, so that no node is counted twice.
 
         Args:
-            here: Those of its nodes that are there; the others have dropped out.
+            here: Those of its nodes that are connected; the others have dropped out.
 
         Returns:
-            The round; None when none of its nodes is there.
+            The round; None if none of its nodes is connected.
         """
         self.is_resuming = False
         cohort = self.current.clients

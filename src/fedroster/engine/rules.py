@@ -1,4 +1,4 @@
-"""When rounds end, and the error where no node is there."""
+"""When rounds end, and the error if no node is connected."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ T = TypeVar("T")
 
 
 class NoNodesError(FedrosterError, RuntimeError):
-    """Not enough nodes are there to train on, and none came for as long as was allowed."""
+    """Not enough nodes are connected, and none came within the allowed time."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundRules:
-    """When a round of training ends, and what becomes of those who are not there by then.
+    """When a round of training ends, and what happens to late replies.
 
     Attributes:
         deadline_s: Time from sending after which replies are late, seconds, > 0; infinite for none.
-        first: The round ends when so many usable replies are there, "first k of m"; 0 to wait for all.
-        min_replies: Beyond the deadline a round still waits for so many usable replies, Z of Qu et al. 2021.
+        first: The round ends with this many usable replies, "first k of m"; 0 to wait for all.
+        min_replies: Beyond the deadline a round still waits for this many usable replies, Z of Qu et al. 2021.
         give_up_s: Time from sending after which a straggler counts as dropped, seconds, > 0.  Until then it is not
             chosen again, since it may still be busy; its late reply is learned from and never aggregated.  0 for ten
             times the deadline, or the strategy's timeout if that is shorter.
         longest_s: Longer exchange times are learned as this, seconds, > 0; infinite for what the selector says alone, 0
             for twice the deadline.  A round ends at its deadline, so how late a reply is beyond it costs nothing more;
             a single one must not outweigh all others.
-        min_nodes: The first round after a start waits for so many nodes that can be chosen, up to ``wait_s`` and as
+        min_nodes: The first round after a start waits for this many nodes that can be chosen, up to ``wait_s`` and as
             long as a connected one has not answered; 0 for the cohort size.
         wait_s: How long to wait for a first node that can be chosen before giving up with an error, for ``min_nodes``,
             and after a restart for the nodes of the interrupted round, seconds, >= 0.
-        evaluate: Who evaluates: "all" nodes that the strategy asks, those of them that are "idle", not stragglers, or
+        evaluate: Which nodes evaluate: "all" that the strategy asks, those of them that are "idle", not stragglers, or
             the last "cohort".  Empty for "idle" with a deadline and "all" without: a straggler would answer when it
             has trained.
-        evaluate_deadline_s: Time after which evaluation goes on with the replies that are there, seconds, >= 0;
+        evaluate_deadline_s: Time after which evaluation goes on with the replies that have arrived, seconds, >= 0;
             infinite for none, 0 for the training's deadline.
         absent_rounds: Rounds after which a member that cannot be chosen leaves, its queue at rest, until it comes back.
     """
@@ -74,7 +74,7 @@ class RoundRules:
 
     @property
     def who_evaluates(self) -> str:
-        """Who evaluates: "all", "idle" or "cohort"."""
+        """Which nodes evaluate: "all", "idle" or "cohort"."""
         return self.evaluate or ("all" if self.deadline_s == math.inf else "idle")
 
     def evaluation_limit_s(self, timeout_s: float | None) -> float:
@@ -130,7 +130,7 @@ class Ending:
     given_up_s: float
 
     def is_over(self, num_usable: int, now_s: float) -> bool:
-        """Whether enough usable replies are there."""
+        """Whether enough usable replies have arrived."""
         is_late = now_s >= self.sent_s + self.rules.deadline_s
         return num_usable >= self.wanted or (is_late and num_usable >= self.rules.min_replies)
 

@@ -88,7 +88,7 @@ def cells_per_axis(horizon: int, holder: float) -> int:
 
 
 def control(round: int, *, exponent: float, scale: float = 1.0) -> float:
-    r"""Control function :math:`K(t) = s\, t^z \log t`: a cell of at most so many selections is under-explored (13).
+    r"""Control function :math:`K(t) = s\, t^z \log t`: a cell of at most this many selections is under-explored (13).
 
     The scale s is 1 in the paper (Choice B11).
     """
@@ -110,7 +110,7 @@ def context_cells(
         cells_per_axis: h.
         available: Links in use, shape (links,); the contexts of others are not looked at.  None for all.
         low: Value of each feature that counts as 0, length D; empty for contexts that are in [0, 1] already.
-        high: Value of each feature that counts as 1, length D; empty likewise.
+        high: Value of each feature that counts as 1, length D; or empty.
 
     Returns:
         Shape (links,), in 0..h^D - 1; 0 for links that are not in use.

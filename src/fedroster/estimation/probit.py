@@ -53,7 +53,7 @@ _INTERCEPT, _MAIN, _INTERACTION = 1.0, 4.0, 1.0
 _COARSE = 4  # intervals on each axis of an interaction
 _MOST_WEIGHTS = 256  # of the curve; beyond it interactions are left out
 _SAMPLE, _FEWEST = 256, 64  # contexts that the knots are taken from, at most and at least
-_CURVE_MEMORY = 10.0  # a curve is remembered so many times as long as deviations
+_CURVE_MEMORY = 10.0  # a curve is remembered this many times as long as deviations
 _NEGLIGIBLE = 1e-3  # weight below which a model is not asked
 _LANES = 4  # models whose sums run side by side
 _LARGEST_KEY = 2**62
@@ -410,7 +410,7 @@ def _spread(variance: FloatArray, prior: FloatArray, left: FloatArray) -> FloatA
 
 
 def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, round: int, share: float) -> ProbitState:
-    """Book a round's decision: learn from what came, let a round pass, tag who was chosen, set the knots in time.
+    """Book a round's decision: learn from what came, let a round pass, tag the cohort, set the knots in time.
 
     The contexts are those of the links that could be used; so large a share of the weights is spread evenly.
     """

@@ -1,4 +1,4 @@
-r"""Random-coefficients regression: what is known of some clients tells what to expect of the others.
+r"""Random-coefficients regression: what is known of some clients predicts the others.
 
 Every client has coefficients of its own, drawn from one population, and its times vary in proportion to their mean:
 
@@ -39,12 +39,12 @@ from fedroster.core.state import kept, per_client
 
 _FIRST_NOISE = 0.5  # sigma^2 before anything is known: times spread by some 70 %
 _ITERATIONS = 3  # of expectation maximisation each time; it starts where it stopped
-_GROWTH = 1.1  # the population is estimated again when there is so many times as much to learn from
+_GROWTH = 1.1  # the population is estimated again when the data has grown by this factor
 _JITTER = 1e-9
 _LEAST_NOISE = 1e-8
 _MOST_CERTAIN = 1e12  # a client is known so much better than the population at most; arithmetic ends at 1e16
 _ROUNDING = 1e-15
-_OUT_OF_PROPORTION = 1e6  # who has a feature of a thousand times the usual one has no part in the pseudo-client
+_OUT_OF_PROPORTION = 1e6  # a client beyond this multiple of the usual feature is ignored by the pseudo-client
 
 
 _MOST = 1e200  # no time and no context is so great that a state exceeds it

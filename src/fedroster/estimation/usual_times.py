@@ -30,7 +30,7 @@ LARGEST = 1e50
 squares and those of their ratios."""
 _LEAST_SCALE = 0.25  # an observation weighs as that of a client with at least this part of the mean
 _HORIZON = 1000.0  # contexts over which a client's usual one is averaged
-_CONTEXTS = 4096  # so many contexts, or 1/16 of all, are averaged in a round; larger fleets take turns
+_CONTEXTS = 4096  # this many contexts, or 1/16 of all, are averaged in a round; larger fleets take turns
 _ROWS = np.empty(0, np.int64)
 
 

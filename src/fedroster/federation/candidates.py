@@ -23,7 +23,7 @@ class Links:
     Attributes:
         row: Row of each link's client, shape (links,).
         server: Number of its edge server, shape (links,).
-        price: Price of each client as it is told, shape (k,).
+        price: Price of each client as it is reported, shape (k,).
     """
 
     row: IntArray
@@ -206,7 +206,7 @@ def _each(name: str, members: Members, values: Any, slots: IntArray) -> Any:
     if isinstance(values, Mapping):
         missing = [client for slot in slots if (client := members.ids[slot]) not in values]
         if missing or not all(is_id(client) for client in values):
-            what = f"{name} lacks client {missing[0]!r}" if missing else f"{name} names what is no client"
+            what = f"{name} lacks client {missing[0]!r}" if missing else f"{name} names a client that does not exist"
             raise InvalidInputError(f"{what}; expected one entry for each client")
         return [values[members.ids[slot]] for slot in slots]
     is_sequence = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str | bytes)

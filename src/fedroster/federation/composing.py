@@ -92,7 +92,7 @@ class _Cohort:
         return int(np.unique(self._client[rows]).shape[0])
 
     def choice(self, pool: BoolArray, places: int) -> IntArray:
-        """The policy's own choice of at most so many rows of a pool; of one that wants more, some are drawn."""
+        """The policy's own choice of at most this many rows of a pool; of one that wants more, some are drawn."""
         if places <= 0 or not pool.any():
             return np.zeros(0, np.int64)
         asked = replace(self._context, available=pool, cohort_size=places, budget=self._budget)
@@ -165,12 +165,12 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
 
     Args:
         ask: Asks the policy about a part of a round.
-        context: The round; who is available is what other rules have left.
+        context: The round; available are the clients that other rules have left.
         limits: The limits.
         rng: Draws clients that the policy does not want and a limit demands.
 
     Raises:
-        RoundNotBegunError: If a least number cannot be had.
+        RoundNotBegunError: If a least number is impossible.
     """
     if not limits.bind:
         return ask(context)

@@ -1,6 +1,6 @@
-"""What happens in a running federation, as values, and the one protocol of those who look on.
+"""What happens in a running federation, as values, and the protocol of observers.
 
-An observer is anything that can be called with an event and the selector.  It is told when the event is booked, and
+An observer is anything that can be called with an event and the selector.  It is called when the event is booked, and
 what it raises is logged and stops nothing.  An observer with a method ``before(event, selector)``, such as one that
 keeps a log, is also told before anything is booked; what that raises ends the call, and then nothing has happened.
 
@@ -84,12 +84,12 @@ class Decided:
     Attributes:
         round: Its number.
         at_s: When, seconds since 1970.
-        asked: What the caller named: slots, contexts as told, who is available, and links to edge servers.
-        context: What the policy was told; its rows are slots, or links of an edge federation.
+        asked: What the caller named: slots, contexts as reported, available clients, and links to edge servers.
+        context: What the policy got; its rows are slots, or links of an edge federation.
         believed: Contexts of the chosen as they were told, as far as they are plausible, shape (k, D).
         members: Which slots' clients are members, shape (slots,).
-        seen: Which of them are there, shape (slots,).
-        excluded: Slots of members that could not be chosen although they are there, by the reason.
+        seen: Which of them are available, shape (slots,).
+        excluded: Slots of members that could not be chosen although they are available, by the reason.
         selection: The decision: rows of ``context``.
         chosen: Slots of the cohort, shape (k,).
         servers: Number of the edge server of each, shape (k,); None without edge servers.
@@ -141,7 +141,7 @@ Event: TypeAlias = Began | Ruled | Joined | Left | Decided | Told
 
 
 class Observer(Protocol):
-    """What is told of every event."""
+    """A callable that gets every event."""
 
     def __call__(self, event: Any, selector: Any, /) -> None:
         """Take an event that is booked."""

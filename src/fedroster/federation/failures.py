@@ -25,8 +25,8 @@ class FailureRules:
 
     Attributes:
         learned: Whether a failure is learned as an exchange that took as long as its round.
-        pause_after: A client that fails so many times in a row pauses: it is not chosen, and is owed nothing for it; 0
-            for never.
+        pause_after: A client that fails this many times in a row pauses: it is not chosen, and is owed nothing for it;
+            0 for never.
         longest_pause: Rounds that a pause lasts at most, >= 1.  The first one lasts a round, and each failure after it
             doubles the next.
     """
@@ -47,7 +47,7 @@ class FailureRules:
 
 
 class Failures:
-    """How often each client has failed in a row, and who pauses.
+    """How often each client has failed in a row, and which clients pause.
 
     Attributes:
         rules: What becomes of them.

@@ -1,6 +1,6 @@
 r"""What a running federation believes of what its clients say: contexts, times, presence, costs.
 
-Clients lie, vanish and come back.  A policy takes what it is told; the guard stands between a selector and its
+Clients lie, vanish and come back.  A policy believes its input; the guard stands between a selector and its
 policy, and learns from each client's own record how far its word goes:
 
 * **Contexts.**  Positive numbers are kept within a factor of the fleet's quartiles.  A client whose contexts predict
@@ -142,7 +142,7 @@ class Guard:
             value = float(value)
         self._longest_s = value
 
-    # ---------------------------------------------------------------- who belongs
+    # ---------------------------------------------------------------- members
 
     def grow(self, capacity: int) -> None:
         """Make room for more clients."""
@@ -162,7 +162,7 @@ class Guard:
         return np.asarray(self.record.away > self.longest_absence)
 
     def see(self, available: IntArray | BoolArray, members: BoolArray) -> None:
-        """Count absence of members, given the slots, or a mask of them, that are there in a round."""
+        """Count absence of members, given the slots, or a mask of them, that are available in a round."""
         np.add(self.record.away, 1, out=self.record.away)
         self.record.away[~members] = 0
         self.record.away[available] = 0
@@ -177,7 +177,7 @@ class Guard:
 
         Args:
             slots: Slot of each row, shape (k,).
-            rows: Contexts as they are told, shape (k, D), >= 0.
+            rows: Contexts as they are reported, shape (k, D), >= 0.
             available: Rows that count for the fleet's range, shape (k,).
         """
         if not self.is_on or not available.any():
@@ -211,10 +211,10 @@ class Guard:
     # ---------------------------------------------------------------- tell
 
     def judge(self, feedback: Feedback, expected_s: FloatArray, *, round_s: float | None, cohort: IntArray) -> Judged:
-        """Judge what was told of a round; nothing is booked yet.
+        """Judge what was reported of a round; nothing is booked yet.
 
         Args:
-            feedback: What was told.
+            feedback: What was reported.
             expected_s: Times that the policy expected under the contexts as they were told, shape (k,), seconds; NaN
                 where it expects nothing.
             round_s: How long the round took by the server's clock, seconds; None if it is not known.

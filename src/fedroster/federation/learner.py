@@ -103,11 +103,11 @@ class Learner:
             raise
 
     def check_promise(self, num_members: int) -> None:
-        """Raise an ``InfeasibleError`` if what the policy promises cannot be had for so many members."""
+        """Raise an ``InfeasibleError`` if the policy's guarantee is impossible for this many members."""
         self.policy.check(replace(self.spec, num_clients=max(1, num_members)))
 
     def grown(self, capacity: int, *, is_new: bool) -> tuple[ProblemSpec, Any]:
-        """``spec`` and ``state`` with room for so many clients; ``is_new`` if there was no client before."""
+        """``spec`` and ``state`` with room for this many clients; ``is_new`` if there was no client before."""
         if capacity <= self.spec.num_clients:
             return self.spec, self.state
         spec = replace(self.spec, num_clients=capacity)
@@ -232,7 +232,7 @@ class Learner:
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Take back what :meth:`pack` gave, into a learner of one client."""
         capacity = whole(header, "capacity", 1)
-        take(arrays, "members", np.bool_, (capacity,))  # before anything is made for so many
+        take(arrays, "members", np.bool_, (capacity,))  # before anything is made for this many
         like = self._fresh(self.spec)
         self.spec = replace(self.spec, num_clients=capacity)
         self._num_forgotten = whole(header, "strangers", 0)

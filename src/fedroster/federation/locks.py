@@ -40,7 +40,7 @@ class FolderLock:
             folder: It must exist and be writable.
 
         Raises:
-            InUseError: If another holds it; the message says who.
+            InUseError: If another process holds it; the message names it.
         """
         self._folder = Path(folder)
         self._lock = FileLock(self._folder / _LOCK_FILE, timeout=0, thread_local=False)

@@ -160,7 +160,7 @@ class Members:
         An exact fit for the first ones, doubling afterwards: joining one by one costs O(1) each on average.
 
         Raises:
-            InvalidInputError: If one is a member already.
+            InvalidInputError: If one is already a member.
         """
         num_used = len(self.ids) - len(self._free)
         for client in joining:
@@ -168,7 +168,7 @@ class Members:
             if slot is None:
                 num_used += 1
             elif self.here[slot]:
-                raise InvalidInputError(f"client {client!r} joins and is a member already")
+                raise InvalidInputError(f"client {client!r} joins and is already a member")
         if num_used <= self.capacity:
             return self.capacity
         return max(num_used, 2 * self.capacity) if self.ids else num_used

@@ -5,10 +5,10 @@ Selection alone protects no one.  Two things about it enter the accounting of a 
 * *Amplification by sampling.*  A sample of m of N clients, drawn uniformly without replacement and kept secret, makes a
   mechanism more private than its run on all (Balle, Barthe and Gaboardi, "Privacy Amplification by Subsampling: Tight
   Analyses via Couplings and Divergences", NeurIPS 2018, arXiv:1807.01647).
-* *Who may take part how often.*  Mechanisms with correlated noise are calibrated to clients that take part at most k
-  times, b rounds or more apart (Choquette-Choo et al., "Multi-Epoch Matrix Factorization Mechanisms for Private Machine
-  Learning", ICML 2023, arXiv:2211.06530; the same and others, "(Amplified) Banded Matrix Factorization", NeurIPS 2023,
-  arXiv:2306.08153, which defines the separation of rounds i < j as j - i).
+* *How often each client may take part.*  Mechanisms with correlated noise are calibrated for at most k participations
+  of a client, b rounds or more apart (Choquette-Choo et al., "Multi-Epoch Matrix Factorization Mechanisms for Private
+  Machine Learning", ICML 2023, arXiv:2211.06530; the same and others, "(Amplified) Banded Matrix Factorization",
+  NeurIPS 2023, arXiv:2306.08153, which defines the separation of rounds i < j as j - i).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Privacy:
     reasons: tuple[str, ...]
 
     def participations_in(self, num_rounds: int) -> int:
-        """K of a run of so many rounds: what the rules allow, and at most every b-th round.
+        """K of a run of this many rounds: what the rules allow, and at most every b-th round.
 
         Args:
             num_rounds: Rounds, >= 0.
@@ -104,7 +104,7 @@ def privacy_of(
         cohort_size: Largest number of clients in a round, m.
         num_members: N.
         were_all_there: Whether all members could have been chosen in every round so far.
-        has_rules: Whether rules keep clients out, or shape cohorts.
+        has_rules: Whether rules exclude clients, or shape cohorts.
         may_pause: Whether clients that fail pause.
         separation: b.
         participations: k.
@@ -112,11 +112,11 @@ def privacy_of(
     how = draws(policy)
     against = []
     if how != "uniform":
-        known = {"never": "chance decides nothing in it", "known": "clients have different probabilities"}
+        known = {"never": "it draws nothing at random", "known": "clients have different probabilities"}
         why = known.get(how, "it does not say how it draws")
         against.append(f"{type(policy).__name__} does not draw uniformly: {why}")
     if has_rules:
-        against.append("rules keep clients out, or shape cohorts")
+        against.append("rules exclude clients, or shape cohorts")
     if may_pause:
         against.append("clients that fail pause (FailureRules(pause_after=0) lets them stay)")
     if not were_all_there:
@@ -126,7 +126,7 @@ def privacy_of(
     conditions = (
         "every member is available in every round",
         "the seed and the cohorts stay secret (draws are of a generator for simulation, not for cryptography)",
-        "every chosen client's update counts or fails for reasons of its own: no first k of m",
+        "every chosen client's update counts or fails for unrelated reasons: no first k of m",
     )
     return Privacy(
         reads=reads(policy),

@@ -36,7 +36,7 @@ def check_possible(rules: Rules, cohort_size: int) -> None:
 
 
 def flaws(rules: Rules, *, beta: float, cohort_size: int, group: IntArray, priority: IntArray) -> dict[str, str]:
-    """What cannot be had under rules, as sentences by the kind of rule.
+    """What is impossible under rules, as sentences by the kind of rule.
 
     Args:
         rules: The rules.
@@ -124,5 +124,5 @@ def _rates_of_clients(found: dict[str, str], rules: Rules, beta: float) -> None:
     if rules.most_participations is not None:
         found["most_participations"] = (
             f"beta = {beta} holds until a client has taken part {rules.most_participations} times "
-            "(most_participations); it is owed nothing from then on"
+            "(most_participations); after that it is owed nothing"
         )

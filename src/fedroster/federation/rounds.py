@@ -1,4 +1,4 @@
-"""Rounds that are not answered in full: what is awaited, what is told of it, and when it is given up."""
+"""Rounds that are not answered in full: what is awaited, what is reported, and when it is given up."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def outcomes(
 
 
 class _Answer:
-    """What one call tells of one round, row by row; everything is checked before anything is learned."""
+    """What one call reports of one round, row by row; everything is checked before anything is learned."""
 
     def __init__(self, number: int, pending: PendingRound, ids: Sequence[ClientId | None], again: Again) -> None:
         """Begin without an answer."""
@@ -92,7 +92,7 @@ class _Answer:
         self.times_s: dict[int, float] = {}
 
     def _row(self, client: ClientId) -> int | None:
-        """Row of a chosen client; None if it was told before and that may be ignored."""
+        """Row of a chosen client; None if it was reported before and may be ignored."""
         row = self._row_of.get(client) if is_id(client) else None
         if row is None:
             chosen = list(self._row_of)
@@ -228,7 +228,7 @@ class OpenRounds:
         *,
         again: Again,
     ) -> Feedback | None:
-        """Check what is told of a round; nothing is booked until :meth:`close`.
+        """Check what is reported of a round; nothing is booked until :meth:`close`.
 
         Args:
             number: The round.
@@ -236,7 +236,7 @@ class OpenRounds:
             times_s: Exchange times, seconds, by client.
             outcomes: How exchanges ended.
             measured: ``losses``, ``squared_losses`` and ``num_samples``, each by client, or None.
-            again: Whether what was told before, or is given up, is an error or ignored.
+            again: Whether what was reported before, or is given up, is an error or ignored.
 
         Returns:
             The feedback, by ascending row of the cohort; None if there is nothing new.

@@ -61,7 +61,7 @@ class RuleFile:
             return file.read()
 
     def changed(self) -> Rules | None:
-        """The rules, if the file has other ones than when it was last looked at; a broken file is told once in the log.
+        """The rules, if the file has changed since the last look; a broken file is logged once.
 
         A file that is gone or broken changes nothing: its earlier rules stay in force.
         """

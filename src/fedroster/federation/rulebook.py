@@ -20,7 +20,7 @@ from fedroster.federation.rule_files import GivenRules, RuleFile
 from fedroster.federation.rules import Names, Rules
 
 _KEPT_ROUNDS, _KEPT_ENTRIES = 1024, 1_000_000  # that are remembered for a window which later rules may name
-NOT_REGISTERED = "its name is its own word, and the rules name clients"
+NOT_REGISTERED = "it reports its own name, and the rules name clients"
 
 
 _NONE = Rules()
@@ -220,7 +220,7 @@ class RuleBook:
         if fresh:
             warnings.warn("rules: " + "; ".join(fresh), FairnessWarning, stacklevel=4)
 
-    # ---------------------------------------------------------------- who belongs
+    # ---------------------------------------------------------------- members
 
     def grow(self, capacity: int) -> None:
         """Make room for more clients."""
@@ -234,7 +234,7 @@ class RuleBook:
         self._last_round[slots], self._last_s[slots] = 0, 0.0
         self._recent = deque((number, cohort[~np.isin(cohort, slots)]) for number, cohort in self._recent)
 
-    # ---------------------------------------------------------------- who may take part
+    # ---------------------------------------------------------------- eligibility
 
     def bar(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
         """Which clients the rules keep out of a round; depends on names, rounds and times only.

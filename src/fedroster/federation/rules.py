@@ -51,7 +51,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Who may take part, whatever the policy.
+    """Which clients may take part, for any policy.
 
     Example:
         >>> from fedroster import Rules, Selector, Uniform
@@ -137,7 +137,7 @@ class Rules:
 
     @property
     def name_clients(self) -> bool:
-        """Whether any rule depends on who a client is."""
+        """Whether any rule depends on a client's name."""
         return self.allow is not None or bool(self.deny or self.groups or self.priorities)
 
     @classmethod

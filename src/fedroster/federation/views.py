@@ -57,7 +57,7 @@ class Views:
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """Those that are told of events."""
+        """The observers, which get every event."""
         return tuple(self._observers)
 
     def ids_of(self, slots: IntArray) -> tuple[ClientId | None, ...]:
@@ -73,7 +73,7 @@ class Views:
         """The time.
 
         Raises:
-            InvalidInputError: If the clock tells none.
+            InvalidInputError: If the clock gives none.
         """
         if not 0.0 <= (now_s := real(self._clock())) < float("inf"):
             raise InvalidInputError(f"the clock says {shown(now_s)}; expected seconds >= 0")

@@ -28,7 +28,7 @@ from fedroster.optimization.lazy_greedy import lazy_greedy
 
 _PLACE_STEPS = 20  # halvings of the price of a place
 AUTOMATIC_GAPS = ((1_000, 0.0), (50_000, 0.0025), (250_000, 0.005))
-"""Proven gap at which the exact solver may stop by default, up to so many choices; 0.01 beyond."""
+"""Proven gap at which the exact solver may stop by default, up to this many choices; 0.01 beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,8 @@ class ExactOptions(Parameters):
     Attributes:
         gap: The exact solver may stop at a proven gap of this size, in [0, 1); None for one by the number of choices, 0
             up to 1,000 (:func:`gap_for`).
-        node_limit: The exact solver stops after so many search nodes, 0 for no limit, with the gap that it has proven.
+        node_limit: The exact solver stops after this many search nodes, 0 for no limit, with the gap that it has
+            proven.
     """
 
     gap: ShareBelowOne | None = None

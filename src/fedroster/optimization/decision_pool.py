@@ -32,7 +32,7 @@ class PoolState:
         seed: Of the arms and of ties.
         client: Clients of each arm in the order in which they were drawn, shape (arms, width); -1 beyond its end.  No
             arms before the first round with a choice.
-        server: Servers likewise.
+        server: Servers, in the same form.
         recent_round: Ring of the last rounds, shape (256,); 0 for none.
         recent_arm: Arm that was played in each, shape (256,).
     """

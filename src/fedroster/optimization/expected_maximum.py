@@ -40,12 +40,12 @@ RATIO_BINS = 64
 
 _TIME_BINS = 160  # a factor of exp(20) between the fastest and the slowest; slower ones count as this slow
 _ORIGIN = RATIO_BINS // 2
-_NEVER = 0.03  # where fewer than so many of the ratios lie below, F counts as zero: keeps the table short
+_NEVER = 0.03  # where fewer than this share of the ratios lie below, F counts as zero: keeps the table short
 _IMPROVEMENTS = 4
 _TIE = 1e-9
 _LN2 = math.log(2.0)
 _LOG_ZERO = -60.0
-_SAMPLE = 1024  # with many more rows than this, a sample tells which ones can be left out
+_SAMPLE = 1024  # with many more rows than this, a sample shows which ones can be left out
 _SAFETY = 1.5
 
 
@@ -184,7 +184,7 @@ def _marginal_of_slowest(log_cdf, points, slowest, second, log_table, table):
 def _marginal(cdf, points, slowest, width, table, bin, member):
     """Expected time that a client of this bin adds to the cohort, or has added as a member of it.
 
-    Not for the only member of the slowest bin, without whom the others count below that bin, too.
+    Not for the only member of the slowest bin, without which the others count below that bin, too.
     """
     total = 0.0
     before = -1.0

@@ -161,7 +161,7 @@ def above_inclusion(score: FloatArray, size: int, *, cut_off: float) -> FloatArr
 
 
 def window_inclusion(weight: FloatArray, window: int, size: int) -> FloatArray | None:
-    """Probability of each row in a sample by weight from so many rows of the greatest weights, shape (rows,)."""
+    """Probability of each row in a sample by weight from this many rows of the greatest weights, shape (rows,)."""
     probability = np.zeros(weight.shape[0])
     if size:
         within = greatest_inclusion(weight, window)

@@ -116,7 +116,7 @@ def lazy_greedy(
         budget: Budget of each server, shape (servers,), finite, >= 0, kept as in
             :func:`~fedroster.optimization.assignment.solve_assignment`.
         num_clients: Number of clients.
-        root: Whether f is the square root (Eq. 19 without its constant 1/M), else the sum (Eq. 8 likewise).
+        root: Whether f is the square root (Eq. 19 without its constant 1/M), else the sum (Eq. 8 without it).
         epsilon: Error parameter, in (0, 1].
         rng: Breaks ties between equal values.
 

@@ -94,7 +94,7 @@ def sample_systematically(inclusion: FloatArray, *, rng: Generator) -> IntArray:
 
 
 def candidates_above(score: FloatArray, size: int, *, cut_off: float) -> IntArray:
-    """Among whom :func:`sample_above` draws; positions, ascending."""
+    """The clients among which :func:`sample_above` draws; positions, ascending."""
     place = max(score.shape[0] - 1 - size, 0)
     return np.flatnonzero(score >= cut_off * float(np.partition(score, place)[place]))
 

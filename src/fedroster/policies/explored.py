@@ -133,7 +133,7 @@ class Explored(ForOneServer):
         return ExploredState(inner, int(rng.integers(2**62)), np.zeros(spec.num_clients, np.bool_))
 
     def _inside(self, context: RoundContext, places: int) -> RoundContext | None:
-        """What the policy inside is asked in a round with so many places that explore; None for nothing."""
+        """The inner policy's question in a round with this many places that explore; None for nothing."""
         size = context.cohort_size - places
         return replace(context, cohort_size=size) if size > 0 else None
 
@@ -167,7 +167,7 @@ class Explored(ForOneServer):
         return self.probability * explored + (1.0 - self.probability) * self._given(state, context, 0)
 
     def _given(self, state: ExploredState, context: RoundContext, places: int) -> FloatArray:
-        """Probabilities in a round with so many places that explore."""
+        """Probabilities in a round with this many places that explore."""
         inside, probability = self._inside(context, places), np.zeros(context.num_links)
         known = None
         if inside is not None and draws(self.policy) in ("uniform", "known") and isinstance(self.policy, DrawsKnown):

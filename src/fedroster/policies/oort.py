@@ -140,7 +140,7 @@ class Oort(ForOneServer):
         return max(state.exploration * self.exploration_decay, self.exploration_min)
 
     def _left_out(self, state: OortState, context: RoundContext, *, rng: Generator) -> BoolArray:
-        """Clients that took part too often, at most so many, shape (clients,)."""
+        """Clients that took part too often, at most this many, shape (clients,)."""
         out: BoolArray = state.count > self.max_participations
         size = state.count.shape[0] if context.members is None else int(np.count_nonzero(context.members))
         most = int(self.max_left_out * size)
@@ -221,7 +221,7 @@ class Oort(ForOneServer):
         return speed
 
     def commit(self, state: OortState, context: RoundContext, selection: Selection, /) -> OortState:
-        """Note who is exploited, and let the pacer and epsilon move on."""
+        """Note the exploited clients, and let the pacer and epsilon move on."""
         client = context.clients_of(selection.links)
         state.exploited[client] = state.last[client] > 0
         state.count[client] += 1

@@ -60,12 +60,12 @@ class RoundRobin(ForOneServer):
         return RoundRobinState(np.zeros(spec.num_clients, np.int64))
 
     def select(self, state: RoundRobinState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Take those who wait longest."""
+        """Choose the clients that waited longest."""
         rows = np.flatnonzero(context.available)
         waiting = -state.last[context.clients_of(rows)]
         return Selection(context.round, rows[greatest(waiting, context.cohort_size, rng=rng)])
 
     def commit(self, state: RoundRobinState, context: RoundContext, selection: Selection, /) -> RoundRobinState:
-        """Note who had a turn."""
+        """Note the clients that had a turn."""
         state.last[context.clients_of(selection.links)] = context.round
         return state

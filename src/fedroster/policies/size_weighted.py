@@ -52,7 +52,7 @@ def check_feature(name: str, feature: int, spec: ProblemSpec) -> None:
         spec: The problem.
 
     Raises:
-        ConfigurationError: If there are not so many columns.
+        ConfigurationError: If there are not this many columns.
     """
     if feature >= spec.num_features:
         raise ConfigurationError(

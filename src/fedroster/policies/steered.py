@@ -24,7 +24,7 @@ from fedroster.policies.floor import Floor
 
 _GAIN = 0.2  # per round, of the logarithm, by the relative error: noise of one round moves it little
 _FIRST_GAIN, _FIRST_ROUNDS = 0.4, 25.0  # more of it at first, when the parameter may be far off
-_LONGEST = 5.0  # a round counts as so many targets at most
+_LONGEST = 5.0  # a round counts as this many targets at most
 _LEAST = 1e-3
 
 

@@ -240,7 +240,7 @@ class TiFL(ForOneServer):
         return Selection(context.round, rows[greatest(rank, context.cohort_size, rng=rng)])
 
     def _rank(self, state: TiFLState, client: IntArray, fresh: BoolArray, tier: IntArray, drawn: int) -> IntArray:
-        """Who goes first: from the drawn tier outwards, the faster of two neighbours; those without a tier last."""
+        """The order of clients: from the drawn tier outwards, the faster neighbour first; without a tier last."""
         rank = -2 * np.abs(tier - drawn) + (tier < drawn)
         rank[tier == _NO_TIER] = -2 * self.tiers - 1
         rank[fresh] = 1 + self.profile_rounds - state.asked[client[fresh]]
@@ -257,7 +257,7 @@ class TiFL(ForOneServer):
         return at_rows(probability, rows, context.num_links)
 
     def commit(self, state: TiFLState, context: RoundContext, selection: Selection, /) -> TiFLState:
-        """Count who was asked and the credit; keep the look."""
+        """Count the asked clients and the credit; keep the look."""
         _, _, _, drawn, _, looked = self._plan(state, context)
         state.asked[context.clients_of(selection.links)] += 1
         if drawn == _NO_TIER:

@@ -58,7 +58,7 @@ class Line:
 
     @property
     def kind(self) -> str:
-        """What it tells of."""
+        """Its content."""
         return str(self.content.get("kind"))
 
 
@@ -78,7 +78,7 @@ class Torn:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of a log, in order; of one that is there twice, compressed and not, the first is whole.
+    """The files of a log, in order; of one that exists twice, compressed and not, the first is whole.
 
     Raises:
         FileNotFoundError: If there is no such folder.

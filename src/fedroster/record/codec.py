@@ -61,13 +61,13 @@ def _deflated(values: NDArray[Any]) -> str:
 
 
 def unpack_bits(value: Any, entries: int) -> BoolArray:
-    """Truth values; so many are expected."""
+    """Truth values; this many are expected."""
     raw = _inflated(value, entries, (entries + 7) // 8)
     return np.unpackbits(np.frombuffer(raw, np.uint8), count=entries).astype(np.bool_)
 
 
 def unpack_ints(value: Any, *, below: int, most: int, order: Literal["any", "distinct"] = "any") -> IntArray:
-    """Integers in ``0..below - 1``, at most so many."""
+    """Integers in ``0..below - 1``, at most this many."""
     if isinstance(value, list):
         if not all(type(entry) is int and 0 <= entry <= _LARGEST_INT for entry in value):
             raise LogFileError(f"integers are {shown(value)}; expected 0..{below - 1}")
@@ -83,7 +83,7 @@ def unpack_ints(value: Any, *, below: int, most: int, order: Literal["any", "dis
 
 
 def unpack_floats(value: Any, entries: int) -> FloatArray:
-    """Floats; so many are expected."""
+    """Floats; this many are expected."""
     if isinstance(value, list):
         numbers = [math.nan if entry is None else entry for entry in value]
         if len(numbers) != entries or not all(type(entry) in (int, float) for entry in numbers):

@@ -177,7 +177,7 @@ class Record:
     # ---------------------------------------------------------------- beginnings
 
     def _begin(self, selector: Selector, *, start: dict[str, str] | None = None, redone: int = 0) -> None:
-        """Say who decides, from what on."""
+        """Write which policy decides, and from which state."""
         self._know(selector)
         line = {
             "format": FORMAT,

@@ -45,14 +45,14 @@ class Decision:
         places: Largest number of clients that could be chosen.
         asked: What the caller named; its contexts are zeros where the log has none.
         has_contexts: Whether the contexts of all rows are known.
-        excluded: Slots that could not be chosen although they are there, by the reason.
+        excluded: Slots that could not be chosen although they are available, by the reason.
         chosen: Slots of the cohort, shape (k,).
         links: Rows of the policy's context that were chosen, shape (k,).
         servers: Edge server of each, shape (k,); None without edge servers.
-        features: Contexts under which they were chosen, as the policy was told them, shape (k, D).
+        features: Contexts under which they were chosen, as the policy got them, shape (k, D).
         believed: Their own contexts as far as they are plausible, shape (k, D).
         expected_s: Exchange times that the policy expected, shape (slots,); NaN where it is not known.
-        owed: Rounds owed to each slot's client before the decision, shape (slots,), likewise.
+        owed: Rounds owed to each slot's client before the decision, shape (slots,).
         inclusion: Probability with which each row of the policy's context was to be chosen; None where not known.
         busy: Slots of clients that still owed an answer.
         state: Digest of the policy's state before the decision.
@@ -78,7 +78,7 @@ class Decision:
 
     @property
     def seen(self) -> BoolArray:
-        """Which slots' clients are there, shape (slots,)."""
+        """Which slots' clients are available, shape (slots,)."""
         seen = np.zeros(self.capacity, np.bool_)
         asked = self.asked
         if asked.links is None:
@@ -99,7 +99,7 @@ class Answer:
         client: Slots, shape (j,).
         status: How each exchange ended, shape (j,).
         time_s: Times as they were told, shape (j,), seconds; NaN where none was.
-        learned_s: Times as they were learned, likewise.
+        learned_s: Times as they were learned, in the same form.
         measured: Losses, squared losses and sample counts by name, shape (j,) each.
         round_s: How long the round took by the server's clock; None if it is not known.
         costs: Costs of edge servers' clients, by slot.
@@ -253,7 +253,7 @@ def number(content: Mapping[str, Any], name: str, least: float, most: float, *, 
 
 
 def read_ids(content: Mapping[str, Any]) -> list[ClientId]:
-    """Ids of a line that tells who joins or leaves."""
+    """Ids of a line about clients that join or leave."""
     ids = content.get("clients")
     if not isinstance(ids, list):
         raise LogFileError(f"clients are {shown(ids)}; expected a list of ids")
@@ -302,7 +302,7 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
     """
     capacity = members.capacity
     if number(content, "slots", 1, 2**31) != capacity:
-        raise LogFileError(f"there are {content['slots']} slots; expected {capacity} by those who joined")
+        raise LogFileError(f"there are {content['slots']} slots; expected {capacity} for the clients that joined")
     length = number(content, "num_features", 1, _MOST_FEATURES)
     slot = members.slots()
     if "asked" in content:
@@ -453,7 +453,7 @@ def feedback_of(
         chosen: Slots of the round's cohort.
         features: Contexts under which they were chosen.
         servers: Their edge servers; None without.
-        staleness: Rounds that began after it and before it was told.
+        staleness: Rounds that began after it and before it was reported.
 
     Raises:
         LogFileError: If one of the clients was not chosen.

@@ -78,18 +78,18 @@ class LoggedRound:
         at_s: When it was decided, seconds since 1970.
         cohort_size: Largest number of clients that could be chosen.
         members: Which slots' clients were members, shape (slots,).
-        available: Which of them were there, shape (slots,).
-        excluded: Slots that could not be chosen although they were there, by the reason.
+        available: Which of them were available, shape (slots,).
+        excluded: Slots that could not be chosen although they were available, by the reason.
         contexts: Contexts as the caller told them, shape (slots, D), NaN where none; None where they are not kept, or
             links to edge servers have them.
         expected_s: Exchange times that the policy expected, shape (slots,); NaN where it is not known, or None.
-        owed: Rounds owed to each slot's client before the decision, likewise.
+        owed: Rounds owed to each slot's client before the decision, in the same form.
         chosen: Slots of the cohort, shape (k,).
         servers: Edge server of each, shape (k,); None without edge servers.
         inclusion: Probability with which each slot's client was to be chosen, shape (slots,); None where not known.
         status: How each exchange ended (:class:`~fedroster.types.Status`), shape (k,); 255 while nothing is known.
         exchange_time_s: Times as they were told, shape (k,), seconds; NaN where none was.
-        learned_s: Times as the policy learned them, likewise.
+        learned_s: Times as the policy learned them, in the same form.
         round_s: How long the round took by the server's clock, seconds; NaN where it is not known.
         deadline_s: Answers that took longer were late, seconds; infinite for none.
         line: Number of the decision's line.
@@ -118,7 +118,7 @@ class LoggedRound:
 
 
 class _Place:
-    """Where a round's line is, and what was told of the round."""
+    """Where a round's line is, and what was reported of the round."""
 
     def __init__(self, line: Line, chosen: IntArray, changes: int) -> None:
         self.line, self.file, self.offset, self.changes = line.number, line.file, line.offset, changes
@@ -132,7 +132,7 @@ class _Place:
             self.deadline_s = number(line.content, "deadline_s", 0.0, LATEST_S, whole=False)
 
     def answer(self, answer: Answer) -> None:
-        """Note what was told."""
+        """Note what was reported."""
         if not np.isin(answer.client, self.chosen).all():
             raise LogFileError(f"a client answers round {self.round} that was not chosen in it")
         order = np.argsort(self.chosen)
@@ -144,7 +144,7 @@ class _Place:
 
 
 class Memberships:
-    """Who was a member when: changes one after the other."""
+    """The members at each time: changes one after the other."""
 
     def __init__(self, folder: Path) -> None:
         """Begin without changes."""
@@ -153,7 +153,7 @@ class Memberships:
         self._done, self._members = 0, Members()
 
     def at(self, count: int) -> Members:
-        """The members after so many changes; cheapest when it is asked for in order."""
+        """The members after this many changes; cheapest when it is asked for in order."""
         if count < self._done:
             self._done, self._members = 0, Members()
         for line in self.changes[self._done : count]:
@@ -191,14 +191,14 @@ class Log:
     Attributes:
         folder: The folder.
         header: What the log says of itself.
-        head: Digest of its last line, to be kept elsewhere: who has it sees that nothing was cut off or written again.
+        head: Digest of its last line, to be kept elsewhere: it proves that nothing was cut off or rewritten.
         num_lines: How many lines it has.
         torn: Bytes of a last line that is not whole.
         rounds: Its rounds; each is read when it is asked for.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Read a log from its first line to its last, keeping what was told, and where the rounds are.
+        """Read a log from its first line to its last, keeping what was reported, and where the rounds are.
 
         Raises:
             FileNotFoundError: If there is no log.
@@ -376,7 +376,7 @@ class _Rounds(Sequence[LoggedRound]):
             raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
         decision = read_decided(line.content, members)
         here = members.here.copy()
-        if "members" in line.content:  # a simulation's: who is away of those who joined
+        if "members" in line.content:  # a simulation's: which of the joined clients are away
             here &= unpack_bits(line.content["members"], decision.capacity)
         asked = decision.asked
         contexts, inclusion = None, decision.inclusion

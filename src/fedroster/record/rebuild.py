@@ -1,4 +1,4 @@
-"""A selector from the lines of a log: everything is booked again, with the decisions that the log tells.
+"""A selector from the lines of a log: everything is booked again, with the decisions in the log.
 
 Where contexts were kept, the policy also decides again, from the state to which the lines before have led; a decision,
 or anything else that a selector would have written otherwise, is a :class:`Difference`.
@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that the log tells otherwise than the policy does.
+    """A difference between the log and the policy.
 
     Attributes:
         line: Number of the line.
@@ -93,7 +93,7 @@ class Rebuild:
         selector: What they have led to; None before the first.
         num_decided: Decisions that were made again.
         num_unknown: Decisions that could not be, without contexts.
-        differences: What the log tells otherwise.
+        differences: Where the log differs.
         has_contexts: Whether contexts were kept when the last line was written.
     """
 
@@ -198,10 +198,10 @@ class Rebuild:
         """The selector that the lines have led to.
 
         Raises:
-            LogFileError: If no line says who decides.
+            LogFileError: If no line says which policy decides.
         """
         if self.selector is None:
-            raise LogFileError("there is no line before it that says who decides")
+            raise LogFileError("no line before it says which policy decides")
         return self.selector
 
     # ---------------------------------------------------------------- what happened

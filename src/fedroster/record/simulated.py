@@ -169,7 +169,7 @@ class SimulationRecord:
 
 
 class Replayed:
-    """Decides again what a simulation's log tells, and learns what it tells.
+    """Decides a simulation's log again, and learns its feedback.
 
     Attributes:
         num_decided: Decisions that were made again.

@@ -32,7 +32,7 @@ class Verified:
         num_decided: Decisions that the policy made again.
         num_unknown: Decisions that it could not make, without contexts.
         unverified: Why no decision was made again; empty if they were.
-        differences: Where the policy decides otherwise, or a line tells other than a record would.
+        differences: Where the policy decides otherwise, or a line differs from what a record would write.
         same_code: Whether the log was written by this code of fedroster.
     """
 
@@ -59,7 +59,7 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
     """Follow the chain of a log, and let its policy decide again.
 
     The chain shows that no line before the last was changed, removed or moved.  It cannot show that lines at the end
-    were cut off, or that the whole log was written again by one who can compute digests: only a digest that was kept
+    were cut off, or that the whole log was rewritten by a person who can compute digests: only a digest that was kept
     elsewhere can (``head``).
 
     Args:

@@ -40,34 +40,34 @@ def why(log: Log, client: ClientId, round: int) -> str:
         known = [each for each in ids if each is not None]
         if client not in log.ids:
             raise UnknownNameError.of("client", str(client), [str(each) for each in known[:1000]])
-        return f"In round {round}, {client!r} was no member of the federation."
+        return f"In round {round}, {client!r} was not a member of the federation."
     slot = ids.index(client)
     start = f"In round {round}, {client!r}"
     if not played.members[slot]:
-        return f"{start} was no member of the federation."
+        return f"{start} was not a member of the federation."
     if not played.available[slot]:
-        return f"{start} was not there: it could not be chosen."
+        return f"{start} was not available."
     for reason, slots in played.excluded.items():
         if slot in slots:
-            return f"{start} was there and kept out of every cohort: {reason}."
+            return f"{start} was available, but excluded from every cohort: {reason}."
     place = np.flatnonzero(played.chosen == slot)
     facts = _facts(played, slot)
     out = sum(slots.shape[0] for slots in played.excluded.values())
-    could = f"{played.chosen.shape[0]} of {np.count_nonzero(played.available & played.members) - out} that could be"
+    could = f"{played.chosen.shape[0]} of {np.count_nonzero(played.available & played.members) - out} eligible clients"
     if place.shape[0]:
         return f"{start} was chosen, one of {could}{facts}; {_ended(played, int(place[0]))}."
-    return f"{start} was there and not chosen; {could} were{facts}."
+    return f"{start} was available and not chosen; {could} were chosen{facts}."
 
 
 def _facts(played: LoggedRound, slot: int) -> str:
-    """What the decision looked at, beside the same of the cohort."""
+    """What the decision used for this client, beside the same values of the rest of the cohort."""
     others = played.chosen[played.chosen != slot]
     parts = []
     probability = math.nan if played.inclusion is None else float(played.inclusion[slot])
     if 0.0 < probability < _SURE:
         parts.append(f"its probability was {probability:.3g}")
     elif not math.isnan(probability):
-        parts.append("the policy draws no lots")
+        parts.append("the policy does not draw at random")
     for name, unit, values in (
         ("it was owed", " rounds", played.owed),
         ("it was expected to take", " s", played.expected_s),

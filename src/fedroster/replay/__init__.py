@@ -1,4 +1,4 @@
-"""What another policy would have made of the rounds that a log tells of (docs/explanation/replay.md)."""
+"""What another policy would have done in the rounds of a log (docs/explanation/replay.md)."""
 
 from fedroster.replay.estimates import MEASURES, Estimate, Measure, replay
 

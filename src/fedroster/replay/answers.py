@@ -7,8 +7,8 @@ away while it works:
     \pi = P(\text{left within } \tau \mid \text{left between two looks})
 
 where :math:`\pi` is read off the log: 0 for a client that is seen again after its exchange would be over, and else
-that of an exponential time, with the client's own rate of leaves, between the last look at which it was there and the
-first at which it was not.  In a federation whose
+that of an exponential time, with the client's own rate of leaves, between the last look at which it was available and
+the first at which it was not.  In a federation whose
 clients come and go from round to round without a bearing on answers, b is 0; where looks are far apart, clients that
 come and go between them show in :math:`\gamma`.
 """
@@ -44,13 +44,13 @@ def looks(available: BoolArray) -> IntArray:
 
 
 class Leaves:
-    """When clients that are there go away, as far as a log shows it."""
+    """When available clients leave, as far as a log shows it."""
 
     def __init__(self, history: History) -> None:
         """Read it off."""
         self._at_s, self._away = history.at_s, looks(history.available)
         self._last, self._available = history.num_rounds, history.available
-        # Leaves of each client by the looks at which it was there, drawn towards those of all.
+        # Leaves of each client by the looks at which it was available, drawn towards those of all.
         there, gone = history.available[:-1], history.available[:-1] & ~history.available[1:]
         usual = (gone.sum() + 0.5) / (there.sum() + 1.0)
         share = (gone.sum(axis=0) + _LOOKS * usual) / (there.sum(axis=0) + _LOOKS)
@@ -60,14 +60,14 @@ class Leaves:
     def within(
         self, index: IntArray | int, client: IntArray, at_s: FloatArray | float, time_s: FloatArray
     ) -> FloatArray:
-        """Probability that clients which were there at a look leave within some time of ``at_s``, shape (k,)."""
+        """Probability that clients available at a look leave within some time of ``at_s``, shape (k,)."""
         away = self._away[index, client]
         known = away < self._last
         away = np.minimum(away, self._last - 1)
         begin_s = np.maximum(self._at_s[np.maximum(away - 1, 0)], at_s)
         span_s = np.maximum(self._at_s[away] - begin_s, 1e-9)
         spent_s = np.clip(at_s + time_s - begin_s, 0.0, span_s)
-        # Who leaves often left early: an exponential time, given that it was within the span.
+        # A client that leaves often left early: an exponential time, given that it was within the span.
         hazard = np.maximum(self._hazard[client], 1e-9 / span_s)
         share: FloatArray = np.where(known, np.expm1(-hazard * spent_s) / np.expm1(-hazard * span_s), 0.0)
         return share
@@ -76,7 +76,7 @@ class Leaves:
         """Draw when clients came and went between the looks."""
         span_s = np.diff(self._at_s)[:, None]
         rate = np.maximum(self._hazard, 1e-9 / span_s.max())
-        # Exponential within the span: who leaves often left early, and who comes came late as often as early.
+        # Exponential within the span: clients that leave often left early; arrivals came late as often as early.
         early_s = -np.log1p(rng.random((span_s.shape[0], rate.shape[0])) * np.expm1(-rate * span_s)) / rate
         gone_s = np.full((self._last + 1, rate.shape[0]), np.inf)
         gone_s[1 : self._last] = self._at_s[:-1, None] + early_s
@@ -89,8 +89,8 @@ class Presence:
     """One draw of when clients came and went.
 
     Attributes:
-        available: Who was there at each look, shape (rounds, clients).
-        away: The first look from each on at which each client is away, likewise.
+        available: Whether each client was available at each look, shape (rounds, clients).
+        away: The first look from each on at which each client is away, same shape.
         gone_s: When a client left that is first away at a look, shape (rounds + 1, clients), seconds.
         come_s: When a client came that was away at a look and there at the next, shape (rounds - 1, clients), seconds.
     """
@@ -101,14 +101,14 @@ class Presence:
     come_s: FloatArray
 
     def until(self, index: int, client: IntArray) -> FloatArray:
-        """When clients leave that are there at a look or come before the next, shape (k,), seconds."""
+        """When clients leave that are available at a look or come before the next, shape (k,), seconds."""
         after = min(index + 1, self.available.shape[0] - 1)
         look = np.where(self.available[index, client], index, after)
         until_s: FloatArray = self.gone_s[self.away[look, client], client]
         return until_s
 
     def at(self, index: int, now_s: float) -> BoolArray:
-        """Who is there at an instant after a look and before the next, shape (clients,)."""
+        """Whether each client is available at an instant between two looks, shape (clients,)."""
         there = self.available[index]
         stays: BoolArray = there & (now_s < self.gone_s[self.away[index], np.arange(there.shape[0])])
         if index + 1 < self.available.shape[0]:

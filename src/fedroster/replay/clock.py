@@ -19,7 +19,7 @@ class Clock:
     Attributes:
         by_time: Whether clients come and go by time; if not, by rounds.
         at_s: When the log's rounds began, shape (rounds,), seconds.
-        end_s: Up to when the log tells who is there, seconds.
+        end_s: Until when the log shows which clients are available, seconds.
         least_gap_s: Rounds begin at least so far apart, seconds.
         pause_s: From the end of a round to the next one's begin, seconds.
         idle_s: From an empty round to the next one, seconds.
@@ -33,7 +33,7 @@ class Clock:
     idle_s: float
 
     def index(self, round: int, now_s: float) -> int:
-        """The log's round that tells of a replayed one; ``round`` counts from 0."""
+        """The log's round that a replayed one uses; ``round`` counts from 0."""
         if not self.by_time:
             return round
         return max(int(np.searchsorted(self.at_s, now_s + 1e-9, side="right")) - 1, 0)
@@ -49,7 +49,7 @@ def read_clock(history: History, durations_s: FloatArray) -> Clock:
     """Find out how the log's world moves on.
 
     Clients come and go by time if more of them changed between two rounds the more time passed between them; where gaps
-    are too even to tell, if who was there in one round tells who is in the next.
+    are too even to show it, if availability in one round predicts that in the next.
 
     Args:
         history: The log.
@@ -95,6 +95,6 @@ def _goes_by_time(history: History, gap_s: FloatArray) -> bool:
         error = float((changes - mean - slope * span).std()) / np.sqrt(square)
         if error < _CLEAR * mean:
             return slope > 0.5 * mean
-    # Gaps too even to tell: by time if availability lasts.  By chance alone, so many clients would change.
+    # Gaps too even to tell: by time if availability lasts.  By chance alone, this many clients would change.
     rate = history.available.mean(axis=0)
     return bool(mean < 0.7 * float((2.0 * rate * (1.0 - rate)).sum()))

@@ -25,7 +25,7 @@ DRAWS = 19
 """Worlds in which each policy plays."""
 
 _T = 1.7341 * math.sqrt(1.0 + 1.0 / DRAWS)
-"""Half of a 90 % prediction interval, in standard deviations of so many draws: Student's t, 18 degrees of freedom."""
+"""Half of a 90 % prediction interval, in standard deviations of this many draws: Student's t, 18 degrees of freedom."""
 
 _MOST_BEYOND = 0.1  # share of rounds after the log's end
 _MOST_UNKNOWN = 0.2  # share of a policy's cohorts of whose times the log knows nothing
@@ -143,7 +143,7 @@ def _why_not(fit: Fit, played: list[Played]) -> str:
     beyond = float(np.mean([one.beyond for one in played]))
     if beyond > _MOST_BEYOND:
         return (
-            f"{beyond:.0%} of its rounds would begin after the log's end, when it is not known who was there; "
+            f"{beyond:.0%} of its rounds would begin after the log's end, where the available clients are unknown; "
             "a longer log is needed"
         )
     unknown = float(np.mean([one.unknown for one in played]))

@@ -1,4 +1,4 @@
-"""A log as arrays: who was there, with which contexts, who was chosen, and what came back."""
+"""A log as arrays: the available clients and their contexts, the cohorts, and the answers."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class History:
         round_s: How long each took, shape (rounds,), seconds; NaN where it is not known.
         deadline_s: Deadline of each, shape (rounds,), seconds; infinite for none.
         places: Largest cohort of each, shape (rounds,).
-        members: Who was a member, shape (rounds, clients).
-        available: Who could be chosen, shape (rounds, clients).
+        members: Whether each client was a member, shape (rounds, clients).
+        available: Whether each client could be chosen, shape (rounds, clients).
         features: Contexts, shape (rounds, clients, D); NaN where they are not known.
         inclusion: Probability of each client to be chosen, shape (rounds, clients); NaN where it is not known.
         round: Round of each exchange, an index, ascending, shape (exchanges,).
@@ -79,7 +79,7 @@ class History:
 
     @property
     def chosen(self) -> BoolArray:
-        """Who was chosen, shape (rounds, clients)."""
+        """Whether each client was chosen, shape (rounds, clients)."""
         found = np.zeros(self.available.shape, np.bool_)
         found[self.round, self.client] = True
         return found

@@ -1,4 +1,4 @@
-"""Another policy in worlds that are drawn from what a log tells: the policy learns there as it would have."""
+"""Another policy in worlds that are drawn from a log: the policy learns there as it would have."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Fit:
         self.wrong_by_chance = float(again.std(ddof=1))
 
     def _contexts(self) -> tuple[FloatArray, dict[int, tuple[float, float]]]:
-        """Contexts without gaps, and the columns that only say who took part in the round before."""
+        """Contexts without gaps, and the columns that only say which clients took part in the round before."""
         history = self.history
         features = history.features.copy()
         known: BoolArray = np.asarray(np.isfinite(features).all(axis=2))
@@ -129,7 +129,7 @@ class Fit:
             if round < _CHECKED:
                 check_selection(selection, context, fills_cohort=policy.fills_cohort)
             links = selection.links
-            # Who came after a look counts for the next one.
+            # A client that came after a look counts for the next one.
             share[np.where(history.available[index, links], index, min(index + 1, num_rounds - 1)), links] += 1.0
             feedback, round_s[round] = self._exchange(world, context, selection, index, now_s, presence, rng)
             missed += int(np.count_nonzero(feedback.status != Status.COMPLETED))

@@ -1,7 +1,7 @@
 r"""What a log says of another policy by the probabilities with which clients were chosen.
 
 A miss is a property of one exchange, so misses add up over exchanges: with :math:`q_{t,n}` the probability that the
-other policy would choose client n in round t, :math:`p_{t,n}` the one that the log tells, y whether the update is
+other policy would choose client n in round t, :math:`p_{t,n}` the one in the log, y whether the update is
 missed and :math:`\hat m` what the fitted worlds expect,
 
 .. math:: \hat Y = \sum_{t,n} q\,\hat m + c \sum_{(t,n) \in \text{log}} \frac{q}{p} (y - \hat m), \qquad
@@ -64,8 +64,8 @@ def off_policy_misses(fit: Fit, share: FloatArray, played: list[Played]) -> tupl
     between = float(np.mean([one.between for one in played]))
     if between > _MOST_BETWEEN:
         return (
-            f"{between:.0%} of its rounds would begin between two rounds of the log, and clients come and go by time: "
-            "exchanges of other moments do not stand for them"
+            f"{between:.0%} of its rounds would begin between two rounds of the log, and clients come and go: "
+            "exchanges at other times do not represent them"
         )
     reason = _unknown(history, share)
     if reason:
@@ -91,7 +91,7 @@ def off_policy_misses(fit: Fit, share: FloatArray, played: list[Played]) -> tupl
 
 
 def off_policy_time(fit: Fit, policy: AnyPolicy) -> tuple[float, float, float, float] | str:
-    """Mean round time of a policy, likewise: it is one of whole cohorts, which must be equally likely in the log."""
+    """Mean round time of a policy, in the same form: the log's cohorts must be equally likely."""
     history = fit.history
     reason = _unknown(history, history.available.astype(np.float64))
     if reason:
@@ -101,8 +101,8 @@ def off_policy_time(fit: Fit, policy: AnyPolicy) -> tuple[float, float, float, f
     drawn = np.abs(history.inclusion - uniform[:, None]) < 1e-9
     if not drawn[history.available].all() or draws(policy) != "uniform":
         return (
-            "a round's time is that of a whole cohort, and the log knows how likely a cohort was only of uniform "
-            "draws, for a policy that draws uniformly"
+            "a round's time depends on the whole cohort, and a cohort's probability is known only if both the log's "
+            "policy and this one draw uniformly"
         )
     values = fit.durations_s
     half = _Z * float(values.std(ddof=1)) * math.sqrt(2.0 / values.shape[0])  # of this world's draw, and of another

@@ -46,7 +46,7 @@ def courses_product(
         x_label: What a round is.
         y_label: With its unit.
         title: What the figure says.
-        every: Every so many rounds are shown: enough for the eye and for a small file.
+        every: One of this many rounds is shown: enough for the eye and for a small file.
         hidden: Policies that are in the table only.
     """
     curves, tables = {}, []

@@ -36,7 +36,7 @@ LEAST_CHANCES = 10
 class Participation:
     """How often clients took part, against how often they could.
 
-    A client that is seldom there cannot take part often, whatever the policy does; so rates are also taken over the
+    A client that is rarely available cannot take part often, whatever the policy does; so rates are also taken over the
     rounds in which the client was available.
 
     Attributes:
@@ -66,7 +66,7 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
     """Measure which clients took part, from how often each was chosen and available, both of shape (clients,)."""
     owed = rate * num_rounds * (1.0 - 1e-12)  # a rate that is met exactly is met
     present = available > 0
-    # In a run too short for that many chances, every client that was there at all counts.
+    # In a run too short for that many chances, every client that was ever available counts.
     counted = available >= LEAST_CHANCES
     counted = counted if counted.any() else present
     share = np.sort(chosen[counted] / available[counted])
@@ -84,7 +84,7 @@ def participation(chosen: IntArray, available: IntArray, *, num_rounds: int, rat
 
 
 LAST_TESTS = 5
-"""A final accuracy is the mean of so many tests, the last ones."""
+"""A final accuracy is the mean of this many tests, the last ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ class Need:
         stretch: The runs are this many times as long as asked for.
         task: What is trained; None for no training.
         rounds: T unless asked for otherwise; None for the paper's.
-        evaluate_every: The model is tested after every so many rounds.
+        evaluate_every: Rounds from one test of the model to the next.
         rate: beta at which participation is measured; None for the policy's own.
     """
 

@@ -163,7 +163,7 @@ def _draw(axes: Any, panel: Panel, shown: dict[str, Any]) -> list[tuple[float, f
             zorder=4 if point.kind == "focus" else 3,
             **mark,
         )
-    # From the best x, where little of y can be had, to the worst.
+    # From the best x, where y is small, to the worst.
     front = sorted(
         ((point.x.mean, point.y.mean) for point in points.values() if point.on_front),
         key=lambda corner: (-corner[0] if panel.more_x else corner[0], corner[1]),

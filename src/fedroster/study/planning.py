@@ -19,7 +19,7 @@ from fedroster.core.protocols import AnyEnvironment
 from fedroster.simulation import simulate
 
 _SPARE_SHARES = (0.0, 0.125, 0.25, 0.5)
-"""Spare places that are tried, by cohort size: the round ends when as many updates are there as the cohort is large."""
+"""Spare places that are tried, by cohort size: the round ends when as many updates have come as the cohort is large."""
 
 _BETAS = (1.0, 1.15, 1.5, 2.0)
 """Promised shares that are tried, by the share that is wished for: a client that fails or is late needs more."""
@@ -136,7 +136,7 @@ class World(Protocol):
     cohort_size: int
 
     def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
-        """Play a policy with so many places."""
+        """Play a policy with this many places."""
         ...
 
 
@@ -229,12 +229,12 @@ def plan(
         try:
             if key not in played:
                 played[key] = [list(world.rounds(*key, seed)) for seed in seeds]
-        except InfeasibleError as error:  # this share with so many places
+        except InfeasibleError as error:  # this share with this many places
             why = str(error)
             continue
         tried.append(_try(setting, played[key], world, wish))
     if not tried:
-        raise ConfigurationError(f"nothing can be tried: {why}")
+        raise ConfigurationError(f"no setting can be tried: {why}")
     return sorted(tried, key=lambda each: (not each.is_met, 0.0 if each.is_met else each.lack(wish), each.mean_round_s))
 
 

@@ -113,8 +113,8 @@ class Processes:
                     yield futures[future], future.result()
         except BrokenProcessPool as error:
             raise WorkerLostError(
-                "a worker process was killed, perhaps for want of memory; finished runs are kept, and the same command "
-                "goes on"
+                "a worker process was killed, perhaps because memory ran out; finished runs are kept, and the same "
+                "command continues"
             ) from error
         except BaseException:
             ours.close()

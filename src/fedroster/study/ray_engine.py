@@ -98,7 +98,7 @@ class _Reporter:
 
 
 def _asked_of(ray: Any) -> Any:
-    """The task of a node, which needs nothing of fedroster before it knows that the right one is there.
+    """The task of a node, which needs nothing of fedroster before it knows that it has the right version.
 
     A function within another one is pickled whole, and what it works on are bytes: a node without fedroster, or with
     another version, answers in words.
@@ -317,7 +317,7 @@ def _results(
         index, fault = next(iter(lost.items()))
         raise WorkerLostError(
             f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them "
-            f"{trials[index]}; the others are kept, and the same command goes on ({_first_line(fault)})"
+            f"{trials[index]}; the others are kept, and the same command continues ({_first_line(fault)})"
         ) from fault
 
 

@@ -24,8 +24,8 @@ def why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) ->
             available = int(np.count_nonzero(played.context.available))
             if available and played.selection.is_empty and not policy.fills_cohort and not may_idle:
                 return (
-                    f"chooses none of the {available} clients that are available in round {played.number} with its own "
-                    f"parameters, {policy!r}; name it with others to have it compared"
+                    f"chooses none of the {available} clients that are available in round {played.number} with its "
+                    f"default parameters, {policy!r}; name it with other parameters to compare it"
                 )
     except FedrosterError as error:
         return str(error)

@@ -30,7 +30,7 @@ class Picture:
         svg: The picture.
         file: File beside the page that has it too.
         charts: The same to point at, a chart for each panel; empty for none.
-        tab: What the figures of a section are told apart by, where they are alternatives of which one is shown.
+        tab: What distinguishes the figures of a section, if only one of them is shown at a time.
     """
 
     label: str

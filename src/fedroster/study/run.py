@@ -47,7 +47,7 @@ class Engine(Protocol):
     def results(
         self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
     ) -> Iterator[tuple[int, Run | None]]:
-        """Run trials; yield place and run of each as soon as it is there, None for one that stopped in the middle.
+        """Run trials; yield place and run of each as soon as it is done, None for one that stopped in the middle.
 
         Args:
             trials: All trials.
@@ -107,13 +107,13 @@ def run_trials(
     conditions: Conditions = ALONE,
     progress: Callable[[int], None] = ALONE.played,
 ) -> Iterator[Done]:
-    """Run trials, in parallel when that pays; yields each as soon as it is there.
+    """Run trials, in parallel when that pays; yields each as soon as it is done.
 
     Args:
         trials: What to run.
         workers: Trials at the same time; None for one for each core.
         engine: Where they run.
-        folder: Keep each run there as a file, and take runs that are there already: a killed study goes on where it
+        folder: Keep each run there as a file, and use runs that exist already: a killed study goes on where it
             stopped, and so does a run that keeps checkpoints, which lie there too.
         conditions: Device, data and the end of the time; a trial that stops in the middle is not yielded.
         progress: Called now and then with the number of rounds that are played, of all trials together.
@@ -206,7 +206,7 @@ def provenance(finished: Iterable[Done]) -> str:
     """Say which state of the code made the runs.
 
     Kept runs are known by what was run, by fedroster's version, and by the code of policy and scenario: an edit of
-    anything else does not cost a night's work.  Whether it would change them is for the reader to judge, who is told.
+    anything else does not cost a night's work.  The page says so, and the reader judges whether it would change them.
     """
     made = Counter(done.code for done in finished)
     others = ", ".join(f"{count:,} by {found}" for found, count in sorted(made.items()) if found != code())

@@ -17,7 +17,7 @@ from fedroster.study.trial import Trial
 def write_scalars(runs: Iterable[tuple[Trial, Run]], folder: Path) -> None:
     """Write a folder of event files for each run: accuracy, test loss, round time, cohort and queues per round.
 
-    A run's folder is named after its scenario, task, policy and seed; what is there already is left alone.
+    A run's folder is named after its scenario, task, policy and seed; existing files stay unchanged.
 
     Raises:
         MissingDependencyError: If TensorBoard is not installed.

@@ -73,7 +73,7 @@ class Trial:
         num_rounds: T.
         settings: Parameters of the scenario that are overridden, as text.
         task: What is trained; None for no training.
-        evaluate_every: The model is tested after every so many rounds, and after the last.
+        evaluate_every: Rounds from one test of the model to the next; the last round has one, too.
         rate: beta at which participation is measured, in [0, 1]; None for the policy's own, or :data:`DEFAULT_RATE`.
     """
 

@@ -299,7 +299,7 @@ def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level:
         needed = min(for_it, *against)
         part = weakest if for_it <= min(against) else int(np.argmin(against))
         needed = max(needed, seeds + 1.0)
-        why = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "no number of seeds in sight"
+        why = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
     shown = parts[part].surplus if word == "contradicted" else parts[part].advantage
     effect = interval_of(parts[part].advantage)
     return Verdict(claim, word, why, part, effect, which_test(shown), p_holds, p_contradicted, seeds, needed)

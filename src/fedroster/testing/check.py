@@ -1,4 +1,4 @@
-"""The contracts in one call, for those who have no pytest."""
+"""The contracts in one call, without pytest."""
 
 from __future__ import annotations
 

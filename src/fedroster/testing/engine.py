@@ -81,7 +81,7 @@ class RunningEngine(Protocol):
 
 
 class _Spy:
-    """Keeps what the selector is told."""
+    """Keeps what is reported to the selector."""
 
     def __init__(self) -> None:
         self.status: dict[str, list[Status]] = {}
@@ -184,20 +184,20 @@ class EngineContract:
             measured_s = min(spy.times_s.get(name, [float("inf")]))
             require(
                 expected_s * 0.9 <= measured_s <= expected_s + self.tolerance_s,
-                f"the training of {name} took {expected_s} s, and {measured_s} s was told",
+                f"the training of {name} took {expected_s} s, and {measured_s} s was reported",
             )
 
     def test_a_late_update_is_not_used_and_is_learned_from(self) -> None:
-        """The round ends at its deadline; the late client is told with its own, longer time."""
+        """The round ends at its deadline; the late client is reported with its own, longer time."""
         engine, _, used, spy = self._play(1, good="ok", late=("late", "ok"))
         require(used[0] == {"good"}, f"{used[0]} were used; expected the one in time")
         self._settle(engine)
         require(
-            spy.status.get("late", [])[:1] == [Status.LATE], f"the late client was told as {spy.status.get('late')}"
+            spy.status.get("late", [])[:1] == [Status.LATE], f"the late client was reported as {spy.status.get('late')}"
         )
         require(
             spy.times_s.get("late", [0.0])[0] > self.deadline_s,
-            f"its time was told as {spy.times_s.get('late')}; expected more than the deadline, {self.deadline_s} s",
+            f"its time was reported as {spy.times_s.get('late')}; expected more than the deadline, {self.deadline_s} s",
         )
 
     def test_a_client_that_is_still_busy_is_not_called_again(self) -> None:
@@ -211,17 +211,21 @@ class EngineContract:
     # ---------------------------------------------------------------- faults
 
     def test_a_client_that_fails_neither_stops_the_run_nor_looks_fast(self) -> None:
-        """Its update is not used, it is told as failed, and no time is told."""
+        """Its update is not used, it is reported as failed, without a time."""
         _, _, used, spy = self._play(2, good="ok", bad="fails")
         require(all(each == {"good"} for each in used), f"{used} were used; expected the one that did not fail")
-        require(set(spy.status.get("bad", [])) == {Status.FAILED}, f"the failure was told as {spy.status.get('bad')}")
-        require("bad" not in spy.times_s, f"a failure was told with the time {spy.times_s.get('bad')}")
+        require(
+            set(spy.status.get("bad", [])) == {Status.FAILED}, f"the failure was reported as {spy.status.get('bad')}"
+        )
+        require("bad" not in spy.times_s, f"a failure was reported with the time {spy.times_s.get('bad')}")
 
     def test_a_malformed_update_is_refused(self) -> None:
         """It is not used, and told as failed."""
         _, _, used, spy = self._play(1, good="ok", bad="malformed")
         require(used[0] == {"good"}, f"{used[0]} were used; expected the one that is well-formed")
-        require(spy.status.get("bad") == [Status.FAILED], f"the malformed update was told as {spy.status.get('bad')}")
+        require(
+            spy.status.get("bad") == [Status.FAILED], f"the malformed update was reported as {spy.status.get('bad')}"
+        )
 
     def test_a_round_in_which_all_fail_ends(self) -> None:
         """No update is used, and the next round is played."""
@@ -235,7 +239,9 @@ class EngineContract:
         engine.wait(self.give_up_s)
         for _ in range(3):
             engine.play()
-        require(spy.status.get("gone", [])[:1] == [Status.DROPPED], f"its silence was told as {spy.status.get('gone')}")
+        require(
+            spy.status.get("gone", [])[:1] == [Status.DROPPED], f"its silence was reported as {spy.status.get('gone')}"
+        )
         require(len(clients["gone"].log) >= 2, "a client that was given up was never called again")
 
     # ---------------------------------------------------------------- restarts and rules

@@ -96,7 +96,7 @@ class EnvironmentContract:
             links = context.num_links
             require(context.round == number, f"the context is for round {context.round}; expected {number}")
             require(1 <= context.cohort_size <= spec.cohort_size, f"cohort_size is {context.cohort_size}")
-            require(context.truth is None, "the environment told the truth before the decision")
+            require(context.truth is None, "the environment revealed the truth before the decision")
             expected: list[tuple[str, Any, type, tuple[int, ...]]] = [
                 ("features", context.features, np.float64, (links, spec.num_features)),
                 ("available", context.available, np.bool_, (links,)),
@@ -154,7 +154,7 @@ class EnvironmentContract:
                 for name in left:
                     require(
                         same_arrays({name: left[name]}, {name: right[name]}),
-                        f"{name} of round {context.round} depends on who was chosen before",
+                        f"{name} of round {context.round} depends on which clients were chosen before",
                     )
 
     def test_the_seed_decides(self) -> None:
@@ -203,7 +203,7 @@ class EnvironmentContract:
                 )
 
     def test_reveal_shows_only_the_chosen(self) -> None:
-        """Feedback has one row for each chosen link, with that link's own values, and no time for who is silent."""
+        """Feedback has one row for each chosen link, with that link's own values, and no time for silent clients."""
         for context, outcome, _ in self._rounds(20, self._first):
             links = self._last(context)
             feedback = outcome.reveal(context, Selection(context.round, links))

@@ -270,7 +270,7 @@ class PolicyContract:
             )
 
     def test_the_state_is_kept(self) -> None:
-        """Who declares a state uses it: it is drawn by ``init``, or changed by ``commit`` or ``update``."""
+        """A policy with a state uses it: ``init`` draws it, or ``commit`` or ``update`` changes it."""
         spec = self.spec()
         first, other = frozen_pack(self._init(spec)), frozen_pack(self._init(spec, seed=1))
         state = self._play(spec, self._init(spec), range(1, 41))

@@ -1,1 +1,1 @@
-"""Devices that come and go: how fast they are, when they are there, the files that say so, and the network of them."""
+"""Devices that come and go: how fast they are, when they are available, their files, and the network of them."""

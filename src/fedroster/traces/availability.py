@@ -1,4 +1,4 @@
-r"""Who is there at an instant: bisection on sorted session tables, right for any step of the clock."""
+r"""Which clients are available at an instant: bisection on sorted sessions, right for any step of the clock."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def _look_up(offsets, start, end, until, period, device, shift, time, remaining,
 
 
 def look_up(table: Timetable, device: IntArray, shift_s: FloatArray, time_s: float) -> tuple[FloatArray, IntArray]:
-    r"""How much longer each client is there at time t, at O(N log(sessions of a device)), spread over the cores.
+    r"""How much longer each client stays available at time t, at O(N log(sessions of a device)), spread over the cores.
 
-    Client n is at :math:`t_n = (t + \text{shift}_n) \bmod \text{period}` of its device's trace.  It is there if the
+    Client n is at :math:`t_n = (t + \text{shift}_n) \bmod \text{period}` of its device's trace.  It is available if the
     last session that started at or before :math:`t_n`, found by bisection, has not ended.  The answer depends on t
     alone and not on what was asked before.
 
     Returns:
-        Time until each client leaves, shape (clients,), seconds, 0 for who is not there; and the row of its session,
+        Time until each client leaves, shape (clients,), seconds, 0 if it is absent; and the row of its session,
         or of its last one before (-1 for a device without any), shape (clients,).
     """
     num_clients, sessions = device.shape[0], table.sessions

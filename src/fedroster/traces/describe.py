@@ -59,7 +59,7 @@ class Description:
             days = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
             found.append(f"sessions: {count['sessions']:,}, of devices: {count['devices']:,}, in days: {days}")
             if count["never_there"]:
-                found.append(f"devices that are never there: {count['never_there']:,}")
+                found.append(f"devices that are never available: {count['never_there']:,}")
         if self.speeds is not None:
             of = "sessions" if self.speeds.by_session else "devices"
             found.append(f"{of} with speeds: {self.speeds.compute_s.shape[0]:,}")

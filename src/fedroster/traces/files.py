@@ -1,4 +1,4 @@
-r"""Traces of real devices: when each is there, how fast it computes and how fast its link is.
+r"""Traces of real devices: when each is available, how fast it computes and how fast its link is.
 
 A file of traces is a plain ``.npz`` with some of these arrays, the names and units of FedScale's published records:
 
@@ -37,7 +37,7 @@ SPEED_ARRAYS = ("computation_ms_per_sample", "communication_kbps")
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """When devices are there: from each start until before the end that belongs to it.
+    """When devices are available: from each start until before the end that belongs to it.
 
     Attributes:
         offsets: Device k has the sessions offsets[k] to offsets[k + 1], shape (devices + 1,).
@@ -62,7 +62,7 @@ class Sessions:
         return np.repeat(np.arange(self.num_devices), np.diff(self.offsets))
 
     def share(self) -> FloatArray:
-        """Share of its period for which each device is there, shape (devices,), in [0, 1]."""
+        """Share of its period for which each device is available, shape (devices,), in [0, 1]."""
         length = np.concatenate(([0.0], np.cumsum(self.end_s - self.start_s)))
         return (length[self.offsets[1:]] - length[self.offsets[:-1]]) / self.period_s
 

@@ -24,7 +24,7 @@ FEATURES = ("work", "s", "M/B")
 """Context of a client: seconds of computing, cold start, seconds of transfer at the speeds that it reports."""
 
 BACKWARD_FACTOR = 3.0
-"""Training on a sample takes as long as inference on so many: FedScale's rule."""
+"""Training on a sample takes as long as inference on this many: FedScale's rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class TraceState:
         end_s: Up to which time the traces say something, seconds; infinite where they repeat.
         key: Seed of what varies from round to round.
         cold: Whether the client did not take part in the previous round, shape (clients,).
-        fleet: Who the clients are.
-        table: When devices are there.
+        fleet: The devices of the clients.
+        table: When devices are available.
     """
 
     time_s: float
@@ -141,9 +141,9 @@ class TraceNetwork(Parameters):
     (:func:`fedroster.simulation.round_time`), by ``idle_step_s`` after a round without clients, and in any case by
     ``round_interval_s``.  A chosen client whose session ends before its exchange does drops out; the round waits for it
     as long as its answer was due.  So it is with one that is asked for its loss (:func:`~fedroster.simulate`),
-    and exchanges start when the answers are there.  The clock depends on who was chosen: policies meet the same devices
+    and exchanges start when the answers have arrived.  The clock depends on the cohorts: policies meet the same devices
     and the same sessions, but look at them at times of their own.  Where that must not be, choose a ``deadline_s`` and
-    an ``idle_step_s`` of at most ``round_interval_s``: rounds then start at fixed times for everybody.
+    an ``idle_step_s`` of at most ``round_interval_s``: rounds then start at fixed times for every policy.
 
     Without ``traces`` the fleet is drawn from a mixture that is calibrated to the published quantiles of FedScale's
     capacities and of the FLASH trace (:mod:`fedroster.traces.population`): every client has speeds of its own; its
@@ -205,7 +205,7 @@ class TraceNetwork(Parameters):
         return ProblemSpec(num_clients=self.num_clients, cohort_size=self.cohort_size, num_features=len(FEATURES))
 
     def init(self, *, rng: Generator) -> TraceState:
-        """Draw the fleet; everybody is cold in round 1 (Choice A1)."""
+        """Draw the fleet; all clients are cold in round 1 (Choice A1)."""
         n, wraps = self.num_clients, self.at_end == "wrap"
         source = read_source(Path(self.traces).expanduser()) if self.traces else calibrated_source(n, rng=rng)
         shift = self.resample and wraps
@@ -264,7 +264,7 @@ class TraceNetwork(Parameters):
         return times_s
 
     def advance(self, state: TraceState, context: RoundContext, selection: Selection, /) -> TraceState:
-        """Move the clock on, and remember who was chosen."""
+        """Move the clock on, and remember the cohort."""
         client = context.clients_of(selection.links)
         duration_s = self.idle_step_s
         if not selection.is_empty:

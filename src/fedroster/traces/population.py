@@ -37,7 +37,7 @@ COMPUTE_MS = (19.0, 24.0, 41.0, 148.0, 190.0)
 BANDWIDTH_MBPS = (1.4, 2.9, 6.2, 14.5, 54.1)
 """Quantiles of the speed of a link, Mbit/s: FedScale's device capacities."""
 SHARE = (0.02, 0.07, 0.13, 0.22, 0.41)
-"""Quantiles of the share of time for which a device is there: charging, in the FLASH trace."""
+"""Quantiles of the share of time for which a device is available: charging, in the FLASH trace."""
 
 COMPUTE_ENDS_MS = (15.0, 199.0)
 BANDWIDTH_ENDS_MBPS = (1.0, 204.0)
@@ -52,7 +52,7 @@ HOURLY: tuple[float, ...] = (
     *(1.12, 1.23, 1.28, 1.28, 1.25, 1.24, 1.19, 1.06, 0.94, 0.92, 0.88, 0.82),
     *(0.80, 0.81, 0.82, 0.82, 0.90, 0.92, 0.97, 0.91, 0.83, 0.90, 1.02, 1.10),
 )
-"""Devices that are there in each hour of the day, relative to their mean: 300 devices of the FLASH trace, six days."""
+"""Available devices in each hour of the day, relative to their mean: 300 devices of the FLASH trace, six days."""
 
 # Of the same devices: sessions of a device, length of a session in seconds, starts by the hour of the day.
 _COUNT_LEVELS = (0.0, *LEVELS, 1.0)
@@ -79,12 +79,12 @@ SESSION_FILES = ("client_behave_trace.npz", "flash_availability_300.npz")
 FLASH_END_S = 518_400.0
 """Where the FLASH records are cut: six days."""
 FLASH_START_S = 300.0
-"""Before this the published subset of FLASH has everybody charging, which is not measured."""
+"""Before this the published subset of FLASH has all devices charging, which is not measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Who the clients are.
+    """The devices of the clients.
 
     Attributes:
         device: Whose sessions each client follows, shape (clients,).
@@ -106,7 +106,7 @@ class Source:
     """What a fleet is drawn from.
 
     Attributes:
-        sessions: When devices are there.
+        sessions: When devices are available.
         speeds: How fast devices are.
         paired: Whether both are of the same devices, so that they are drawn together.
     """
@@ -233,7 +233,7 @@ def flash_sessions(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
         )
     end_s = np.where(last, FLASH_END_S, np.append(time_s[1:], FLASH_END_S))
     end_s = np.minimum(end_s, FLASH_END_S)
-    # Who is in a state at FLASH_START_S is taken to have been in it from 0 on.
+    # The state at FLASH_START_S is used from 0 on.
     start_s = np.where(time_s <= FLASH_START_S, 0.0, time_s)
     charging = (state == 2) & (end_s > np.maximum(start_s, FLASH_START_S))
     count = np.bincount(device[charging], minlength=offsets.shape[0] - 1)
@@ -303,7 +303,7 @@ def read_source(path: Path) -> Source:
 
 
 def calibrated_source(num_clients: int, *, rng: Generator) -> Source:
-    """Speeds of so many clients and up to :data:`NUM_PATTERNS` patterns of sessions, where there are no files."""
+    """Speeds of this many clients and up to :data:`NUM_PATTERNS` patterns of sessions, without files."""
     sessions = calibrated_sessions(min(num_clients, NUM_PATTERNS), rng=rng)
     return Source(sessions, calibrated_speeds(num_clients, rng=rng), paired=False)
 

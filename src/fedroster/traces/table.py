@@ -5,7 +5,7 @@ column                 meaning
 ====================== =========================================================
 ``client``             name or number of the client
 ``time``               seconds from the start of the trace, ascending for each client
-``available``          from then on: 1 or true if the client is there, 0 or false if not
+``available``          from then on: 1 or true if the client is available, 0 or false if not
 ``compute``            from then on: inference on one sample, milliseconds
 ``bandwidth``          from then on: speed of the link, Mbit/s
 ====================== =========================================================
@@ -157,7 +157,7 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
         period_s: Length of the trace, seconds; None for the last time in the table.
 
     Returns:
-        When the clients are there; and their speeds, by session where those of a client change.
+        When the clients are available; and their speeds, by session where those of a client change.
 
     Raises:
         FedrosterError: If there is no such file, or it is damaged or empty, lacks a column, or a row is malformed, out

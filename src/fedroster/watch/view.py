@@ -31,7 +31,7 @@ class RoundRow:
     Attributes:
         round: Its number.
         when: When it was decided, in the server's time.
-        there: Members that were there.
+        there: Members that were available.
         chosen: Their names.
         in_time: How many answered in time.
         late: How many answered late.
@@ -59,7 +59,7 @@ class RoundRow:
 
 @dataclass(slots=True)
 class ClientRow:
-    """One member: rounds that the rules and pauses leave it, in which it was there, was chosen, and was used."""
+    """One member: rounds that the rules and pauses leave it, in which it was available, was chosen, and was used."""
 
     name: str
     rounds: int = 0
@@ -79,7 +79,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The state of a federation, as its log tells it.
+    """The state of a federation, from its log.
 
     Attributes:
         policy: The policy.

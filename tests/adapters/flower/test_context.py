@@ -234,7 +234,7 @@ def test_a_name_that_was_claimed_first_goes_to_the_node_for_which_it_is_register
     assert nodes[101].trained == 1
     nodes[300] = FakeNode("whatever", registered="clinic")
     play(grid, fake, 3)
-    assert "node 101 is shut out: its name 'clinic' is registered for node 300" in caplog.text
+    assert "node 101 is excluded: its name 'clinic' is registered for node 300" in caplog.text
     assert nodes[101].trained == 1
     assert nodes[300].trained == 3
     nodes[300].is_online = False

@@ -285,12 +285,12 @@ def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
     play(grid, fake, 3)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [line for line in warned if "is shut out" in line and "101" in line] == [
-        "node 101 is shut out: its name is 'xxxxxxxxxxxxxxxxxxxx' and more; expected 1 to 128 printable characters"
+        "node 101 is excluded: its name is 'xxxxxxxxxxxxxxxxxxxx' and more; expected 1 to 128 printable characters"
     ]
-    assert warned.count("node 102 is shut out: 'willing' is 'yes'; expected true or false") == 1
-    assert warned.count("node 103 is shut out: it gave no context within 2 s") == 1
-    assert warned.count("node 104 is shut out: it claims the name 'n00', which is not its own") == 1
-    assert warned.count("node 105 is shut out: the query for its context failed: No query function") == 1
+    assert warned.count("node 102 is excluded: 'willing' is 'yes'; expected true or false") == 1
+    assert warned.count("node 103 is excluded: it gave no context within 2 s") == 1
+    assert warned.count("node 104 is excluded: it claims the name 'n00', which is not its own") == 1
+    assert warned.count("node 105 is excluded: the query for its context failed: No query function") == 1
 
 
 def test_the_error_that_nobody_can_be_chosen_names_the_reasons():

@@ -419,7 +419,7 @@ def test_a_name_that_is_taken_is_refused_until_it_is_free(caplog):
     assert reports[-1].num_available == 2
     assert nodes[100].trained + nodes[300].trained == 2
     thief = 300 if nodes[300].trained == 0 else 100
-    assert f"node {thief} is shut out: it claims the name 'n00'" in caplog.text
+    assert f"node {thief} is excluded: it claims the name 'n00'" in caplog.text
     nodes[100 if thief == 300 else 300].is_online = False
     play(grid, fake)
     assert nodes[thief].trained == 1
@@ -786,7 +786,7 @@ def test_rules_hold_for_training_and_evaluation():
     assert [node.evaluated for node in nodes.values()] == [3, 3, 0, 0]
     assert grid.selector.excluded() == {
         "lab-1": "not on the allow list",
-        "clinic-3": "its name is its own word, and the rules name clients",
+        "clinic-3": "it reports its own name, and the rules name clients",
     }
 
 
@@ -806,7 +806,7 @@ def test_a_round_waits_for_a_separation_and_then_says_why_it_is_not_begun():
     assert [len(report.clients) for report in reports] == [3, 3, 3]
     assert clock.now() - before_s > 40.0
     grid.selector.rules = Rules(least_separation=2)
-    with pytest.raises(RoundNotBegunError, match="round 4 is not begun: the rules keep out all 3 clients"):
+    with pytest.raises(RoundNotBegunError, match="round 4 is not begun: the rules exclude all 3 clients"):
         play(grid, fake)
     assert grid.selector.round == 3
 

@@ -218,7 +218,7 @@ def test_a_check_of_ones_own_that_raises_refuses_the_reply(caplog):
     grid, fake, reports = selecting(fleet(2), m=2, check=check, rules=RoundRules(deadline_s=5.0))
     assert play(grid, fake) == [[]]
     assert reports[0].num_lost == 2
-    assert "it cannot be looked at (ZeroDivisionError: mine)" in caplog.text
+    assert "it cannot be read (ZeroDivisionError: mine)" in caplog.text
 
 
 def test_without_a_check_everything_passes():

@@ -51,7 +51,7 @@ class Flight:
         message: The message.
         message_id: Its id; replies name it.
         node_id: Where it went.
-        sent_s: When it was there to be fetched, seconds of the exchange's clock.
+        sent_s: When it could be fetched, seconds of the exchange's clock.
         then: Takes its reply.
     """
 
@@ -138,7 +138,7 @@ class Exchange:
     def wait(
         self, flights: Iterable[Flight], until_s: float, is_enough: Callable[[], bool] = lambda: False
     ) -> list[Flight]:
-        """Take replies, of these flights and all others, until these are in, enough are there, or it is too late.
+        """Take replies, of these flights and all others, until these are in, enough have come, or it is too late.
 
         Args:
             flights: What is waited for.

@@ -1,4 +1,4 @@
-"""A Flower grid on which a policy chooses who trains.
+"""A Flower grid on which a policy chooses the nodes that train.
 
 The strategy samples as it always does and builds its messages; they are then kept, dropped or addressed again so that
 exactly the chosen nodes are sent one.  Nothing of the strategy is overridden or changed: its own ``configure_train``
@@ -44,7 +44,7 @@ _WAITING_CALLS_S = 10.0
 
 
 class SelectingGrid(Grid):
-    """Any Flower grid, on which a policy chooses who trains.
+    """Any Flower grid, on which a policy chooses the nodes that train.
 
     Example, in a server app::
 
@@ -159,7 +159,7 @@ class SelectingGrid(Grid):
 
         Raises:
             NoNodesError: If a strategy keeps asking for longer than ``wait_s``, as it does while it waits for more
-                nodes than are there; it would wait forever.
+                nodes than are connected; it would wait forever.
         """
         ids = list(self._grid.get_node_ids())
         self._waiting.asked(len(ids), self._exchange.clock.now())
@@ -315,12 +315,12 @@ class SelectingGrid(Grid):
         names = self._rounds.may_evaluate(nodes)
         ids = {node.node_id for node in nodes if node.name in names}
         if len(ids) < len(messages):
-            log.info("%d of %d nodes do not evaluate: the rules keep them out", len(messages) - len(ids), len(messages))
+            log.info("%d of %d nodes do not evaluate: the rules exclude them", len(messages) - len(ids), len(messages))
         return [message for message in messages if message.metadata.dst_node_id in ids]
 
 
 class _Waiting:
-    """Tells a strategy that waits for nodes forever from others that ask who is connected."""
+    """Distinguishes a strategy that waits for nodes forever from others that ask for the connected nodes."""
 
     def __init__(self, wait_s: float, least_nodes: int) -> None:
         self._wait_s = wait_s
@@ -365,7 +365,7 @@ def addressed(messages: Sequence[Message], node_ids: Sequence[int]) -> list[Mess
 
     Args:
         messages: What the strategy made, for the nodes that it sampled; not empty.
-        node_ids: Who is to be sent one.
+        node_ids: The nodes that get one.
 
     Raises:
         ConfigurationError: If a node was made no message, and they are not all the same.

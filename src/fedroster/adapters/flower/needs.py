@@ -95,7 +95,7 @@ class StrategyNeeds:
         if len(updates) == self.num_updates:
             return updates
         log.warning(
-            "%d updates came, and the noise of %s is for %d: nothing is aggregated in this round",
+            "%d updates came, but the noise of %s is for %d: this round is not aggregated",
             len(updates),
             self.strategy,
             self.num_updates,

@@ -1,4 +1,4 @@
-"""Who is connected, under which stable name, and what is known of each."""
+"""The connected nodes, their stable names, and what is known of each."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class NodeBook:
 
     A name that an operator registered with a node's key at the SuperLink (``flwr supernode register --name``) is that
     node's, whatever it or others report.  A node without one keeps the first name that it reports until it registers
-    again.  A name belongs to one connected node: a second one that claims it is refused while the first is there, so
-    that no node can train, or be counted, under another's name.
+    again.  A name belongs to one connected node: a second one that claims it is refused while the first is connected,
+    so that no node can train, or be counted, under another's name.
 
     Attributes:
         rules: When contexts count.
@@ -90,7 +90,7 @@ class NodeBook:
             reason: Why; empty when there is no reason any more.
         """
         if reason and self._doubts.get(node_id) != reason:
-            log.warning("node %d is shut out: %s", node_id, reason)
+            log.warning("node %d is excluded: %s", node_id, reason)
         self._doubts[node_id] = reason
 
     def reasons(self, node_ids: Iterable[int]) -> list[str]:

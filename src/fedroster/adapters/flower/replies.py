@@ -116,7 +116,7 @@ class ReplyCheck:
         try:
             return self.check(sent, reply) or self._wrong_records(_kind(sent) == "train", reply.content)
         except Exception as error:  # a reply must not be able to end the run
-            return f"it cannot be looked at ({type(error).__name__}: {error})"
+            return f"it cannot be read ({type(error).__name__}: {error})"
 
     def _wrong_records(self, is_training: bool, content: RecordDict) -> str | None:
         if not self.weight_key:

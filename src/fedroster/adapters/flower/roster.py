@@ -1,4 +1,4 @@
-"""Who can be chosen now: connected nodes with a fresh context that are willing and not busy."""
+"""The nodes that can be chosen now: connected, with a fresh context, willing and not busy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WAITING_PAUSE_S = 0.5
 
 
 class Roster:
-    """Asks nodes for their contexts, and says who can be chosen.
+    """Asks nodes for their contexts, and says which can be chosen.
 
     Attributes:
         num_connected: How many nodes were connected when it was last asked.
@@ -31,10 +31,10 @@ class Roster:
         """Start without nodes.
 
         Args:
-            grid: Says who is connected.
+            grid: Knows the connected nodes.
             exchange: Carries queries.
             book: What is known of nodes.
-            runner: Knows who is still busy.
+            runner: Knows the busy nodes.
             rules: How long to wait.
             cohort_size: How many nodes are enough.
         """
@@ -75,8 +75,8 @@ class Roster:
     def again(self, cohort: Mapping[str, int]) -> list[Node]:
         """Nodes of a round that was interrupted; waits for those that are not there.
 
-        A node whose id is connected, or whose name is registered for one that is, is there whether or not it has given
-        a context since.  Others may be back under a new id, which their context tells.
+        A node whose id is connected, or whose name is registered for one that is, counts as connected even if it has
+        not given a context since.  Others may be back under a new id, which their context shows.
 
         Args:
             cohort: The ids that they had, by name; 0 where it is not known.
@@ -116,7 +116,7 @@ class Roster:
         return connected
 
     def _ask_for_contexts(self, connected: Sequence[int]) -> set[int]:
-        """Ask for contexts at half their life, wait for those that are past it, and return who has none.
+        """Ask for contexts at half their life, wait for those that are past it, and return the nodes without one.
 
         Newcomers are not waited for when there are nodes enough; their answers are met while others train.
         """

@@ -117,7 +117,7 @@ class RoundRunner:
 
         Args:
             number: Its number.
-            nodes: Who is sent a message.
+            nodes: The nodes that get a message.
             messages: Their messages.
             model_bit: Size of the model, bit.
             timeout_s: The strategy's own limit, seconds; None for none.

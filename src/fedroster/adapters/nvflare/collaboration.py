@@ -33,7 +33,7 @@ LONGEST_CALL_S = 1e6
 
 
 class SelectingClients:
-    """The clients of a Collab job, of which a policy chooses who is called.
+    """The clients of a Collab job, of which a policy chooses those that are called.
 
     Example, in the server's module::
 
@@ -194,7 +194,7 @@ class SelectingClients:
         try:
             return update, None if self._check is None else self._check(sent, update)
         except Exception as error:  # a reply must not be able to end the run
-            return update, f"it cannot be looked at ({type(error).__name__}: {error})"
+            return update, f"it cannot be read ({type(error).__name__}: {error})"
 
     def _connected(self) -> list[Node]:
         now_s = time.monotonic()

@@ -116,7 +116,7 @@ class Selecting(_Controller):
         super().stop_controller(fl_ctx)
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Note who asks for tasks."""
+        """Note the clients that ask for tasks."""
         if event_type == EventType.BEFORE_PROCESS_TASK_REQUEST and self._desk is not None:
             self._asks(str(fl_ctx.get_peer_context().get_identity_name()))
         super().handle_event(event_type, fl_ctx)
@@ -249,7 +249,7 @@ class Selecting(_Controller):
             check = None if getattr(self, "enable_tensor_disk_offload", False) else self.check
             return update, None if check is None else check(sent, update)
         except Exception as error:  # a result must not be able to end the run
-            return update, f"it cannot be looked at ({type(error).__name__}: {error})"
+            return update, f"it cannot be read ({type(error).__name__}: {error})"
 
     def _connected(self) -> list[Node]:
         oldest_s = time.monotonic() - self.quiet_s

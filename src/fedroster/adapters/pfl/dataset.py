@@ -78,9 +78,10 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
 
         Args:
             make_dataset: The dataset of a user, by its id.
-            selector: Chooses among the users, who join it unless they are members.  Its times are the network's, so
+            selector: Chooses among the users, which join it unless they are members.  Its times are the network's, so
                 it needs no caution: ``Selector(policy, cohort_size=m, guarded=False, longest_s=None)``.
-            network: Says who is available and how long exchanges take: of ``make_scenario``, or a ``TraceNetwork``.
+            network: Says which users are available and how long exchanges take, of ``make_scenario``, or a
+                ``TraceNetwork``.
             users: Id of the user that each client of the network stands for; None for 0, 1, 2, ...
             seed: Seed of the network, and of the seeds that users train with.
 
@@ -115,7 +116,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
 
     @property
     def least_separation(self) -> int:
-        """Iterations of pfl from one participation of a user to its next are at least so many: what the rules say."""
+        """Iterations of pfl from one participation of a user to its next are at least this many: what the rules say."""
         return self.selector.rules.least_separation
 
     def keep_separation(self, iterations: int) -> None:

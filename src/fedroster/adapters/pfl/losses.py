@@ -15,7 +15,7 @@ from fedroster.adapters.pfl.workers import summed
 
 
 class ReportLosses(Postprocessor):
-    """A postprocessor that tells the selector each user's loss of the model that it was sent.
+    """A postprocessor that reports each user's loss of the received model to the selector.
 
     Policies such as Oort and Power-of-Choice learn from it; without it they know of times only.
 

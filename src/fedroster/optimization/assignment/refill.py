@@ -365,7 +365,7 @@ def step_prices(
         step: Polyak step factor.
         rounds: Number of steps.
         max_nodes: Search nodes for one knapsack.
-        most_nodes: No further step begins after so many nodes in all.
+        most_nodes: No further step begins after this many nodes in all.
         window: As in :func:`fill_server`, one a server.
         table: Scratch of :func:`fill_server`.
 

@@ -65,8 +65,8 @@ def lifted_share(share: FloatArray, size: int, slope: float) -> FloatArray:
     them have f > 0.  If q < k, then :math:`\sum f \le q / (k - 1) \le 1`.  If q >= k, then
     :math:`\sum f \le q / k + \alpha (1 - q / k) = 1 + (\alpha - 1)(1 - q / k) \le 1`.
 
-    Where a budget pays for two or three clients this tells a client that leaves room for two others from one that does
-    not, which the linear relaxation takes to be nearly alike.
+    Where a budget pays for two or three clients this distinguishes a client that leaves room for two others from one
+    that does not, which the linear relaxation takes to be nearly alike.
     """
     return np.clip(1.0 / size + slope * (share - 1.0 / size), 0.0, 1.0 / (size - 1))
 

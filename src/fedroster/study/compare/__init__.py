@@ -1,1 +1,1 @@
-"""Policies compared in one scenario or several: who takes part, the runs, their tables and tests, figures and pages."""
+"""Policies compared in one scenario or several: the line-up, the runs, their tables and tests, figures and pages."""

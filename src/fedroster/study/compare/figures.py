@@ -108,7 +108,7 @@ def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, 
 
 
 def _course(values: FloatArray, width: int = 1) -> Curve:
-    """What came after each round, or after each window of so many."""
+    """What came after each round, or after each window of this many."""
     return Curve(width * np.arange(1.0, values.shape[1] + 1), *band(values))
 
 

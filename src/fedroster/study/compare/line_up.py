@@ -106,7 +106,7 @@ def line_up(
         target_accuracy: For the time to accuracy, in (0, 1).
         focus: Policy whose page it is (:func:`~fedroster.study.compare.contrasts.focus_of`).
         against: What the others are tested against (:func:`~fedroster.study.compare.contrasts.against_of`).
-        without: Names that ``all`` does not stand for.
+        without: Names that ``all`` leaves out.
         clients: N; None for the scenario's.
         beta: Rate that is owed to every client, in (0, 1]; None to choose it.
         settings: Parameters of the scenario that are overridden, as text.

@@ -125,7 +125,7 @@ def is_of_several(folder: Path) -> bool:
 
 
 def render_all(folder: Path) -> pl.DataFrame:
-    """Make all pages again: that of each scenario whose tables are there, and the one above them.
+    """Make all pages again: that of each scenario whose tables exist, and the one above them.
 
     Returns:
         A row for each scenario, policy and main measure, and how the policy in focus does against it.
@@ -323,7 +323,7 @@ def _page(parts: Sequence[_Part], tests: _Tests, settings: Mapping[str, Any], sh
     what = "rounds without training" if task is None else f"federated training, task {task['name']}"
     heads = (
         f"The table compares {joined(list(dict.fromkeys(part.focus for part in parts)))} with the best competitor in "
-        "each scenario, and with the best competitor that is at least as fair. What counts is the time of a round or, "
+        "each scenario, and with the best competitor that is at least as fair. It compares the time of a round or, "
         "where clients have prices and updates a deadline, the updates in time. The last column counts the competitors "
         "that it beats, those for which these seeds do not decide, and those that it loses to. Policies that know the "
         "truth are no competitors."

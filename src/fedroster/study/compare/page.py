@@ -122,7 +122,7 @@ _AS_GOOD = 0.01  # shares that differ by no more are said to be alike, where the
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """How a measure is told: the number's label, and the words for better, for worse, and for what is undecided."""
+    """How a measure is described: its label, and the words for better, for worse, and for undecided."""
 
     label: str
     better: str
@@ -259,9 +259,9 @@ def notes_of(settings: Settings) -> list[str]:
         notes.append(" ".join(words))
     payable = " at a price that a server can pay" if settings.has_prices else ""
     words = [
-        f"Least served: of the clients that were available{payable} in at least {LEAST_CHANCES} rounds, the tenth that "
-        "was chosen in the smallest share of these rounds; the number is this share. Lowest: the smallest share of a "
-        "single client."
+        "Least served: the share of their available rounds in which clients were chosen, averaged over the tenth of "
+        f"clients with the lowest share. Only clients that were available{payable} in at least {LEAST_CHANCES} rounds "
+        "count. Lowest: the lowest share of a single client."
     ]
     if settings.promises_rates:
         words.append(
@@ -270,7 +270,7 @@ def notes_of(settings: Settings) -> list[str]:
         )
     words.append(
         "Decision: time that the policy takes to decide and to learn in a round, without polls, as a median over "
-        "rounds. It was measured on this machine during the runs, with whatever else ran there."
+        "rounds. It was measured on this machine during the runs, beside any other work there."
     )
     notes.append(" ".join(words))
     notes.append(
@@ -279,7 +279,7 @@ def notes_of(settings: Settings) -> list[str]:
     )
     notes.append(
         "The three numbers at the top are tested as a group of their own, with Holm's correction over the three; a "
-        "table is corrected over all of its tests, and may leave open what the top decides."
+        "table is corrected over all of its tests, and may leave undecided what the top decides."
     )
     aided = [text for text in settings.policies if text in settings.omniscient]
     if aided:

@@ -29,7 +29,7 @@ LAST = 10
 """Final accuracy is the mean over this many last rounds: single rounds are noisy."""
 
 EARLY = 5
-"""The beginning of a run is the first of so many parts."""
+"""The beginning of a run is the first of this many parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Settings:
         omniscient: Policies that know what no server can know.
         left_out: Why a policy that was asked for, by its name or by ``all``, is not compared.
         against: Policies that the others are tested against.
-        focus: Policy from whose side the page is told.
+        focus: Policy that the page is about.
         optimal: Policy that the regret is measured against; empty for none.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
         has_prices: Whether clients have prices, and updates a deadline.
