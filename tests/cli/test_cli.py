@@ -253,7 +253,7 @@ def test_the_real_program_exits_with_2_and_an_empty_stdout():
         (StateFileError("damaged"), 1, "error: damaged"),
         (ConfigurationError("[bold]beta[/bold] is wrong"), 2, "error: [bold]beta[/bold] is wrong"),
         (KeyboardInterrupt(), 1, "interrupted: simulate keeps no runs; run the same command to start again"),
-        (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to continue"),
+        (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to go on"),
     ],
 )
 def test_errors_become_exit_codes(monkeypatch, error, code, message):

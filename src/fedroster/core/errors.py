@@ -84,7 +84,7 @@ class PausedError(FedrosterError, TimeoutError):
     @classmethod
     def of(cls, done: int, total: int) -> PausedError:
         """Build the error for ``done`` finished runs of ``total``."""
-        return cls(f"the time is up: {done} of {total} runs are done; run the same command again to continue")
+        return cls(f"the time is up: {done} of {total} runs are done; run the same command again to go on")
 
 
 class WorkerLostError(FedrosterError, RuntimeError):

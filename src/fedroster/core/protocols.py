@@ -232,7 +232,7 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
     if getattr(policy, "needs_limits", False) and not limited:
         raise ConfigurationError(
             f"{type(policy).__name__} chooses the updates that come in time; it needs several servers, a deadline or "
-            "budgets, and this federation has none of them; expected a policy that uses times, such as "
+            "budgets, and this federation has none of them; expected a policy that looks at times, such as "
             "fedroster.Floor()"
         )
 

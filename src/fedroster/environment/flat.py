@@ -189,7 +189,7 @@ class FlatNetwork(Parameters):
         return max(float(np.dot(context, theta)) for theta in classes) * math.exp(self.drift)
 
     def init(self, *, rng: Generator) -> FlatState:
-        """Everybody is cold in round 1 (Choice A1)."""
+        """Every client is cold in round 1 (Choice A1)."""
         classes = np.stack(
             (np.asarray(self.train_time_s), np.asarray(self.cold_start_s), 1.0 / self.spectral_efficiency)
         )

@@ -348,7 +348,7 @@ class HierarchicalNetwork(Parameters):
         return context, outcome
 
     def advance(self, state: HierarchicalState, context: RoundContext, selection: Selection, /) -> HierarchicalState:
-        """Let the clients move, whichever were chosen."""
+        """Let the clients move; the cohort does not matter."""
         if self.geometry == "printed":
             return state
         noise = Streams(state.key).at("movement", context.round).standard_normal(state.position_km.shape)

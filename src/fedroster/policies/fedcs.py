@@ -48,7 +48,7 @@ class FedCS(ForOneServer, Stateless):
     deadline_s: Positive = 3.0
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Take everybody who is expected to make it."""
+        """Choose every client that is expected to meet the deadline."""
         expected_s = context.require_truth("FedCS").expected_time_s
         return Selection(context.round, np.flatnonzero(context.available & (expected_s < self.deadline_s)))
 
@@ -89,7 +89,7 @@ def greedy_within_deadline(
     distribution_s: float = 0.0,
     overhead_s: float = 0.0,
 ) -> IntArray:
-    r"""Nishio and Yonetani's Algorithm 3: the cohort grows by whoever adds least time, while the deadline holds.
+    r"""Nishio and Yonetani's Algorithm 3: the client that adds least time joins, while the deadline holds.
 
     Clients update in parallel and upload one after the other.  With :math:`\Theta` the time until the last upload so
     far,
