@@ -220,13 +220,14 @@ def federate(
         num_rounds: Last round to play.
         seed: Seed of all random streams.
         evaluate_every: Rounds from one test of the model to the next, >= 1; the last round has one, too.
-        weights: By what updates are averaged: the clients' "samples", or these over the probabilities with which the
-            clients were chosen, "inverse" (:func:`~fedroster.aggregation.weights.inverse_weights`), with one server.
-        start: Go on after this checkpoint, given up to the loop; None to begin.
+        weights: What weighs the updates in the average: the clients' "samples", or these over the probabilities with
+            which the clients were chosen, "inverse" (:func:`~fedroster.aggregation.weights.inverse_weights`), with one
+            server.
+        start: Checkpoint to continue from; the loop may change it. None to begin.
 
     Yields:
-        The rounds.  An update that is not finite is refused and reported, and the round goes on; when no update
-        arrives, the model stays as it is.
+        The rounds.  An update that is not finite is refused and reported, and the round continues. If no update
+        arrives, the model does not change.
 
     Raises:
         ConfigurationError: If ``evaluate_every`` is not a positive integer, the policy polls and the trainer cannot

@@ -82,21 +82,21 @@ class Selector(Views):
         2
 
     A context is what is known of a client before the round, D numbers >= 0 such as its workload and the inverse of its
-    bandwidth.  Nothing need be known: without contexts, a policy learns one mean of each client.  What is learned
+    bandwidth.  Contexts are optional: without them, a policy learns one mean time of each client.  What is learned
     needs the same D in all rounds: ``num_features``, or the length of the first contexts, or 1 if the first round has
     none.
 
-    Clients lie, fail, vanish and come back.  A selector learns how far each client's word goes
-    (:mod:`fedroster.federation.guard`): implausible contexts and times count for less, failures as the time that they
-    cost, a client that keeps failing pauses, and what is owed to one that is away for long rests.
-    ``guarded=False``, ``longest_s=None``, ``longest_absence=None`` and ``failures=FailureRules(False, 0)`` take every
-    word, as the papers do.
+    Clients lie, fail, vanish and come back.  A selector learns how far it can trust each client
+    (:mod:`fedroster.federation.guard`): implausible contexts and times count for less, failures count as the time that
+    they cost, a client that keeps failing pauses, and a client that is absent for long is owed nothing meanwhile.
+    ``guarded=False``, ``longest_s=None``, ``longest_absence=None`` and ``failures=FailureRules(False, 0)`` switch this
+    off, as in the papers.
 
     Rounds are numbered from 1.  The feedback of a round may come late, in parts, or never: a client's row is open
     until it is answered or ``patience_rounds`` later rounds have begun.
 
-    Every call is done in full or not at all: handlers of signals, such as Ctrl-C's, run when it has ended, and a call
-    that comes in the middle of another one, from another thread, raises an :class:`~fedroster.types.InUseError`.
+    Every call takes effect completely or not at all: signal handlers, such as Ctrl-C's, run when it has ended, and a
+    call from another thread in the middle of a call raises an :class:`~fedroster.types.InUseError`.
     """
 
     _KIND: ClassVar[str] = "selector"
@@ -187,13 +187,12 @@ class Selector(Views):
         """Begin a round and choose its cohort.
 
         Args:
-            contexts: The clients that are available, and what is known of them: a mapping from id to context, where a
-                client that is missing is not available; or ids, where nothing more is known; or an array of shape
-                (clients, D), with a row for each of ``clients``; or None, for ``clients`` of which nothing is known.
+            contexts: The available clients and their contexts: a mapping from id to context, where a missing client is
+                not available; or ids, without contexts; or an array of shape (clients, D), with a row for each of
+                ``clients``; or None, for ``clients`` without contexts.
             clients: Ids of the rows of an array; None for all members, in the order of :attr:`clients`.
             available: Which of these are available, shape (clients,); None for all.
-            not_registered: Clients whose name is only what they say of themselves: they are kept out where the rules
-                name clients.
+            not_registered: Clients that report their own name: they are excluded if the rules name clients.
             at_most: Fill this many places, 1 to ``cohort_size``, that are free while other clients are at work; None
                 for a whole round.  A promised rate is then one of every ``cohort_size`` places that are filled, least
                 and greatest numbers of the rules count the clients at work, and each call begins a round.
@@ -336,26 +335,26 @@ class Selector(Views):
         unlearned: Collection[ClientId] = (),
         again: Literal["error", "ignore"] = "error",
     ) -> None:
-        """Tell what came back from a round: all of it, a part, or a part that comes late.
+        """Report what came back from a round: all of it, a part, or a late part.
 
         Args:
             round: The cohort's round.
-            times_s: Measured exchange times of clients that answered, seconds, > 0; those beyond ``longest_s`` count as
-                it.
+            times_s: Measured exchange times of clients that answered, seconds, > 0; longer ones count as
+                ``longest_s``.
             late: Those of ``times_s`` that missed the deadline.
             dropped: Clients that will not answer.
             failed: Clients that answered with an error.
-            status: The same in one mapping, for callers that have one: how each exchange ended, None where it has not.
+            status: The same as one mapping: how each exchange ended, None if it has not.
             losses: Mean loss, over a client's samples, of the model that it was sent, for any of ``times_s``.  Policies
                 that set ``wants_losses`` learn from it and from the next two; others do not.
             squared_losses: Mean over the same samples of the squared loss, >= 0, by client.
             num_samples: Numbers of these samples, > 0, by client.
             round_s: How long the round took by the server's own clock, seconds, > 0: what a client that dropped out or
-                failed cost.  Where clients measure their times themselves, none counts as longer, and if all times of a
-                cohort are shorter, the client that was in most of such rounds took the rest.  None for the longest of
-                ``times_s``.
-            costs: What clients cost their edge server, >= 0, where that is measured: a client that costs more than its
-                price says is charged its mean cost from then on.
+                failed cost.  If clients measure their own times, none counts as longer, and if all times of a
+                cohort are shorter, the difference counts for the client that was in most such rounds.  None for the
+                longest of ``times_s``.
+            costs: Measured cost of clients at their edge server, >= 0: a client that costs more than its price is
+                charged its mean cost from then on.
             unlearned: Those of ``times_s`` whose time says nothing about later ones, such as one in which a process was
                 started: they count as answered, and their time is not learned.
             again: What to do with feedback that was reported before, or whose round was given up after
@@ -509,7 +508,7 @@ class Selector(Views):
 
         Args:
             clients: Ids.
-            forget: Also delete what was learned of them; a client of the same id is a stranger then.
+            forget: Also delete what was learned of them; a client with the same id is then a new client.
 
         Raises:
             InvalidInputError: If an id occurs twice.
@@ -585,13 +584,13 @@ class Selector(Views):
         catch_up: bool = True,
         **options: Unpack[Options],
     ) -> Self:
-        """Go on where :meth:`save` stopped: the next decisions equal those of a run without interruption.
+        """Continue where :meth:`save` stopped: the next decisions equal those of a run without interruption.
 
         Args:
             path: The file.
             policy: The same policy; a file never says which code to run.
             clock: As for the constructor.
-            observers: Likewise.
+            observers: As for the constructor.
             catch_up: Whether what the log of a :class:`~fedroster.Record` has and the file lacks, because a process was
                 killed between the two, is booked; else the log goes on from the file.
             **options: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and

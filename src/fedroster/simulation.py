@@ -165,12 +165,12 @@ def simulate(
     Args:
         policy: Chooses the clients.
         environment: The network.
-        num_rounds: Number of the last round to play, also when the loop goes on after a checkpoint.
+        num_rounds: Number of the last round to play, also after a checkpoint.
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
-        start: Go on after this checkpoint, given up to the loop; None to begin.
+        start: Checkpoint to continue from; the loop may change it. None to begin.
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
-        ask: How policies that poll learn losses; None where there is no model to ask about.
-        witness: Is told each decision, before it is booked.
+        ask: How policies that poll learn losses; None without a model.
+        witness: Called with each decision before it is booked.
 
     Yields:
         The rounds, one after the other.

@@ -1,4 +1,4 @@
-"""``fedroster choose``: which policy to take."""
+"""``fedroster choose``: a policy for your situation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def choose(
         float | None, typer.Option(help="Share of the rounds that each client must have; half of the equal share.")
     ] = None,
 ) -> None:
-    """Ask what you have and want; print the policy to take, and the code."""
+    """Ask about your clients and your aim; print a suitable policy, and the code."""
     from fedroster.guide import advise
 
     if aim is None:

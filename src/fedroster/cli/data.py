@@ -67,7 +67,7 @@ def _found(row: dict[str, Any]) -> str:
 
 @command(group=group)
 def fetch(name: NameArgument, *, data_dir: DataDirOption = None) -> None:
-    """Download a data set from its published addresses; the same command continues where it broke off."""
+    """Download a data set from its published addresses; after an interruption the same command continues."""
     from fedroster.data.fetch import fetch
     from fedroster.data.load import data_folder, find_dataset
 

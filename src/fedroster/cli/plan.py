@@ -51,7 +51,7 @@ def plan(
     out: Annotated[Path | None, typer.Option(help="Picture of the trade-off, a PNG file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the policy, share, deadline and spare places that meet a wish, or come nearest to it."""
+    """Find the policy, share, deadline and spare places that meet your requirements, or come nearest to them."""
     from fedroster.catalogue import parse_settings
     from fedroster.study.planning import ScenarioWorld, Wish, sentence
     from fedroster.study.planning import plan as try_settings

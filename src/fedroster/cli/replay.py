@@ -1,4 +1,4 @@
-"""``fedroster replay``: what another policy would have made of a log's rounds."""
+"""``fedroster replay``: what another policy would have done in a log's rounds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def replay(
     policy: Annotated[list[str], typer.Option(metavar="NAME[:P=V,...]", help="Policy; may be repeated.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Estimate what other policies would have made of a log's rounds, with 90 % intervals, or say why not."""
+    """Estimate what other policies would have done in a log's rounds, with 90 % intervals, or say why not."""
     from fedroster.catalogue import make_policy
     from fedroster.record import Log
     from fedroster.replay import replay

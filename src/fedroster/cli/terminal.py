@@ -117,7 +117,7 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
 
 @cache
 def say_when_compiling() -> None:
-    """Tell the user when kernels are compiled, which may take longer than all that is computed with them."""
+    """Tell the user when kernels are compiled, which may take longer than the computation itself."""
     from fedroster.core.compiled import when_compiling
 
     when_compiling(lambda: remark("compiling for this machine; this happens once and takes some seconds"))
@@ -125,7 +125,7 @@ def say_when_compiling() -> None:
 
 @contextmanager
 def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., None]]:
-    """A bar on stderr, of runs or of bytes, which appears when it is first told how much is done.
+    """A bar on stderr, of runs or of bytes, which appears with the first progress.
 
     What is yielded takes what is done, the total where it is known, and what is done now, in words.
     """

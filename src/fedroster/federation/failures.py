@@ -21,14 +21,14 @@ from fedroster.core.state import take
 
 @dataclass(frozen=True, slots=True)
 class FailureRules:
-    """What becomes of clients that drop out or fail.
+    """What happens to clients that drop out or fail.
 
     Attributes:
         learned: Whether a failure is learned as an exchange that took as long as its round.
         pause_after: A client that fails this many times in a row pauses: it is not chosen, and is owed nothing for it;
             0 for never.
-        longest_pause: Rounds that a pause lasts at most, >= 1.  The first one lasts a round, and each failure after it
-            doubles the next.
+        longest_pause: Most rounds of a pause, >= 1.  The first pause lasts a round, and each further failure doubles
+            the next.
     """
 
     learned: bool = True

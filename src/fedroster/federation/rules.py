@@ -23,7 +23,7 @@ _LARGEST_FILE = 4_000_000  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Clients of which each cohort has a least and a greatest number.
+    """Clients with a least and a greatest number in each cohort.
 
     Attributes:
         clients: Names, patterns or tags.
@@ -68,17 +68,16 @@ class Rules:
 
     Attributes:
         allow: Clients that may take part; None for all.
-        deny: Clients that may not, whether or not they are allowed.
-        tags: Clients that bear each tag, by name or pattern.
+        deny: Clients that may not, even if they are allowed.
+        tags: Clients of each tag, by name or pattern.
         groups: Groups, by name, each a :class:`Group` or a mapping of its attributes.  A client is in one group at
             most; one that several groups name does not take part.
-        priorities: Clients that go before others, by name, pattern or tag: the policy chooses among those of the
-            highest number first, and among the next as far as places are left.  0 for clients that are not named; of
-            several numbers the highest counts.
-        least_cohort: Least number of clients in a cohort, >= 0; a round with fewer is not begun.
-        most_participations: How often a client takes part at most, in all, >= 0; None for no limit.
-        most_per_window: How often a client takes part at most in any ``window`` rounds in a row, >= 1; None for no
-            limit.
+        priorities: Clients that go before others, by name, pattern or tag: the policy first chooses among those with
+            the highest number, then fills the remaining places from the next.  0 for clients that are not named. If a
+            client has several numbers, the highest counts.
+        least_cohort: Least number of clients in a cohort, >= 0; a round with fewer does not begin.
+        most_participations: Most participations of a client in all, >= 0; None for no limit.
+        most_per_window: Most participations of a client in any ``window`` consecutive rounds, >= 1; None for no limit.
         window: Rounds, >= 1; given if and only if ``most_per_window`` is.
         least_separation: Rounds from one participation of a client to its next, >= 1: one that took part in round t
             may take part again in round t + ``least_separation``.

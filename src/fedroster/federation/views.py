@@ -103,7 +103,7 @@ class Views:
         """How often each member took part, by id, or as an array in the order of ``clients``.
 
         Args:
-            of: Rounds in which it was ``"chosen"``, which is what policies promise; in which it ``"trained"``: it
+            of: Rounds in which it was ``"chosen"``, which is what policies guarantee; in which it ``"trained"``: it
                 answered, in time or late; or in which its answer was ``"used"``: it came in time.
             as_array: Whether to return an array.
         """
@@ -129,7 +129,7 @@ class Views:
     def below_promise(self) -> tuple[ClientId, ...]:
         """Members whose participation rate is more than a tenth below the one that the policy promises.
 
-        A member of fewer than 50 rounds is not judged.  Empty for policies that promise no rate.
+        A member of fewer than 50 rounds is not judged.  Empty for policies that guarantee no rate.
         """
         beta = float(getattr(self._learner.policy, "beta", 0.0))
         members = self._members
@@ -145,7 +145,7 @@ class Views:
         return {client: rounds for client, rounds in left.items() if rounds}
 
     def excluded(self) -> dict[ClientId, str]:
-        """Members that could not be chosen in the last round that was asked for, whatever the policy, and why."""
+        """Members that no policy could choose in the last requested round, and why."""
         ids: list[Any] = self._members.ids
         return {ids[slot]: reason for reason, slots in self._book.excluded.items() for slot in slots.tolist()}
 
@@ -156,14 +156,14 @@ class Views:
         clients: Collection[ClientId] | None = None,
         not_registered: Collection[ClientId] = (),
     ) -> tuple[ClientId, ...]:
-        """Clients that the rules let take part now.
+        """Clients that may take part now, by the rules.
 
         Args:
             purpose: In the next round's ``"training"``, or in an ``"evaluation"`` after the last round.  The lists hold
-                for both; what counts participations keeps clients out of both, except that the last round's cohort may
+                for both; limits on participations exclude clients from both, except that the last round's cohort may
                 evaluate as part of the same round.
-            clients: Clients that are asked for; None for all members.  For one that is no member, the lists decide.
-            not_registered: Those whose name is only what they say of themselves.
+            clients: The clients in question; None for all members.  For clients that are not members, the lists decide.
+            not_registered: Clients that report their own name.
         """
         check_choice("purpose", purpose, ("training", "evaluation"))
         self._look_at_rules()
@@ -178,10 +178,10 @@ class Views:
         return tuple(client for client in ids if allowed.get(client, self._book.lists_allow(client, unknown)))
 
     def privacy(self) -> Privacy:
-        """What may be claimed about privacy, and why not more (docs/explanation/privacy.md).
+        """What you may claim about privacy, and why not more (docs/explanation/privacy.md).
 
-        The separation and the participations are those that the rules in force guarantee, and no better than what was
-        so far: a rule that came late does not undo earlier rounds.
+        The separation and the participations are those that the rules in force guarantee, and never claim
+        more than what happened: a later rule does not undo earlier rounds.
         """
         book, here = self._book, self._members.here
         separation = min(book.rules.least_separation, book.closest or book.rules.least_separation)
@@ -202,7 +202,7 @@ class Views:
     @overload
     def trust(self, *, as_array: Literal[True]) -> FloatArray: ...
     def trust(self, *, as_array: bool = False) -> Any:
-        """How far the contexts of each member are believed, in [0, 1], by id or as an array."""
+        """How much the contexts of each member count, in [0, 1], by id or as an array."""
         return self._by_id(self._guard.trust(np.arange(self._members.capacity)), as_array)
 
     @overload
@@ -235,7 +235,7 @@ class Views:
             as_array: Whether to return an array, in the order in which the clients are named.
 
         Returns:
-            NaN where the policy believes nothing about a client's time.
+            NaN where the policy knows nothing about a client's time.
 
         Raises:
             InvalidInputError: If the contexts are malformed.

@@ -38,9 +38,9 @@ class Record:
         >>> len(Log(folder).rounds)
         1
 
-    A decision is on the disk before it is booked: a log is never behind what clients were told.  Answers are written
-    before they are learned, and are on the disk with the next line.  A selector that is loaded from a file goes on in
-    the same log; what the log has and the file lacks, because a process was killed between the two, is booked first.
+    A decision is on the disk before it is booked, so a log is never behind what clients received.  Answers are written
+    before they are learned, and are on the disk with the next line.  A loaded selector
+    continues the same log. If a process was killed between log and file, the selector first books what the file lacks.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What another policy would have made of a log's rounds: numbers with intervals, or why there are none."""
+"""What another policy would have done in a log's rounds: numbers with intervals, or why there are none."""
 
 from __future__ import annotations
 

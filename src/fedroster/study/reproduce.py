@@ -104,7 +104,7 @@ def reproduce(
     Raises:
         UnknownNameError: If there is no such paper, scale or figure.
         ConfigurationError: If there are too few seeds or rounds for intervals and slopes.
-        PausedError: If the time was up first; the same call goes on.
+        PausedError: If the time was up first; the same call continues.
     """
     plan = _planned(order)
     _claim_folder(folder, order)

@@ -189,7 +189,7 @@ def finish(trials: Sequence[Trial], **options: Any) -> list[Done]:
     """Run trials to the end, in order; options are those of :func:`run_trials`.
 
     Raises:
-        PausedError: If the time was up first; the same call goes on.
+        PausedError: If the time was up first; the same call continues.
     """
     finished = sorted(run_trials(trials, **options), key=lambda done: done.index)
     if len(finished) < len(trials):

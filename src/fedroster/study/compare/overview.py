@@ -74,7 +74,7 @@ def compare_all(
     Raises:
         ConfigurationError: If a parameter is out of its range, or a folder belongs to another comparison.
         InUseError: If another process writes there.
-        PausedError: If the time was up first; the same call goes on.
+        PausedError: If the time was up first; the same call continues.
     """
     folders = {plan.scenario: folder_of(plan.scenario) for plan in plans}
     if len(set(folders.values())) < len(plans):

@@ -61,11 +61,11 @@ def compare(
         seeds: Seeds, or how many: 0, 1, 2, ...
         rounds: Rounds T; None for the scenario's own number.
         task: What is trained, such as "digits"; None for no training.
-        focus: Policy whose page it is; if empty, one of your own, else one of fedroster's, else the first.
+        focus: Policy that the page is about; if empty, one of your own, else one of fedroster's, else the first.
         against: Policies that the others are tested against; if empty, ``random`` and the policy in focus.
-        folder: Where finished runs are kept, and tables, figures and page are written; a killed comparison goes on.
+        folder: Where finished runs are kept, and tables, figures and page are written; a killed comparison continues.
             None to keep nothing.
-        progress: Called now and then with the number of runs that are done, of how many, and the run that is played.
+        progress: Called now and then with the number of finished runs, of all runs, and the current run.
         workers: Runs at the same time; None for one for each core.
         **more: Of :func:`~fedroster.study.compare.line_up.line_up`: target_accuracy, without, clients, beta, settings,
             command; and of :func:`~fedroster.study.run.run_trials`: engine, conditions.
@@ -75,7 +75,7 @@ def compare(
         ConfigurationError: If a value is out of its range, a policy cannot run in the scenario, or ``folder`` belongs
             to another comparison.
         InUseError: If another process writes there.
-        PausedError: If the time was up first; the same call goes on.
+        PausedError: If the time was up first; the same call continues.
 
     Example:
         >>> import fedroster
@@ -118,7 +118,7 @@ def simulate_many(
 ) -> Comparison:
     """Play every policy with every seed without training, with parameters as they are given.
 
-    Where the scenario names an optimal policy, it is played, too: the regret is measured against it.
+    If the scenario names an optimal policy, it is played, too: regret is measured against it.
 
     Args:
         policies: Policies or their texts; if empty, random and two or three that suit the scenario.
@@ -126,7 +126,7 @@ def simulate_many(
         seeds: Seeds, or how many: 0, 1, 2, ...
         rounds: Rounds T.
         settings: Parameters of the scenario that are overridden, as text.
-        progress: Called now and then with the number of runs that are done, of how many, and the run that is played.
+        progress: Called now and then with the number of finished runs, of all runs, and the current run.
         record: Folder for the log of the run, or with several policies and seeds for a folder of each; None for none.
         **options: Of :func:`~fedroster.study.run.run_trials`: workers, engine.
 
