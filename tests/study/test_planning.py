@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import ConfigurationError
+from fedroster import ConfigurationError, InvalidInputError
 from fedroster.cli import app
+from fedroster.replay.modelled import Fit
+from fedroster.study import planning
 from fedroster.study.plan_figure import trade_off_figure
-from fedroster.study.planning import Exchanges, ScenarioWorld, Setting, Wish, plan, sentence
+from fedroster.study.planning import Exchanges, LogWorld, ScenarioWorld, Setting, Wish, plan, sentence
+from replay.logs import history_of
 
 
 def exchanges(*times_s: float, lost: tuple[int, ...] = ()) -> Exchanges:
@@ -43,10 +48,16 @@ def test_a_round_without_clients_takes_no_time() -> None:
     assert exchanges().end(3, math.inf)[0] == 0.0
 
 
+def test_what_rounds_take_beyond_their_exchanges_comes_after_the_deadline() -> None:
+    played = replace(exchanges(2.0, 5.0, 9.0), overhead_s=0.5)
+    assert [played.end(3, deadline_s)[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
+
+
 class TwoSpeeds:
     """Ten clients in turns, one in two slow: 1 s and 4 s; two places."""
 
     num_clients, cohort_size = 10, 2
+    overhead_s, doubt, trials, remark = 0.5, 0.0, "seeds", ""
 
     def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
         order = np.arange(10)
@@ -59,37 +70,119 @@ class TwoSpeeds:
 
 def test_the_shortest_setting_that_meets_the_wish_comes_first() -> None:
     wish = Wish(every_client=0.1, rounds_under_s=5.0, share=1.0)
-    tried = plan(TwoSpeeds(), wish, seeds=[0, 1])
+    found = plan(TwoSpeeds(), wish, seeds=[0, 1])
+    tried = found.tried
     assert tried[0].is_met
+    assert {each.setting.deadline_s for each in tried} == {math.inf, 4.5}  # the overhead comes on top
     assert tried[0].mean_round_s == min(each.mean_round_s for each in tried if each.is_met)
     assert tried[0].setting.policy.startswith(("floor", "rbcs-f"))
-    assert sentence(tried, wish).startswith(str(tried[0].setting))
-    assert "This held with each of 2 seeds" in sentence(tried, wish)
+    assert sentence(found, wish).startswith(str(tried[0].setting))
+    assert "This held in 2 of 2 seeds" in sentence(found, wish)
 
 
 def test_what_cannot_be_met_is_said_with_the_nearest() -> None:
     wish = Wish(every_client=0.1, rounds_under_s=2.0, share=1.0)
-    tried = plan(TwoSpeeds(), wish, seeds=[0])
+    found = plan(TwoSpeeds(), wish, seeds=[0])
+    tried = found.tried
     assert not any(each.is_met for each in tried)
     assert tried[0].lack(wish) == min(each.lack(wish) for each in tried) > 0.0
-    assert sentence(tried, wish).startswith(f"None of the {len(tried)} settings")
+    assert sentence(found, wish).startswith(f"None of the {len(tried)} settings")
     assert trade_off_figure(tried, wish).axes[0].get_xlabel() == "100% of the rounds end within, s"
 
 
 def test_a_share_beyond_all_places_is_not_tried() -> None:
-    tried = plan(TwoSpeeds(), Wish(every_client=0.5, rounds_under_s=2.0), seeds=[0])
+    tried = plan(TwoSpeeds(), Wish(every_client=0.5, rounds_under_s=2.0), seeds=[0]).tried
     assert {each.setting.policy for each in tried} == {"random", "round-robin"}
-    with pytest.raises(ConfigurationError, match="nothing can be tried"):
+    with pytest.raises(ConfigurationError, match="no setting can be tried"):
         plan(ScenarioWorld("rbcs-f/table-1", {}, num_rounds=10), Wish(0.5, 2.0), seeds=[0], only=["floor:beta=0.9"])
 
 
 def test_a_plan_in_a_scenario_holds_there() -> None:
     world = ScenarioWorld("rbcs-f/table-1", {}, num_rounds=60)
-    (best, *_) = plan(world, Wish(0.02, 1e6), seeds=[0], only=["random", "round-robin"])
+    (best, *_) = plan(world, Wish(0.02, 1e6), seeds=[0], only=["random", "round-robin"]).tried
     assert best.is_met
     assert best.setting == Setting(best.setting.policy, 4)
     with pytest.raises(ConfigurationError, match="has edge servers"):
         ScenarioWorld("cocs/mnist", {}, num_rounds=60)
+
+
+def test_a_plan_from_a_log_says_what_one_in_its_world_says() -> None:
+    """Of a log by a random policy: what other settings would have made of the same rounds is known here."""
+    wish, only, rounds = Wish(0.1, 14.0), ["random", "floor:beta=0.1", "rbcs-f:V=1,beta=0.1"], 150
+    history = history_of("random", rounds=rounds, seed=3)
+    found = plan(LogWorld(history, num_worlds=7), wish, seeds=range(7), only=only)
+    network = {"num_clients": "12", "cohort_size": "4"}
+    world = ScenarioWorld("rbcs-f/table-1", network, num_rounds=rounds)
+    truth = {str(each.setting): each for each in plan(world, wish, seeds=[3], only=only).tried}
+    assert len(found.tried) == len(truth) == 18
+    for what, most in (("least_share", 0.25), ("round_s", 0.15), ("mean_round_s", 0.1)):
+        held = []
+        for each in found.tried:
+            true, (low, high) = getattr(truth[str(each.setting)], what), getattr(each, f"{what}_ends")
+            held.append(low - 1e-9 <= true <= high + 1e-9)
+            assert getattr(each, what) == pytest.approx(true, rel=most, abs=0.03), (each.setting, what)
+        assert np.mean(held) >= 0.8, what
+    best = truth[str(found.tried[0].setting)]
+    assert best.mean_round_s <= 1.05 * min(each.mean_round_s for each in truth.values() if each.is_met)
+    assert "The log has 150 rounds. The fitted worlds make them" in sentence(found, wish)
+
+
+def test_what_a_log_cannot_tell_is_refused() -> None:
+    history = history_of("random", rounds=40)
+    world = LogWorld(history, num_worlds=2)
+    wish = Wish(0.0, 14.0)
+    with pytest.raises(ConfigurationError, match="knows true times, which no log has"):
+        plan(world, wish, seeds=[0, 1], only=["fedcs"])
+    many = plan(world, wish, seeds=[0, 1], only=["random", "floor:beta=0.3"])
+    assert {each.setting.policy for each in many.tried} >= {"random"}
+    assert all("beta" in why for why in many.refused.values())
+    unknown = history.client >= 8  # a third of the clients never answered
+    history = replace(history, time_s=np.where(unknown, np.nan, history.time_s))
+    with pytest.raises(ConfigurationError, match="were never measured in the log"):
+        plan(LogWorld(history, num_worlds=2), wish, seeds=[0, 1], only=["random"])
+
+
+@pytest.mark.parametrize(("wrong", "by_chance", "refused"), [(0.2, 0.01, True), (0.2, 0.1, False), (0.1, 0.01, False)])
+def test_a_log_that_the_model_cannot_follow_is_refused(
+    monkeypatch: pytest.MonkeyPatch, wrong: float, by_chance: float, refused: bool
+) -> None:
+    class Off(Fit):
+        def logged_again(self, number: int) -> float:
+            return float(self.durations_s.mean() * math.exp(wrong + by_chance * (-1.0) ** number / math.sqrt(2.0)))
+
+    monkeypatch.setattr(planning, "Fit", Off)
+    history = history_of("random", rounds=40)
+    if refused:
+        with pytest.raises(InvalidInputError, match=r"take 1\.22 times as long for its own rounds"):
+            LogWorld(history, num_worlds=2)
+    else:
+        world = LogWorld(history, num_worlds=2)
+        assert world.doubt == pytest.approx(0.5 * wrong)
+        assert f"make them {math.exp(wrong) - 1.0:+.1%} longer" in world.remark
+
+
+def test_a_client_that_came_late_has_its_share_of_its_own_rounds() -> None:
+    members = np.ones((60, 12), np.bool_)
+    members[:30, 0] = members[:50, 1] = False  # client 1 is a member for too few rounds to have a share
+    history = history_of("round-robin", rounds=60)
+    history = replace(history, members=members, available=history.available & members)
+    (tried, *_) = plan(LogWorld(history, num_worlds=2), Wish(0.25, 1e3), seeds=[0, 1], only=["round-robin"]).tried
+    assert tried.least_share >= 0.25
+
+
+def test_the_command_takes_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    made = ["simulate", "rbcs-f/table-1", "--policy", "random", "--seeds", "0", "--rounds", "30", "--record", str(log)]
+    assert CliRunner().invoke(app, made).exit_code == 0
+    command = ["plan", str(log), "--every-client", "2%", "--rounds-under", "5min", "--policy", "random"]
+    shown = CliRunner().invoke(app, [*command, "--seeds", "0-1", "--json"])
+    assert shown.exit_code == 0
+    (row, *_) = json.loads(shown.stdout)
+    assert row["num_seeds"] == 2
+    assert row["mean_round_s_ends"][0] < row["mean_round_s"] < row["mean_round_s_ends"][1]
+    refused = CliRunner().invoke(app, [*command, "--rounds", "50"])
+    assert refused.exit_code == 2
+    assert "has its own rounds" in refused.stderr
 
 
 def test_the_command() -> None:

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from fedroster.cli.command import command
-from fedroster.cli.options import JsonOption, PolicyOption, SeedsOption, SetOption, read_seeds
-from fedroster.cli.terminal import print_json, print_table, progress, say_when_compiling
+from fedroster.cli.options import JsonOption, PolicyOption, SetOption, read_seeds
+from fedroster.cli.terminal import print_json, print_table, progress, remark, say_when_compiling
 from fedroster.core.errors import ConfigurationError
 
 
@@ -37,7 +37,12 @@ def _seconds(text: str) -> float:
 
 @command()
 def plan(
-    scenario: Annotated[str, typer.Argument(help="Scenario with one server, such as rbcs-f/table-1.")],
+    where: Annotated[
+        str,
+        typer.Argument(
+            metavar="SCENARIO|DIR", help="Scenario with one server, such as rbcs-f/table-1, or folder of a log."
+        ),
+    ],
     *,
     every_client: Annotated[
         str, typer.Option(help="Least share of the rounds that use each client's update, such as 5%.")
@@ -45,22 +50,43 @@ def plan(
     rounds_under: Annotated[str, typer.Option(help="Length that rounds stay under, such as 600s or 10min.")],
     share: Annotated[str, typer.Option(help="Least share of the rounds that stay under it.")] = "95%",
     policy: PolicyOption = None,
-    rounds: Annotated[int, typer.Option(min=10, help="Rounds of each trial.")] = 300,
-    seeds: SeedsOption = "0-2",
+    rounds: Annotated[
+        int | None, typer.Option(min=10, help="Rounds of each trial in a scenario; 300 if not given.")
+    ] = None,
+    seeds: Annotated[
+        str | None,
+        typer.Option(
+            "--seeds", help="Seeds, such as 0-2, which is the default; in a log, numbers of fitted worlds: 0-9."
+        ),
+    ] = None,
     set_: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Picture of the trade-off, a PNG file.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the policy, share, deadline and spare places that meet your requirements, or come nearest to them."""
     from fedroster.catalogue import parse_settings
-    from fedroster.study.planning import ScenarioWorld, Wish, sentence
+    from fedroster.record import Log
+    from fedroster.study.planning import LogWorld, ScenarioWorld, Wish, World, sentence
     from fedroster.study.planning import plan as try_settings
 
     wish = Wish(_share(every_client, "every-client"), _seconds(rounds_under), _share(share, "share"))
-    world = ScenarioWorld(scenario, parse_settings(set_ or []), num_rounds=rounds)
-    say_when_compiling()
+    folder = Path(where)
+    world: World
+    if folder.is_dir():
+        if rounds is not None or set_:
+            raise ConfigurationError(
+                f"{where!r} is a log, which has its own rounds and settings; --rounds and --set are for scenarios"
+            )
+        numbers = read_seeds(seeds or "0-9")
+        say_when_compiling()
+        world = LogWorld(Log(folder), num_worlds=max(numbers) + 1)
+    else:
+        numbers = read_seeds(seeds or "0-2")
+        world = ScenarioWorld(where, parse_settings(set_ or []), num_rounds=rounds or 300)
+        say_when_compiling()
     with progress("planning") as advance:
-        tried = try_settings(world, wish, seeds=read_seeds(seeds), only=policy or (), progress=advance)
+        found = try_settings(world, wish, seeds=numbers, only=policy or (), progress=advance)
+    tried = found.tried
     if out is not None:
         from fedroster.study.figures import save_png
         from fedroster.study.plan_figure import trade_off_figure
@@ -68,11 +94,12 @@ def plan(
         save_png(trade_off_figure(tried, wish), out)
     if as_json:
         rows = [dataclasses.asdict(each) | {"is_met": each.is_met} for each in tried]
-        for row in rows:  # JSON has no infinity
-            row["setting"]["deadline_s"] = None if math.isinf(row["setting"]["deadline_s"]) else wish.rounds_under_s
+        for row in rows:  # JSON has neither infinity nor NaN
+            row["setting"]["deadline_s"] = _finite(row["setting"]["deadline_s"])
+            row |= {name: [_finite(end) for end in row[name]] for name in row if name.endswith("_ends")}
         print_json(rows)
         return
-    sys.stdout.write(sentence(tried, wish) + "\n\n")
+    sys.stdout.write(sentence(found, wish) + "\n\n")
     columns = ["setting", "met", "least share", f"{wish.share:.0%} under, s", "mean round, s", "updates", "wasted"]
     rows_shown = [
         [
@@ -87,3 +114,10 @@ def plan(
         for each in tried[:8]
     ]
     print_table(columns, rows_shown, right=columns[1:], whole=columns, title=f"the best of {len(tried)} settings")
+    if found.refused:
+        setting, why = next(iter(found.refused.items()))
+        remark(f"{len(found.refused)} settings could not be tried, such as {setting}: {why}")
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -130,8 +130,13 @@ def coefficients_init(num_clients: int, num_features: int) -> CoefficientsState:
 
 def begin_round(state: CoefficientsState) -> CoefficientsState:
     """Take what is known now for what was known when the round began."""
-    begun = {"begun_total_s": state.total_s, "begun_counted": state.num_counted}
-    return replace(state, **begun, begun_observations=state.observations, new_s=0.0)
+    return replace(
+        state,
+        begun_total_s=state.total_s,
+        begun_counted=state.num_counted,
+        begun_observations=state.observations,
+        new_s=0.0,
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

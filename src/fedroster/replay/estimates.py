@@ -140,15 +140,29 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
 
 def _why_not(fit: Fit, played: list[Played]) -> str:
     """Why worlds fitted to the log say nothing about a policy; empty if they do."""
-    beyond = float(np.mean([one.beyond for one in played]))
+    beyond, unknown = (float(np.mean([getattr(one, what) for one in played])) for what in ("beyond", "unknown"))
+    return too_far(beyond, unknown) or too_wrong(fit)
+
+
+def too_far(beyond: float, unknown: float) -> str:
+    """Why a log says nothing about a policy; empty if it does.
+
+    Args:
+        beyond: Share of the policy's rounds that lie after the log's end.
+        unknown: Share of the clients that it chooses that the log never measured.
+    """
     if beyond > _MOST_BEYOND:
         return (
             f"{beyond:.0%} of its rounds would begin after the log's end, where the available clients are unknown; "
             "a longer log is needed"
         )
-    unknown = float(np.mean([one.unknown for one in played]))
     if unknown > _MOST_UNKNOWN:
         return f"{unknown:.0%} of the clients that it chooses were never measured in the log"
+    return ""
+
+
+def too_wrong(fit: Fit) -> str:
+    """Why worlds that are fitted to a log say nothing about any policy; empty if they do."""
     if abs(fit.wrong) > max(_MOST_WRONG, 4.0 * fit.wrong_by_chance):
         return (
             f"worlds that are fitted to the log take {math.exp(fit.wrong):.2f} times as long for its own rounds: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,31 @@ class Played:
     unknown: float
 
 
+@dataclass(frozen=True, slots=True)
+class PlayedRound:
+    """One round of a policy in a drawn world.
+
+    Attributes:
+        index: The log's round that tells of it.
+        members: Who was a member, shape (clients,).
+        feedback: What came back of the chosen clients.
+        waited_s: When each of them answered or was given up, deadline or not, shape (k,), seconds.
+        overhead_s: What the round took beyond that, seconds.
+        length_s: How long it took, seconds.
+        is_beyond: Whether it began after the log's end.
+        is_between: Whether it began between two rounds of the log.
+    """
+
+    index: int
+    members: BoolArray
+    feedback: Feedback
+    waited_s: FloatArray
+    overhead_s: float
+    length_s: float
+    is_beyond: bool
+    is_between: bool
+
+
 class Fit:
     """What is fitted to a log once, for all policies."""
 
@@ -82,6 +108,7 @@ class Fit:
         timed = np.flatnonzero(history.timed)
         self.timed_at = np.full(history.round.shape[0], -1, np.int64)
         self.timed_at[timed] = np.arange(timed.shape[0])
+        self.is_unknown = np.bincount(history.client[timed], minlength=history.num_clients) == 0
         again = np.log([self.logged_again(number) for number in range(draws)])
         self.wrong = float(again.mean() - np.log(max(float(self.durations_s.mean()), 1e-12)))
         self.wrong_by_chance = float(again.std(ddof=1))
@@ -108,41 +135,61 @@ class Fit:
 
     def play(self, policy: AnyPolicy, number: int) -> Played:
         """Let a policy that knows nothing yet play the rounds in one drawn world."""
-        history, world = self.history, self.worlds[number]
-        streams = Streams(self.seed)
-        rng, policy_rng = streams.at("replay-world", number), streams.at("replay-policy", number)
-        spec = ProblemSpec(history.num_clients, int(history.places.max()), max(history.num_features, 1))
-        state = policy.init(spec, rng=streams.at("replay-policy-init", number))
+        history = self.history
         num_rounds, num_clients = history.available.shape
         round_s, count = np.zeros(num_rounds), np.zeros(num_clients, np.int64)
         share = np.zeros((num_rounds, num_clients))
-        missed = beyond = between = unknown = 0
-        now_s, warm = float(history.at_s[0]), np.zeros(num_clients, np.bool_)
+        missed = beyond = between = 0
+        for round, one in enumerate(self.rounds(policy, number)):
+            links, index = one.feedback.client, one.index
+            # A client that came after a look counts for the next one.
+            share[np.where(history.available[index, links], index, min(index + 1, num_rounds - 1)), links] += 1.0
+            missed += int(np.count_nonzero(one.feedback.status != Status.COMPLETED))
+            count[links] += 1
+            round_s[round] = one.length_s
+            beyond += one.is_beyond
+            between += one.is_between
+        unknown = float(count[self.is_unknown].sum()) / max(int(count.sum()), 1)
+        return Played(round_s, count, missed, share, beyond / num_rounds, between / num_rounds, unknown)
+
+    def rounds(self, policy: AnyPolicy, number: int, *, spare: int = 0) -> Iterator[PlayedRound]:
+        """Play the rounds of the log one after the other.
+
+        Args:
+            policy: It knows nothing yet.
+            number: Number of the drawn world.
+            spare: Places beyond those of the log's rounds, >= 0.
+        """
+        history, world = self.history, self.worlds[number]
+        streams = Streams(self.seed)
+        rng, policy_rng = streams.at("replay-world", number), streams.at("replay-policy", number)
+        spec = ProblemSpec(history.num_clients, int(history.places.max()) + spare, max(history.num_features, 1))
+        state = policy.init(spec, rng=streams.at("replay-policy-init", number))
+        now_s, warm = float(history.at_s[0]), np.zeros(history.num_clients, np.bool_)
         presence = self.leaves.draw(rng=rng) if self.clock.by_time else None
-        measured = np.bincount(history.client[history.timed], minlength=num_clients) > 0
-        for round in range(num_rounds):
+        for round in range(history.num_rounds):
             index = self.clock.index(round, now_s)
-            beyond += self.clock.by_time and now_s > self.clock.end_s
-            between += self.clock.by_time and abs(now_s - float(history.at_s[index])) > 1.0
-            context = self._context(round, index, warm, None if presence is None else presence.at(index, now_s))
+            there = None if presence is None else presence.at(index, now_s)
+            context = self._context(round, index, warm, there, spare)
             selection = policy.select(state, context, rng=policy_rng)
             if round < _CHECKED:
                 check_selection(selection, context, fills_cohort=policy.fills_cohort)
-            links = selection.links
-            # A client that came after a look counts for the next one.
-            share[np.where(history.available[index, links], index, min(index + 1, num_rounds - 1)), links] += 1.0
-            feedback, round_s[round] = self._exchange(world, context, selection, index, now_s, presence, rng)
-            missed += int(np.count_nonzero(feedback.status != Status.COMPLETED))
-            unknown += int(np.count_nonzero(~measured[links]))
-            count[links] += 1
+            feedback, waited_s, overhead_s = self._exchange(world, context, selection, index, now_s, presence, rng)
+            length_s = 0.0
+            if not selection.is_empty:
+                length_s = max(min(float(waited_s.max()), float(history.deadline_s[index])) + overhead_s, 0.0)
+            is_beyond = self.clock.by_time and now_s > self.clock.end_s
+            is_between = self.clock.by_time and abs(now_s - float(history.at_s[index])) > 1.0
+            members = history.members[index]
+            yield PlayedRound(index, members, feedback, waited_s, overhead_s, length_s, is_beyond, is_between)
             state = policy.update(policy.commit(state, context, selection), feedback)
-            warm = np.zeros(num_clients, np.bool_)
-            warm[links] = True
-            now_s = self.clock.next_s(now_s, float(round_s[round]), empty=selection.is_empty)
-        total = max(int(count.sum()), 1)
-        return Played(round_s, count, missed, share, beyond / num_rounds, between / num_rounds, unknown / total)
+            warm = np.zeros(history.num_clients, np.bool_)
+            warm[selection.links] = True
+            now_s = self.clock.next_s(now_s, length_s, empty=selection.is_empty)
 
-    def _context(self, round: int, index: int, warm: BoolArray, there: BoolArray | None = None) -> RoundContext:
+    def _context(
+        self, round: int, index: int, warm: BoolArray, there: BoolArray | None = None, spare: int = 0
+    ) -> RoundContext:
         history = self.history
         features = self.features[index].copy(order="F") if history.num_features else np.ones((warm.shape[0], 1))
         if there is not None and history.num_features and index + 1 < history.num_rounds:
@@ -155,7 +202,7 @@ class Fit:
             round=round + 1,
             features=features,
             available=history.available[index] if there is None else there,
-            cohort_size=int(history.places[index]),
+            cohort_size=int(history.places[index]) + spare,
             members=None if members.all() else members,
         )
 
@@ -168,8 +215,8 @@ class Fit:
         now_s: float,
         presence: Presence | None,
         rng: Generator,
-    ) -> tuple[Feedback, float]:
-        """What comes back in a drawn world, and how long the round takes."""
+    ) -> tuple[Feedback, FloatArray, float]:
+        """What comes back in a drawn world, when it does or is given up, and what the round takes beyond."""
         history, links = self.history, selection.links
         features = context.features[links]
         mean_s = world.times.means(links, features if history.num_features else features[:, :0], index)
@@ -189,13 +236,10 @@ class Fit:
             known = timed >= 0
             time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
             lost[same] = history.status[at[same]] >= Status.DROPPED
-        deadline_s = float(history.deadline_s[index])
-        status = np.where(time_s <= deadline_s, np.uint8(Status.COMPLETED), np.uint8(Status.LATE))
+        is_late = time_s > float(history.deadline_s[index])
+        status = np.where(is_late, np.uint8(Status.LATE), np.uint8(Status.COMPLETED))
         status = np.where(lost, np.uint8(Status.DROPPED), status)
         waited_s = time_s if np.isnan(world.waits.lost_s) else np.where(lost, world.waits.lost_s, time_s)
-        round_s = 0.0
-        if links.shape[0]:
-            round_s = max(min(float(waited_s.max()), deadline_s) + world.waits.overhead(over), 0.0)
         feedback = Feedback(
             round=context.round,
             client=links,
@@ -203,7 +247,7 @@ class Fit:
             status=status,
             exchange_time_s=np.where(lost, np.nan, time_s),
         )
-        return feedback, round_s
+        return feedback, waited_s, world.waits.overhead(over)
 
     def expected_misses(self) -> FloatArray:
         """Probability of each client to miss in each round of the log, were it chosen, shape (rounds, clients)."""

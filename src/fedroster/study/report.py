@@ -91,7 +91,7 @@ class Report:
         title: What the page is about.
         lead: Sentences below the headline.
         sections: Its parts.
-        command: The command that makes it again.
+        command: The command that makes it again; empty for a page that is made again at each request.
         settings: What the numbers depend on.
         version: Of fedroster.
         headline: The answer, in one sentence.
@@ -130,22 +130,28 @@ def write_page(report: Report, folder: Path) -> None:
     write_text_atomically(folder / "index.md", as_markdown(report))
 
 
-def as_html(report: Report) -> str:
-    """The page, with its figures inside."""
-    source = _templates().loader
-    css, js = (source.get_source(_templates(), name)[0] for name in ("page.css", "page.js")) if source else ("", "")
+def as_html(report: Report, *, package: str = "fedroster.study", template: str = "report.html.j2", **more: Any) -> str:
+    """The page, with its figures inside.
+
+    Args:
+        report: What is on it.
+        package: Package whose ``templates`` hold the template; it may extend ``report.html.j2``.
+        template: Name of the template.
+        **more: What the template needs beside the report.
+    """
+    templates = _templates(package)
+    source = templates.loader
+    css, js = (source.get_source(templates, name)[0] for name in ("page.css", "page.js")) if source else ("", "")
     has_charts = any(shown.charts for section in report.sections for shown in section.figures)
-    return (
-        _templates()
-        .get_template("report.html.j2")
-        .render(report=report, zip=zip, css=css, js=js, json=_json, library=library() if has_charts else "")
-    )
+    parts = {"report": report, "zip": zip, "css": css, "js": js, "json": _json}
+    return templates.get_template(template).render(**parts, library=library() if has_charts else "", **more)
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def _templates(package: str) -> jinja2.Environment:
+    packages = dict.fromkeys((package, "fedroster.study"))
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("fedroster.study"),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in packages]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

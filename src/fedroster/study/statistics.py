@@ -40,6 +40,24 @@ def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0
     return Interval(mean, mean - half, mean + half)
 
 
+def prediction_interval(
+    values: Sequence[float] | FloatArray, *, confidence: float = 0.9, known: float = 0.0
+) -> tuple[float, float]:
+    """Where one more value like these lies: Student's t.  NaN for fewer than two values.
+
+    Args:
+        values: Independent values.
+        confidence: Coverage, in (0, 1).
+        known: Standard deviation that all values have in common and their scatter does not show, >= 0.
+    """
+    x = np.asarray(values, np.float64)
+    if x.shape[0] < 2:
+        return math.nan, math.nan
+    spread = math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / x.shape[0]), known)
+    half = _quantile(x.shape[0] - 1, confidence) * spread
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
 def _quantile(freedom: int, confidence: float) -> float:
     """Student's t quantile of a two-sided interval."""
     from scipy.special import stdtrit  # scipy.stats has it too, and takes half a second to import

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-from matplotlib.figure import Figure
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 from werkzeug.serving import BaseWSGIServer, make_server
 from werkzeug.wrappers import Request, Response
@@ -16,7 +14,7 @@ from werkzeug.wrappers import Request, Response
 from fedroster.core.errors import FedrosterError, UnknownNameError
 from fedroster.record import Log
 from fedroster.record.why import why
-from fedroster.study.figures import svg_text
+from fedroster.watch.page import page_of
 from fedroster.watch.view import View, view_of
 
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -39,9 +37,7 @@ class Watch:
         self._seen: tuple[Any, ...] = ()
         self._log: Log | None = None
         self._view: View | None = None
-        self._picture = ""
-        templates = Environment(loader=PackageLoader("fedroster.watch"), autoescape=select_autoescape(default=True))
-        self._page = templates.get_template("page.html.j2")
+        self._page = ""
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""
@@ -63,8 +59,10 @@ class Watch:
         with self._lock:
             trouble = self._read()
             if request.path == "/":
-                page = self._page.render(view=self._view, picture=self._picture, folder=self._folder, trouble=trouble)
-                return Response(page, mimetype="text/html")
+                if trouble:
+                    return Response(page_of(self._view, self._folder, trouble), mimetype="text/html")
+                self._page = self._page or page_of(self._view, self._folder, "")
+                return Response(self._page, mimetype="text/html")
             if request.path == "/lines":
                 return Response(str(self._view.num_lines if self._view else 0), mimetype="text/plain")
             if request.path == "/why":
@@ -79,8 +77,7 @@ class Watch:
             if seen != self._seen or self._view is None:
                 self._log = Log(self._folder)
                 self._view = view_of(self._log)
-                self._picture = svg_text(_lengths_figure(self._view))
-                self._seen = seen
+                self._page, self._seen = "", seen
         except FileNotFoundError:
             return "There is no log yet; this page follows it as soon as a round begins."
         except FedrosterError as error:
@@ -97,19 +94,6 @@ class Watch:
             return why(self._log, known.get(client, client), int(round))
         except UnknownNameError as error:
             raise NotFound(str(error)) from error
-
-
-def _lengths_figure(view: View) -> Figure:
-    """Lengths of rounds, and what the policy expected."""
-    figure = Figure(figsize=(4.2, 2.2), layout="constrained")
-    axes = figure.subplots()
-    rounds = [number for number, *_ in view.lengths]
-    axes.plot(rounds, [length for _, length, _ in view.lengths], color="#0072B2", linewidth=1.0, label="took")
-    axes.plot(rounds, [each for *_, each in view.lengths], color="#D55E00", linewidth=1.0, label="longest expected")
-    axes.set(xlabel="round", ylabel="seconds")
-    axes.set_ylim(bottom=0.0)
-    axes.legend(loc="upper right", fontsize=8)
-    return figure
 
 
 def serving(folder: Path, port: int) -> BaseWSGIServer:

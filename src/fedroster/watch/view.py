@@ -115,7 +115,9 @@ class View:
         if not least.rounds:
             return f"{length}The rules leave no client in."
         if not self.promised:
-            return f"{length}{least.name} is served least, in {least.rate:.1%} of its rounds; nothing is promised."
+            return (
+                f"{length}Client {least.name} is served least, in {least.rate:.1%} of its rounds; nothing is promised."
+            )
         short = [each for each in self.clients if each.rate < self.promised]
         if not short:
             return (
@@ -123,7 +125,7 @@ class View:
             )
         return (
             f"{length}{len(short)} of {len(self.clients)} members are below the promised {self.promised:.1%}; "
-            f"{least.name} is served least, in {least.rate:.1%} of its rounds."
+            f"client {least.name} is served least, in {least.rate:.1%} of its rounds."
         )
 
 

@@ -1,0 +1,129 @@
+"""The page of a federation that runs: a report (:mod:`fedroster.study.report`) made again when its log grows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from fedroster.study.report import Number, Report, Section, Table, as_html, picture
+from fedroster.version import __version__
+from fedroster.watch.view import ClientRow, RoundRow, View
+
+_SHOWN = 10
+"""So many rounds and members are shown at once; the others are folded."""
+_MOST_CLIENTS = 500
+_NAMED = 12  # clients in a cell
+
+_ROUND_COLUMNS = (
+    "round", "at", "there", "in time", "late", "lost", "open", "took, s", "longest expected, s", "cohort", "kept out",
+)  # fmt: skip
+_CLIENT_COLUMNS = (
+    "client", "chosen in", "promised", "promise", "owed", "there", "used", "lost", "last round", "expected, s",
+)  # fmt: skip
+
+
+def page_of(view: View | None, folder: Path, trouble: str) -> str:
+    """The page as HTML.
+
+    Args:
+        view: What the log says; None where there is none.
+        folder: Folder of the log.
+        trouble: What is wrong with the log, in words; empty for nothing.
+    """
+    title, where = f"Federation in {folder.name}", f"Read from {folder}; the page follows it."
+    clients: list[str] = []
+    if view is None:
+        report = Report(title, [where], [], "", version=__version__, headline=trouble)
+    else:
+        clients = [client.name for client in view.clients[:1000]]
+        report = Report(
+            title,
+            [f"{view.policy}: {view.num_rounds} rounds, {len(view.clients)} members. {where}"],
+            _sections(view),
+            "",
+            version=__version__,
+            headline=trouble or view.headline,
+            numbers=_numbers(view),
+        )
+    more = {"clients": clients, "num_lines": 0 if view is None else view.num_lines}
+    return as_html(report, package="fedroster.watch", template="page.html.j2", **more)
+
+
+def _numbers(view: View) -> list[Number]:
+    found = [Number(str(view.num_rounds), "rounds", f"{len(view.clients)} members")]
+    if math.isfinite(view.mean_s):
+        lately = f"{view.lately_s:.3g} s lately: expect the next ones to take as long" * math.isfinite(view.lately_s)
+        found.append(Number(f"{view.mean_s:.3g} s", "mean length of a round", lately))
+    if view.clients and view.clients[0].rounds:
+        least = view.clients[0]
+        tone = ("fails" if least.rate < view.promised else "holds") if view.promised else ""
+        promised = f"promised {view.promised:.1%}" if view.promised else "nothing is promised"
+        found.append(Number(f"{least.rate:.1%}", "of its rounds for the client served least", promised, tone))
+    return found
+
+
+def _sections(view: View) -> list[Section]:
+    shown = picture(_lengths_figure(view), "Length of each round, and what the policy expected", None, "lengths")
+    members = view.clients[:_MOST_CLIENTS]
+    left = len(view.clients) - len(members)
+    notes = [f"The other {left} members are served more."] if left else []
+    found = [
+        Section("Length of rounds", figures=[shown]),
+        Section("Last rounds", table=_rounds(view.rounds[:_SHOWN])),
+        Section("Rounds before", table=_rounds(view.rounds[_SHOWN:]), folded=True),
+        Section("Members, the least served first", table=_members(members[:_SHOWN], view.promised)),
+        Section("Other members", table=_members(members[_SHOWN:], view.promised), notes=notes, folded=True),
+    ]
+    return [section for section in found if section.table is None or section.table.rows]
+
+
+def _rounds(rounds: Sequence[RoundRow]) -> Table:
+    rows = [
+        (
+            str(row.round), row.when, str(row.there), str(row.in_time), str(row.late), str(row.lost), str(row.waiting),
+            _number(row.round_s), _number(row.expected_s), _names(row.chosen),
+            "; ".join(f"{reason}: {_names(names)}" for reason, names in row.excluded.items()),
+        )
+        for row in rounds
+    ]  # fmt: skip
+    return Table(_ROUND_COLUMNS, rows, text=("cohort", "kept out"))
+
+
+def _members(clients: Sequence[ClientRow], promised: float) -> Table:
+    rows = []
+    for client in clients:
+        rate = f"{client.rate:.1%}" if client.rounds else "kept out"
+        promise = ("broken" if client.rate < promised else "kept") if promised and client.rounds else ""
+        rows.append(
+            (
+                client.name, rate, f"{promised:.1%}" if promised else "", promise, _number(client.owed, ".2f"),
+                str(client.there), str(client.used), str(client.lost), str(client.last or ""),
+                _number(client.expected_s),
+            )
+        )  # fmt: skip
+    return Table(_CLIENT_COLUMNS, rows, text=("client",))
+
+
+def _number(value: float, form: str = ".3g") -> str:
+    return f"{value:{form}}" if math.isfinite(value) else ""
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _lengths_figure(view: View) -> Figure:
+    """Lengths of rounds, and what the policy expected."""
+    figure = Figure(figsize=(4.2, 2.2), layout="constrained")
+    axes = figure.subplots()
+    rounds = [number for number, *_ in view.lengths]
+    axes.plot(rounds, [length for _, length, _ in view.lengths], color="#0072B2", linewidth=1.0, label="took")
+    axes.plot(rounds, [each for *_, each in view.lengths], color="#D55E00", linewidth=1.0, label="longest expected")
+    axes.set(xlabel="round", ylabel="seconds")
+    axes.set_ylim(bottom=0.0)
+    axes.legend(loc="upper right", fontsize=8)
+    return figure
