@@ -530,7 +530,6 @@ class Selector(Views):
 
     # ---------------------------------------------------------------- keep
 
-    @whole
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
         """Save everything that :meth:`load` needs, atomically and without pickles.
 
@@ -542,11 +541,23 @@ class Selector(Views):
             InUseError: If another selector has written the file since this one loaded or saved it.
             OSError: If it cannot be written; the old file stays as it was.
         """
+        self._save(path, replace=replace)
+
+    @whole
+    def _save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        replace: bool = False,
+        append: bool = False,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Save, with more entries of the header; ``append`` to earlier states, in a folder that the caller holds."""
         path = path_of(path)
-        with self._generations.next(path, replace=replace) as stamp:
+        with self._generations.next(path, replace=replace, is_held=append) as stamp:
             place = self._observers.place
-            settings = self._settings() | ({} if place is None else {"place": place})
-            save_books(path, settings, self._books, kind=self._KIND, stamp=stamp)
+            settings = self._settings() | ({} if place is None else {"place": place}) | dict(more or {})
+            save_books(path, settings, self._books, kind=self._KIND, stamp=stamp, append=append)
 
     @property
     def _books(self) -> tuple[Book, ...]:

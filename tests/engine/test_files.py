@@ -1,9 +1,9 @@
-"""A run that is killed between its log and its files goes on in both."""
+"""A run that is killed between its log and its file, or in the middle of saving, goes on in both."""
 
 import pytest
 
 from fedroster import RBCSF, LogFileError, Record, Selector
-from fedroster.engine.files import Round, StateFolder
+from fedroster.engine.files import Round, StateFolder, saved_round
 from fedroster.record import Log, verify
 
 POLICY = RBCSF(V=5.0, beta=0.1)
@@ -36,8 +36,7 @@ class Run:
             self.save(Round(cohort.round, dict.fromkeys(cohort.clients, 0)))
 
     def save(self, round_):
-        self.folder.save_selector(self.selector)
-        self.folder.save_round(round_)
+        self.folder.save(self.selector, round_)
 
 
 def played(folder, rounds, **options):
@@ -120,4 +119,23 @@ def test_a_simulation_that_goes_back_takes_its_log_back(tmp_path):
     again.select()
     record.close()
     assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2]
+    assert verify(tmp_path / "log", POLICY).is_whole
+
+
+@pytest.mark.parametrize("share", [0.001, 0.3, 0.7, 0.999])
+def test_killed_in_the_middle_of_saving(tmp_path, caplog, share):
+    run = played(tmp_path, 3)
+    file = tmp_path / "state" / "selector.npz"
+    before, content = saved_round(tmp_path / "state"), file.stat().st_size
+    cohort = run.choose()
+    run.kill()
+    with file.open("r+b") as opened:
+        opened.truncate(content + max(1, int(share * (file.stat().st_size - content))))
+    again = Run(tmp_path)
+    assert "ended in the middle of a state" in caplog.text
+    assert again.selector.round == 4  # its record knows of the decision
+    assert again.round.clients.keys() == set(cohort.clients)
+    again.kill()
+    assert saved_round(tmp_path / "state") == before
+    assert file.stat().st_size == content
     assert verify(tmp_path / "log", POLICY).is_whole

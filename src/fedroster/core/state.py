@@ -2,7 +2,9 @@
 
 A state is a (possibly nested) frozen dataclass of arrays and scalars.  Arrays with one entry for each client are
 declared with :func:`per_client`, so that a federation can grow without any code in the policy.  Files are an
-uncompressed ``.npz`` with a JSON header, written to a temporary name and renamed; nothing is ever pickled.
+uncompressed ``.npz`` with a JSON header, written to a temporary name and renamed; nothing is ever pickled.  A file that
+is saved in every round may hold many states, one after the other: appending one takes a single flush of the disk, and
+whoever reads the file as an ``.npz`` reads the last one.
 
 A file is believed as far as it can be checked: :func:`unpack` compares types and shapes with a fresh state, holds
 values against the ranges that the fields declare, and asks a state with a method ``flaw(spec)`` what is wrong with it.
@@ -14,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import glob
+import io
 import json
 import math
 import os
@@ -45,6 +48,9 @@ FORMAT_VERSION = 1
 _HEADER = "__header__"
 _NAMES = "arrays"
 _CLIENT_AXIS, _RANGE, _SIZED, _FIXED = "client_axis", "range", "sized", "fixed"
+_END_OF_STATE, _END_LENGTH = b"PK\5\6", 22  # the end record of a zip file, without its comment
+_MOST_APPENDED = 2**23
+"""Bytes up to which states are appended to a file; then it begins anew with the last one."""
 _LARGEST, _LARGEST_WHOLE = float(np.finfo(np.float64).max), 2**52
 
 
@@ -403,6 +409,7 @@ def save_arrays(
     *,
     kind: str,
     stamp: str = "",
+    append: bool = False,
 ) -> None:
     """Save named arrays and a JSON header in one file, atomically.
 
@@ -412,6 +419,7 @@ def save_arrays(
         header: JSON-able description.
         kind: What the file is; :func:`load_arrays` insists on it.
         stamp: Which selector wrote it, and its number of the save; :func:`stamp_of` finds it.
+        append: Whether earlier states may stay before this one in the file; its reader calls :func:`cut_torn` first.
 
     Raises:
         StateFileError: If an array holds Python objects.
@@ -429,7 +437,66 @@ def save_arrays(
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
-    write_atomically(path, write)
+    if not append:
+        write_atomically(path, write)
+        return
+    write(buffer := io.BytesIO())
+    if not _append(path, buffer.getbuffer()):
+        write_bytes_atomically(path, buffer.getbuffer())
+
+
+def _append(path: str | os.PathLike[str], content: memoryview) -> bool:
+    """Append to a file and wait for the disk; False if there is no file, or it would be too large."""
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
+    except FileNotFoundError:
+        return False
+    try:
+        size = os.fstat(number).st_size
+        if size + len(content) > _MOST_APPENDED:
+            return False
+        try:
+            while content:
+                content = content[os.write(number, content) :]
+            getattr(os, "fdatasync", os.fsync)(number)
+        except BaseException as error:
+            os.ftruncate(number, size)
+            if isinstance(error, OSError) and error.filename is None:
+                error.filename = os.fspath(path)
+            raise
+    finally:
+        os.close(number)
+    return True
+
+
+def cut_torn(path: str | os.PathLike[str]) -> int:
+    """Cut off what a writer that was killed has left after the last whole state of a file.
+
+    Returns:
+        How many bytes that were.  A file without any whole state stays as it is, for :func:`load_arrays` to refuse.
+    """
+    file = Path(path)
+    if not file.is_file() or (size := file.stat().st_size) > _MOST_APPENDED:
+        return 0
+    content = file.read_bytes()
+    at = content.rfind(_END_OF_STATE)
+    while at >= 0:
+        end = at + _END_LENGTH + int.from_bytes(content[at + 20 : at + _END_LENGTH], "little")
+        if end == size:
+            return 0
+        if end < size and _is_archive(content[:end]):
+            os.truncate(file, end)
+            return size - end
+        at = content.rfind(_END_OF_STATE, 0, at)
+    return 0
+
+
+def _is_archive(content: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.testzip() is None
+    except Exception:  # flipped bytes make zipfile raise nearly anything
+        return False
 
 
 def stamp_of(path: str | os.PathLike[str]) -> str | None:

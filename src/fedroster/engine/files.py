@@ -1,23 +1,28 @@
-"""The folder of a run: its selector, the round that is under way, and edge models.  One server process holds it."""
+"""The folder of a run: its selector with the round that is under way, and edge models.  One server process holds it.
+
+A decision is on the disk before a client is called.  It is appended to the selector's file, with everything that was
+learned until then: one flush of the disk, where a file that is replaced takes several.
+"""
 
 from __future__ import annotations
 
-import json
+import logging
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from fedroster.core.errors import StateFileError
-from fedroster.core.state import write_text_atomically
+from fedroster.core.state import cut_torn, load_arrays
 from fedroster.engine.choose import check_same
 from fedroster.federation.locks import FolderLock
 from fedroster.record import rebuilt
 from fedroster.selector import Selector
 
-_SELECTOR_FILE, _ROUND_FILE, _EDGES_FILE = "selector.npz", "round.json", "edges.npz"
-_FORMAT = "fedroster-flower-round"  # of the first engine; others write the same
-_VERSION = 2
+_log = logging.getLogger(__name__)
+
+_SELECTOR_FILE, _EDGES_FILE = "selector.npz", "edges.npz"
+_ROUND = "engine_round"
 _MOST_ROUNDS = 2**53
 
 
@@ -51,34 +56,24 @@ class Round:
     edges: dict[str, str] = field(default_factory=dict)
     bandwidth_bps: dict[str, float] = field(default_factory=dict)
 
-    def save(self, path: Path) -> None:
-        """Write the round to a file, atomically."""
-        text = json.dumps(
-            {
-                "format": _FORMAT,
-                "format_version": _VERSION,
-                "round": self.number,
-                "clients": self.clients,
-                "is_done": self.is_done,
-                "edges": self.edges,
-                "bandwidth_bps": self.bandwidth_bps,
-            }
-        )
-        write_text_atomically(path, text)
+    def pack(self) -> dict[str, Any]:
+        """What the header of the selector's file keeps."""
+        return {
+            "round": self.number,
+            "clients": self.clients,
+            "is_done": self.is_done,
+            "edges": self.edges,
+            "bandwidth_bps": self.bandwidth_bps,
+        }
 
     @classmethod
-    def load(cls, path: Path) -> Round:
-        """Read what :meth:`save` wrote; no file, no round.
+    def unpack(cls, saved: Any) -> Round:
+        """Take back what :meth:`pack` gave.
 
         Raises:
-            StateFileError: If the file is damaged or foreign.
+            StateFileError: If it is damaged.
         """
-        if not path.exists():
-            return cls()
         try:
-            saved = json.loads(path.read_text(encoding="utf-8"))
-            if saved["format"] != _FORMAT or saved["format_version"] != _VERSION:
-                raise KeyError("format")
             number, clients = saved["round"], saved["clients"]
             is_number = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MOST_ROUNDS
             if not is_number or not isinstance(saved["is_done"], bool):
@@ -92,11 +87,28 @@ class Round:
                 {str(name): str(edge) for name, edge in saved["edges"].items()},
                 {str(name): float(bps) for name, bps in saved["bandwidth_bps"].items() if 0.0 < bps < math.inf},
             )
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            raise StateFileError(
-                f"{str(path)!r} is damaged or not a fedroster round ({error!r}); "
-                "without it, the interrupted round continues with the nodes that have not answered"
-            ) from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise StateFileError(f"its {_ROUND} is damaged ({error!r})") from error
+
+
+def saved_round(folder: str | Path, *, kind: str = Selector._KIND) -> Round:
+    """The round that a folder holds; none if nothing was saved.
+
+    Args:
+        folder: The folder.
+        kind: Kind of the selector's file.
+
+    Raises:
+        StateFileError: If the file is damaged.
+    """
+    file = Path(folder) / _SELECTOR_FILE
+    if not file.exists():
+        return Round()
+    _, header = load_arrays(file, kind=kind)
+    try:
+        return Round.unpack(header[_ROUND]) if _ROUND in header else Round()
+    except StateFileError as error:
+        raise StateFileError(f"{str(file)!r}: {error}") from error
 
 
 class StateFolder:
@@ -142,8 +154,9 @@ class StateFolder:
         """
         if self._path is None:
             return fresh, Round()
-        if (self._path / _SELECTOR_FILE).exists():
-            file = self._path / _SELECTOR_FILE
+        if (file := self._path / _SELECTOR_FILE).exists():
+            if torn := cut_torn(file):
+                _log.warning("%s ended in the middle of a state: %d bytes are cut off", file, torn)
             selector = type(fresh).load(file, fresh.policy, observers=fresh.observers, **fresh.options)
         else:
             found = rebuilt(fresh)  # it was killed before it was saved for the first time
@@ -152,26 +165,21 @@ class StateFolder:
             selector = found
         check_same(fresh, selector, str(self._path))
         number = selector.round
-        round_ = Round.load(self._path / _ROUND_FILE)
-        if round_.number != number:  # stopped between the two files: the cohort is all that have not answered
+        round_ = saved_round(self._path, kind=selector._KIND)
+        if round_.number != number:  # a record knew of a later one: its cohort is all that have not answered
             open_ = map(str, selector.open_rounds().get(number, ()))
             round_ = Round(number, dict.fromkeys(open_, 0), is_done=False, bandwidth_bps=round_.bandwidth_bps)
         if not set(round_.clients) <= set(map(str, selector.clients)):
-            raise StateFileError(f"{str(self._path / _ROUND_FILE)!r} names nodes that are no members of the selector")
+            raise StateFileError(f"{str(file)!r} has a round with nodes that are no members of the selector")
         if edges is not None and (self._path / _EDGES_FILE).exists():
             # Edge models are saved once training has gone on, just before the round is booked as done.
             round_.is_done |= edges.load(self._path / _EDGES_FILE) >= number
         return selector, round_
 
-    def save_selector(self, selector: Selector) -> None:
-        """Save the selector."""
+    def save(self, selector: Selector, round_: Round) -> None:
+        """Save the selector and the round that was begun last; both are on the disk when this returns."""
         if self._path is not None:
-            selector.save(self._path / _SELECTOR_FILE)
-
-    def save_round(self, round_: Round) -> None:
-        """Save the round that is under way."""
-        if self._path is not None:
-            round_.save(self._path / _ROUND_FILE)
+            selector._save(self._path / _SELECTOR_FILE, append=True, more={_ROUND: round_.pack()})
 
     def save_edges(self, edges: EdgeStore, number: int) -> None:
         """Save edge models after a round."""

@@ -135,7 +135,7 @@ class PushedRounds:
         """
         started_s = time.monotonic()
         with self.lock:
-            self.rounds.settle()
+            self.rounds.settle(save=False)
             if self.rounds.is_resuming:
                 cohort = self.rounds.current.clients
                 here = self._wait_for(connected, len(cohort), check, among=set(cohort))

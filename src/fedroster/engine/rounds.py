@@ -105,7 +105,7 @@ class Rounds:
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
         self.current = Round(choice.round, clients, False, dict(choice.edges), bandwidth_bps)
-        self._save()
+        self._folder.save(self.selector, self.current)
         return choice
 
     def may_evaluate(self, nodes: Sequence[Node]) -> set[str]:
@@ -139,7 +139,7 @@ class Rounds:
         self.current.clients = cohort | {node.name: node.node_id for node in here}
         if not here:
             return None
-        self._save()
+        self._folder.save(self.selector, self.current)
         return Choice(self.current.number, tuple(self.current.clients), self.current.edges, is_resumed=True)
 
     def tell(self, number: int, outcomes: Outcomes, round_s: float) -> None:
@@ -162,7 +162,7 @@ class Rounds:
         num_connected: int,
         num_available: int,
     ) -> None:
-        """End a round: tell the selector, save it, and report.
+        """End a round: tell the selector and report.  What it has learned is saved with the next decision.
 
         Args:
             choice: The round.
@@ -173,7 +173,8 @@ class Rounds:
             num_available: Nodes that could be chosen.
         """
         self.tell(choice.round, outcomes, round_s)
-        self._folder.save_selector(self.selector)
+        if self._edges is not None:  # edge models that have this round go with a selector that knows its answers
+            self._folder.save(self.selector, self.current)
         report = report_of(
             self.selector,
             capped_before=self._capped,
@@ -200,17 +201,18 @@ class Rounds:
             except Exception:  # training goes on without its dashboards
                 self._log.exception("a sink failed in round %d", report.round)
 
-    def settle(self) -> None:
-        """Book that training has gone on: whatever became of the last round's replies is done."""
+    def settle(self, *, save: bool = True) -> None:
+        """Book that training has gone on: whatever became of the last round's replies is done.
+
+        Args:
+            save: Whether it is on the disk when this returns; else the next decision brings it there.
+        """
         if not self.current.is_done and not self.is_resuming:
             if self._edges is not None:
                 self._folder.save_edges(self._edges, self.current.number)
             self.current.is_done = True
-            self._folder.save_round(self.current)
-
-    def _save(self) -> None:
-        self._folder.save_selector(self.selector)
-        self._folder.save_round(self.current)
+            if save:
+                self._folder.save(self.selector, self.current)
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:

@@ -59,22 +59,28 @@ class Generations:
         self._known[os.path.realpath(path)] = set() if found is None else {found}
 
     @contextmanager
-    def next(self, path: str, *, replace: bool) -> Iterator[str]:
+    def next(self, path: str, *, replace: bool, is_held: bool = False) -> Iterator[str]:
         """Hold a file while its next generation is written, whose stamp this gives.
+
+        Args:
+            path: The file.
+            replace: Whether to replace what another writer has left.
+            is_held: Whether the caller holds the file's folder: then a file that is known is not looked at again.
 
         Raises:
             InUseError: If another writer holds the file, or has written it since this one read or wrote it.
         """
         target = Path(os.path.realpath(path))
         known = self._known.get(os.fspath(target), set())
-        with _held(target) if target.parent.is_dir() else nullcontext():
-            found = stamp_of(target)
-            if not replace and target.is_file() and found not in known:
+        is_ours = is_held and bool(known)
+        with nullcontext() if is_ours or not target.parent.is_dir() else _held(target):
+            if not (is_ours or replace) and target.is_file() and stamp_of(target) not in known:
                 raise InUseError(
                     f"{path!r} holds a state that this selector has neither loaded nor saved: another selector has "
                     "written it; expected a selector that was loaded from it, another path, or replace=True"
                 )
-            remove_leftovers(target.parent, target.name)
+            if not is_ours:
+                remove_leftovers(target.parent, target.name)
             self._writer = self._writer or secrets.token_hex(8)
             self._number += 1
             stamp = f"{self._writer} {self._number}"
@@ -116,6 +122,7 @@ def save_books(
     *,
     kind: str,
     stamp: str,
+    append: bool = False,
 ) -> None:
     """Save what a selector was constructed with and what it keeps, atomically and without pickles."""
     header: dict[str, Any] = dict(settings)
@@ -124,7 +131,7 @@ def save_books(
         more, values = book.pack()
         header |= more
         arrays |= values
-    save_arrays(path, arrays, header, kind=kind, stamp=stamp)
+    save_arrays(path, arrays, header, kind=kind, stamp=stamp, append=append)
 
 
 def distinct(pairs: Any) -> dict[Any, Any]:

@@ -302,7 +302,7 @@ def test_edge_models_survive_a_killed_server(tmp_path, monkeypatch, killed_in, w
         aggregated(grid, arrays)  # what came of it is lost with the server
     elif when == "between the files":
         arrays = aggregated(grid, arrays)
-        monkeypatch.setattr(grid._rounds._folder, "save_round", kill)
+        monkeypatch.setattr(grid._rounds._folder, "save", kill)
         with pytest.raises(Killed):
             list(grid.send_and_receive([]))
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import subprocess
 import sys
@@ -18,10 +17,11 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from test_grid import Killed, counts, play, selecting
 
-from fedroster import RBCSF
+from fedroster import RBCSF, Selector
 from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesError, RoundRules
 from fedroster.core.errors import InUseError, StateFileError
 from fedroster.core.problem import Status
+from fedroster.core.state import load_arrays, save_arrays
 from fedroster.federation.locks import FolderLock
 
 # ---------------------------------------------------------------- restarts
@@ -155,25 +155,27 @@ def test_the_first_round_waits_for_as_many_as_it_is_told():
         {"clients": {"ghost": 5}},
         {"clients": {"n00": "x"}},
         {"edges": []},
-        {"format_version": 1},
         {"bandwidth_bps": {"n00": "fast"}},
     ],
 )
-def test_a_damaged_round_file_is_refused(tmp_path, damage):
+def test_a_damaged_round_is_refused(tmp_path, damage):
     nodes = fleet(4)
     interrupted(nodes, tmp_path)
-    path = tmp_path / "round.json"
-    saved = json.loads(path.read_text())
-    path.write_text(json.dumps(saved | damage).replace("Infinity", "1e400"))
-    with pytest.raises(StateFileError, match=r"round\.json"):
+    change_round(tmp_path / "selector.npz", damage)
+    with pytest.raises(StateFileError, match=r"selector\.npz"):
         selecting(nodes, m=2, state_dir=tmp_path)
 
 
-def test_a_round_file_of_another_round_does_not_count(tmp_path):
+def change_round(path, change):
+    arrays, header = load_arrays(path, kind=Selector._KIND)
+    header["engine_round"] |= change
+    save_arrays(path, arrays, header, kind=Selector._KIND)
+
+
+def test_a_saved_round_that_is_not_the_selectors_last_does_not_count(tmp_path):
     nodes = fleet(4)
     cohort = interrupted(nodes, tmp_path)
-    path = tmp_path / "round.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"round": 77, "is_done": True}))
+    change_round(tmp_path / "selector.npz", {"round": 77, "is_done": True})
     again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
     play(again, fake)
     assert (reports[0].round, set(reports[0].clients)) == (2, cohort)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from functools import partial
 
@@ -711,7 +710,7 @@ def test_another_selector_does_not_resume_a_saved_one(tmp_path):
         selecting(fleet(4), m=2, state_dir=tmp_path)
     with pytest.raises(StateFileError, match="belongs to"):
         selecting(fleet(4), policy=RBCSF(beta=0.0), state_dir=tmp_path)
-    (tmp_path / "round.json").write_text("{}")
+    (tmp_path / "selector.npz").write_text("{}")
     with pytest.raises(StateFileError, match="damaged"):
         selecting(fleet(4), state_dir=tmp_path)
 
@@ -723,27 +722,6 @@ def test_rules_that_are_given_at_a_restart_hold(tmp_path):
     again, _, _ = selecting(fleet(4), state_dir=tmp_path, told=told)
     assert again.selector.round == 1
     assert again.selector.options == told | {"patience_rounds": 100, "rules": Rules()}
-
-
-def test_a_stop_between_the_two_files_is_noticed(tmp_path):
-    nodes = fleet(5)
-    grid, fake, _ = selecting(nodes, state_dir=tmp_path)
-    play(grid, fake)
-    list(grid.send_and_receive([]))
-    old = (tmp_path / "round.json").read_text()
-
-    def kill(*_):
-        raise Killed
-
-    fake.on_push = kill
-    with pytest.raises(Killed):
-        play(grid, fake)
-    cohort = set(json.loads((tmp_path / "round.json").read_text())["clients"])
-    (tmp_path / "round.json").write_text(old)
-    again, fake, reports = selecting(nodes, state_dir=tmp_path)
-    play(again, fake)
-    assert set(reports[0].clients) == cohort
-    assert sum(counts(again).values()) == 6
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ sys.path.insert(0, str(EXAMPLE))
 
 import run as example  # noqa: E402
 
+from fedroster.engine.files import saved_round  # noqa: E402
+
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # at the time limit, end the processes that were started
 
 LIMIT_S = 240.0
@@ -98,11 +100,11 @@ def test_deployment_survives_a_killed_node_a_stalled_network_and_a_killed_server
         federation.links["node-3"].stall(True)
         wait_until(lambda: len(rows_of(log)) >= 4, LIMIT_S, federation)
         federation.links["node-3"].stall(False)
-        begun = json.loads((state / "round.json").read_text())["round"]
+        begun = saved_round(state).number
 
         def is_waiting() -> bool:
-            saved = json.loads((state / "round.json").read_text())
-            return saved["round"] > begun and not saved["is_done"]
+            saved = saved_round(state)
+            return saved.number > begun and not saved.is_done
 
         wait_until(is_waiting, LIMIT_S, federation)
         servers = federation.processes_of("flwr-serverapp")
@@ -112,14 +114,14 @@ def test_deployment_survives_a_killed_node_a_stalled_network_and_a_killed_server
                 os.kill(process, signal.SIGKILL)
         federation.stop("run")
         before = rows_of(log)
-        saved = json.loads((state / "round.json").read_text())
+        saved = saved_round(state)
         assert not (tmp_path / "rbcs-f.json").exists()
         federation.run(config | {"num-rounds": 2}, limit_s=LIMIT_S)
     rows = rows_of(log)
     rounds = [int(row["round"]) for row in rows]
     assert rounds == sorted(set(rounds))
-    if saved["round"] > len(before):  # it was under way: it goes on with those of its nodes that are there, if any
-        assert rounds[len(before)] == saved["round"] + (rows[len(before)]["resumed"] == "0")
+    if saved.number > len(before):  # it was under way: it goes on with those of its nodes that are there, if any
+        assert rounds[len(before)] == saved.number + (rows[len(before)]["resumed"] == "0")
     assert int(rows[0]["connected"]) >= 2
     report = json.loads((tmp_path / "rbcs-f.json").read_text())
     assert len(report["seconds"]) == 2

@@ -205,8 +205,8 @@ class SelectingGrid(Grid):
         """
         outgoing = list(messages)
         with self._waiting.sending():
-            self._rounds.settle()
             is_training = [_category(message) == "train" for message in outgoing]
+            self._rounds.settle(save=not any(is_training))
             if not any(is_training):
                 return self._ask(outgoing, timeout)
             if not all(is_training):
