@@ -4,7 +4,7 @@ A state is a (possibly nested) frozen dataclass of arrays and scalars.  Arrays w
 declared with :func:`per_client`, so that a federation can grow without any code in the policy.  Files are an
 uncompressed ``.npz`` with a JSON header, written to a temporary name and renamed; nothing is ever pickled.  A file that
 is saved in every round may hold many states, one after the other: appending one takes a single flush of the disk, and
-whoever reads the file as an ``.npz`` reads the last one.
+a reader of the ``.npz`` finds the last one.
 
 A file is believed as far as it can be checked: :func:`unpack` compares types and shapes with a fresh state, holds
 values against the ranges that the fields declare, and asks a state with a method ``flaw(spec)`` what is wrong with it.
@@ -50,7 +50,7 @@ _NAMES = "arrays"
 _CLIENT_AXIS, _RANGE, _SIZED, _FIXED = "client_axis", "range", "sized", "fixed"
 _END_OF_STATE, _END_LENGTH = b"PK\5\6", 22  # the end record of a zip file, without its comment
 _MOST_APPENDED = 2**23
-"""Bytes up to which states are appended to a file; then it begins anew with the last one."""
+"""Bytes up to which states are appended to a file; then it begins again with the last one."""
 _LARGEST, _LARGEST_WHOLE = float(np.finfo(np.float64).max), 2**52
 
 
