@@ -197,8 +197,7 @@ class Rules:
 
 def _names(what: str, names: object) -> tuple[str, ...]:
     """Names of clients as text."""
-    is_list = isinstance(names, Iterable) and getattr(names, "ndim", 1) == 1
-    if isinstance(names, str | bytes | Mapping) or not is_list:
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable) or getattr(names, "ndim", 1) != 1:
         raise ConfigurationError(f"{what} is {shown(names)}; expected a list of names, patterns or tags")
     entries = list(names)
     for entry in entries:
