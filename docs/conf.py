@@ -39,6 +39,7 @@ nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_execution_timeout = 600  # seconds for a cell; on a quiet machine the longest takes ten
 nb_merge_streams = True
+nb_render_image_options = {"alt": "what the code above draws"}
 
 # MathJax 3 sets formulae in the reader's browser. Its one file comes from a Python package: it needs no network.
 html_static_path = ["pages.css", str(files("sphinx-mathjax-offline") / "static" / "mathjax" / "tex-svg.js")]
