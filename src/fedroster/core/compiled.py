@@ -16,7 +16,7 @@ import numpy as np
 F = TypeVar("F", bound=Callable[..., Any])
 
 INTERPRETED_ROWS = 50_000
-"""So many rows are interpreted in less time than it takes to load the compiler and compile a kernel."""
+"""Up to this many rows are interpreted faster than the compiler is loaded and a kernel compiled."""
 
 
 class _Interpreting(local):

@@ -69,7 +69,7 @@ class NoState:
 
 
 class Defaults:
-    """What a policy does that says nothing else: it promises, books and learns nothing."""
+    """Defaults for a policy: it guarantees, books and learns nothing."""
 
     __slots__ = ()
 

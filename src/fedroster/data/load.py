@@ -211,7 +211,7 @@ def load_dataset(
 
 
 def load_source(source: Source, folder: Path, *, download: bool = False, progress: Progress | None = None) -> Dataset:
-    """As :func:`load_dataset`, for a data set that need not be in :data:`DATASETS`."""
+    """Like :func:`load_dataset`, for a data set that may not be in :data:`DATASETS`."""
     if not source.layouts:
         return load_digits()
     if download and locate(source, folder) is None:

@@ -23,7 +23,7 @@ _MOST_WEIGHT = 1e18
 
 @dataclass(frozen=True, slots=True)
 class ArrayForm:
-    """What an array is said to be.
+    """The declared form of an array.
 
     Attributes:
         shape: Its shape.

@@ -60,7 +60,7 @@ class HypercubeState:
     tag: IntArray = per_client(least=-1)
 
     def flaw(self, spec: ProblemSpec) -> str:
-        """What is impossible about it in a federation; empty if nothing is."""
+        """Why it is impossible in a federation; empty if it is possible."""
         if not self.key.shape == self.count.shape == self.success.shape:
             return "keys, counts and successes differ in length"
         if (self.success > self.count).any():

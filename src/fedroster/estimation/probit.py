@@ -61,7 +61,7 @@ _LARGEST_KEY = 2**62
 
 @dataclass(frozen=True, slots=True)
 class ProbitState:
-    """What is believed about every link, by each of K models; d weights make the curve.
+    """The estimates for every link, by each of K models; d weights make the curve.
 
     Memory: O(K d^2), 16 K bytes a client, and for each pair that was observed a slot of 16 + 16 K bytes.
 

@@ -52,7 +52,7 @@ _MOST = 1e200  # no time and no context is so great that a state exceeds it
 
 @dataclass(frozen=True, slots=True)
 class CoefficientsState:
-    """What is believed about the clients' coefficients.
+    """The estimates of the clients' coefficients.
 
     Attributes:
         mean: theta-bar, shape (D,).

@@ -32,7 +32,7 @@ _LARGEST_FEATURE = 1e50  # a feature beyond it counts as it: neither a width nor
 
 @dataclass(frozen=True, slots=True)
 class RidgeState:
-    """What is believed about every client.
+    """The estimates for every client.
 
     Attributes:
         factor: Cholesky factors L, shape (D (D+1) / 2, clients): first the D reciprocals of the diagonal, then the rows
@@ -44,7 +44,7 @@ class RidgeState:
     moment: FloatArray = per_client(least=-math.inf)
 
     def flaw(self, spec: ProblemSpec) -> str:
-        """What is impossible about it in a federation; empty if nothing is."""
+        """Why it is impossible in a federation; empty if it is possible."""
         diagonal = self.factor[: self.moment.shape[0]]
         return "" if (diagonal > 0.0).all() else "the diagonal of a Cholesky factor is not positive"
 

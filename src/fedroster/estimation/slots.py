@@ -1,4 +1,4 @@
-"""Where a key lives in a hash table of open addressing, for state that grows with what was seen."""
+"""The place of a key in a hash table with open addressing, for state that grows with the data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def places(table, keys):
 
 
 def table_flaw(key: IntArray, num_used: int) -> str:
-    """What is impossible about a table of a file; empty if nothing is: every search then ends, and finds its key."""
+    """Why a file's table is impossible; empty if it is possible: every search then ends, and finds its key."""
     slots = key.shape[0]
     if slots < FIRST_SLOTS or slots & (slots - 1):
         return f"a table has {slots} slots; expected a power of two from {FIRST_SLOTS} on"
@@ -56,7 +56,7 @@ def table_flaw(key: IntArray, num_used: int) -> str:
 
 
 def tag_flaw(tag: IntArray, num_tags: int, key: IntArray, keys_each: int) -> str:
-    """What is impossible about the tags of a file; empty if nothing is."""
+    """Why the tags of a file are impossible; empty if they are possible."""
     given = tag[tag >= 0]
     if given.max(initial=-1) >= num_tags or np.unique(given).shape[0] != given.shape[0]:
         return "a tag was never given, or is given twice"

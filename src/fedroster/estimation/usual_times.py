@@ -36,7 +36,7 @@ _ROWS = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class UsualTimesState:
-    """What is believed about times: about 150 bytes a client for three features.
+    """The estimates of times: about 150 bytes a client for three features.
 
     Attributes:
         times: Coefficients of each client and of the population.

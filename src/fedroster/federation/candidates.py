@@ -202,7 +202,7 @@ def prices_of(members: Members, prices: Any, slots: IntArray) -> FloatArray:
 
 
 def _each(name: str, members: Members, values: Any, slots: IntArray) -> Any:
-    """What is said of each client, in the order in which the clients are named."""
+    """Values of each client, in the order in which the clients are named."""
     if isinstance(values, Mapping):
         missing = [client for slot in slots if (client := members.ids[slot]) not in values]
         if missing or not all(is_id(client) for client in values):

@@ -29,7 +29,7 @@ Ask = Callable[[RoundContext], Selection]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a cohort keeps, counting the clients that are at work already.
+    """Limits of a cohort, counting the clients that already work.
 
     Attributes:
         names: Name of each group.

@@ -128,7 +128,7 @@ class Failures:
             self._until[lost] = np.where(beyond >= 0, round + pause, self._until[lost])
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of them: an entry of the header, and arrays."""
+        """The parts to save: an entry of the header, and arrays."""
         return {"failures": astuple(self.rules)}, {"failed_in_a_row": self._in_a_row, "paused_until": self._until}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ class Book(Protocol):
     """A part of what a selector keeps."""
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of it: entries of the header, and arrays."""
+        """The parts to save: entries of the header, and arrays."""
         ...
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-r"""What a running federation believes of what its clients say: contexts, times, presence, costs.
+r"""How much a running federation trusts its clients' reports: contexts, times, presence, costs.
 
 Clients lie, vanish and come back.  A policy believes its input; the guard stands between a selector and its
 policy, and learns from each client's own record how far its word goes:
@@ -46,7 +46,7 @@ _TOLERANCE = 0.9  # of a round's length that its longest reported time must expl
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is on record of each slot's client, shape (slots,).
+    """The record of each slot's client, shape (slots,).
 
     Attributes:
         reports: Times that it reported.
@@ -287,7 +287,7 @@ class Guard:
     # ---------------------------------------------------------------- keep
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of it: an entry of the header, and arrays."""
+        """The parts to save: an entry of the header, and arrays."""
         return {}, pack(self.record, "guard.") | {"guard.recent_s": self._recent_s}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -221,7 +221,7 @@ class Learner:
         return self.policy.expected_times_s(self.state, slots, rows)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of it: an entry of the header, and arrays."""
+        """The parts to save: an entry of the header, and arrays."""
         header = {
             "policy": repr(self.policy),
             "capacity": self.spec.num_clients,

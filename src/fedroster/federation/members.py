@@ -228,7 +228,7 @@ class Members:
         return [self.ids[slot] for slot in np.flatnonzero(rare)]
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of them: an entry of the header, and arrays."""
+        """The parts to save: an entry of the header, and arrays."""
         return {"ids": self.ids}, {"members": self.here, "cold": self.cold} | {n: getattr(self, n) for n in _COUNTERS}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""What a selection lets one claim about privacy, and what it does not.
+"""Claims about privacy that a selection allows, and those that it does not.
 
 Selection alone protects no one.  Two things about it enter the accounting of a mechanism that adds noise:
 

@@ -288,7 +288,7 @@ class OpenRounds:
         self._keep(feedback.round, pending)
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of them: an entry of the header, and arrays of all rounds, one after the other."""
+        """The parts to save: an entry of the header, and arrays of all rounds, one after the other."""
         numbers = sorted(self._pending)
         parts = [self._pending[number] for number in numbers]
         pending = [[n, len(part.slot)] for n, part in zip(numbers, parts, strict=True)]

@@ -264,7 +264,7 @@ class RuleBook:
         return barred
 
     def _bar_for_now(self, barred: Barred, members: Members, round: int) -> None:
-        """Those that took part too often, or a short while ago."""
+        """Clients that took part too often, or too recently."""
         rules, here = self.rules, members.here
         took_part = (self._last_round > 0) & here
         if rules.most_participations is not None:
@@ -338,7 +338,7 @@ class RuleBook:
     # ---------------------------------------------------------------- keep
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """What a file keeps of it: an entry of the header, and arrays."""
+        """The parts to save: an entry of the header, and arrays."""
         recent = [*self._recent]
         arrays = {
             "rules.last_round": self._last_round,

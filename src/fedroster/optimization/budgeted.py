@@ -66,7 +66,7 @@ class Choices:
         return replace(self, **{name: getattr(self, name)[positions] for name in names})
 
     def beside(self, links: IntArray, usable: BoolArray) -> tuple[IntArray, Choices]:
-        """What is left beside chosen links: usable links of other clients, and the rest of the budgets and the cohort.
+        """What is left after some links are chosen: usable links of other clients, the rest of budgets and cohort.
 
         Returns their positions, ascending, and the choices.
         """

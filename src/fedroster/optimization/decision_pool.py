@@ -44,7 +44,7 @@ class PoolState:
     recent_arm: IntArray = kept(0)
 
     def flaw(self, spec: ProblemSpec) -> str:
-        """What is impossible about it in a federation; empty if nothing is."""
+        """Why it is impossible in a federation; empty if it is possible."""
         if self.client.shape != self.server.shape or ((self.client < 0) != (self.server < 0)).any():
             return "arms have clients without servers"
         if (self.client >= spec.num_clients).any() or (self.server >= spec.num_servers).any():

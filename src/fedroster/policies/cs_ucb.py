@@ -52,7 +52,7 @@ class CSUCBState:
     backlog: FloatArray = per_client(least=0.0, most=2.0**53)
 
     def flaw(self, spec: ProblemSpec) -> str:
-        """What is impossible about it in a federation; empty if nothing is."""
+        """Why it is impossible in a federation; empty if it is possible."""
         if (self.measured > self.answers).any() or (self.answers > self.plays).any():
             return "more answers than plays, or more times than answers"
         return ""

@@ -52,7 +52,7 @@ class E3CSState:
     log_weight: FloatArray = per_client(least=-1e300, most=1e300)
 
     def flaw(self, spec: ProblemSpec) -> str:
-        """What is impossible about it in a federation; empty if nothing is."""
+        """Why it is impossible in a federation; empty if it is possible."""
         if not self.open_round.shape == self.open_client.shape == self.open_gain.shape:
             return "open rounds, clients and gains differ in length"
         if (self.open_client >= spec.num_clients).any() or (np.diff(self.open_round) < 0).any():

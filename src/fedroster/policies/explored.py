@@ -88,27 +88,27 @@ class Explored(ForOneServer):
 
     @property
     def omniscient(self) -> bool:  # type: ignore[override]
-        """As the policy inside."""
+        """That of the inner policy."""
         return self.policy.omniscient
 
     @property
     def fills_cohort(self) -> bool:  # type: ignore[override]
-        """As the policy inside."""
+        """That of the inner policy."""
         return self.policy.fills_cohort
 
     @property
     def wants_losses(self) -> bool:
-        """As the policy inside."""
+        """That of the inner policy."""
         return wants_losses(self.policy)
 
     @property
     def polls(self) -> bool:
-        """As the policy inside."""
+        """That of the inner policy."""
         return polls(self.policy)
 
     @property
     def needs_limits(self) -> bool:
-        """As the policy inside."""
+        """That of the inner policy."""
         return bool(getattr(self.policy, "needs_limits", False))
 
     @property

@@ -23,7 +23,7 @@ from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
 @dataclass(frozen=True, slots=True)
 class OmniscientState:
-    """What is owed; nothing needs to be learned.
+    """The queues; nothing needs to be learned.
 
     Attributes:
         backlog: Virtual queues Z, shape (clients,), rounds owed.

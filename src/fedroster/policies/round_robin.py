@@ -30,7 +30,7 @@ CITATION = """@article{yang2020scheduling,
 
 @dataclass(frozen=True, slots=True)
 class RoundRobinState:
-    """Whose turn it is.
+    """The round of each client's last turn.
 
     Attributes:
         last: Round in which each client was chosen last, shape (clients,); 0 for never.

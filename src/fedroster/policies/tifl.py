@@ -66,7 +66,7 @@ class TiFLState:
     reported: IntArray = per_client(least=0, most="round")
 
     def flaw(self, spec: ProblemSpec) -> str:
-        """What is impossible about it in a federation; empty if nothing is."""
+        """Why it is impossible in a federation; empty if it is possible."""
         if self.current >= self.probability.shape[0]:
             return f"tier {self.current} was drawn of {self.probability.shape[0]}"
         if not self.probability.any() or (self.measured > self.asked).any():

@@ -38,7 +38,7 @@ from fedroster.selector import Selector
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a log says of itself.
+    """The description of a log.
 
     Attributes:
         kind: "selector", "edge-selector" or "simulation".

@@ -324,7 +324,7 @@ class _Watched:
         selector._observers, selector._clock = self._kept
 
     def __call__(self, event: Event, selector: Selector) -> None:
-        """Nothing: the event was compared before it was booked."""
+        """Do nothing: the event was compared before it was booked."""
 
     def before(self, event: Event, selector: Selector) -> None:
         rebuild, following = self._rebuild, self._following

@@ -1,4 +1,4 @@
-r"""What is believed about answers after a log: which chosen clients send nothing, and how long a round waits for them.
+r"""Answers according to a log: which chosen clients send nothing, and how long a round waits for them.
 
 A chosen client is lost by itself, at a rate of its own that may grow with the time that it needs, or because it goes
 away while it works:

@@ -33,7 +33,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What a policy made of the rounds in one drawn world.
+    """A policy's rounds in one drawn world.
 
     Attributes:
         round_s: How long each round took, shape (rounds,), seconds.

@@ -1,4 +1,4 @@
-r"""What is believed about exchange times after a log: draws from the posterior of a regression whose levels drift.
+r"""Exchange times according to a log: draws from the posterior of a regression whose levels drift.
 
 The time of client n in round t with context c (a leading 1 included) is taken to be
 

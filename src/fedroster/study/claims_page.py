@@ -88,7 +88,7 @@ _SHOWN = 3
 
 
 def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
-    """What is contradicted: first what is so in the paper's own set-up, without training, and most clearly."""
+    """Contradicted claims: first those in the paper's own set-up, without training, the clearest first."""
     found = sorted(
         (one for one in verdicts if one.word == "contradicted"),
         key=lambda one: (bool(one.claim.changed), one.claim.training, np.nan_to_num(one.p_contradicted)),

@@ -77,7 +77,7 @@ class Setting:
     deadline_s: float = math.inf
 
     def __str__(self) -> str:
-        """As a person writes it."""
+        """The setting in readable form."""
         spare = f", {self.spare} client{'s' * (self.spare > 1)} more than needed" if self.spare else ""
         deadline = f", deadline {self.deadline_s:g} s" if math.isfinite(self.deadline_s) else ""
         return f"{self.policy}{spare}{deadline}"

@@ -82,7 +82,7 @@ class Processes:
     def results(
         self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
     ) -> Iterator[tuple[int, Run | None]]:
-        """As :meth:`fedroster.study.run.Engine.results`.
+        """See :meth:`fedroster.study.run.Engine.results`.
 
         Workers end at once when this does before its time: by Ctrl-C, by a fault, or because the process was killed.
 

@@ -166,7 +166,7 @@ class RayEngine:
     def results(
         self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
     ) -> Iterator[tuple[int, Run | None]]:
-        """As :meth:`fedroster.study.run.Engine.results`.
+        """See :meth:`fedroster.study.run.Engine.results`.
 
         Raises:
             MissingDependencyError: If Ray is not installed.

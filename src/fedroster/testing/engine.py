@@ -220,7 +220,7 @@ class EngineContract:
         require("bad" not in spy.times_s, f"a failure was reported with the time {spy.times_s.get('bad')}")
 
     def test_a_malformed_update_is_refused(self) -> None:
-        """It is not used, and told as failed."""
+        """It is not used, and reported as failed."""
         _, _, used, spy = self._play(1, good="ok", bad="malformed")
         require(used[0] == {"good"}, f"{used[0]} were used; expected the one that is well-formed")
         require(
@@ -233,7 +233,7 @@ class EngineContract:
         require(used == [set(), {"a", "b"}], f"{used} were used; expected none and then both")
 
     def test_a_silent_client_drops_out_and_comes_back(self) -> None:
-        """It is given up, told as dropped, and called again."""
+        """It is given up, reported as dropped, and called again."""
         engine, clients, used, spy = self._play(1, good="ok", gone=("silent", "ok"))
         require(used[0] == {"good"}, f"{used[0]} were used; expected the one that answered")
         engine.wait(self.give_up_s)

@@ -15,7 +15,7 @@ from fedroster.core.problem import Status
 from fedroster.record import Log, LoggedRound
 
 _ROUNDS = 40
-"""So many of the last rounds are shown; a phone shows them all."""
+"""Number of the last rounds that are shown; a phone shows them all."""
 
 _LATELY = 20  # rounds
 

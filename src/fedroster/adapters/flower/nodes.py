@@ -54,7 +54,7 @@ class NodeBook:
         self.measured_bps: dict[str, float] = {}
 
     def known(self, node_ids: Iterable[int]) -> list[Node]:
-        """Those of some nodes that have a context, whatever its age."""
+        """The given nodes that have a context, of any age."""
         return [node for node in map(self._by_id.get, node_ids) if node is not None]
 
     def named(self, name: str) -> Node | None:

@@ -132,7 +132,7 @@ class ReplyCheck:
         return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
 
     def odd(self, replies: Mapping[str, Message]) -> dict[str, str]:
-        """What is wrong with replies of a round, beside each other; may cut them down to what all of them hold.
+        """What is wrong with replies of a round, compared with each other; may reduce them to what all of them hold.
 
         Args:
             replies: Replies with content in which nothing is wrong by itself, by their node's name.

@@ -34,7 +34,7 @@ from fedroster.simulation import round_time
 _LOG = logging.getLogger(__name__)
 
 _MOST_EMPTY_ROUNDS = 1_000
-"""So many rounds in a row without one update mean that none will come."""
+"""After this many consecutive rounds without an update, none will come."""
 
 _SELECTOR, _NETWORK = "fedroster-selector.npz", "fedroster-network"
 

@@ -38,7 +38,7 @@ PRINTED = {
 
 
 def _without_limits(experiment: Experiment, clients: int, rounds: int) -> Need:
-    """So many clients for each server, at random, and all of them in time.
+    """A fixed number of clients for each server, at random, and all of them in time.
 
     Every client costs 2, so that a budget buys a number of clients.
     """

@@ -83,7 +83,7 @@ class Comparison:
         return values_table(self.values, self.settings)
 
     def to_pandas(self) -> pd.DataFrame:
-        """As :attr:`frame`, for pandas.
+        """Like :attr:`frame`, for pandas.
 
         Raises:
             MissingDependencyError: If pandas is not installed.
