@@ -28,6 +28,18 @@ def test_a_round_ends_at_its_deadline_unless_replies_are_wanted():
     assert RoundRules(give_up_s=7.0).ending(3, 10.0, None).given_up_s == 17.0
 
 
+def test_each_round_can_have_a_deadline_of_its_own():
+    rules = RoundRules(first=2, longest_s=9.0, deadline_of=lambda number: 60.0 if number == 1 else math.inf)
+    assert rules.of(1) == RoundRules(first=2, longest_s=9.0, deadline_s=60.0)
+    assert rules.of(2).ending(3, 10.0, None).until_s == math.inf
+    plain = RoundRules(deadline_s=5.0)
+    assert plain.of(7) is plain
+    with pytest.raises(ConfigurationError, match="deadline_s is 0"):
+        RoundRules(deadline_of=lambda number: 0).of(3)
+    with pytest.raises(ConfigurationError, match="expected a function of the round"):
+        RoundRules(deadline_of=60.0)
+
+
 def test_replies_count_in_time_or_while_they_are_wanted():
     times_s = [1.0, 4.0, 6.0, 7.0]
     assert RoundRules(deadline_s=5.0).ending(4, 0.0, None).counts(times_s) == [True, True, False, False]

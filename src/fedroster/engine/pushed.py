@@ -192,7 +192,8 @@ class PushedRounds:
         with self.lock:
             names = round_.choice.clients
             round_.waiting = set(names)
-            round_.ending = self._rules.ending(len(names), time.monotonic(), timeout_s)
+            rules = self._rules.of(round_.choice.round)
+            round_.ending = rules.ending(len(names), time.monotonic(), timeout_s)
             return round_.ending
 
     def answered(
@@ -314,7 +315,7 @@ class PushedRounds:
     def _pause_s(self, round_: OpenRound) -> float:
         """Time until the next look: the deadline is not passed over."""
         now_s, ending = time.monotonic(), round_.ending
-        moments = [] if ending is None else [ending.until_s, ending.sent_s + self._rules.deadline_s]
+        moments = [] if ending is None else [ending.until_s, ending.sent_s + ending.rules.deadline_s]
         return min([_LOOK_S, *(moment - now_s for moment in moments if now_s < moment < math.inf)])
 
     def close(self, round_: OpenRound, odd: Callable[[list[Reply]], dict[str, str]] | None = None) -> list[Reply]:

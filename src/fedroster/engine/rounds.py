@@ -131,7 +131,7 @@ class Rounds:
         self.tell(
             self.current.number,
             Outcomes(dict.fromkeys(lost, Status.DROPPED)),
-            min(self._rules.deadline_s, self._rules.wait_s or 1.0),
+            min(self._rules.of(self.current.number).deadline_s, self._rules.wait_s or 1.0),
         )
         self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
         if lost:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from fedroster.core.checks import check_choice, check_integer, check_number
-from fedroster.core.errors import FedrosterError
+from fedroster.core.checks import check_choice, check_integer, check_number, shown
+from fedroster.core.errors import ConfigurationError, FedrosterError
 
 T = TypeVar("T")
 
@@ -41,6 +41,9 @@ class RoundRules:
         evaluate_deadline_s: Time after which evaluation goes on with the replies that have arrived, seconds, >= 0;
             infinite for none, 0 for the training's deadline.
         absent_rounds: Rounds after which a member that cannot be chosen leaves, its queue at rest, until it comes back.
+        deadline_of: Gives the deadline of a round by its number, from 1 on, in place of ``deadline_s``: a number > 0,
+            infinite for none; None for the same deadline in every round.  Without a ``longest_s`` and an
+            ``evaluate_deadline_s``, ``deadline_s`` still decides about them.
     """
 
     deadline_s: float = math.inf
@@ -53,6 +56,7 @@ class RoundRules:
     evaluate: Literal["", "all", "idle", "cohort"] = ""
     evaluate_deadline_s: float = 0.0
     absent_rounds: int = 100
+    deadline_of: Callable[[int], float] | None = None
 
     def __post_init__(self) -> None:
         """Check the ranges.
@@ -71,6 +75,21 @@ class RoundRules:
             check_integer(name, getattr(self, name), least=0)
         check_integer("absent_rounds", self.absent_rounds, least=1)
         check_choice("evaluate", self.evaluate, ("", "all", "idle", "cohort"))
+        if self.deadline_of is not None and not callable(self.deadline_of):
+            raise ConfigurationError(f"deadline_of is {shown(self.deadline_of)}; expected a function of the round")
+
+    def of(self, number: int) -> RoundRules:
+        """The rules of one round, with its own deadline.
+
+        Args:
+            number: Its number.
+
+        Raises:
+            ConfigurationError: If ``deadline_of`` gives no time.
+        """
+        if self.deadline_of is None:
+            return self
+        return replace(self, deadline_s=self.deadline_of(number), deadline_of=None)
 
     @property
     def who_evaluates(self) -> str:

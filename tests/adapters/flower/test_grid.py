@@ -132,6 +132,15 @@ def test_times_are_measured_within_a_tenth_of_a_second(call_s):
         assert report.round_s == pytest.approx(max(truth.values()), abs=0.1)
 
 
+def test_each_round_has_its_own_deadline():
+    nodes = fleet(4)
+    nodes[103].delay_s = 7.0
+    rules = RoundRules(deadline_of=lambda number: 10.0 if number == 1 else 2.0)
+    grid, fake, reports = selecting(nodes, m=4, rules=rules)
+    assert [len(replies) for replies in play(grid, fake, 2)] == [4, 3]
+    assert [report.round_s for report in reports] == [pytest.approx(7.0, abs=0.1), pytest.approx(2.0, abs=0.1)]
+
+
 def test_the_deadline_closes_the_round_and_late_replies_are_learned_once():
     nodes = fleet(4)
     nodes[103].fate = (7.0,)

@@ -55,6 +55,15 @@ def test_every_call_of_a_client_is_counted_and_none_more():
     assert min(rates.values()) >= 0.3 - 2 / 12
 
 
+def test_each_round_has_its_own_deadline():
+    sites = {"slow": Site(fate=(0.25, 0.25)), "fast": Site()}
+    rules = RoundRules(deadline_of=lambda number: 5.0 if number == 1 else 0.1, min_nodes=2)
+    with job(sites):
+        clients, _ = clients_of(m=2, rules=rules)
+        assert {reply.name for reply in clients.call("train", model())} == {"fast", "slow"}
+        assert [reply.name for reply in clients.call("train", model())] == ["fast"]
+
+
 def test_a_late_reply_is_learned_from_and_not_returned_and_its_client_is_left_out_until_then():
     sites = {"slow": Site(fate=(0.25, "ok")), "fast": Site()}
     with job(sites):

@@ -122,12 +122,13 @@ class RoundRunner:
             model_bit: Size of the model, bit.
             timeout_s: The strategy's own limit, seconds; None for none.
         """
+        rules = self._rules.of(number)
         round_ = PlayedRound(number, {node.node_id: node for node in nodes}, model_bit)
         flights, refused = self._exchange.send(messages, partial(self._take, round_))
         for node_id in refused:
             round_.outcomes.failed(round_.nodes[node_id].name, "its message could not be sent", Status.DROPPED)
         clock = self._exchange.clock
-        ending = self._rules.ending(len(flights), clock.now(), timeout_s)
+        ending = rules.ending(len(flights), clock.now(), timeout_s)
         left = self._exchange.wait(flights, ending.until_s, lambda: ending.is_over(len(round_.usable), clock.now()))
         round_.is_over = True
         self._judge(round_, ending)

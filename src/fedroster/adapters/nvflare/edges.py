@@ -137,12 +137,14 @@ class SelectingEdges(SelectingClients):
             state_dir: Folder at the server in which the selector is saved in every round; None for nowhere.
 
         Raises:
-            ConfigurationError: If the selector assigns no edge servers, or there is no deadline.
+            ConfigurationError: If the selector assigns no edge servers, or there is not one deadline for all rounds.
         """
         if not isinstance(selector, EdgeSelector):
             raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
         if rules.deadline_s == math.inf:
             raise ConfigurationError("deadline_s is inf; edge servers wait for their clients until a finite deadline")
+        if rules.deadline_of is not None:
+            raise ConfigurationError("deadline_of is given; expected one deadline_s for all rounds of edge servers")
         self._away: dict[str, tuple[str, float]] = {}
         self._wait_s, self._edges = rules.deadline_s, frozenset(map(str, selector.budgets))
         super().__init__(
