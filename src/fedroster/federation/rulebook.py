@@ -1,4 +1,4 @@
-"""The rules of a running federation: which clients they keep out now, and what they need to remember for it."""
+"""The rules of a running federation: which clients they exclude now, and what they must remember for this."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ class RuleBook:
     # ---------------------------------------------------------------- eligibility
 
     def bar(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
-        """Which clients the rules keep out of a round; depends on names, rounds and times only.
+        """Which clients the rules exclude from a round; depends on names, rounds and times only.
 
         Args:
             members: The members.
@@ -283,7 +283,7 @@ class RuleBook:
             barred.bar(reason, took_part & (barred.now_s - self._last_s < rules.least_separation_s), away=True)
 
     def bar_from_evaluation(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
-        """Which clients the rules keep out of evaluating after a round: its cohort may, as part of the same round."""
+        """Which clients the rules exclude from evaluating after a round: its cohort may, as part of the same round."""
         barred = self.bar(members, max(round, 1), now_s, not_registered)
         if not round:
             return barred

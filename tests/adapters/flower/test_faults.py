@@ -286,7 +286,7 @@ def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
     fake._react = raising
     play(grid, fake, 3)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert [line for line in warned if "is shut out" in line and "101" in line] == [
+    assert [line for line in warned if "is excluded" in line and "101" in line] == [
         "node 101 is excluded: its name is 'xxxxxxxxxxxxxxxxxxxx' and more; expected 1 to 128 printable characters"
     ]
     assert warned.count("node 102 is excluded: 'willing' is 'yes'; expected true or false") == 1

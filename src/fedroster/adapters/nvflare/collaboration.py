@@ -170,7 +170,7 @@ class SelectingClients:
 
         Returns:
             Results by name, of ``who_evaluates``: all clients, those that are not busy, or the last cohort.  A client
-            that was lost when it was called last, or that the selector's rules keep out, is not asked.
+            that was lost at its last call, or that the selector's rules exclude, is not asked.
         """
         who, cohort = self._rules.who_evaluates, self._desk.rounds.current.clients
         out = self._gone | (self._desk.busy() if who != "all" else set())
