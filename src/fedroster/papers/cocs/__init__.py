@@ -11,7 +11,7 @@ from fedroster.papers.cocs.training import SCALES
 from fedroster.study.paper import Paper
 
 PAPER = Paper(
-    title="COCS: the paper's experiments, made again",
+    title="COCS: the paper's experiments, repeated",
     citation="Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu and Y. Liu, Context-Aware Online Client Selection for Hierarchical "
     "Federated Learning, 2021, arXiv:2112.00925",
     num_rounds=1000,

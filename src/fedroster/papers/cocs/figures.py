@@ -242,11 +242,11 @@ def _findings_on_utility(root: bool, runs: Runs) -> list[str]:
     return [
         _shares(runs, _root_utility if root else _utility),
         f"With the literal K(t) COCS explores in {_explored(runs, 'cocs'):.0%} of its rounds, with h_T = 2 and "
-        f"K(t) scaled by 0.02 in {_explored(runs, SCALED):.0%} (Choice B11). The scaled "
-        "variant was chosen by looking: of three tried on one seed, it is the one that leaves exploration soon. No "
-        "claim rests on it.",
+        f"K(t) scaled by 0.02 in {_explored(runs, SCALED):.0%} (Choice B11). We chose the "
+        "scaled variant after looking at three of them on one seed, because it leaves exploration soon. No claim "
+        "depends on it.",
         f"CUCB and LinUCB choose among {CUCB().pool_size} and {LinUCB().pool_size} decisions, drawn once. CUCB has "
-        "static resources, as in the paper, the others have not (Choice B9).",
+        "static resources, as in the paper; the others do not (Choice B9).",
         *(_findings_on_ratios(runs) if root else []),
     ]
 

@@ -68,7 +68,7 @@ def findings_on_bounds(scenario: str, runs: Runs) -> list[str]:
         when = when if first is None else f"from about {first:.0e} rounds on"
         said.append(f"{name} allows {bound(rounds):.1e} after {rounds:,} rounds, and less than {most:g} a round {when}")
     return [
-        f"No round has more than {most:g} updates in time. With a Hoelder constant of zero, the least that it can be, "
+        f"No round has more than {most:g} updates in time. With the smallest Hoelder constant, zero, "
         f"{'; '.join(said)}. So no run of this length can break either bound."
     ]
 

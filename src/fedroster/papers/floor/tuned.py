@@ -115,13 +115,13 @@ def _findings(runs: Runs) -> list[str]:
     slower = each(runs, punctual, mean_time)
     slower_ratio = mean_interval(ours / slower)
     return [
-        f"Asked for more than the wanted {BETA:g}, RBCS-F reaches FLOOR's lowest participation at the end with a "
+        f"With a beta above the required {BETA:g}, RBCS-F reaches FLOOR's lowest participation at the end with a "
         f"larger V: at best in {time_s.mean():.2f} s a round (next to {label}, V = {penalty:.2g}); FLOOR takes "
-        f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of that. It owes more on the way: a client lacks "
+        f"{ratio.mean:.3f} ({ratio.low:.3f} to {ratio.high:.3f}) of that. It owes more during the run: a client lacks "
         f"up to {_lack(runs, label).max(axis=1).mean():.1f} of floor({BETA:g} t) with {label}, "
         f"{_lack(runs, 'FLOOR').max(axis=1).mean():.1f} with FLOOR (mean over seeds of the most after any "
         "round).",
-        f"The fastest RBCS-F tried whose clients never lack more than 2, in every seed, is {punctual} "
+        f"The fastest RBCS-F whose clients never lack more than 2, in every seed, is {punctual} "
         f"with {slower.mean():.2f} s a round; FLOOR takes {slower_ratio.mean:.3f} ({slower_ratio.low:.3f} to "
         f"{slower_ratio.high:.3f}) of that.",
     ]

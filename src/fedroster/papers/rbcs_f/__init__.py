@@ -13,7 +13,7 @@ from fedroster.papers.rbcs_f.training import SCALES
 from fedroster.study.paper import Paper
 
 PAPER = Paper(
-    title="RBCS-F: the paper's experiments, made again",
+    title="RBCS-F: the paper's experiments, repeated",
     citation="T. Huang, W. Lin, W. Wu, L. He, K. Li and A. Y. Zomaya, An Efficiency-Boosting Client Selection Scheme "
     "for Federated Learning with Fairness Guarantee, IEEE Transactions on Parallel and Distributed Systems, 2021, "
     "doi:10.1109/TPDS.2020.3040887",
