@@ -1,46 +1,39 @@
 """Buffered asynchronous training (FedBuff: Nguyen et al. 2022) in a simulated network, with real training.
 
-C clients are at work at any time.  When one is done, its place is filled at once; after K updates the model changes.
-Run ``python examples/asynchronous/buffered.py --policy floor``.
+C clients work at any time, free places are filled at once, K updates change the model.  ``python buffered.py floor``.
 """
 
-import argparse
 import heapq
 import math
-from collections.abc import Iterator
+import sys
 
 import numpy as np
 from world import World, added, difference, measured
 
 from fedroster import Selector, make_policy, make_scenario
 from fedroster.task import Task
-from fedroster.types import AnyPolicy, Streams
+from fedroster.types import Streams
 
 
-def buffered(
-    policy: AnyPolicy, world: World, trainer, *, concurrency: int, buffer: int, seed: int, until_s: float
-) -> Iterator[tuple[float, dict, Selector]]:
-    """Yield time, model and selector after each change of the model."""
-    streams = Streams(seed)
+def buffered(policy, world, trainer, *, concurrency, buffer, seed, until_s):
+    """Yield time in seconds, model and selector after each change of the model."""
     selector = Selector(policy, cohort_size=concurrency, clients=world.clients, seed=seed, patience_rounds=10**6)
+    streams, now_s, version, at_work, updates = Streams(seed), 0.0, 0, [], []
     model = trainer.init(rng=streams.at("model"))
-    now_s, version, at_work, updates = 0.0, 0, [], []
     while now_s < until_s:
         if places := concurrency - len(at_work):
-            context, outcome = world.look(selector.round + 1, now_s)
-            here = {int(client): context.features[client] for client in np.flatnonzero(context.available)}
-            cohort = selector.select(here, at_most=places)
+            contexts, outcome = world.look(selector.round + 1, now_s)
+            cohort = selector.select(contexts, at_most=places)
             world.begin(cohort.clients)
             for client in cohort.clients:  # each trains the model of this moment
                 trained = trainer.train(model, np.array([client]), round=cohort.round, streams=streams)
-                time_s, responds = float(outcome.exchange_time_s[client]), bool(outcome.responds[client])
-                update = difference(trained.parameters, model) if responds else None
-                work = (cohort.round, time_s, version, update, measured([client], trained))
-                heapq.heappush(at_work, (now_s + time_s, client, work))
-        if not at_work:  # no client is there
+                update = difference(trained.parameters, model) if outcome.responds[client] else None
+                time_s, losses = float(outcome.exchange_time_s[client]), measured([client], trained)
+                heapq.heappush(at_work, (now_s + time_s, client, cohort.round, time_s, version, update, losses))
+        if not at_work:  # no client is available
             now_s += world.idle_s
             continue
-        now_s, client, (number, time_s, began, update, losses) = heapq.heappop(at_work)
+        now_s, client, number, time_s, began, update, losses = heapq.heappop(at_work)
         if update is None:
             selector.observe(number, dropped=[client], round_s=time_s)
             continue
@@ -52,14 +45,7 @@ def buffered(
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--policy", default="floor")
-    parser.add_argument("--scenario", default="rbcs-f/table-1")
-    parser.add_argument("--until-s", type=float, default=200.0)
-    options = parser.parse_args()
-    world = World(make_scenario(options.scenario), seed=0)
-    trainer = Task("digits").trainer(num_clients=len(world.clients), seed=0)
-    for time_s, model, selector in buffered(
-        make_policy(options.policy), world, trainer, concurrency=8, buffer=4, seed=0, until_s=options.until_s
-    ):
+    world, trainer = World(make_scenario("rbcs-f/table-1"), seed=0), Task("digits").trainer(num_clients=40, seed=0)
+    run = buffered(make_policy(sys.argv[1]), world, trainer, concurrency=8, buffer=4, seed=0, until_s=100.0)
+    for time_s, model, selector in run:
         print(f"{time_s:6.1f} s, {selector.round} choices: accuracy {trainer.evaluate(model).accuracy:.3f}")

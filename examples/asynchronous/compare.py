@@ -38,10 +38,8 @@ def rounds(
     selector = Selector(policy, cohort_size=cohort_size, clients=world.clients, seed=seed)
     model, now_s = trainer.init(rng=streams.at("model")), 0.0
     while now_s < until_s:
-        context, outcome = world.look(selector.round + 1, now_s)
-        cohort = selector.select(
-            {int(client): context.features[client] for client in np.flatnonzero(context.available)}
-        )
+        contexts, outcome = world.look(selector.round + 1, now_s)
+        cohort = selector.select(contexts)
         if cohort.is_empty:
             now_s += world.idle_s
             continue

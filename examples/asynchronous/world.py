@@ -6,7 +6,7 @@ from collections import deque
 import numpy as np
 
 from fedroster.training.protocol import Updates
-from fedroster.types import AnyEnvironment, Outcome, RoundContext, Streams
+from fedroster.types import AnyEnvironment, Outcome, Streams
 
 
 class World:
@@ -24,13 +24,14 @@ class World:
         self.clients = range(network.spec.num_clients)
         self.idle_s = float(getattr(network, "idle_step_s", 1.0))
 
-    def look(self, number: int, now_s: float) -> tuple[RoundContext, Outcome]:
-        """What clients report now, and what would happen with each."""
+    def look(self, number: int, now_s: float) -> tuple[dict[int, np.ndarray], Outcome]:
+        """Contexts of the clients that are available now, and what would happen with each client."""
         cold = np.ones(len(self.clients), np.bool_)
         cold[list(self._warm)] = False
         changes = {"cold": cold} | ({"time_s": self._start_s + now_s} if hasattr(self._state, "time_s") else {})
         state = dataclasses.replace(self._state, **changes)
-        return self._network.observe(state, number, rng=self._streams.at("environment", number))
+        context, outcome = self._network.observe(state, number, rng=self._streams.at("environment", number))
+        return {int(client): context.features[client] for client in np.flatnonzero(context.available)}, outcome
 
     def begin(self, clients: tuple[int, ...]) -> None:
         """Some clients begin to work."""
