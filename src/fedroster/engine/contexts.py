@@ -1,4 +1,4 @@
-"""What the server believes of nodes: values that they reported, all of them bounded."""
+"""What the server knows of nodes: the values that they reported, within bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_PRICE = 1e12
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """What the server believes of a node, all of it in range.
+    """What the server knows of a node, within bounds.
 
     Attributes:
         name: Stable name; participation is counted under it.

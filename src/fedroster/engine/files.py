@@ -68,7 +68,7 @@ class Round:
 
     @classmethod
     def unpack(cls, saved: Any) -> Round:
-        """Take back what :meth:`pack` gave.
+        """Load what :meth:`pack` gave.
 
         Raises:
             StateFileError: If it is damaged.
@@ -130,7 +130,7 @@ class StateFolder:
             self._lock = FolderLock(self._path)
 
     def release(self) -> None:
-        """Let others have the folder."""
+        """Release the folder."""
         if self._lock is not None:
             self._lock.release()
 

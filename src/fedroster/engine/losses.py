@@ -16,7 +16,7 @@ _RECENT = 256
 
 @dataclass(frozen=True, slots=True)
 class LossRules:
-    """Under which names training replies hold losses and sample counts, and how far they are believed.
+    """The names of losses and sample counts in training replies, and their bounds.
 
     Only policies that set ``wants_losses``, such as Oort and Power-of-Choice, learn from them.  A node that overstates
     its loss or its samples is chosen more often, so that both are bounded: absolutely, and by what others say.

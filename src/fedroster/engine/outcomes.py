@@ -51,7 +51,7 @@ class Outcomes:
         self.times_s.pop(name, None)
 
     def tell(self, selector: Selector, number: int, round_s: float) -> None:
-        """Tell a selector, which passes over what it knows.
+        """Report to a selector, which ignores what it knows already.
 
         Args:
             selector: The selector.

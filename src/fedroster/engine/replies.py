@@ -95,7 +95,7 @@ def check_weight(value: object) -> str | None:
 
 
 class UsualForm:
-    """Tells which replies of a round have another form than is usual, whatever the order in which they came.
+    """Finds the replies of a round that have an unusual form, in any order of arrival.
 
     The form of more than half of a round's replies is usual.  Otherwise that is the one of them that most nodes of the
     run had in their last reply, each of which counts once.  Where this leaves a tie, too, a form that all others

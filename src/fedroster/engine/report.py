@@ -182,7 +182,7 @@ class RoundSink:
 
 
 class _Gathered:
-    """A round, as far as a selector has told of it."""
+    """A round, as far as a selector has reported it."""
 
     def __init__(self, event: Decided, selector: Selector) -> None:
         clients = selector.ids_of(event.chosen)
@@ -331,7 +331,7 @@ GAUGES: Mapping[str, tuple[str, Callable[[RoundReport], float]]] = {
 
 
 def outcomes_of(report: RoundReport) -> dict[str, int]:
-    """How many exchanges ended how."""
+    """Counts of how exchanges ended."""
     return {"in time": report.num_in_time, "missed": report.num_missed, "lost": report.num_lost}
 
 

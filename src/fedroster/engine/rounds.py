@@ -87,7 +87,7 @@ class Rounds:
         return self._chooser.selector
 
     def release(self) -> None:
-        """Let another process have the folder, before this one ends."""
+        """Release the folder for another process, before this one ends."""
         self._folder.release()
 
     def choose(self, nodes: Sequence[Node], model_bit: float, bandwidth_bps: dict[str, float]) -> Choice:
@@ -202,7 +202,7 @@ class Rounds:
                 self._log.exception("a sink failed in round %d", report.round)
 
     def settle(self, *, save: bool = True) -> None:
-        """Book that training has gone on: whatever became of the last round's replies is done.
+        """Book that training has continued: the last round's replies are done with.
 
         Args:
             save: Whether it is on the disk when this returns; else the next decision brings it there.

@@ -105,7 +105,7 @@ class RoundRules:
         return min(self.evaluate_deadline_s or self.deadline_s, math.inf if timeout_s is None else timeout_s)
 
     def ending(self, num_sent: int, sent_s: float, timeout_s: float | None) -> Ending:
-        """When a round ends whose messages are out.
+        """When a round ends, once its messages are out.
 
         Args:
             num_sent: How many nodes were sent one.

@@ -132,7 +132,7 @@ class Failures:
         return {"failures": astuple(self.rules)}, {"failed_in_a_row": self._in_a_row, "paused_until": self._until}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave; files of 0.1.0 know of no failures."""
+        """Load what :meth:`pack` gave; files of 0.1.0 know of no failures."""
         self.grow(header["capacity"])
         if "failures" in header:
             learned, pause_after, longest_pause = header["failures"]

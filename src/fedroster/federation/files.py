@@ -27,7 +27,7 @@ class Book(Protocol):
         ...
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave."""
+        """Load what :meth:`pack` gave."""
         ...
 
 

@@ -291,7 +291,7 @@ class Guard:
         return {}, pack(self.record, "guard.") | {"guard.recent_s": self._recent_s}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave; a file of 0.1.0 has no record of its clients."""
+        """Load what :meth:`pack` gave; a file of 0.1.0 has no record of its clients."""
         self.record = _blank(header["capacity"])
         if "guard.recent_s" in arrays:
             self.record = unpack(self.record, arrays, "guard.", round=header["round"])

@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 
 def _with_contexts(old: S, fresh: S) -> S:
-    """Carry a state that has met no context over to one for contexts of another length."""
+    """Convert a state without contexts to one for contexts of another length."""
     changes: dict[str, Any] = {}
     for field in fields(fresh):  # type: ignore[arg-type]
         before, after = getattr(old, field.name), getattr(fresh, field.name)
@@ -211,11 +211,11 @@ class Learner:
 
     @property
     def expects_times(self) -> bool:
-        """Whether the policy believes anything about times."""
+        """Whether the policy predicts times."""
         return isinstance(self.policy, ExpectsTimes)
 
     def expected_times_s(self, slots: IntArray, rows: FloatArray) -> FloatArray:
-        """Exchange times that the policy expects, seconds; NaN where it believes nothing."""
+        """Exchange times that the policy expects, seconds; NaN where it has no prediction."""
         if not isinstance(self.policy, ExpectsTimes) or self.num_features is None or not slots.shape[0]:
             return np.full(slots.shape[0], np.nan)
         return self.policy.expected_times_s(self.state, slots, rows)
@@ -230,7 +230,7 @@ class Learner:
         return header, pack(self.state, "policy.")
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave, into a learner of one client."""
+        """Load what :meth:`pack` gave, into a learner of one client."""
         capacity = whole(header, "capacity", 1)
         take(arrays, "members", np.bool_, (capacity,))  # before anything is made for this many
         like = self._fresh(self.spec)

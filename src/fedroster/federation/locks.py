@@ -65,5 +65,5 @@ class FolderLock:
             return "another process"
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release it."""
         self._lock.release()

@@ -232,7 +232,7 @@ class Members:
         return {"ids": self.ids}, {"members": self.here, "cold": self.cold} | {n: getattr(self, n) for n in _COUNTERS}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave."""
+        """Load what :meth:`pack` gave."""
         capacity = header["capacity"]
         self.changes += 1
         self.ids = list(header["ids"])

@@ -41,7 +41,7 @@ _SYSTEM = (COCS, CUCB, CUCBPairs, LinUCB, LinUCBPairs, FedCS, FedCSGreedy, Oracl
 
 @dataclass(frozen=True, slots=True)
 class Privacy:
-    """What may be claimed of the rounds so far, and of the next ones as long as nothing changes.
+    """The claims for the rounds so far, and for the next ones as long as nothing changes.
 
     Attributes:
         reads: What the decisions depend on.
@@ -97,7 +97,7 @@ def privacy_of(
     separation: int,
     participations: int | None,
 ) -> Privacy:
-    """Put together what may be claimed.
+    """Collect the claims.
 
     Args:
         policy: Decides.

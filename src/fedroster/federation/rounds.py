@@ -303,7 +303,7 @@ class OpenRounds:
         return header, arrays | ({"pending.server": np.concatenate(servers)} if servers else {})
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave."""
+        """Load what :meth:`pack` gave."""
         self.last = header["round"]
         self.filled = whole(header, "filled", 0, header["cohort_size"] - 1) if "filled" in header else 0
         numbers = [whole(dict(enumerate(entry)), 0, 1, self.last) for entry in header["pending"]]

@@ -87,9 +87,9 @@ class RuleFile:
             return None
 
     def refuse(self, reason: str) -> None:
-        """Tell that the file's present content does not come into force."""
+        """Log that the file's present content does not come into force."""
         _log.warning("the rules in %r are not used, and the earlier ones stay in force: %s", self.path, reason)
 
     def accept(self, rules: Rules) -> None:
-        """Tell which rules are in force from now on."""
+        """Log which rules are in force from now on."""
         _log.info("the rules in %r have changed; in force now: %s", self.path, rules.as_table())

@@ -43,7 +43,7 @@ class Barred:
     reasons: dict[str, IntArray] = field(default_factory=dict)
 
     def bar(self, reason: str, slots: BoolArray, *, away: bool) -> None:
-        """Keep more clients out; those that are out already keep their reason."""
+        """Exclude more clients; those already excluded keep their reason."""
         fresh = np.flatnonzero(slots & ~self.out)
         if fresh.shape[0]:
             self.reasons[reason] = np.concatenate((self.reasons.get(reason, fresh[:0]), fresh))
@@ -52,7 +52,7 @@ class Barred:
 
 
 class _Register:
-    """What the names of clients say under one set of rules; one entry for each slot."""
+    """What one set of rules says of each client by its name; one entry for each slot."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -352,7 +352,7 @@ class RuleBook:
         return {"rules": kept | {"closest": self.closest, "has_forgotten": self.has_forgotten}}, arrays
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Take back what :meth:`pack` gave; a file of an earlier version has no rules."""
+        """Load what :meth:`pack` gave; a file of an earlier version has no rules."""
         capacity, round = header["capacity"], header["round"]
         self.grow(capacity)
         if "rules" not in header:

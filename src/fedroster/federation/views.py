@@ -29,7 +29,7 @@ _JUDGED_ROUNDS = 50  # before a member's rate is held against a promise
 
 
 class Views:
-    """The questions that change nothing."""
+    """The methods that change nothing."""
 
     _learner: Learner
     _members: Members

@@ -1,4 +1,4 @@
-"""What the page shows of a log: the last rounds, and what each client was promised and got."""
+"""What the page shows of a log: the last rounds, and what each client was guaranteed and got."""
 
 from __future__ import annotations
 

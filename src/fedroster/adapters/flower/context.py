@@ -1,4 +1,4 @@
-"""What nodes tell about themselves: the client's side.
+"""What nodes report about themselves: the client's side.
 
 On a node, :data:`report_context` answers the server's queries and attaches the same record to every training reply.
 """

@@ -184,7 +184,7 @@ class Exchange:
         self.pause(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
 
     def pause(self, seconds: float) -> None:
-        """Pause, whatever is open."""
+        """Pause, even if exchanges are open."""
         if seconds > 0.0:
             self.clock.sleep(seconds)
 

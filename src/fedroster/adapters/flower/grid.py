@@ -181,7 +181,7 @@ class SelectingGrid(Grid):
         return replies
 
     def __getattr__(self, name: str) -> Any:
-        """Whatever else the wrapped grid can do."""
+        """Any other attribute of the wrapped grid."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._grid, name)
