@@ -1,5 +1,6 @@
 """What another policy would have made of a log's rounds."""
 
+import html
 import json
 import math
 from dataclasses import replace
@@ -212,4 +213,9 @@ def test_the_command_prints_one_array(tmp_path):
     keys = {"policy", "kind", "measure", "estimate", "low", "high", "rounds", "effective_sample_size", "refused"}
     assert all(row.keys() == keys for row in rows)
     assert {row["rounds"] for row in rows} == {30}
-    assert call(app, ["replay", str(tmp_path / "log"), "--policy", "round-robin"]).exit_code == 0
+    page = tmp_path / "page"
+    assert call(app, ["replay", str(tmp_path / "log"), "--policy", "round-robin", "--out", str(page)]).exit_code == 0
+    text = html.unescape((page / "report.html").read_text())
+    (time,) = [row for row in rows if row["measure"] == "mean_round_time_s" and row["kind"] == "modelled"]
+    assert f"{time['estimate']:.3g} s under round-robin ({time['low']:.3g} to {time['high']:.3g})" in text
+    assert all(row["refused"] in text for row in rows if row["refused"] is not None)
