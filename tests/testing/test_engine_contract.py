@@ -93,6 +93,17 @@ class TestLoop(LoopContract):
     pass
 
 
+def test_what_an_engine_cannot_is_a_test_of_the_contract_with_a_reason():
+    class Simple(LoopContract):
+        cannot = {"test_rules_hold": "it has no rules"}
+
+    assert Simple.test_rules_hold is None
+    assert LoopContract.test_rules_hold is not None
+    for cannot in ({"test_nothing": "a reason"}, {"test_rules_hold": ""}, {"engine": "a reason"}):
+        with pytest.raises(TypeError, match="expected a test of EngineContract"):
+            type("Wrong", (LoopContract,), {"cannot": cannot})
+
+
 @pytest.mark.parametrize(
     ("fault", "test"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -116,6 +116,8 @@ class EngineContract:
         deadline_s: When rounds end.
         late_s: Time of a late training.
         give_up_s: When stragglers are given up.
+        cannot: Tests that make no sense with this engine, by name, each with what the engine lacks; they are no tests
+            of the subclass.
         tolerance_s: How wrong a measured time may be.
     """
 
@@ -125,6 +127,19 @@ class EngineContract:
     late_s: float = 0.5
     give_up_s: float = 1.0
     tolerance_s: float = 0.15
+    cannot: ClassVar[Mapping[str, str]] = {}
+
+    def __init_subclass__(cls) -> None:
+        """Take away the tests that the engine cannot have.
+
+        Raises:
+            TypeError: If ``cannot`` has a name that is no test of the contract, or no reason.
+        """
+        super().__init_subclass__()
+        for name, reason in cls.cannot.items():
+            if not (name.startswith("test_") and hasattr(EngineContract, name) and reason):
+                raise TypeError(f"cannot has {name!r}: {reason!r}; expected a test of EngineContract, and why")
+            setattr(cls, name, None)
 
     def engine(
         self, clients: Mapping[str, ScriptedClient], selector: Selector, *, state_dir: Path | None = None
