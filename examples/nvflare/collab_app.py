@@ -10,7 +10,7 @@ import numpy as np
 from digits_task import initial_model, train_at
 from nvflare.collab import collab
 
-from fedroster import RBCSF, Selector
+from fedroster import RBCSF, Record, Selector
 from fedroster.adapters.nvflare import RoundReport, RoundRules, RoundSink, SelectingClients
 
 
@@ -43,7 +43,7 @@ def fedavg():
             log.write(json.dumps(row) + "\n")
 
     policy, sink = RBCSF(V=settings["V"], beta=settings["beta"]), RoundSink(write)
-    selector = Selector(policy, cohort_size=settings["cohort_size"], observers=[sink])
+    selector = Selector(policy, cohort_size=settings["cohort_size"], observers=[sink, Record(out / "record")])
     rules = RoundRules(deadline_s=settings["deadline_s"], wait_s=30.0)
     clients = SelectingClients(selector, rules=rules, state_dir=out / "state")
     for number in range(clients.round, settings["num_rounds"]):

@@ -17,12 +17,13 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from test_grid import Killed, counts, play, selecting
 
-from fedroster import RBCSF, Selector
+from fedroster import RBCSF, Record, Selector
 from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesError, RoundRules
 from fedroster.core.errors import InUseError, StateFileError
 from fedroster.core.problem import Status
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.federation.locks import FolderLock
+from fedroster.record import verify
 
 # ---------------------------------------------------------------- restarts
 
@@ -486,3 +487,26 @@ def test_a_flower_newer_than_what_was_tested_is_warned_of(monkeypatch, caplog, v
     monkeypatch.setattr("fedroster.adapters.flower.grid.metadata.version", lambda name: version)
     selecting(fleet(1))
     assert ("was tested up to 1.42" in caplog.text) is is_new
+
+
+# ---------------------------------------------------------------- the record
+
+
+def test_the_record_of_a_run_with_a_kill_proves_its_decisions(tmp_path):
+    nodes, policy = fleet(6), RBCSF(beta=0.1)
+
+    def begin():
+        record = Record(tmp_path / "log")
+        grid, fake, _ = selecting(nodes, m=2, policy=policy, state_dir=tmp_path / "state", told={"observers": [record]})
+        return record, grid, fake
+
+    record, grid, fake = begin()
+    play(grid, fake, rounds=3)  # what round 3 taught is in the record alone
+    counted = grid.selector.participation("trained")
+    record.close()
+    record, grid, fake = begin()
+    assert grid.selector.participation("trained") == counted
+    play(grid, fake, rounds=3)
+    record.close()
+    found = verify(tmp_path / "log", policy)
+    assert (found.is_whole, found.num_rounds, found.num_decided) == (True, 5, 5)  # round 3 was played again

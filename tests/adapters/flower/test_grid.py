@@ -31,14 +31,17 @@ from fedroster.core.problem import Status
 def selecting(
     nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None, contexts=True, told=None, take=None, **options
 ):
-    clock = clock or Clock()
+    clock, told = clock or Clock(), dict(told or {})
+    watching = told.pop("observers", ())
     fake = FakeGrid(clock, nodes, call_s=options.pop("call_s", 0.0))
     reports = []
     grid = held(
         partial(
             SelectingGrid,
             fake,
-            Selector(policy or Uniform(), cohort_size=m, observers=[RoundSink(take or reports.append)], **(told or {})),
+            Selector(
+                policy or Uniform(), cohort_size=m, observers=[RoundSink(take or reports.append), *watching], **told
+            ),
             strategy,
             contexts=(ContextRules() if contexts is True else contexts) or None,
             rules=rules or RoundRules(),

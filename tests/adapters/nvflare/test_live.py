@@ -12,6 +12,9 @@ import pytest
 pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or install the extra 'nvflare'")
 pytest.importorskip("sklearn", reason="the example needs scikit-learn")
 
+from fedroster import RBCSF
+from fedroster.record import verify
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "nvflare"
 if not EXAMPLE.is_dir():
     pytest.skip("the example is not part of this distribution", allow_module_level=True)
@@ -42,6 +45,8 @@ def test_a_collab_job_of_which_one_site_raises(tmp_path):
     said = play(COLLAB, tmp_path)
     assert "logs and counters agree in every round" in said
     assert "5 rounds, 0 of them resumed" in said
+    record = verify(tmp_path / "record", RBCSF(V=0.1, beta=0.1))
+    assert (record.is_whole, record.num_rounds, record.num_decided) == (True, 5, 5)
 
 
 def test_an_existing_job_with_flares_own_fedavg(tmp_path):
