@@ -32,16 +32,14 @@ def selecting(
     nodes, *, m=3, policy=None, strategy=None, clock=None, rules=None, contexts=True, told=None, take=None, **options
 ):
     clock, told = clock or Clock(), dict(told or {})
-    watching = told.pop("observers", ())
     fake = FakeGrid(clock, nodes, call_s=options.pop("call_s", 0.0))
     reports = []
+    observers = [RoundSink(take or reports.append), *told.pop("observers", ())]
     grid = held(
         partial(
             SelectingGrid,
             fake,
-            Selector(
-                policy or Uniform(), cohort_size=m, observers=[RoundSink(take or reports.append), *watching], **told
-            ),
+            Selector(policy or Uniform(), cohort_size=m, observers=observers, **told),
             strategy,
             contexts=(ContextRules() if contexts is True else contexts) or None,
             rules=rules or RoundRules(),
