@@ -141,6 +141,14 @@ def test_a_decision_without_the_links_that_its_selector_has_is_refused(tmp_path)
         Log(tmp_path).selector(COCS())
 
 
+@pytest.mark.parametrize("seed", [-1, "1", 10**2000])
+def test_a_seed_that_is_none_is_refused(seed, tmp_path):
+    recorded(tmp_path)
+    rewritten(tmp_path, lambda contents: contents[0]["settings"].update(seed=seed))
+    with pytest.raises(LogFileError, match=r"seed is .*; expected a number in 0\.\."):
+        Log(tmp_path)
+
+
 def test_another_policy_with_the_same_decisions_is_named(tmp_path):
     recorded(tmp_path)
     assert "the log is of RBCSF(V=5.0" in verify(tmp_path, RBCSF(V=6.0, beta=0.1)).flaw

@@ -248,7 +248,7 @@ def number(content: Mapping[str, Any], name: str, least: float, most: float, *, 
     """A number of a line that is in its range."""
     value: Any = content.get(name)
     if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
-        raise LogFileError(f"{name} is {shown(value)}; expected a number in {least:g}..{most:g}")
+        raise LogFileError(f"{name} is {shown(value)}; expected a number in {shown(least)}..{shown(most)}")
     return value if whole else float(value)
 
 
