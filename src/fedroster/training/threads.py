@@ -58,7 +58,7 @@ def each_client(work: Callable[[int], None], num_clients: int, *, num_threads: i
 def keep_freed_memory() -> None:
     """Let the C library keep what is freed, up to some 60 MB a thread, in place of returning it after every operation.
 
-    The tensors of a step are just large enough that glibc maps each anew and every page of it faults: a third of the
+    The tensors of a step are just large enough that glibc maps each again and every page of it faults: a third of the
     time of a step of a small CNN.  Freeing one block of nearly 32 MiB once raises the limits (mallopt(3),
     M_MMAP_THRESHOLD).  Other C libraries are not affected.
     """
