@@ -199,7 +199,7 @@ class SelectingClients:
     def _connected(self) -> list[Node]:
         now_s = time.monotonic()
         return [
-            Node(number, NodeContext(str(proxy.name), edge=_relay(str(proxy.fqn))), now_s, registered=True)
+            Node(number, NodeContext(str(proxy.name), edge=_parent(str(proxy.fqn))), now_s, registered=True)
             for number, proxy in enumerate(collab.clients)
         ]
 
@@ -220,7 +220,7 @@ class SelectingClients:
                 self._calls.remove(call)
 
 
-def _relay(fqn: str) -> str:
-    """The relay through which a site is connected, the last but one part of its full name; empty for none."""
+def _parent(fqn: str) -> str:
+    """The site above a site in FLARE's client hierarchy, the last but one part of its full name; empty for none."""
     parts = fqn.split(".")
     return parts[-2] if len(parts) > 1 else ""
