@@ -111,8 +111,8 @@ class SelectingEdges(SelectingClients):
     """The sites of a Collab job as a tree: edge servers aggregate for the clients that a policy assigns to them.
 
     Edge servers are the sites that are named in the selector's budgets; all others are clients.  An edge server reaches
-    the clients that the operator says.  (Or those below it in FLARE's client hierarchy, with which no Collab job begins in
-    2.9.0.)  A client that was late is left out until its edge server says that it has answered, or it is given up.
+    the clients that the operator says, or those below it in FLARE's client hierarchy, with which no Collab job begins
+    in 2.9.0.  A client that was late is left out until its edge server says that it has answered, or it is given up.
     """
 
     def __init__(
