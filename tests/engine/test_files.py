@@ -1,9 +1,19 @@
 """A run that is killed between its log and its file, or in the middle of saving, goes on in both."""
 
+import gc
+import logging
+
 import pytest
 
 from fedroster import RBCSF, LogFileError, Record, Selector
+from fedroster.core.problem import Status
+from fedroster.engine.choose import Node
+from fedroster.engine.contexts import NodeContext
 from fedroster.engine.files import Round, StateFolder, saved_round
+from fedroster.engine.losses import Losses
+from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.rounds import Rounds
+from fedroster.engine.rules import RoundRules
 from fedroster.record import Log, verify
 
 POLICY = RBCSF(V=5.0, beta=0.1)
@@ -139,3 +149,27 @@ def test_killed_in_the_middle_of_saving(tmp_path, caplog, share):
     assert saved_round(tmp_path / "state") == before
     assert file.stat().st_size == content
     assert verify(tmp_path / "log", POLICY).is_whole
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_run_that_ends_by_itself_keeps_the_answers_of_its_last_round(is_settled, tmp_path):
+    selector = Selector(POLICY, cohort_size=2, clients=NODES)
+    rounds = Rounds(selector, rules=RoundRules(), state_dir=tmp_path, log=logging.getLogger(__name__))
+    nodes = [Node(number, NodeContext(name), 0.0, registered=True) for number, name in enumerate(NODES)]
+    for _ in range(3):
+        choice = rounds.choose(nodes, 1e6, {})
+        outcomes = Outcomes()
+        for name in choice.clients:
+            outcomes.answered(name, 2.0, Losses())
+            outcomes.status[name] = Status.COMPLETED
+        rounds.end(choice, outcomes, 2.0, select_s=0.0, num_connected=4, num_available=4)
+    if is_settled:
+        rounds.settle(save=False)
+    chosen = {*choice.clients}
+    del rounds  # as at the end of a process, which runs the same finalizers
+    gc.collect()
+    assert saved_round(tmp_path).is_done is is_settled
+    again, round_ = StateFolder(tmp_path).resume(Selector(POLICY, cohort_size=2), None)
+    assert again.open_rounds() == {}
+    assert sum(again.participation("trained").values()) == 6
+    assert (round_.number, {*round_.clients}) == (3, chosen)

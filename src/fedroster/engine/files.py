@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedroster.core.errors import StateFileError
+from fedroster.core.errors import FedrosterError, StateFileError
 from fedroster.core.state import cut_torn, load_arrays
 from fedroster.engine.choose import check_same
 from fedroster.federation.locks import FolderLock
@@ -125,12 +125,14 @@ class StateFolder:
         """
         self._path = None if path is None else Path(path)
         self._lock: FolderLock | None = None
+        self._later: tuple[Selector, Round] | None = None
         if self._path is not None:
             self._path.mkdir(parents=True, exist_ok=True)
             self._lock = FolderLock(self._path)
 
     def release(self) -> None:
-        """Release the folder."""
+        """Save what was put off, and release the folder."""
+        self.finish()
         if self._lock is not None:
             self._lock.release()
 
@@ -180,6 +182,19 @@ class StateFolder:
         """Save the selector and the round that was begun last; both are on the disk when this returns."""
         if self._path is not None:
             selector._save(self._path / _SELECTOR_FILE, append=True, more={_ROUND: round_.pack()})
+        self._later = None
+
+    def save_later(self, selector: Selector, round_: Round) -> None:
+        """Save both with the next decision, or in :meth:`finish`."""
+        self._later = selector, round_
+
+    def finish(self) -> None:
+        """Save what was put off: a run that ends by itself keeps the answers of its last round."""
+        if self._later is not None:
+            try:
+                self.save(*self._later)
+            except (FedrosterError, OSError) as error:
+                _log.warning("the answers of the last round are not saved: %s", error)
 
     def save_edges(self, edges: EdgeStore, number: int) -> None:
         """Save edge models after a round."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -60,6 +61,7 @@ class Rounds:
         self._log = log
         self._paused: Mapping[str, int] = {}
         self._folder = StateFolder(state_dir)
+        weakref.finalize(self, self._folder.finish)  # when the run's process ends by itself, too
         try:
             resumed, self.current = self._folder.resume(selector, edges)
         except BaseException:
@@ -162,7 +164,7 @@ class Rounds:
         num_connected: int,
         num_available: int,
     ) -> None:
-        """End a round: tell the selector and report.  What it has learned is saved with the next decision.
+        """End a round: tell the selector and report.  The next decision saves what it has learned, or the end does.
 
         Args:
             choice: The round.
@@ -173,8 +175,8 @@ class Rounds:
             num_available: Nodes that could be chosen.
         """
         self.tell(choice.round, outcomes, round_s)
-        if self._edges is not None:  # edge models that have this round go with a selector that knows its answers
-            self._folder.save(self.selector, self.current)
+        keep = self._folder.save_later if self._edges is None else self._folder.save  # edge models need its answers
+        keep(self.selector, self.current)
         report = report_of(
             self.selector,
             capped_before=self._capped,
@@ -211,8 +213,8 @@ class Rounds:
             if self._edges is not None:
                 self._folder.save_edges(self._edges, self.current.number)
             self.current.is_done = True
-            if save:
-                self._folder.save(self.selector, self.current)
+            keep = self._folder.save if save else self._folder.save_later
+            keep(self.selector, self.current)
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:
