@@ -113,6 +113,24 @@ def test_a_slot_that_does_not_exist_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("policy.ratios", 1e308, "has values from 1e.308"),  # the sum overflows, and compiled code would read anywhere
+        ("policy.belief.times.square", 1e308, "has values from"),
+        ("policy.belief.times.information", -1.0, "its information is not positive semidefinite"),
+        ("policy.belief.times.covariance", -1.0, "its covariance is not positive semidefinite"),
+    ],
+)
+def test_what_floor_cannot_have_learned_is_refused(tmp_path, name, value, message):
+    selector, path = federation("floor"), tmp_path / "state.npz"
+    go(selector, 12)
+    selector.save(path)
+    changed(path, {name: np.full_like(load_arrays(path, kind="selector")[0][name], value)})
+    with pytest.raises(StateFileError, match=message):
+        Selector.load(path, make_policy("floor"))
+
+
+@pytest.mark.parametrize(
     ("header", "message"),
     [
         ({"capacity": 10**8}, "'members' in the state file is bool of shape"),

@@ -67,7 +67,7 @@ class Page:
         until = time.monotonic() + LIMIT_S
         while not self.value(script):
             assert time.monotonic() < until, (
-                f"not within {LIMIT_S:g} s: {script}; {self.value('document.body.innerText')}"
+                f"not within {LIMIT_S:g} s: {script}; {self.value('document.body?.innerText')}"
             )
             time.sleep(0.2)
 

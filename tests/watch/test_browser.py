@@ -49,7 +49,7 @@ def followed(tmp_path: Path) -> Iterator[tuple[Selector, Page, str]]:
 def test_the_page_follows_answers_and_fits_a_phone(followed: tuple[Selector, Page, str]) -> None:
     selector, page, address = followed
     page.open(address, width=400)
-    page.wait_for("document.readyState == 'complete' && document.body.innerText.includes('14 rounds')")
+    page.wait_for("document.readyState == 'complete' && document.body?.innerText.includes('14 rounds')")
     assert "promised 20.0%" in page.value("document.querySelector('.headline').textContent")
     assert page.value("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 248)"
 
@@ -69,8 +69,8 @@ def test_the_page_follows_answers_and_fits_a_phone(followed: tuple[Selector, Pag
 
     # It follows.
     play(selector)
-    page.wait_for("document.body.innerText.includes('15 rounds')")
+    page.wait_for("document.body?.innerText.includes('15 rounds')")  # none while it loads
 
     # In the dark it has the report's dark colours.
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
-    page.wait_for("getComputedStyle(document.body).backgroundColor == 'rgb(18, 23, 29)'")
+    page.wait_for("document.body && getComputedStyle(document.body).backgroundColor == 'rgb(18, 23, 29)'")

@@ -35,6 +35,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.core.parallel import for_ranges
+from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import kept, per_client
 
 _FIRST_NOISE = 0.5  # sigma^2 before anything is known: times spread by some 70 %
@@ -44,6 +45,7 @@ _JITTER = 1e-9
 _LEAST_NOISE = 1e-8
 _MOST_CERTAIN = 1e12  # a client is known so much better than the population at most; arithmetic ends at 1e16
 _ROUNDING = 1e-15
+_PSD_ROUNDING = 1e-6  # of a client's largest information, by which sums may have lost definiteness
 _OUT_OF_PROPORTION = 1e6  # a client beyond this multiple of the usual feature is ignored by the pseudo-client
 
 
@@ -75,20 +77,32 @@ class CoefficientsState:
 
     mean: FloatArray = kept(-_MOST, _MOST)
     covariance: FloatArray = kept(-_MOST, _MOST)
-    noise: float = kept(0.0)
-    total_s: float = kept(0.0)
-    num_counted: float = kept(0.0)
+    noise: float = kept(0.0, _MOST)
+    total_s: float = kept(0.0, _MOST)
+    num_counted: float = kept(0.0, _MOST)
     observations: int = kept(0)
     estimate_at: float = kept(0.0)
-    begun_total_s: float = kept(0.0)
-    begun_counted: float = kept(0.0)
+    begun_total_s: float = kept(0.0, _MOST)
+    begun_counted: float = kept(0.0, _MOST)
     begun_observations: int = kept(0)
-    new_s: float = kept(0.0)
+    new_s: float = kept(0.0, _MOST)
     information: FloatArray = per_client(least=-_MOST, most=_MOST)
     moment: FloatArray = per_client(least=-_MOST, most=_MOST)
-    square: FloatArray = per_client(least=0.0)
+    square: FloatArray = per_client(least=0.0, most=_MOST)
     count: FloatArray = per_client(least=0.0)
     coefficients: FloatArray = per_client(least=-_MOST, most=_MOST)
+
+    def flaw(self, spec: ProblemSpec) -> str:
+        """Why it is impossible in a federation; empty if it is possible."""
+        row, column = np.tril_indices(self.moment.shape[0])
+        for name, lower in (("information", self.information), ("covariance", self.covariance[row, column, None])):
+            largest = lower[row == column].max(axis=0, initial=0.0)
+            ratio = np.clip(lower / np.where(largest > 0.0, largest, 1.0), -2.0, 2.0)  # 1 at most in a possible one
+            matrix = np.zeros((ratio.shape[1], *self.covariance.shape))
+            matrix[:, row, column] = ratio.T
+            if np.linalg.eigvalsh(matrix).min(initial=0.0) < -_PSD_ROUNDING:
+                return f"its {name} is not positive semidefinite"
+        return ""
 
     @property
     def is_known(self) -> bool:

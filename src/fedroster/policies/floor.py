@@ -57,7 +57,7 @@ class FloorState:
     """
 
     belief: UsualTimesState
-    ratios: FloatArray = kept(0.0)
+    ratios: FloatArray = kept(0.0, 2.0**53)
     debt: FloatArray = per_client(least=-(2.0**53), most=2.0**53)
     own_debt: FloatArray = per_client(least=-(2.0**53), most=2.0**53)
 
