@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from fedroster import RBCSF, LogFileError, Record, Selector
+from fedroster import RBCSF, LogFileError, Record, Selector, StateFileError
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import NodeContext
@@ -173,3 +173,10 @@ def test_a_run_that_ends_by_itself_keeps_the_answers_of_its_last_round(is_settle
     assert again.open_rounds() == {}
     assert sum(again.participation("trained").values()) == 6
     assert (round_.number, {*round_.clients}) == (3, chosen)
+
+
+def test_a_bandwidth_beyond_any_float_is_refused():
+    saved = Round(3, {"a": 1}, bandwidth_bps={"a": 1e6}).pack()
+    assert Round.unpack(saved).bandwidth_bps == {"a": 1e6}
+    with pytest.raises(StateFileError, match="engine_round is damaged"):
+        Round.unpack(saved | {"bandwidth_bps": {"a": 10**400}})

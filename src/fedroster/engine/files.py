@@ -87,7 +87,7 @@ class Round:
                 {str(name): str(edge) for name, edge in saved["edges"].items()},
                 {str(name): float(bps) for name, bps in saved["bandwidth_bps"].items() if 0.0 < bps < math.inf},
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             raise StateFileError(f"its {_ROUND} is damaged ({error!r})") from error
 
 
