@@ -295,6 +295,8 @@ class Selector(Views):
             self._rounds.filled = (self._rounds.filled + links.shape[0]) % self.cohort_size
         self._members.count_round(event.chosen, seen, barred.away)
         self._book.count(event.round, event.chosen, event.at_s)
+        if self._book.drew_from_all:
+            self._book.drew_from_all = limits is None and not (self._members.here & ~(seen & ~barred.out)).any()
         self._guard.see(seen | at_work, self._members.here)
         self._rounds.begin(context.round, event.chosen, context.features[links], event.believed, event.servers)
         self._observers.after(event, self)

@@ -122,3 +122,33 @@ def test_without_rules_nothing_limits_participation_and_forgetting_ends_a_claim(
 def test_edge_servers_too():
     selector = EdgeSelector(COCS(), budgets={"n": 2.0}, cohort_size=2, clients=CLIENTS)
     assert selector.privacy().draws == "never"
+
+
+def test_a_round_that_left_members_out_ends_the_claim_of_sampling(tmp_path):
+    ruled = Selector(Uniform(), cohort_size=3, clients=CLIENTS, failures=STEADY, rules=Rules(deny=["c0"]))
+    play(ruled, 1)
+    ruled.rules = None
+
+    busy = Selector(Uniform(), cohort_size=3, clients=CLIENTS, failures=STEADY)
+    for _ in range(2):  # the second place is drawn from those that are not at work
+        busy.select(at_most=1)
+
+    pausing = Selector(Uniform(), cohort_size=12, clients=CLIENTS, failures=FailureRules(pause_after=1))
+    pausing.observe(pausing.select().round, failed=CLIENTS[:1], round_s=1.0)
+    pausing.select()
+    pausing.save(tmp_path / "pausing.npz")
+    steady = Selector.load(tmp_path / "pausing.npz", Uniform(), failures=STEADY)
+
+    for selector in (ruled, busy, steady):
+        claimed = selector.privacy()
+        assert (claimed.amplification, claimed.sampled) == (False, None)
+        assert claimed.reasons == ("in some rounds, a rule, a pause or work under way kept members out of the draw",)
+        selector.save(tmp_path / "state.npz", replace=True)
+        assert Selector.load(tmp_path / "state.npz", Uniform()).privacy() == claimed
+
+
+def test_a_uniform_order_of_links_to_edge_servers_is_no_uniform_sample():
+    selector = EdgeSelector(Uniform(), budgets={"n": 2.0, "s": 2.0}, cohort_size=2, clients=CLIENTS, failures=STEADY)
+    selector.select(servers={client: ["n", "s"] if client == "c0" else ["n"] for client in CLIENTS})
+    assert not selector.privacy().amplification
+    assert selector.privacy().reasons == ("reach, prices and budgets of edge servers shape cohorts",)

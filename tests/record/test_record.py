@@ -384,7 +384,29 @@ def test_rules_that_name_clients_are_hidden_with_a_key(tmp_path):
     content = b"".join(file.read_bytes() for file in tmp_path.glob("*.jsonl"))
     assert b"hospital" not in content
     assert b"denied by ..." in content
-    assert "the rules name clients" in verify(tmp_path, POLICY).flaw
+    found = verify(tmp_path, POLICY)
+    assert found.is_whole  # the chain is followed to its end
+    assert found.num_rounds == 2
+    assert "the rules name clients" in found.unverified
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_killed_process_goes_on_under_rules_that_a_key_hides(changed, tmp_path):
+    options = {"key": b"0123456789abcdef", "selector": {"rules": Rules(deny=["a"])}}
+    selector, record = recorded(tmp_path / "log", **options)
+    play(selector, 3)
+    selector.save(tmp_path / "state.npz")
+    if changed:  # the log has the hash of these rules only, and the file does not have them
+        selector.rules = Rules(deny=["b"])
+    play(selector, 2)
+    record.close()
+    record = Record(tmp_path / "log", key=options["key"])
+    again = Selector.load(tmp_path / "state.npz", POLICY, observers=[record])
+    assert again.rules == Rules(deny=["a"])
+    assert again.round == (3 if changed else 5)
+    play(again, 1)
+    assert len(Log(tmp_path / "log").rounds) == again.round
+    assert verify(tmp_path / "log", POLICY).is_whole
 
 
 def test_a_record_is_not_copied(tmp_path):

@@ -92,6 +92,8 @@ def privacy_of(
     cohort_size: int,
     num_members: int,
     were_all_there: bool,
+    drew_from_all: bool,
+    has_servers: bool,
     has_rules: bool,
     may_pause: bool,
     separation: int,
@@ -103,7 +105,9 @@ def privacy_of(
         policy: Decides.
         cohort_size: Largest number of clients in a round, m.
         num_members: N.
-        were_all_there: Whether all members could have been chosen in every round so far.
+        were_all_there: Whether all members were available in every round so far.
+        drew_from_all: Whether they could also be chosen in every round: no rule, pause or open work kept one out.
+        has_servers: Whether clients are assigned to edge servers.
         has_rules: Whether rules exclude clients, or shape cohorts.
         may_pause: Whether clients that fail pause.
         separation: b.
@@ -119,12 +123,16 @@ def privacy_of(
         against.append("rules exclude clients, or shape cohorts")
     if may_pause:
         against.append("clients that fail pause (FailureRules(pause_after=0) lets them stay)")
+    if has_servers:
+        against.append("reach, prices and budgets of edge servers shape cohorts")
     if not were_all_there:
         against.append("some members were not available in some rounds")
+    elif not drew_from_all and not has_rules:
+        against.append("in some rounds, a rule, a pause or work under way kept members out of the draw")
     if not num_members:
         against.append("there are no members")
     conditions = (
-        "every member is available in every round",
+        "every member is available in every round, and none is left out because it is busy",
         "the seed and the cohorts stay secret (draws are of a generator for simulation, not for cryptography)",
         "every chosen client's update counts or fails for unrelated reasons: no first k of m",
     )

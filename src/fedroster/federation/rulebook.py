@@ -113,6 +113,7 @@ class RuleBook:
         excluded: Slots that were kept out of the last round that was asked for, by the reason.
         closest: Fewest rounds from one participation of a client to its next so far; None before there is any.
         has_forgotten: Whether a client that took part was forgotten: its participations do not count any more.
+        drew_from_all: Whether every member could be chosen in every round so far, and no rule was in force.
     """
 
     def __init__(self, given: GivenRules, *, cohort_size: int) -> None:
@@ -134,6 +135,7 @@ class RuleBook:
         self._rests = False
         self.closest: int | None = None
         self.has_forgotten = False
+        self.drew_from_all = True
         self.excluded: dict[str, IntArray] = {}
         self.give(given)
 
@@ -348,18 +350,20 @@ class RuleBook:
             ).astype(np.int64),
             "rules.recent_slot": np.concatenate([np.zeros(0, np.int64), *(slots for _, slots in recent)]),
         }
-        kept = {"in_force": self.rules.as_table(), "path": self.path}
-        return {"rules": kept | {"closest": self.closest, "has_forgotten": self.has_forgotten}}, arrays
+        so_far = {name: getattr(self, name) for name in ("closest", "has_forgotten", "drew_from_all")}
+        return {"rules": {"in_force": self.rules.as_table(), "path": self.path} | so_far}, arrays
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Load what :meth:`pack` gave; a file of an earlier version has no rules."""
         capacity, round = header["capacity"], header["round"]
         self.grow(capacity)
+        self.drew_from_all = not round  # an earlier version kept no note of it
         if "rules" not in header:
             return
         path, closest = header["rules"]["path"], header["rules"]["closest"]
         self.closest = None if closest is None else whole(header["rules"], "closest", 1, round)
         self.has_forgotten = bool(header["rules"]["has_forgotten"])
+        self.drew_from_all = bool(header["rules"].get("drew_from_all", self.drew_from_all))
         self._adopt(Rules.from_table(header["rules"]["in_force"]))
         self.file = None if path is None else RuleFile(path)
         self._last_round = take(arrays, "rules.last_round", np.int64, (capacity,), 0, round)

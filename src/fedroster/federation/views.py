@@ -38,6 +38,7 @@ class Views:
     _guard: Guard
     _observers: Observers
     _book: RuleBook
+    _num_servers: int | None
     _clock: Callable[[], float]
 
     @property
@@ -191,6 +192,8 @@ class Views:
             cohort_size=self._learner.spec.cohort_size,
             num_members=int(np.count_nonzero(here)),
             were_all_there=bool((self._members.seen[here] == self.round).all()),
+            drew_from_all=book.drew_from_all,
+            has_servers=self._num_servers is not None,
             has_rules=not book.is_empty,
             may_pause=self._failures.rules.pause_after > 0,
             separation=1 if book.has_forgotten else separation,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -163,6 +164,13 @@ class Record:
         self._writer.append(kind, content, sync=kind != "told")
         self._unbooked = self._writer.number
 
+    def _with_rules_of(self, selector: Selector, line: Line) -> Line:
+        """A line with a selector's rules where it has their hash."""
+        settings = line.content.get("settings")
+        if self._key is None or not settings or settings.get("rules") != self._settings_of(selector).get("rules"):
+            return line
+        return replace(line, content={**line.content, "settings": settings | {"rules": selector.rules.as_table()}})
+
     def _settings_of(self, selector: Selector) -> dict[str, Any]:
         """Settings as the log may have them: rules that name clients are hidden where ids are."""
         settings = settings_of(selector)
@@ -237,14 +245,14 @@ class Record:
         if not catch_up:
             return 0
         now, file = settings_of(selector), selector._book.file
-        for line in lines_of(self._folder):  # what held when they were written
-            if isinstance(line, Line) and line.number < missing[0].number and "settings" in line.content:
-                follow(selector, line.content["settings"])
+        before = [line for line in lines_of(self._folder) if isinstance(line, Line) and "settings" in line.content]
+        held = [self._with_rules_of(selector, line) for line in before if line.number < missing[0].number]
         rebuild = Rebuild(selector.policy, self._folder, selector=selector)
         done = 0
         selector._book.file = None
         try:
-            for done, line in enumerate(missing):
+            follow(selector, held[-1].content["settings"])  # what held when they were written
+            for done, line in enumerate(self._with_rules_of(selector, line) for line in missing):
                 if line.content.get("start") is not None or (self._key and line.kind in ("joined", "left")):
                     return done
                 rebuild.take(line)

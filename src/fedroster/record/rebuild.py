@@ -62,8 +62,8 @@ class Difference:
     what: tuple[str, ...]
 
 
-class NeedsContextsError(LogFileError):
-    """The log has no contexts of clients outside the cohorts, and the policy learns from them."""
+class NotKeptError(LogFileError):
+    """The log was kept without contexts or names that its decisions depend on."""
 
 
 class _Following:
@@ -270,8 +270,8 @@ class Rebuild:
             self._is_other_state = True
             _log.warning("the policy's state differs from the log's, from round %d on", decision.round)
 
-    def _needs_contexts(self) -> NeedsContextsError:
-        return NeedsContextsError(
+    def _needs_contexts(self) -> NotKeptError:
+        return NotKeptError(
             f"{type(self._policy).__name__} learns from the contexts of all clients, which the log does not have; "
             "expected a log that a Record with contexts=True wrote"
         )
@@ -420,7 +420,7 @@ def follow(selector: Selector, settings: Mapping[str, Any]) -> None:
 def _rules(settings: Mapping[str, Any]) -> Rules:
     table = settings.get("rules", {})
     if "digest" in table:
-        raise LogFileError("the rules name clients, and the log has only hashes of names; expected a log without a key")
+        raise NotKeptError("the rules name clients, and the log has only hashes of names; expected a log without a key")
     return Rules.from_table(table)
 
 

@@ -13,7 +13,7 @@ from fedroster.core.state import is_label_of
 from fedroster.federation.members import Members
 from fedroster.record.chain import Line, Torn, files_of, lines_of
 from fedroster.record.lines import book_members
-from fedroster.record.rebuild import Difference, NeedsContextsError, Rebuild, check_begun
+from fedroster.record.rebuild import Difference, NotKeptError, Rebuild, check_begun
 from fedroster.record.simulated import KIND, Replayed
 
 
@@ -149,7 +149,7 @@ class _Checking:
     def _take_by_selector(self, line: Line, rebuild: Rebuild) -> None:
         try:
             rebuild.take(line)
-        except NeedsContextsError as error:
+        except NotKeptError as error:
             self.unverified = str(error)
 
     def _take_by_simulation(self, line: Line, replayed: Replayed) -> None:
