@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
@@ -13,6 +14,7 @@ from fedroster.core.errors import InfeasibleError
 from fedroster.core.problem import ProblemSpec, RoundContext
 
 _GRID = 2.0**-32
+_JUDGED_ROUNDS = 50  # before a client's rate is held against a promise
 
 AVAILABILITY_PERIOD = 64
 """Rounds between two looks at which clients are available too rarely."""
@@ -41,6 +43,18 @@ def check_rate(beta: float, *, num_clients: int, cohort_size: int) -> None:
             f"a round are owed, and a round has cohort_size = {cohort_size}; "
             f"expected beta <= {cohort_size / num_clients:.4g} or cohort_size >= {math.ceil(num_clients * beta - 1e-9)}"
         )
+
+
+def falls_short(chosen: ArrayLike, rounds: ArrayLike, *, beta: float) -> BoolArray:
+    """Which clients take part more than a tenth less often than promised; those of fewer than 50 rounds are not judged.
+
+    Args:
+        chosen: Participations of each, shape (clients,).
+        rounds: Rounds that the promise counts, same shape.
+        beta: Promised participation rate, in [0, 1].
+    """
+    rounds = np.asarray(rounds)
+    return (rounds >= _JUDGED_ROUNDS) & (np.asarray(chosen) < 0.9 * beta * rounds)
 
 
 def seen_too_rarely(seen: IntArray, present: IntArray, *, beta: float) -> BoolArray:

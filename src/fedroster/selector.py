@@ -291,9 +291,10 @@ class Selector(Views):
         knows: Any = {"knows_contexts": asked.slot.shape[0] > 0}
         selection = self._learner.decide(context, announce=announce, limits=limits, is_whole=is_whole, **knows)
         links, event = selection.links, events[0]
+        ends_round = is_whole(selection)
         if asked.places:
             self._rounds.filled = (self._rounds.filled + links.shape[0]) % self.cohort_size
-        self._members.count_round(event.chosen, seen, barred.away)
+        self._members.count_round(event.chosen, seen, barred.away, is_whole=ends_round)
         self._book.count(event.round, event.chosen, event.at_s)
         if self._book.drew_from_all:
             self._book.drew_from_all = limits is None and not (self._members.here & ~(seen & ~barred.out)).any()

@@ -8,8 +8,22 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Floor, Group, RoundNotBegunError, Rules, Selector
+from fedroster import (
+    COCS,
+    RBCSF,
+    ConfigurationError,
+    EdgeSelector,
+    Floor,
+    Group,
+    Record,
+    RoundNotBegunError,
+    Rules,
+    Selector,
+)
 from fedroster.catalogue import make_policy, policies
+from fedroster.engine.report import RoundSink
+from fedroster.record import Log
+from fedroster.watch.view import view_of
 
 CLIENTS = [f"c{number:02d}" for number in range(20)]
 SLOW = {client: 1.0 + number % 5 for number, client in enumerate(CLIENTS)}
@@ -172,3 +186,37 @@ def test_floor_keeps_its_theorem_for_places(seed):
         selector.observe(number, times_s={client: speed[client]})
     assert places > 250
     assert least >= -slack - 1
+
+
+def test_a_rate_counts_filled_places_as_the_promise_does(tmp_path):
+    beta, sink = 0.25, []
+    observers = [Record(tmp_path / "log"), RoundSink(sink.append)]
+    selector = Selector(Floor(beta=beta), cohort_size=5, clients=CLIENTS, patience_rounds=10_000, observers=observers)
+    _, (_, at_work) = flow(selector, 600)
+    rates = selector.participation_rates()
+    assert min(rates.values()) > 0.95 * beta
+    assert sum(rates.values()) == pytest.approx(5.0)  # the places of a cohort
+    assert selector.below_promise() == ()
+
+    # No answer is taken for a missing one because the next place was filled before it came.
+    assert len(sink) == selector.round - len(selector.open_rounds())
+    assert sum(report.num_missed for report in sink) == 0
+    assert sum(report.num_in_time for report in sink) == 600 - len(at_work)
+    assert sink[-1].broken == ()
+
+    view = view_of(Log(tmp_path / "log"))
+    assert {each.name: each.rate for each in view.clients} == pytest.approx(rates)
+    assert {each.promise(view.promised) for each in view.clients} == {"kept"}
+
+    selector.save(tmp_path / "state.npz")
+    assert Selector.load(tmp_path / "state.npz", Floor(beta=beta)).participation_rates() == rates
+
+
+def test_a_round_of_places_that_is_given_up_is_reported():
+    sink = []
+    selector = Selector(
+        Floor(beta=0.0), cohort_size=3, clients=CLIENTS, patience_rounds=2, observers=[RoundSink(sink.append)]
+    )
+    for _ in range(4):
+        selector.select(at_most=1)
+    assert [(report.round, report.num_missed) for report in sink] == [(1, 1), (2, 1)]

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, cast
 
 import numpy as np
@@ -142,12 +143,12 @@ class RoundSink:
     """An observer of a selector that takes a report of each round: ``observers=[RoundSink(reports.append)]``.
 
     Without an engine it makes the reports itself.  A round is reported when all its answers are in, or the next one
-    begins.
+    begins.  One that fills places (``select(at_most=...)``) waits for its answers until the selector gives it up.
     """
 
     behind_engine = False
     """Whether an engine's adapter sends reports; it sets this."""
-    _gathered: _Gathered | None = None
+    _gathered: Mapping[int, _Gathered] = MappingProxyType({})
 
     def __init__(self, take: Callable[[RoundReport], object]) -> None:
         """Hand reports on; a subclass with a :meth:`show` of its own needs no ``take``.
@@ -169,16 +170,17 @@ class RoundSink:
             self._gather(event, selector)
 
     def _gather(self, event: Any, selector: Selector) -> None:
-        gathered = self._gathered
+        over: list[_Gathered] = []
         if isinstance(event, Decided):
-            if gathered is not None:
-                self.show(gathered.report(selector))
-            self._gathered = gathered = _Gathered(event, selector)
-        elif isinstance(event, Told) and gathered is not None and event.round == gathered.round:
-            gathered.add(event, selector)
-        if gathered is not None and gathered.is_whole:
-            self._gathered = None
-            self.show(gathered.report(selector))
+            given_up = event.round - selector.options["patience_rounds"]
+            over = [one for one in self._gathered.values() if not one.in_places or one.round <= given_up]
+            self._gathered = {**self._gathered, event.round: _Gathered(event, selector)}
+        elif isinstance(event, Told) and event.round in self._gathered:
+            self._gathered[event.round].add(event, selector)
+        over += [one for one in self._gathered.values() if one.is_whole and one not in over]
+        self._gathered = {number: one for number, one in self._gathered.items() if one not in over}
+        for one in over:
+            self.show(one.report(selector))
 
 
 class _Gathered:
@@ -186,7 +188,7 @@ class _Gathered:
 
     def __init__(self, event: Decided, selector: Selector) -> None:
         clients = selector.ids_of(event.chosen)
-        self.round = event.round
+        self.round, self.in_places = event.round, event.asked.places is not None
         self._clients = tuple(map(str, clients))
         self._status: dict[str, Status | None] = dict.fromkeys(self._clients)
         self._times_s: dict[str, float] = {}

@@ -78,7 +78,8 @@ def client_utility(
         score = np.zeros(utility.shape[0])
     else:
         if num_known < utility.shape[0]:
-            utility = np.where(known, utility, utility.sum() / num_known)
+            mean = np.minimum(utility, LARGEST**2).sum() / num_known  # a file may hold more than is ever reported
+            utility = np.where(known, utility, mean)
         least = 0.999 * float(utility.min())
         spread = max(float(utility.max()) - least, _LEAST_RANGE)
         score = np.minimum(utility, value_at(utility, clip))

@@ -25,7 +25,7 @@ ClientId: TypeAlias = str | int
 _LONGEST_ID = 4096  # bits; a file's header cannot hold any integer
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
-_COUNTERS = ("chosen", "trained", "used", "present", "seen", "capped")
+_COUNTERS = ("chosen", "trained", "used", "present", "due", "seen", "capped")
 
 
 def checked_id(client: object) -> ClientId:
@@ -89,6 +89,7 @@ class Members:
         trained: Rounds in which it answered, in time or late.
         used: Rounds in which it answered in time.
         present: Rounds that began while it was a member and did not pause.
+        due: The same, where ``cohort_size`` places that are filled one by one are one round: what a rate counts.
         seen: Rounds in which it was available.
         capped: How many of its times were cut to the longest.
         changes: How often the names of slots may have changed.
@@ -102,7 +103,7 @@ class Members:
         self.changes = 0
         self.here = np.zeros(1, np.bool_)
         self.cold = np.ones(1, np.bool_)
-        self.chosen, self.trained, self.used, self.present, self.seen, self.capped = (
+        self.chosen, self.trained, self.used, self.present, self.due, self.seen, self.capped = (
             np.zeros(1, np.int64) for _ in _COUNTERS
         )
 
@@ -211,16 +212,22 @@ class Members:
         self.trained[feedback.client[feedback.status <= Status.LATE]] += 1
         self.used[feedback.client[feedback.status == Status.COMPLETED]] += 1
 
-    def count_round(self, chosen: IntArray, available: IntArray | BoolArray, resting: BoolArray) -> None:
-        """Count a round, given the slots of its cohort and those, or a mask of those, that could be chosen or pause."""
+    def count_round(self, chosen: IntArray, available: BoolArray, resting: BoolArray, *, is_whole: bool) -> None:
+        """Count a round.
+
+        Args:
+            chosen: Slots of its cohort.
+            available: Which slots' clients could be chosen, shape (slots,).
+            resting: Which are owed nothing for it, shape (slots,).
+            is_whole: Whether it is a whole round, or completes one whose places were filled one by one.
+        """
         self.cold[:] = True
         self.cold[chosen] = False
         self.chosen[chosen] += 1
         self.present += self.here & ~resting
-        if available.dtype == np.bool_:
-            self.seen += available
-        else:
-            self.seen[available] += 1
+        if is_whole:
+            self.due += self.here & ~resting
+        self.seen += available
 
     def seen_too_rarely(self, rate: float) -> list[ClientId | None]:
         """Members that are available too rarely to be chosen at a rate (Choice A6)."""
@@ -246,8 +253,10 @@ class Members:
                 "distinct ones, and one for each member"
             )
         for name in _COUNTERS:
-            is_new = name in ("trained", "used") and name not in arrays  # files of 0.1.0 count no answers
-            counted = np.zeros(capacity, np.int64) if is_new else take(arrays, name, np.int64, (capacity,))
+            if name in arrays or name not in ("trained", "used", "due"):
+                counted = take(arrays, name, np.int64, (capacity,))
+            else:  # earlier files count no answers, and no rounds of places
+                counted = self.present.copy() if name == "due" else np.zeros(capacity, np.int64)
             if counted.max() > header["round"] or (name == "present" and (counted < self.chosen).any()):
                 raise StateFileError(f"{name!r} in the state file counts more rounds than there were")
             setattr(self, name, counted)

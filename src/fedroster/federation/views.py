@@ -20,12 +20,10 @@ from fedroster.federation.members import ClientId, Members, checked_ids
 from fedroster.federation.privacy import Privacy, privacy_of
 from fedroster.federation.rounds import OpenRounds
 from fedroster.federation.rulebook import RuleBook
+from fedroster.queues import falls_short
 
 Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
 """Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
-
-
-_JUDGED_ROUNDS = 50  # before a member's rate is held against a promise
 
 
 class Views:
@@ -116,8 +114,11 @@ class Views:
     @overload
     def participation_rates(self, *, as_array: Literal[True]) -> FloatArray: ...
     def participation_rates(self, *, as_array: bool = False) -> Any:
-        """How often each member was chosen, by the rounds in which it was a member; by id or as an array."""
-        return self._by_id(self._members.chosen / np.maximum(self._members.present, 1), as_array)
+        """How often each member was chosen, by the rounds in which it was a member and not paused, by id or as array.
+
+        As in what a policy promises, ``cohort_size`` places that ``select(at_most=...)`` filled are one round.
+        """
+        return self._by_id(self._members.chosen / np.maximum(self._members.due, 1), as_array)
 
     @overload
     def capped(self, *, as_array: Literal[False] = False) -> dict[ClientId, int]: ...
@@ -134,7 +135,7 @@ class Views:
         """
         beta = float(getattr(self._learner.policy, "beta", 0.0))
         members = self._members
-        below = members.here & (members.present >= _JUDGED_ROUNDS) & (members.chosen < 0.9 * beta * members.present)
+        below = members.here & falls_short(members.chosen, members.due, beta=beta)
         return tuple(client for client in self.ids_of(np.flatnonzero(below)) if client is not None)
 
     def paused(self) -> dict[ClientId, int]:

@@ -59,7 +59,7 @@ def _numbers(view: View) -> list[Number]:
         found.append(Number(f"{view.mean_s:.3g} s", "mean length of a round", lately))
     if view.clients and view.clients[0].rounds:
         least = view.clients[0]
-        tone = ("fails" if least.rate < view.promised else "holds") if view.promised else ""
+        tone = {"broken": "fails", "kept": "holds"}.get(least.promise(view.promised), "")
         promised = f"promised {view.promised:.1%}" if view.promised else "nothing is promised"
         found.append(Number(f"{least.rate:.1%}", "of its rounds for the client served least", promised, tone))
     return found
@@ -70,11 +70,16 @@ def _sections(view: View) -> list[Section]:
     members = view.clients[:_MOST_CLIENTS]
     left = len(view.clients) - len(members)
     notes = [f"The other {left} members are served more."] if left else []
+    places = ["Rounds that fill free places are counted by places: as many as a cohort has are one round."]
     found = [
         Section("Length of rounds", figures=[shown]),
         Section("Last rounds", table=_rounds(view.rounds[:_SHOWN])),
         Section("Rounds before", table=_rounds(view.rounds[_SHOWN:]), folded=True),
-        Section("Members, the least served first", table=_members(members[:_SHOWN], view.promised)),
+        Section(
+            "Members, the least served first",
+            table=_members(members[:_SHOWN], view.promised),
+            notes=places * view.has_places,
+        ),
         Section("Other members", table=_members(members[_SHOWN:], view.promised), notes=notes, folded=True),
     ]
     return [section for section in found if section.table is None or section.table.rows]
@@ -96,12 +101,11 @@ def _members(clients: Sequence[ClientRow], promised: float) -> Table:
     rows = []
     for client in clients:
         rate = f"{client.rate:.1%}" if client.rounds else "kept out"
-        promise = ("broken" if client.rate < promised else "kept") if promised and client.rounds else ""
         rows.append(
             (
-                client.name, rate, f"{promised:.1%}" if promised else "", promise, _number(client.owed, ".2f"),
-                str(client.there), str(client.used), str(client.lost), str(client.last or ""),
-                _number(client.expected_s),
+                client.name, rate, f"{promised:.1%}" if promised else "", client.promise(promised),
+                _number(client.owed, ".2f"), str(client.there), str(client.used), str(client.lost),
+                str(client.last or ""), _number(client.expected_s),
             )
         )  # fmt: skip
     return Table(_CLIENT_COLUMNS, rows, text=("client",))

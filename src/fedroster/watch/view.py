@@ -12,6 +12,7 @@ import numpy as np
 from fedroster.catalogue import policy_of_label
 from fedroster.core.errors import FedrosterError
 from fedroster.core.problem import Status
+from fedroster.queues import falls_short
 from fedroster.record import Log, LoggedRound
 
 _ROUNDS = 40
@@ -59,7 +60,10 @@ class RoundRow:
 
 @dataclass(slots=True)
 class ClientRow:
-    """One member: rounds that the rules and pauses leave it, in which it was available, was chosen, and was used."""
+    """One member: rounds that the rules and pauses leave it, in which it was available, was chosen, and was used.
+
+    As in what a policy promises, ``cohort_size`` places that ``select(at_most=...)`` filled are one of the ``rounds``.
+    """
 
     name: str
     rounds: int = 0
@@ -76,6 +80,14 @@ class ClientRow:
         """Share of its rounds in which it was chosen; NaN where it has none."""
         return self.chosen / self.rounds if self.rounds else math.nan
 
+    def promise(self, promised: float) -> str:
+        """Whether it has its share: "kept" or "broken"; empty where nothing is promised, or it is too early to say."""
+        if not promised or not self.rounds:
+            return ""
+        if self.rate >= promised:
+            return "kept"
+        return "broken" if falls_short(self.chosen, self.rounds, beta=promised) else ""
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -89,6 +101,7 @@ class View:
         rounds: The last rounds, the newest first.
         clients: Members, the least served first.
         lengths: Length of each round, seconds, and what was expected, for the picture.
+        has_places: Whether some rounds filled places that were free while other clients were at work.
         mean_s: Mean length of a round, seconds; NaN where none is known.
         lately_s: The same of the last rounds.
     """
@@ -100,6 +113,7 @@ class View:
     rounds: tuple[RoundRow, ...]
     clients: tuple[ClientRow, ...]
     lengths: tuple[tuple[int, float, float], ...]
+    has_places: bool
     mean_s: float
     lately_s: float
 
@@ -136,9 +150,14 @@ def view_of(log: Log) -> View:
     lengths = []
     first = len(log.rounds) - _ROUNDS
     members: set[str] = set()
+    filled, has_places = 0, False
     for place, played in enumerate(log.rounds):
         names = [None if each is None else str(each) for each in log.ids_at(played.round)]
-        members = _count(played, names, clients)
+        ends_round = True
+        if played.decision.asked.places is not None:
+            ends_round = filled + played.chosen.shape[0] >= log.header.cohort_size
+            filled, has_places = (filled + played.chosen.shape[0]) % log.header.cohort_size, True
+        members = _count(played, names, clients, ends_round=ends_round)
         row = _row(played, names)
         lengths.append((played.round, row.round_s, row.expected_s))
         if place >= first:
@@ -154,6 +173,7 @@ def view_of(log: Log) -> View:
         rounds=tuple(reversed(rows)),
         clients=tuple(present),
         lengths=tuple(lengths),
+        has_places=has_places,
         mean_s=float(np.mean(known)) if known else math.nan,
         lately_s=float(np.mean(lately)) if lately else math.nan,
     )
@@ -167,7 +187,9 @@ def _promised(log: Log) -> float:
     return float(getattr(policy, "beta", 0.0))
 
 
-def _count(played: LoggedRound, names: list[str | None], clients: dict[str, ClientRow]) -> set[str]:
+def _count(
+    played: LoggedRound, names: list[str | None], clients: dict[str, ClientRow], *, ends_round: bool
+) -> set[str]:
     """Count one round; the names of its members."""
     members = set()
     kept_out = np.zeros(played.members.shape[0], np.bool_)
@@ -179,7 +201,7 @@ def _count(played: LoggedRound, names: list[str | None], clients: dict[str, Clie
             continue
         members.add(name)
         client = clients.setdefault(name, ClientRow(name))
-        client.rounds += not kept_out[slot]
+        client.rounds += ends_round and not kept_out[slot]
         client.there += bool(played.available[slot])
         if played.owed is not None:
             client.owed = float(played.owed[slot])
