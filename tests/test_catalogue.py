@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -319,18 +320,27 @@ class Missing(Point):
         raise ModuleNotFoundError("No module named 'gone'", name="gone")
 
 
+class Script(Point):
+    """A module that is a program, too, and ends as one."""
+
+    def load(self):
+        print("done")
+        sys.exit(7)
+
+
 @pytest.mark.parametrize(
     ("point", "reason"),
     [
+        (Script("script", None), r"'script' cannot be loaded \(SystemExit\(7\)\)"),
         (Missing("gone", None), r"'gone' cannot be loaded \(ModuleNotFoundError\(\"No module named 'gone'\"\)\)"),
         (Point("random", Favourites), "the name 'random' is taken"),
         (Point("nothing", None), "'nothing' cannot be loaded"),
         (Point("plain", object), "'plain' cannot be loaded"),
     ],
-    ids=["missing", "taken", "none", "no dataclass"],
+    ids=["script", "missing", "taken", "none", "no dataclass"],
 )
 @pytest.mark.usefixtures("plugins")
-def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, point, reason):
+def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, capsys, point, reason):
     points = [point, Point("favourites", Favourites)]
     monkeypatch.setattr(catalogue, "entry_points", lambda *, group: points)
     with pytest.warns(PluginWarning, match=reason):
@@ -338,6 +348,7 @@ def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, poin
     assert found.keys() == catalogue._POLICIES.keys() | {"favourites"}
     assert found["random"] is catalogue._POLICIES["random"]
     assert make_policy("favourites") == Favourites()
+    assert capsys.readouterr().out == ""  # nothing of theirs among results
 
 
 def test_a_class_is_named_by_its_module():

@@ -17,6 +17,7 @@ import sys
 import typing
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -163,11 +164,12 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
             _warn(f"{point.value} is left out of {group}: the name {point.name!r} is taken")
             continue
         try:
-            loaded = point.load()
+            with redirect_stdout(sys.stderr):  # what it prints is no result of ours
+                loaded = point.load()
             summary = (loaded.__doc__ or "").strip().partition("\n")[0]
             found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
             found[point.name].parameters()
-        except Exception as error:  # the module is not ours and may raise anything when imported
+        except (Exception, SystemExit) as error:  # the module is not ours and may raise anything when imported
             found.pop(point.name, None)
             _warn(f"{point.value} is left out of {group}: {point.name!r} cannot be loaded ({error!r})")
     return found

@@ -118,6 +118,16 @@ def test_what_counts_is_what_the_code_does(plugin):
     assert len({first, second, third}) == 3
 
 
+def test_a_module_beside_one_that_is_not_installed_counts(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import numpy, json\nimport fedroster\nfrom bonus import K\n\nclass Mine:\n    k = K\n"
+    )
+    (tmp_path / "bonus.py").write_text("import scale\nK = 1")
+    (tmp_path / "scale.py").write_text("L = 1")
+    question = "from mine import Mine; from fedroster.core.sources import code_of; print(sorted(code_of(Mine)))"
+    assert python(tmp_path, "-c", question) == "['bonus', 'mine', 'mine (distribution)', 'scale']\n"
+
+
 def test_every_policy_and_scenario_of_ours_is_known_by_its_own_modules():
     for entry in (*policies().values(), *scenarios().values()):
         found = code_of(entry.make)

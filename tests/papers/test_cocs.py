@@ -72,6 +72,17 @@ def test_claims_that_are_true_and_false():
     }
 
 
+def test_every_claim_says_on_which_network():
+    """A page has both networks; a claim that names none would stand on it twice."""
+    said = [
+        claim.statement
+        for recipe in PAPER.figures.values()
+        for claim in recipe.claims({label: [planted(9.0, seed=seed) for seed in range(2)] for label in recipe.needs})
+    ]
+    assert len(set(said)) == len(said) > 20
+    assert all(statement.startswith(("MNIST network: ", "CIFAR-10 network: ")) for statement in said)
+
+
 def test_cucb_alone_has_static_resources():
     for figure in ("3a", "5", "4d"):
         for label, need in PAPER.figures[figure].needs.items():

@@ -38,9 +38,10 @@ def distribution(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: made-up\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[fedroster.papers]\nmade-up = made_up_paper:PAPER\ncocs = made_up_paper:PAPER\nwrong = made_up_paper:WRONG\n"
-        "gone = made_up_paper.gone:PAPER\n"
+        "gone = made_up_paper.gone:PAPER\nscript = made_up_script:PAPER\n"
     )
     (tmp_path / "made_up_paper.py").write_text(MODULE)
+    (tmp_path / "made_up_script.py").write_text("print('done')\nraise SystemExit(7)\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield
     sys.modules.pop("made_up_paper", None)
@@ -74,7 +75,10 @@ def test_a_name_of_ours_stays_ours():
 
 
 @pytest.mark.usefixtures("distribution")
-def test_what_is_no_paper():
+def test_what_is_no_paper(capsys):
+    with pytest.raises(ConfigurationError, match=r"paper script cannot be loaded .*SystemExit\(7\)"):
+        find_paper("script")
+    assert capsys.readouterr().out == ""
     with pytest.raises(ConfigurationError, match="paper wrong is int in made_up_paper:WRONG; expected Paper"):
         find_paper("wrong")
     with pytest.raises(ConfigurationError, match=r"paper gone cannot be loaded from made_up_paper.gone:PAPER \(Module"):

@@ -30,7 +30,8 @@ def code_of(made: Callable[..., Any]) -> dict[str, str]:
     """What a class does, by the modules that say it: a digest of each, and the version of each foreign package.
 
     These are the modules of the class and of its bases, and those that they import from the same package; for a class
-    of fedroster, from the same folder of it.  Comments and docstrings do not count.
+    of fedroster, from the same folder of it; for one that is not installed, from all that lies beside it.  Comments and
+    docstrings do not count.
     """
     home = _package(made.__module__)
     found: dict[str, str] = {}
@@ -106,8 +107,23 @@ def _add(module: str, package: str, found: dict[str, str]) -> None:
     stat = file.stat()
     found[module], imported = _read(module, file, stat.st_mtime_ns, stat.st_size)
     for name in imported:
-        if name == package or name.startswith(f"{package}."):
+        if name == package or name.startswith(f"{package}.") or _is_beside(name, package):
             _add(name, package, found)
+
+
+def _is_beside(module: str, package: str) -> bool:
+    """Whether a module lies in the folder of a package, and neither of them is installed or ours."""
+    both = {module.partition(".")[0], package.partition(".")[0]}
+    if "fedroster" in both or both & sys.stdlib_module_names or any(map(_version, both)):
+        return False
+    places = {_place(each) for each in both}
+    return len(places) == 1 and None not in places
+
+
+def _place(package: str) -> Path | None:
+    """The folder that a top-level module or package lies in."""
+    file = _file(package)
+    return file and (file.parents[1] if file.name == "__init__.py" else file.parent)
 
 
 def _file(module: str) -> Path | None:

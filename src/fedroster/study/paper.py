@@ -5,7 +5,9 @@ Papers are found through the entry point group ``fedroster.papers``; other packa
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 
@@ -149,8 +151,9 @@ def find_paper(name: str) -> Paper:
         raise UnknownNameError.of("paper", name, sorted(known))
     point = known[name]
     try:
-        paper = point.load()
-    except Exception as error:  # whatever another package's module does when it is imported
+        with redirect_stdout(sys.stderr):  # what it prints is no result of ours
+            paper = point.load()
+    except (Exception, SystemExit) as error:  # whatever another package's module does when it is imported
         raise ConfigurationError(f"paper {name} cannot be loaded from {point.value} ({error!r})") from error
     if not isinstance(paper, Paper):
         raise ConfigurationError(

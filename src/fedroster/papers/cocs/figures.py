@@ -45,6 +45,9 @@ ORACLE_GREEDY, COCS_GREEDY = f"oracle:{_GREEDY}", f"cocs:{_GREEDY}"
 """Section VI-D solves P3 by Fast Lazy Greedy, for Oracle too."""
 ALL_LABELS = {**LABELS, ORACLE_GREEDY: "Oracle, Fast Lazy Greedy", COCS_GREEDY: "COCS, Fast Lazy Greedy"}
 STATIC = (("static_resources", "true"),)
+NETWORKS = {"mnist": "MNIST", "cifar-10": "CIFAR-10"}
+ON_NETWORK = {name: f"{title} network: " for name, title in NETWORKS.items()}
+"""How a claim says which network it is about; a claim on training begins with the data set alone."""
 BENCHMARKS = ("cucb", "linucb", "random")
 """The benchmarks that the paper compares COCS with, beside Oracle."""
 BUDGETS = (3.5, 5.0, 10.0)
@@ -149,6 +152,7 @@ def _like_random(runs: Runs, measure: Callable[[Run], float]) -> Sequence[FloatA
 def _claims_on_utility(root: bool, runs: Runs) -> list[Claim]:
     measure, figure, network = (_root_utility, "Fig. 5", "cifar") if root else (_utility, "Fig. 3", "mnist")
     oracle, cocs = (ORACLE_GREEDY, COCS_GREEDY) if root else ("oracle", "cocs")
+    about = ON_NETWORK["cifar-10" if root else "mnist"]
     total = "cumulative utility" + (", both with Fast Lazy Greedy," if root else "")
     utility = _by_round(root, runs)
     ratio = {
@@ -210,7 +214,7 @@ def _claims_on_utility(root: bool, runs: Runs) -> list[Claim]:
         }
         elsewhere |= dict.fromkeys(("smaller-gap", "1.7-times-cucb", "1.7-times-cucb-updates"), "Section VI-D")
     ours = ["cocs-beats-pairs", "sublinear-11", "1.7-times-cucb-updates"]
-    return claims_of(figure, asked, prefix=f"{network}-", elsewhere=elsewhere, ours=ours)
+    return claims_of(figure, asked, prefix=f"{network}-", about=about, elsewhere=elsewhere, ours=ours)
 
 
 _MEASURES = (_utility, _root_utility)
@@ -299,7 +303,7 @@ def _claims_on_participants(runs: Runs) -> list[Claim]:
             ],
         )
     }
-    return claims_of("Fig. 4b", asked)
+    return claims_of("Fig. 4b", asked, about=ON_NETWORK["mnist"])
 
 
 def _sweep_claims(name: str, values: Sequence[float], figure: str, what: str, runs: Runs) -> list[Claim]:
@@ -324,7 +328,7 @@ def _sweep_claims(name: str, values: Sequence[float], figure: str, what: str, ru
             [threshold(early - late, "updates")],
         ),
     }
-    return claims_of(figure, asked, prefix=f"{name}-")
+    return claims_of(figure, asked, prefix=f"{name}-", about=ON_NETWORK["mnist"])
 
 
 def _findings_on_deadlines(runs: Runs) -> list[str]:
@@ -336,8 +340,6 @@ def _findings_on_deadlines(runs: Runs) -> list[str]:
 
 
 # -------------------------------------------------------------------- beyond the printed set-up
-
-GEOMETRIC = {"mnist": "MNIST", "cifar-10": "CIFAR-10"}
 
 
 def _claims_on_static(network: str, runs: Runs) -> list[Claim]:
@@ -354,24 +356,24 @@ def _claims_on_static(network: str, runs: Runs) -> list[Claim]:
             _gaps(runs, "cocs", ("cucb",), _utility),
         ),
     }
-    return claims_of("Section VI-B 2", asked, prefix=f"static-{network}-", ours=True)
+    return claims_of("Section VI-B 2", asked, prefix=f"static-{network}-", about=ON_NETWORK[network], ours=True)
 
 
 def _claims_on_geometric(name: str, runs: Runs) -> list[Claim]:
     """The paper's order of policies, asked again where clients move and coverage changes (Choice B5)."""
     asked: dict[str, Question] = {
         "cocs-second": (
-            f"COCS outperforms CUCB, LinUCB and Random where clients move ({GEOMETRIC[name]}).",
+            "COCS outperforms CUCB, LinUCB and Random where clients move.",
             "cumulative utility of COCS with the literal K(t) is above that of each",
             _gaps(runs, "cocs", BENCHMARKS, _utility),
         ),
         "pairs": (
-            f"LinUCB per pair outperforms COCS where clients move ({GEOMETRIC[name]}).",
+            "LinUCB per pair outperforms COCS where clients move.",
             "cumulative utility of LinUCB per pair is above that of COCS with the literal K(t)",
             _gaps(runs, "linucb-pairs", ("cocs",), _utility),
         ),
     }
-    return claims_of("Choice B5", asked, prefix=f"geometric-{name}-", ours=True)
+    return claims_of("Choice B5", asked, prefix=f"geometric-{name}-", about=ON_NETWORK[name], ours=True)
 
 
 def _findings_on_shares(runs: Runs) -> list[str]:
@@ -431,7 +433,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
     "scale": SCALED_CONTEXTS,
     **{
         f"{figure}-static": FigureRecipe(
-            f"Fig. {figure} with static resources for all policies, {GEOMETRIC[name]} network (Choice B9)",
+            f"Fig. {figure} with static resources for all policies, {NETWORKS[name]} network (Choice B9)",
             _needs(f"cocs/{name}", stretch, static=True),
             partial(_cumulative, False),
             partial(_claims_on_static, name),
@@ -450,7 +452,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
             partial(_claims_on_geometric, name),
             _findings_on_shares,
         )
-        for name, title in GEOMETRIC.items()
+        for name, title in NETWORKS.items()
     },
 }
 """Recipes by the names that the command line uses."""

@@ -18,7 +18,7 @@ from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.statistics import interval_of, mean_interval
-from fedroster.study.verdicts import POINT, Claim, Part, Question, accuracy_gap, claims_of, threshold, time_gap
+from fedroster.study.verdicts import POINT, Claim, Part, Question, accuracy_gap, threshold, time_gap
 
 POLICIES = {"Oracle": "oracle", "COCS": "cocs", "CUCB": "cucb", "LinUCB": "linucb", "Random": "random"}
 """The paper's five: policy by label."""
@@ -253,7 +253,7 @@ def _sweep(
                 [threshold(less, "rounds")],
             ),
         }
-        return claims_of(f"Fig. {figure}", asked, prefix=f"{figure}-{setting}-")
+        return experiment.claims(figure, f"Fig. {figure}", asked, prefix=f"{figure}-{setting}-")
 
     def findings(runs: Runs) -> list[str]:
         return [
