@@ -94,6 +94,13 @@ def test_clients_that_join_later_meet_the_rules():
     assert set(selector.excluded()) == {"x-1", "x-2"}
 
 
+def test_priorities_hold_when_clients_join_one_by_one():
+    selector = make(Rules(priorities={"hospital-*": 1}), clients=SITES[:3], cohort_size=2)
+    for client in SITES[3:]:  # there are more slots than clients now and then
+        selector.join([client])
+        assert all(each.startswith("hospital") for each in selector.select().clients)
+
+
 def test_a_name_that_is_only_a_clients_word_does_not_count_where_rules_name_clients():
     selector = make(Rules(deny=["laptop"]))
     cohort = selector.select(not_registered=["hospital-a"])

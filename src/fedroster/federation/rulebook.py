@@ -88,9 +88,10 @@ class _Register:
             return
         more = members.capacity - self.reason.shape[0]
         if more:
-            self.reason, self.group, self.priority = (
-                np.append(values, np.zeros(more, np.int64)) for values in (self.reason, self.group, self.priority)
+            self.reason, self.priority = (
+                np.append(each, np.zeros(more, np.int64)) for each in (self.reason, self.priority)
             )
+            self.group = np.append(self.group, np.full(more, -1))  # a slot without a client is in no group
         if self._changes == members.changes:
             return
         self._changes = members.changes

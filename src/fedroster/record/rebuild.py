@@ -19,12 +19,14 @@ import numpy as np
 from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
-from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.problem import RoundContext, Selection, check_selection
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of
 from fedroster.edge_selector import EdgeSelector
+from fedroster.federation.composing import Limits
 from fedroster.federation.events import Decided, Event, Joined, Left, Observers, Told
 from fedroster.federation.failures import FailureRules
+from fedroster.federation.learner import Learner
 from fedroster.federation.rules import Rules
 from fedroster.record.chain import Line
 from fedroster.record.lines import (
@@ -67,23 +69,26 @@ class NotKeptError(LogFileError):
 
 
 class _Following:
-    """A policy that decides as the log says; what it would have decided itself is kept."""
+    """A learner that chooses as the log says; what policy and rules would have chosen is kept."""
 
-    def __init__(self, policy: AnyPolicy) -> None:
-        self._policy = policy
-        self.told: Any = None
+    def __init__(self, learner: Learner, decision: Decision, *, decides: bool) -> None:
+        self._learner, self._choose = learner, learner._choose
+        self.told = np.sort(decision.links)
         self.own: Any = None
-        self.decides = False
+        self.decides = decides
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._policy, name)
+    def __enter__(self) -> _Following:
+        vars(self._learner)["_choose"] = self
+        return self
 
-    def __repr__(self) -> str:
-        return repr(self._policy)
+    def __exit__(self, *_: object) -> None:
+        del vars(self._learner)["_choose"]
 
-    def select(self, state: Any, context: RoundContext, *, rng: np.random.Generator) -> Selection:
-        self.own = self._policy.select(state, context, rng=rng).links if self.decides else None
-        return Selection(context.round, self.told)
+    def __call__(self, context: RoundContext, limits: Limits | None) -> Selection:
+        self.own = self._choose(context, limits).links if self.decides else None
+        told = Selection(context.round, self.told)
+        check_selection(told, context, fills_cohort=limits is None and self._learner.policy.fills_cohort)
+        return told
 
 
 class Rebuild:
@@ -224,36 +229,29 @@ class Rebuild:
             raise LogFileError(f"round {decision.round} has {has} to edge servers, other than its selector")
         if not decision.has_contexts and self._books_contexts(decision):
             raise self._needs_contexts()
-        following = _Following(self._policy)
-        following.told = np.sort(decision.links)
-        following.decides = decision.has_contexts and self._verify
-        selector._learner.policy = following  # type: ignore[assignment]
-        try:
-            with self._watched(line, decision, following):
-                if decision.has_contexts:
-                    selector._play(decision.asked)
-                else:
-                    self._play_without_contexts(selector, decision, decision.asked.rows)
-        finally:
-            selector._learner.policy = self._policy
+        decides = decision.has_contexts and self._verify
+        with (
+            _Following(selector._learner, decision, decides=decides) as following,
+            self._watched(line, decision, following),
+        ):
+            if decision.has_contexts:
+                selector._play(decision.asked)
+            else:
+                self._play_without_contexts(selector, decision, decision.asked.rows)
         self.num_decided += following.decides
         self.num_unknown += not decision.has_contexts
 
     def _play_without_contexts(self, selector: Selector, decision: Decision, others: FloatArray) -> None:
         """Book a decision of which the cohort's contexts are known."""
-        asked, guard, learner = decision.asked, selector._guard, selector._learner
+        asked, guard = decision.asked, selector._guard
         row_of = np.zeros(decision.capacity, np.int64)
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         rows, told = others.copy(), others.copy()
         rows[row_of[decision.chosen]], told[row_of[decision.chosen]] = decision.features, decision.believed
         vars(guard)["plausible"] = lambda *_: (told, rows)
-        following = _Following(self._policy)
-        following.told = np.sort(decision.links)
-        before, learner.policy = learner.policy, following  # type: ignore[assignment]
         try:
             selector._play(replace(asked, rows=rows))
         finally:
-            learner.policy = before
             del vars(guard)["plausible"]
 
     def check_state(self, decision: Decision) -> None:
@@ -284,7 +282,8 @@ class Rebuild:
         for other in (0.0, 1.0, 7.25):
             selector = copy.deepcopy(self.known)
             rows = np.full(decision.asked.rows.shape, other)
-            self._play_without_contexts(selector, decision, rows)
+            with _Following(selector._learner, decision, decides=False):
+                self._play_without_contexts(selector, decision, rows)
             digests.add(state_digest(selector._learner.state))
         self._is_free_of_contexts = len(digests) == 1
         return not self._is_free_of_contexts
