@@ -67,10 +67,29 @@ def test_the_page_follows_answers_and_fits_a_phone(followed: tuple[Selector, Pag
     page.wait_for("document.getElementById('answer').textContent.length > 0")
     assert "round 2" in page.value("document.getElementById('answer').textContent")
 
-    # It follows.
+    # It follows, and what the reader has set stays.
+    members = "[...document.querySelectorAll('section')].find(one => one.innerText.startsWith('Members'))"
+    only = f"[...{members}.querySelectorAll('tbody tr')].filter(one => !one.hidden).length"
+    page.value(f"{members}.querySelector('input').value = 'long-1'")
+    page.value(f"{members}.querySelector('input').dispatchEvent(new Event('input'))")
+    page.value(f"[1, 2].forEach(() => {members}.querySelectorAll('th')[1].click())")
+    shown, answer = page.value(only), page.value("document.getElementById('answer').textContent")
+    assert 0 < shown < 10
     play(selector)
-    page.wait_for("document.body?.innerText.includes('15 rounds')")  # none while it loads
+    page.wait_for(
+        "document.readyState == 'complete' && document.body?.innerText.includes('15 rounds')"
+    )  # none while it loads
+    assert page.value(f"{members}.querySelector('input').value") == "long-1"
+    assert 0 < page.value(only) < 10
+    assert page.value(f"{members}.querySelectorAll('th')[1].ariaSort") == "descending"
+    assert page.value("[...document.querySelectorAll('details')].every(one => one.open)")
+    assert page.value("document.getElementById('answer').textContent") == answer
+    assert page.value("document.querySelector('#ask input').value") == client
 
-    # In the dark it has the report's dark colours.
+    # In the dark it has the report's dark colours, unless the reader wants light ones.
     page.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": "dark"}])
     page.wait_for("document.body && getComputedStyle(document.body).backgroundColor == 'rgb(18, 23, 29)'")
+    page.value("document.querySelector('nav button').click()")
+    play(selector)
+    page.wait_for("document.readyState == 'complete' && document.body?.innerText.includes('16 rounds')")
+    assert page.value("getComputedStyle(document.body).backgroundColor") == "rgb(244, 246, 248)"
