@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
-from fedroster import Record, Selector, cli
+from fedroster import Explored, Floor, Record, Rules, Selector, Uniform, cli
 from fedroster.record.chain import files_of
 
 
@@ -70,6 +70,43 @@ def test_a_log_is_exported(log, tmp_path):
     assert every.height == 6 * 11
     assert every.filter("chosen").drop("excluded").equals(cohorts.drop("excluded"))
     assert {"inclusion", "owed", "expected_s", "context_2"} <= set(every.columns)
+
+
+def test_a_log_whose_first_rounds_exclude_no_client_is_exported(tmp_path):
+    selector = Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, observers=[record := Record(tmp_path / "log")])
+    selector.select([])
+    play(selector, 2)
+    selector.rules = Rules(deny=["a"])
+    play(selector, 2)
+    record.close()
+    for more, name in ((), "all.parquet"), (("--cohorts",), "cohorts.parquet"):
+        run("log", "export", tmp_path / "log", tmp_path / name, *more)
+    table = pl.read_parquet(tmp_path / "all.parquet").filter(client="a")
+    assert table["excluded"].drop_nulls().unique().to_list() == ["denied by 'a'"]
+
+
+def test_why_says_whether_chance_or_a_rule_decided(tmp_path):
+    clients = ["a", "b", "c", "d"]
+
+    def why(policy, cohort_size=2, **options):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        selector = Selector(policy, cohort_size=cohort_size, clients=clients, observers=[Record(folder)], **options)
+        cohort = selector.select()
+        away = [client for client in clients if client not in cohort.clients]
+        return [run("log", "why", folder, client, 1).replace("\n", " ") for client in (*cohort.clients, *away)]
+
+    assert all("does not draw" in said for said in why(Floor(beta=0.0)))
+    assert all("its probability was 0.5" in said for said in why(Uniform()))
+    assert all("its probability was 1" in said for said in why(Uniform(), cohort_size=4))
+    assert not any("does not draw" in said for said in why(Explored(Floor(beta=0.0))))  # one is sure, one is drawn
+    first, *_, last = why(Floor(beta=0.0), rules=Rules(priorities={"c": 2, "d": 1}))
+    assert "'c' was chosen" in first
+    assert "its priority was 2 (the others of the cohort 1)" in first
+    assert "its priority was 0 (the others of the cohort 1 to 2)" in last
+    rules = Rules(groups={"few": {"clients": ["a", "b"], "most": 1}, "sites": {"clients": ["c"], "least": 1}})
+    said = why(Floor(beta=0.0), cohort_size=3, rules=rules)
+    assert "its group 'few' has 1 of the places (at most 1)" in said[-1]
+    assert any("its group 'sites' has 1 of the places (at least 1)" in each for each in said)
 
 
 def test_simulations_keep_their_logs(tmp_path):

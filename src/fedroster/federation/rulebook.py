@@ -51,10 +51,15 @@ class Barred:
             self.away[fresh] = away
 
 
-class _Register:
+class Register:
     """What one set of rules says of each client by its name; one entry for each slot."""
 
     def __init__(self, rules: Rules) -> None:
+        """Begin without clients.
+
+        Args:
+            rules: The rules.
+        """
         self._rules = rules
         self._allow = None if rules.allow is None else Names(rules.allow, rules.tags)
         self._deny = Names(rules.deny, rules.tags)
@@ -156,7 +161,7 @@ class RuleBook:
     def _adopt(self, rules: Rules) -> None:
         check_possible(rules, self._cohort_size)
         self.rules = rules
-        self._register = _Register(rules)
+        self._register = Register(rules)
         self._told = set()
 
     def look(self) -> bool:

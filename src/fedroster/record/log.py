@@ -93,6 +93,7 @@ class LoggedRound:
         round_s: How long the round took by the server's clock, seconds; NaN where it is not known.
         deadline_s: Answers that took longer were late, seconds; infinite for none.
         line: Number of the decision's line.
+        rules: Rules in force (:meth:`~fedroster.Rules.as_table`); empty for none, a digest where ids are hashed.
         decision: All that the line says.
     """
 
@@ -114,13 +115,15 @@ class LoggedRound:
     round_s: float
     deadline_s: float
     line: int
+    rules: Mapping[str, Any]
     decision: Decision
 
 
 class _Place:
     """Where a round's line is, and what was reported of the round."""
 
-    def __init__(self, line: Line, chosen: IntArray, changes: int) -> None:
+    def __init__(self, line: Line, chosen: IntArray, changes: int, rules: Mapping[str, Any]) -> None:
+        self.rules = rules
         self.line, self.file, self.offset, self.changes = line.number, line.file, line.offset, changes
         self.round = number(line.content, "round", 1, 2**52)
         self.chosen = chosen.astype(np.int32)
@@ -209,6 +212,7 @@ class Log:
         self._places: list[_Place] = []
         self._place_of: dict[int, _Place] = {}
         self._memberships = Memberships(self.folder)
+        self._rules: Mapping[str, Any] = {}
         begun: Mapping[str, Any] | None = None
         held: Line | None = None
         for line in lines_of(self.folder):
@@ -238,6 +242,8 @@ class Log:
 
     def _keep(self, line: Line) -> None:
         memberships, content = self._memberships, line.content
+        if isinstance(settings := content.get("settings"), dict):
+            self._rules = settings.get("rules", {})
         try:
             if line.kind in ("joined", "left"):
                 memberships.changes.append(line)
@@ -249,7 +255,7 @@ class Log:
             elif line.kind == "decided":
                 capacity = memberships.at(len(memberships.changes)).capacity
                 chosen = unpack_ints(content.get("chosen"), below=capacity, most=capacity, order="distinct")
-                place = _Place(line, chosen, len(memberships.changes))
+                place = _Place(line, chosen, len(memberships.changes), self._rules)
                 if self._places and place.round <= self._places[-1].round:
                     raise LogFileError(f"round {place.round} follows round {self._places[-1].round}")
                 self._places.append(place)
@@ -405,6 +411,7 @@ class _Rounds(Sequence[LoggedRound]):
             round_s=float(place.round_s),
             deadline_s=place.deadline_s,
             line=place.line,
+            rules=place.rules,
             decision=decision,
         )
 

@@ -11,6 +11,8 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import UnknownNameError
 from fedroster.core.problem import Status
 from fedroster.federation.members import ClientId
+from fedroster.federation.rulebook import Register
+from fedroster.federation.rules import Rules
 from fedroster.record.lines import OPEN
 from fedroster.record.log import Log, LoggedRound
 
@@ -24,7 +26,7 @@ _SURE = 1.0 - 1e-9
 
 
 def why(log: Log, client: ClientId, round: int) -> str:
-    """Say why a client was chosen in a round, or was not: rules, probability, debt, price, time.
+    """Say why a client was chosen in a round, or was not: rules, probability, debt, time, price.
 
     Args:
         log: The log.
@@ -51,23 +53,24 @@ def why(log: Log, client: ClientId, round: int) -> str:
         if slot in slots:
             return f"{start} was available, but excluded from every cohort: {reason}."
     place = np.flatnonzero(played.chosen == slot)
-    facts = _facts(played, slot)
     out = sum(slots.shape[0] for slots in played.excluded.values())
-    could = f"{played.chosen.shape[0]} of {np.count_nonzero(played.available & played.members) - out} eligible clients"
+    eligible = int(np.count_nonzero(played.available & played.members)) - out
+    facts = _facts(played, slot, ids, eligible)
+    could = f"{played.chosen.shape[0]} of {eligible} eligible clients"
     if place.shape[0]:
         return f"{start} was chosen, one of {could}{facts}; {_ended(played, int(place[0]))}."
     return f"{start} was available and not chosen; {could} were chosen{facts}."
 
 
-def _facts(played: LoggedRound, slot: int) -> str:
+def _facts(played: LoggedRound, slot: int, ids: list[ClientId | None], eligible: int) -> str:
     """What the decision used for this client, beside the same values of the rest of the cohort."""
     others = played.chosen[played.chosen != slot]
-    parts = []
-    probability = math.nan if played.inclusion is None else float(played.inclusion[slot])
-    if 0.0 < probability < _SURE:
-        parts.append(f"its probability was {probability:.3g}")
-    elif not math.isnan(probability):
-        parts.append("the policy does not draw at random")
+    parts = _by_rules(played, slot, ids)
+    if played.inclusion is not None:
+        drawn = (played.inclusion > 0.0) & (played.inclusion < _SURE)
+        is_sure = not drawn.any() and np.count_nonzero(played.inclusion) < eligible
+        known = "the policy does not draw at random" if is_sure else f"its probability was {played.inclusion[slot]:.3g}"
+        parts.append(known)
     for name, unit, values in (
         ("it was owed", " rounds", played.owed),
         ("it was expected to take", " s", played.expected_s),
@@ -76,6 +79,33 @@ def _facts(played: LoggedRound, slot: int) -> str:
         if values is not None and not math.isnan(values[slot]):
             parts.append(f"{name} {values[slot]:.3g}{unit}{_beside(values, others, unit)}")
     return "".join(f"; {part}" for part in parts)
+
+
+def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> list[str]:
+    """What rules that shape a cohort say of a client: its priority, and its group."""
+    if "priorities" not in played.rules and "groups" not in played.rules:
+        return []
+    rules, parts = Rules.from_table(played.rules), []
+    register = Register(rules)
+    at_work = played.decision.busy if played.decision.asked.places else played.chosen[:0]
+    judged = {
+        each: register.judge(client)
+        for each in {slot, *played.chosen.tolist(), *at_work.tolist()}
+        if (client := ids[each]) is not None
+    }
+    if rules.priorities:
+        priority = np.full(played.members.shape[0], np.nan)
+        priority[list(judged)] = [rank for _, _, rank in judged.values()]
+        others = played.chosen[played.chosen != slot]
+        parts.append(f"its priority was {priority[slot]:g}{_beside(priority, others, '')}")
+    if (number := judged[slot][1]) >= 0:
+        name, group = list(rules.groups.items())[number]
+        count = sum(
+            judged[each][1] == number for each in [*played.chosen.tolist(), *at_work.tolist()] if each in judged
+        )
+        limits = [f"at least {group.least}"] * bool(group.least) + [f"at most {group.most}"] * (group.most is not None)
+        parts.append(f"its group {name!r} has {count} of the places ({' and '.join(limits) or 'no limit'})")
+    return parts
 
 
 def _beside(values: FloatArray, others: Any, unit: str) -> str:

@@ -16,6 +16,8 @@ from fedroster.record.lines import OPEN
 from fedroster.record.log import Log, LoggedRound
 
 _ROWS = 2_000_000  # of one file
+_TEXTS = dict.fromkeys(("client", "excluded", "status"), polars.String)
+"""Columns of text, also in a round where all are empty."""
 _WORDS = {OPEN: None} | {int(status): status.name.lower() for status in Status}
 
 
@@ -48,7 +50,7 @@ def _parts(log: Log, cohorts: bool) -> Iterator[list[polars.DataFrame]]:
         changes = log.memberships_at(played.round)
         if changes != ids[0]:
             ids = changes, [None if client is None else str(client) for client in log.ids_at(played.round)]
-        frame = polars.DataFrame(_columns(played, ids[1], cohorts), strict=False)
+        frame = polars.DataFrame(_columns(played, ids[1], cohorts), schema_overrides=_TEXTS, strict=False)
         if held and rows + frame.height > _ROWS:
             yield held
             held, rows = [], 0
