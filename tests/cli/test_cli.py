@@ -524,6 +524,32 @@ def test_a_settings_file_is_enough_to_run_again(tmp_path):
     subprocess.run([FEDROSTER, "rerun", second / "settings.json"], check=True, capture_output=True, timeout=600)
 
 
+def test_a_study_is_run_again_in_its_folder_from_any_place(tmp_path, monkeypatch):
+    """The command names its folder from where it was given; finished runs lie beside the settings file."""
+    monkeypatch.chdir(tmp_path)
+    command = [
+        "reproduce",
+        "rbcs-f",
+        "--figure",
+        "3",
+        "--seeds",
+        "0-1",
+        "--rounds",
+        "10",
+        "--data-only",
+        "--workers",
+        "1",
+    ]
+    subprocess.run([FEDROSTER, *command, "--out", "runs/first"], check=True, capture_output=True, timeout=600)
+    first = tmp_path / "runs/first"
+    before = {path: path.stat().st_mtime_ns for path in (first / "trials").iterdir()}
+    again = [FEDROSTER, "rerun", "settings.json"]
+    done = subprocess.run(again, cwd=first, check=True, capture_output=True, text=True, timeout=600)
+    assert f"written to {first}" in done.stderr.replace("\n", "")
+    assert {path: path.stat().st_mtime_ns for path in (first / "trials").iterdir()} == before
+    assert not (first / "runs").exists()
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -16,22 +16,22 @@ from runs import planted_run
 ROUNDS, SEEDS, CLIENTS = 300, 10, 50
 
 
-def planted(share, *, early=None, least=0, gap=0.0, lacking=0.0, seed=0):
+def planted(share, *, early=None, least=0, gap=0.0, lacking=0.0, rounds=ROUNDS, seed=0):
     """A run with a share of Oracle-p's ten updates a round, another one within the first 200 rounds."""
     rng = np.random.default_rng([seed, round(1000 * share)])
-    rate = np.where(np.arange(ROUNDS) < 200, share if early is None else early, share)
+    rate = np.where(np.arange(rounds) < 200, share if early is None else early, share)
     chosen = np.full(CLIENTS, 60)
     chosen[0] = least
     return planted_run(
         CLIENTS,
-        ROUNDS,
-        round_time_s=np.zeros(ROUNDS),
-        cohort_size=np.full(ROUNDS, 10),
+        rounds,
+        round_time_s=np.zeros(rounds),
+        cohort_size=np.full(rounds, 10),
         chosen=chosen,
-        available=np.full(CLIENTS, ROUNDS),
+        available=np.full(CLIENTS, rounds),
         participants=rng.binomial(1000, rate / 2.0),
-        gap=np.full(ROUNDS, gap),
-        lacking=np.full(ROUNDS, lacking),
+        gap=np.full(rounds, gap),
+        lacking=np.full(rounds, lacking),
     )
 
 
@@ -83,9 +83,13 @@ def test_claims_on_hidden_causes():
 def test_claims_on_rates():
     def kept(label):
         rate = 0.0 if label == "free" else study.RATES[label][0]
-        return {"share": 1.0 if label == "free" else 0.99, "least": int(rate * ROUNDS) - 3, "lacking": 3}
+        share = 1.0 if label == "free" else 0.99
+        return {"share": share, "least": int(rate * rounds) - 3, "lacking": 3, "rounds": rounds}
 
+    rounds = 450  # 9 participations are owed at a rate of 0.02
     assert all(verdicts("rates", kept).values())
+    rounds = 449
+    assert verdicts("rates", kept) == {"rates-cifar-10-price": True, "rates-cifar-10-kept": False}
     broken = verdicts("rates", lambda label: {"share": 1.0 if label == "free" else 0.95, "least": 0, "lacking": 20})
     assert not any(broken.values())
 

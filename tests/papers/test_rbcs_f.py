@@ -11,6 +11,7 @@ from fedroster.papers.rbcs_f import figures as rbcs_f
 from fedroster.study.paper import find_paper
 from fedroster.study.trial import Trial
 from fedroster.study.verdicts import judge
+from runs import planted_run
 
 ROUNDS, SEEDS = 200, 12
 
@@ -104,3 +105,19 @@ def test_claims_on_pulls():
     assert true["fair-is-even"]
     false = verdicts("4", pulls((120, 80, 40, 2, 300, 60, 100)))
     assert not any(false[name] for name in ("uneven-with-V", "fedcs-least-even", "fair-is-even"))
+
+
+def test_a_bound_above_all_that_can_be_decides_nothing():
+    """Theorem 3's bounds are above the longest mean time for any run of this length, and a regret is not."""
+    recipe = find_paper("rbcs-f").figures["regret"]
+
+    def words(regret_s):
+        runs = {
+            label: [planted_run(40, 50, round_time_s=np.full(50, 5.0 + regret_s * (label != rbcs_f.OPTIMAL)))] * 2
+            for label in recipe.needs
+        }
+        return {verdict.claim.name: (verdict.word, verdict.why) for verdict in judge(recipe.claims(runs))}
+
+    unbreakable = ("undecided", "no run of this length could break it")
+    assert words(1.0) == {"theorem-3": unbreakable, "theorem-3-mended": unbreakable}
+    assert {word for word, _ in words(1e9).values()} == {"contradicted"}

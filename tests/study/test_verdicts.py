@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError
+from fedroster.study.courses import lacks_at_most
 from fedroster.study.statistics import LEVEL, Interval, mean_interval, one_sided_p
 from fedroster.study.verdicts import (
     Claim,
@@ -23,6 +24,7 @@ from fedroster.study.verdicts import (
     time_gap,
     within,
 )
+from runs import planted_run
 
 
 def claim(name, *parts):
@@ -103,6 +105,12 @@ def test_a_part_against_a_claim_counts_as_one_of_its_parts():
     assert among.p_contradicted == pytest.approx(4 * alone.p_contradicted)
 
 
+def test_an_effect_points_as_its_test_does():
+    """Coarse differences get the sign test, which a few large ones do not turn as they turn the mean."""
+    (verdict,) = judge([claim("c", [5.0] * 18 + [-80.0] * 2)])
+    assert (verdict.word, verdict.test, verdict.effect) == ("holds", "sign", Interval(5.0, 5.0, 5.0))
+
+
 # -------------------------------------------------------------------- promises
 
 
@@ -114,6 +122,30 @@ def test_a_promise_is_kept_or_broken():
     assert (second.word, second.why, second.part) == ("contradicted", "2 of 20 seeds broke it", 1)
     assert second.effect == Interval(0.1, 0.1, 0.1)
     assert promise(broken).broken[3] == 2
+
+
+def test_a_promise_that_cannot_be_broken_is_undecided():
+    kept, broken = (promise(np.full((20, 50), is_broken), breakable=False) for is_broken in (False, True))
+    safe, wrong, both = judge(
+        [claim("c", kept), claim("c", broken), claim("c", promise(np.zeros((20, 5), bool)), kept)]
+    )
+    assert (safe.word, safe.why) == (both.word, both.why) == ("undecided", "no run of this length could break it")
+    assert safe.seeds_to_decide == math.inf
+    assert wrong.word == "contradicted"
+
+
+def test_what_a_run_is_too_short_to_owe_is_no_promise_kept():
+    """With beta = 0.15, three participations are owed after 20 rounds, and a client can lack three."""
+
+    def word(rounds, **measured):
+        run = planted_run(
+            2, rounds, **{name: np.zeros(rounds) for name in ("lacking", "lacking_available")}, **measured
+        )
+        return [judge([claim("c", lacks_at_most(2, [run, run], 0.15, of_available=is_of))])[0].word for is_of in (0, 1)]
+
+    assert word(19, available=np.array([19, 3])) == ["undecided", "undecided"]
+    assert word(20, available=np.array([20, 3])) == ["holds", "holds"]
+    assert word(20, available=np.array([19, 3])) == ["holds", "undecided"]
 
 
 def test_a_promise_costs_other_claims_nothing():

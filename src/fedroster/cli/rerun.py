@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,14 @@ def rerun(
         Path, typer.Argument(metavar="FOLDER", help="Folder of a comparison or a reproduction, or its settings.json.")
     ],
     *,
-    folder: Annotated[Path | None, typer.Option("--out", help="Another folder than that of the first run.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            help="Another folder. If not given, that of the settings file if it holds finished runs, else that of the "
+            "command.",
+        ),
+    ] = None,
     engine: Annotated[str | None, typer.Option(help="local or ray; that of the first run if not given.")] = None,
     ray_address: Annotated[
         str | None, typer.Option(help="HOST:PORT of a Ray cluster, or auto; that of the first run if not given.")
@@ -31,6 +39,7 @@ def rerun(
     """Run the command of a study again; finished runs are taken from its folder."""
     file = study / "settings.json" if study.is_dir() else study
     arguments = _kept_arguments(file)
+    folder = folder or _finished_runs(file, arguments)
     if engine is not None:
         arguments = _without(arguments, "--ray-address")
     for option, value in (("--out", folder), ("--engine", engine), ("--ray-address", ray_address)):
@@ -43,6 +52,16 @@ def rerun(
         if stop.code == 2 and (words := _of_another_version(file)):
             remark(words)
         raise
+
+
+def _finished_runs(file: Path, arguments: Sequence[str]) -> Path | None:
+    """The folder of the file, if it holds the finished runs and the command, run from here, would write elsewhere."""
+    here = file.parent.resolve()
+    named = [second for first, second in pairwise(arguments) if first == "--out"]
+    named += [part.removeprefix("--out=") for part in arguments if part.startswith("--out=")]
+    if any(Path(name).resolve() == here for name in named) or not any(here.rglob("trials/*.npz")):
+        return None
+    return here
 
 
 def _without(arguments: Sequence[str], option: str) -> list[str]:

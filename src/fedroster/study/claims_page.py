@@ -22,7 +22,8 @@ TEST_NOTE = (
     "matters: one point of accuracy, 5 % of a time or of a number of rounds, 1 % of the updates in time. Tests are "
     "Student's paired t over seeds, with Hall's correction where differences are skewed, and the sign test where there "
     "are fewer than five seeds, where values are coarse or do not vary, and where a run never reached its target. A "
-    "promise is a statement on every round of every run: one broken round contradicts it. Effects and intervals are "
+    "promise is a statement on every round of every run: one broken round contradicts it, and one that no run of this "
+    "length could break is undecided. Effects and intervals are "
     "those of the part that decided, or has the least evidence; intervals are 95 % and not corrected."
 )
 

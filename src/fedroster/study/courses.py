@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,7 @@ from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import Product, Runs
 from fedroster.study.statistics import band
+from fedroster.study.verdicts import Promise, promise
 
 
 def each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
@@ -64,3 +65,17 @@ def courses_product(
         looks=looks_of({label: policy for policy, label in labels.items()}),
     )
     return Product(figure, pl.concat(tables))
+
+
+def lacks_at_most(slack: int, runs: Sequence[Run], rate: float, *, of_available: bool = False) -> Promise:
+    """The promise that no client ever lacks more than ``slack`` participations of its share.
+
+    Args:
+        slack: So many, >= 0.
+        runs: One for each seed.
+        rate: The share, as the runs measured it.
+        of_available: Whether it is of the rounds in which the client was available; else of all rounds.
+    """
+    lacking = [run.lacking_available if of_available else run.lacking for run in runs]
+    owed = max(rate * (run.available.max() if of_available else run.num_rounds) for run in runs)
+    return promise((rounds > slack for rounds in lacking), breakable=bool(owed >= slack + 1))

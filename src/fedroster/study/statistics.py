@@ -99,6 +99,15 @@ def interval_of(values: Sequence[float] | FloatArray) -> Interval:
     return mean_interval(values) if np.isfinite(values).all() else median_interval(values)
 
 
+def effect_interval(values: Sequence[float] | FloatArray) -> Interval:
+    """The interval of paired differences: as :func:`interval_of`, but of the median where the sign test is used.
+
+    So effect and test point the same way: of coarse values, a few large ones turn the mean.  Five and fewer finite
+    values, too few for a median's interval, have the mean's.
+    """
+    return median_interval(values) if len(values) > FEWEST and which_test(values) == "sign" else interval_of(values)
+
+
 def which_test(values: Sequence[float] | FloatArray) -> Literal["t", "sign"]:
     """Which test differences get.
 

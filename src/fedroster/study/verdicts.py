@@ -21,7 +21,7 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
-from fedroster.study.statistics import LEVEL, Interval, interval_of, one_sided_p, seeds_needed, which_test
+from fedroster.study.statistics import LEVEL, Interval, effect_interval, one_sided_p, seeds_needed, which_test
 
 POINT = 1.0
 """Smallest effect of interest on an accuracy, percentage points."""
@@ -54,9 +54,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A statement on every round of every run: in how many rounds of each seed's run it was broken."""
+    """A statement on every round of every run.
+
+    Attributes:
+        broken: In how many rounds of each seed's run it was broken.
+        breakable: Whether runs of this length could break it at all; if not, they decide nothing.
+    """
 
     broken: tuple[int, ...]
+    breakable: bool = True
 
 
 def _part(advantage: FloatArray, surplus: FloatArray, unit: str = "", least: str = "") -> Part:
@@ -101,9 +107,9 @@ def within(values: FloatArray, low: float, high: float) -> tuple[FloatArray, Flo
     return values - low, high - values
 
 
-def promise(broken: Iterable[BoolArray | IntArray]) -> Promise:
+def promise(broken: Iterable[BoolArray | IntArray], *, breakable: bool = True) -> Promise:
     """A promise from what each seed's run says of each of its rounds: whether it is broken there, shape (rounds,)."""
-    return Promise(tuple(int(np.count_nonzero(rounds)) for rounds in broken))
+    return Promise(tuple(int(np.count_nonzero(rounds)) for rounds in broken), breakable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +307,7 @@ def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level:
         needed = max(needed, seeds + 1.0)
         why = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
     shown = parts[part].surplus if word == "contradicted" else parts[part].advantage
-    effect = interval_of(parts[part].advantage)
+    effect = effect_interval(parts[part].advantage)
     return Verdict(claim, word, why, part, effect, which_test(shown), p_holds, p_contradicted, seeds, needed)
 
 
@@ -320,6 +326,10 @@ def _promised(claim: Claim) -> Verdict:
     worst = int(np.argmax((broken > 0).sum(axis=1)))
     count = int((broken > 0).any(axis=0).sum())
     share = count / seeds
-    why = f"{count} of {seeds} seeds broke it" if count else f"kept by all {seeds} seeds in every round"
-    word: Word = "contradicted" if count else "holds"
-    return Verdict(claim, word, why, worst, Interval(share, share, share), "promise", math.nan, math.nan, seeds)
+    why, needed = f"kept by all {seeds} seeds in every round", math.nan
+    word: Word = "holds"
+    if count:
+        word, why = "contradicted", f"{count} of {seeds} seeds broke it"
+    elif not all(part.breakable for part in claim.parts if isinstance(part, Promise)):
+        word, why, needed = "undecided", "no run of this length could break it", math.inf
+    return Verdict(claim, word, why, worst, Interval(share, share, share), "promise", math.nan, math.nan, seeds, needed)

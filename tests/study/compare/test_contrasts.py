@@ -17,7 +17,7 @@ from fedroster.study.compare.contrasts import (
     focus_of,
     paired,
 )
-from fedroster.study.compare.tables import LEAST_SERVED, ROUND_TIME, UPDATES, Settings
+from fedroster.study.compare.tables import GOT_BETA, LEAST_SERVED, ROUND_TIME, UPDATES, Settings
 from fedroster.study.statistics import holm
 
 FLAT = ["rbcs-f", "floor:beta=0.01", "random", "partial-pooling"]
@@ -97,6 +97,15 @@ def test_in_whose_favour(measure, mine, theirs, verdict, text):
 )
 def test_nothing_is_tested_with_one_seed_or_without_numbers(mine, theirs):
     assert paired("a", "b", ROUND_TIME, np.array(mine, float), np.array(theirs, float)) is None
+
+
+def test_coarse_differences_point_as_their_test_does():
+    """Eighteen of twenty seeds serve one client more; two serve so many fewer that the mean falls."""
+    mine = 0.5 + np.array([0.025] * 18 + [-0.4] * 2)
+    found = paired("a", "b", GOT_BETA, mine, np.full(20, 0.5))
+    assert found.p_value < 0.001
+    assert found.is_better
+    assert found.difference.mean == pytest.approx(0.025)
 
 
 def test_all_tests_of_a_table_are_corrected_together():

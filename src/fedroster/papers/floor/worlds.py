@@ -13,12 +13,12 @@ from fedroster.catalogue import make_scenario
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.floor.stationary import stationary_optimum
-from fedroster.study.courses import each
+from fedroster.study.courses import each, lacks_at_most
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.pareto import Panel, Point, pareto_figure, pareto_front
 from fedroster.study.statistics import mean_interval
-from fedroster.study.verdicts import Claim, Question, claims_of, promise, time_gap
+from fedroster.study.verdicts import Claim, Question, claims_of, time_gap
 
 BETA = 0.15
 PENALTIES = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 5.0, 20.0)
@@ -145,7 +145,7 @@ def _world(key: str) -> FigureRecipe:
                 "no client ever lacks more than c of its floor(beta t) participations.",
                 "most that a client lacks of floor(beta t), after every round t; c = 2, 1, 0",
                 [
-                    promise(run.lacking > slack for run in runs[label])
+                    lacks_at_most(slack, runs[label], BETA)
                     for label, slack in (("FLOOR", 2), ("FLOOR, c = 1", 1), ("FLOOR, c = 0", 0))
                 ],
             ),
@@ -220,7 +220,10 @@ def _traces() -> FigureRecipe:
             "no client ever lacks more than 2 of its share of the rounds in which it was available.",
             "most that a client lacks of floor(beta A) after every round, A being the rounds so far in which it was "
             "available, at 8 % and 5 %; N > m floor(1 / beta): outside the theorem",
-            [promise(run.lacking_available > 2 for run in runs[label]) for label in list(ours)[:2]],
+            [
+                lacks_at_most(2, runs[label], share, of_available=True)
+                for label, share in zip(ours, (0.08, 0.05), strict=False)
+            ],
         )
         return claims_of(title, asked, prefix="traces-", about=f"{title}: ", ours=True)
 

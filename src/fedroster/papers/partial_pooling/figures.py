@@ -10,12 +10,12 @@ import polars as pl
 
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.hidden_causes import CAUSES
-from fedroster.study.courses import courses_product, each
+from fedroster.study.courses import courses_product, each, lacks_at_most
 from fedroster.study.figures import intervals_figure
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Product, Runs
 from fedroster.study.statistics import Interval, mean_interval
-from fedroster.study.verdicts import Claim, Part, Promise, Question, claims_of, gain, promise
+from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain
 
 OURS = "partial-pooling"
 FAIR = "partial-pooling:beta=0.05"
@@ -291,9 +291,6 @@ def _rates(name: str, title: str) -> FigureRecipe:
         return Product(intervals_figure(panels, title="The price of guaranteed rates"), table)
 
     def claims(runs: Runs) -> list[Claim]:
-        def kept(label: str) -> Promise:
-            return promise(run.lacking > 8 for run in runs[label])
-
         asked: dict[str, Question] = {
             "price": (
                 "a rate of 0.05 for every client costs less than 3 % of the utility.",
@@ -303,7 +300,7 @@ def _rates(name: str, title: str) -> FigureRecipe:
             "kept": (
                 "the client that is chosen least lacks at most 8 participations of its share.",
                 "most that a client lacks of floor(beta t), after every round t, at each beta, V = 5",
-                map(kept, _KEPT),
+                [lacks_at_most(8, runs[label], RATES[label][0]) for label in _KEPT],
             ),
         }
         return claims_of(title, asked, prefix=f"rates-{name}-", about=f"{title}: ", ours=True)

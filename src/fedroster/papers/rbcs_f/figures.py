@@ -26,6 +26,8 @@ from fedroster.study.verdicts import Asked, Claim, Question, claims_of, promise,
 SCENARIO = "rbcs-f/table-1"
 BETA = 0.15
 _NETWORK = FlatNetwork()
+LONGEST_S = _NETWORK.max_expected_time_s
+"""No mean time is longer, and so no regret of mean times."""
 PENALTIES = (1, 5, 20, 50)
 ALPHAS = (0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 5.0)
 RBCS_F = tuple(f"rbcs-f:V={penalty}" for penalty in PENALTIES)
@@ -318,13 +320,13 @@ def _claims_on_regret(runs: Runs) -> list[Claim]:
         "theorem-3": (
             "The time-average regret stays below (24), the bound as printed, whose proof fails.",
             f"R(T) of RBCS-F(20) with alpha = 0.1 against P3(20) is below (24) for every T up to {rounds}",
-            [promise(learned > printed)],
+            [promise(learned > printed, breakable=bool((printed < LONGEST_S).any()))],
         ),
         "theorem-3-mended": (
             "The time-average regret stays below the bound that holds in place of (24).",
             f"R(T) of RBCS-F(20) with Lemma 1's schedule at delta / N, as the bound wants it, for every T up to "
             f"{rounds}",
-            [promise(scheduled > holds)],
+            [promise(scheduled > holds, breakable=bool((holds < LONGEST_S).any()))],
         ),
     }
     return claims_of("Theorem 3", asked, ours=["theorem-3-mended"])
@@ -353,19 +355,16 @@ def _findings_on_regret(runs: Runs) -> list[str]:
         "alpha = 0.1": _running_regret(runs, LEARNED)[:, -1].mean(),
         "Lemma 1's schedule at delta / N": _running_regret(runs, SCHEDULED)[:, -1].mean(),
     }
-    longest = _NETWORK.max_expected_time_s
     said = [
-        f"{name} allows {bound(rounds):,.0f} s a round after {rounds} rounds, and less than {longest:.0f} s after "
-        f"about {_first_below(bound, longest):.0e} rounds"
+        f"{name} allows {bound(rounds):,.0f} s a round after {rounds} rounds, and less than {LONGEST_S:.0f} s after "
+        f"about {_first_below(bound, LONGEST_S):.0e} rounds"
         for name, bound in _BOUNDS.items()
     ]
-    unbreakable = [name for name, bound in _BOUNDS.items() if bound(rounds) > longest]
     return [
         "Measured, RBCS-F(20) against P3 with the true mean times and the same V: "
         + ", ".join(f"{value:.2f} s a round with {name}" for name, value in measured.items())
         + ".",
-        f"No mean time exceeds {longest:.0f} s, and so no regret of mean times does. {'; '.join(said)}.",
-        *(f"Above that limit, and so beyond what runs of this length could break: {name}." for name in unbreakable),
+        f"No mean time exceeds {LONGEST_S:.0f} s, and so no regret of mean times does. {'; '.join(said)}.",
     ]
 
 

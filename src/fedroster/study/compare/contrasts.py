@@ -14,7 +14,7 @@ from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
 from fedroster.study.compare.tables import Measure, Settings, Values
-from fedroster.study.statistics import LEVEL, Interval, holm, interval_of, mean_interval, two_sided_p
+from fedroster.study.statistics import LEVEL, Interval, effect_interval, holm, one_sided_p, two_sided_p
 
 TEST_NOTE = (
     "'Better' and 'worse' are statistically significant: two-sided paired tests over seeds with Holm's correction, "
@@ -96,12 +96,14 @@ def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs
         # Ratios are averaged as logarithms: twice and half as much cancel.
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.log(mine) - np.log(theirs)
-        middle = interval_of(gap)
+        middle = effect_interval(gap)
         shown = Interval(*(float(np.exp(value)) for value in (middle.mean, middle.low, middle.high)))
     else:
         gap = mine - theirs
-        shown = middle = mean_interval(gap)
-    return Contrast(policy, against, measure, shown, two_sided_p(gap), 1.0, (middle.mean < 0.0) == measure.less)
+        shown = effect_interval(gap)
+    # As the test says and not the mean: with coarse values a few large differences turn the mean.
+    is_less = one_sided_p(-gap) < one_sided_p(gap)
+    return Contrast(policy, against, measure, shown, two_sided_p(gap), 1.0, is_less == measure.less)
 
 
 def corrected(tests: Sequence[Contrast]) -> list[Contrast]:
