@@ -16,7 +16,7 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.record import Log
 from fedroster.replay.history import History, read_history
 from fedroster.replay.modelled import Fit, Played
-from fedroster.replay.off_policy import off_policy_misses, off_policy_time
+from fedroster.replay.off_policy import off_policy_misses, off_policy_time, whole_ends
 
 Measure: TypeAlias = Literal["mean_round_time_s", "min_participation_rate", "deadline_misses"]
 MEASURES: tuple[Measure, ...] = ("mean_round_time_s", "min_participation_rate", "deadline_misses")
@@ -197,9 +197,8 @@ def _count(values: FloatArray, logged: int) -> tuple[float, float, float]:
     middle = float(root.mean())
     away = 0.5 * (middle - math.sqrt(logged + 0.375)) if logged else 0.0
     half = 1.2 * _T * math.hypot(float(root.std(ddof=1)), away)
-    low = math.ceil(max(middle - half, 0.0) ** 2 - 0.375 - 0.5)
-    high = math.floor((middle + half) ** 2 - 0.375 + 0.5)
-    return float(values.mean()), float(max(low, 0)), float(high)
+    estimate = float(values.mean())
+    return estimate, *whole_ends(estimate, max(middle - half, 0.0) ** 2 - 0.375, (middle + half) ** 2 - 0.375)
 
 
 def _informed_by(fit: Fit, played: list[Played]) -> float:

@@ -86,8 +86,14 @@ def off_policy_misses(fit: Fit, share: FloatArray, played: list[Played]) -> tupl
     variance = float((rest**2 * drawn / probability).sum())
     variance += float(np.var([(one.share * expected).sum() for one in played], ddof=1))
     half = _Z * math.sqrt(variance)
-    low, high = math.ceil(estimate - half - 0.5), math.floor(estimate + half + 0.5)
-    return max(estimate, 0.0), float(max(low, 0)), float(max(high, 0)), size
+    estimate = max(estimate, 0.0)
+    return estimate, *whole_ends(estimate, estimate - half, estimate + half), size
+
+
+def whole_ends(estimate: float, low: float, high: float) -> tuple[float, float]:
+    """Ends of the interval of a count: whole numbers >= 0 that have the estimate between them."""
+    least, most = min(math.ceil(low - 0.5), math.floor(estimate)), max(math.floor(high + 0.5), math.ceil(estimate))
+    return float(max(least, 0)), float(most)
 
 
 def off_policy_time(fit: Fit, policy: AnyPolicy) -> tuple[float, float, float, float] | str:
