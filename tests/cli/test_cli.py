@@ -246,6 +246,13 @@ def test_the_real_program_exits_with_2_and_an_empty_stdout():
     assert len(done.stderr.splitlines()) == 1
 
 
+def out_of_compiled_code():
+    """What Ctrl-C in a compiled function becomes."""
+    error = SystemError("CPUDispatcher returned a result with an exception set")
+    error.__cause__ = KeyboardInterrupt()
+    return error
+
+
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
@@ -253,6 +260,8 @@ def test_the_real_program_exits_with_2_and_an_empty_stdout():
         (StateFileError("damaged"), 1, "error: damaged"),
         (ConfigurationError("[bold]beta[/bold] is wrong"), 2, "error: [bold]beta[/bold] is wrong"),
         (KeyboardInterrupt(), 1, "interrupted: simulate keeps no runs; run the same command to start again"),
+        (out_of_compiled_code(), 1, "interrupted: simulate keeps no runs"),
+        (MemoryError("8 TiB"), 1, "error: the memory does not suffice (8 TiB)"),
         (PausedError.of(2, 5), 3, "2 of 5 runs are done; run the same command again to go on"),
     ],
 )
@@ -264,14 +273,15 @@ def test_errors_become_exit_codes(monkeypatch, error, code, message):
     fails(code, message, "simulate", "rbcs-f/table-1", "--rounds", "2")
 
 
-def test_an_error_that_is_a_bug_is_not_hidden(monkeypatch):
+@pytest.mark.parametrize("bug", [ZeroDivisionError, SystemError])
+def test_an_error_that_is_a_bug_is_not_hidden(monkeypatch, bug):
     def run(self, conditions):
-        raise ZeroDivisionError("a bug")
+        raise bug("a bug")
 
     monkeypatch.setattr(Trial, "run", run)
     result = call("simulate", "rbcs-f/table-1", "--rounds", "2")
     assert result.exit_code == 1
-    assert isinstance(result.exception, ZeroDivisionError)
+    assert isinstance(result.exception, bug)
 
 
 def test_debugging_shows_the_error_itself(monkeypatch):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from fedroster import __version__
-from fedroster.cli.terminal import err
+from fedroster.cli.terminal import err, was_interrupted
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,8 +103,13 @@ def _report_errors(call: Callable[[], None]) -> None:
         _fail(error, 3)
     except (FedrosterError, OSError) as error:
         _fail(error, 1)
-    except KeyboardInterrupt as error:
-        err().print(": ".join(["interrupted", *map(str, error.args)]), markup=False, soft_wrap=True)
+    except MemoryError as error:
+        _fail(error, 1)
+    except (KeyboardInterrupt, SystemError) as error:
+        if not was_interrupted(error):
+            raise
+        words = error.args if isinstance(error, KeyboardInterrupt) else ()
+        err().print(": ".join(["interrupted", *map(str, words)]), markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 
@@ -112,5 +117,6 @@ def _fail(error: Exception, code: int) -> None:
     if os.environ.get("FEDROSTER_DEBUG"):
         raise error
     err().print("error: ", style="bold red", end="")
-    err().print(str(error), markup=False, soft_wrap=True)
+    words = f"the memory does not suffice ({error})" if isinstance(error, MemoryError) else str(error)
+    err().print(words, markup=False, soft_wrap=True)
     raise typer.Exit(code) from error

@@ -154,8 +154,15 @@ def interrupted(words: Callable[[], str]) -> Iterator[None]:
     """If the user interrupts what happens inside, say what is kept: what ``words`` then returns."""
     try:
         yield
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(words()) from None
+    except (KeyboardInterrupt, SystemError) as error:
+        if was_interrupted(error):
+            raise KeyboardInterrupt(words()) from None
+        raise
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """Whether the user interrupted; what interrupts compiled code comes out of it as a SystemError."""
+    return isinstance(error, KeyboardInterrupt) or isinstance(error.__cause__, KeyboardInterrupt)
 
 
 def kept_runs(folder: Path) -> str:
