@@ -92,7 +92,7 @@ def test_leaves_are_read_off_the_log():
     assert (share > [0.2, 0.5]).all()  # early rather than late
     assert (share < [0.4, 0.8]).all()
     assert leaves.within(0, both, 0.0, np.array([20.0, 99.0])).tolist() == [1.0, 1.0]
-    drawn = leaves.draw(rng=np.random.default_rng(0))
+    drawn = leaves.draw(1.0, rng=np.random.default_rng(0))
     assert drawn.at(0, 0.0).tolist() == [True, True]
     assert drawn.at(1, 19.999).tolist() == [False, False]
     assert (10.0 < drawn.until(0, both)[0] < 20.0, 0.0 < drawn.until(0, both)[1] < 10.0) == (True, True)

@@ -3,12 +3,13 @@ r"""Answers according to a log: which chosen clients send nothing, and how long 
 A chosen client is lost by itself, at a rate of its own that may grow with the time that it needs, or because it goes
 away while it works:
 
-.. math:: P(\text{lost}) = 1 - e^{-h_n (\tau / \bar\tau)^\gamma} (1 - b\,\pi), \qquad
+.. math:: P(\text{lost}) = 1 - e^{-h_n (\tau / \bar\tau)^\gamma} (1 - b\,\pi^e), \qquad
     \pi = P(\text{left within } \tau \mid \text{left between two looks})
 
 where :math:`\pi` is read off the log: 0 for a client that is seen again after its exchange would be over, and else
 that of an exponential time, with the client's own rate of leaves, between the last look at which it was available and
-the first at which it was not.  In a federation whose
+the first at which it was not.  With e < 1 clients leave sooner than that, as those do whose visits are short or long.
+In a federation whose
 clients come and go from round to round without a bearing on answers, b is 0; where looks are far apart, clients that
 come and go between them show in :math:`\gamma`.
 """
@@ -26,6 +27,7 @@ from fedroster.replay.history import History
 from fedroster.replay.times import Times
 
 _SHARES = np.linspace(0.0, 1.0, 41) ** 1.5  # b
+_SOONER = np.array([1.0, 0.9, 0.8, 0.7, 0.6])  # e
 _LOOKS = 5.0  # that the usual share of leaves is worth
 _GROWTHS = (0.0, 0.5, 1.0)  # gamma
 _WEIGHTS = np.array([2.0, 5.0, 15.0, 50.0, 200.0, 1e3, 1e5])  # exchanges that what is common to all is worth
@@ -72,15 +74,16 @@ class Leaves:
         share: FloatArray = np.where(known, np.expm1(-hazard * spent_s) / np.expm1(-hazard * span_s), 0.0)
         return share
 
-    def draw(self, *, rng: Generator) -> Presence:
-        """Draw when clients came and went between the looks."""
+    def draw(self, sooner: float, *, rng: Generator) -> Presence:
+        """Draw when clients came and went between the looks; ``sooner`` is e."""
         span_s = np.diff(self._at_s)[:, None]
         rate = np.maximum(self._hazard, 1e-9 / span_s.max())
         # Exponential within the span: clients that leave often left early; arrivals came late as often as early.
-        early_s = -np.log1p(rng.random((span_s.shape[0], rate.shape[0])) * np.expm1(-rate * span_s)) / rate
+        uniform = rng.random((span_s.shape[0], rate.shape[0])) ** (1.0 / sooner)
+        early_s = -np.log1p(uniform * np.expm1(-rate * span_s)) / rate
         gone_s = np.full((self._last + 1, rate.shape[0]), np.inf)
         gone_s[1 : self._last] = self._at_s[:-1, None] + early_s
-        come_s = self._at_s[:-1, None] + span_s * rng.random(early_s.shape)
+        come_s = self._at_s[:-1, None] + span_s * rng.random(uniform.shape)
         return Presence(self._available, self._away, gone_s, come_s)
 
 
@@ -123,19 +126,21 @@ class Answers:
     Attributes:
         rate: h of each client, shape (clients,), >= 0.
         leaving: b, in [0, 1].
+        sooner: e, in (0, 1].
         growth: gamma.
         usual_s: Mean time of an exchange, seconds.
     """
 
     rate: FloatArray
     leaving: float
+    sooner: float
     growth: float
     usual_s: float
 
     def lost(self, client: IntArray, leaves: FloatArray, mean_s: FloatArray) -> FloatArray:
         """Probability that nothing comes, shape (k,); ``leaves`` is pi, and exchanges take ``mean_s`` on average."""
         alone = np.exp(-self.rate[client] * (mean_s / self.usual_s) ** self.growth)
-        found: FloatArray = 1.0 - alone * (1.0 - self.leaving * leaves)
+        found: FloatArray = 1.0 - alone * (1.0 - self.leaving * leaves**self.sooner)
         return found
 
 
@@ -147,20 +152,22 @@ def draw_answers(history: History, times: Times, leaves: Leaves, *, rng: Generat
     share = leaves.within(history.round, history.client, history.at_s[history.round], mean_s)
     odd = share > 0.0
     exposures = [(mean_s / usual_s) ** growth for growth in _GROWTHS]
-    growth, leaving = 0, 0.0
+    growth, leaving, sooner = 0, 0.0, 1.0
     rate, by_itself = (float(lost.sum()) + 0.5) / lost.shape[0], lost
 
     def likelihood(growth: int, leaves: FloatArray) -> FloatArray:
-        """Of exchanges that may have been left; ``leaves`` may have a row for each value of b."""
+        """Of exchanges that may have been left; ``leaves`` has a row for each value of b."""
         p = np.clip(1.0 - np.exp(-rate * exposures[growth][odd]) * (1.0 - leaves), 1e-12, 1.0 - 1e-12)
         found: FloatArray = np.where(lost[odd], np.log(p), np.log1p(-p)).sum(axis=-1)
         return found
 
     for _ in range(8):
-        leaving = float(_SHARES[_pick(likelihood(growth, _SHARES[:, None] * share[odd]), rng)])
+        rows = [likelihood(growth, _SHARES[:, None] * share[odd] ** power) for power in _SOONER]
+        number_e, number_b = divmod(_pick(np.concatenate(rows), rng), _SHARES.shape[0])
+        leaving, sooner = float(_SHARES[number_b]), float(_SOONER[number_e])
         # What is lost by itself, and at which rate.
         alone = -np.expm1(-rate * exposures[growth])
-        both = 1.0 - (1.0 - alone) * (1.0 - leaving * share)
+        both = 1.0 - (1.0 - alone) * (1.0 - leaving * share**sooner)
         by_itself = lost & (rng.random(lost.shape[0]) * both < alone)
         number = float(by_itself.sum())
         totals = np.array([float(exposure.sum()) for exposure in exposures])
@@ -171,7 +178,7 @@ def draw_answers(history: History, times: Times, leaves: Leaves, *, rng: Generat
     own = np.bincount(history.client[by_itself], minlength=history.num_clients)
     worth = _worth(own, exposure, rate, rng=rng)
     rates = rng.gamma(worth * rate + own + 1e-9) / (worth + exposure)
-    return Answers(rates, leaving, _GROWTHS[growth], usual_s)
+    return Answers(rates, leaving, sooner, _GROWTHS[growth], usual_s)
 
 
 def _pick(log_weight: FloatArray, rng: Generator) -> int:

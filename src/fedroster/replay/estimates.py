@@ -27,6 +27,7 @@ DRAWS = 19
 _T = 1.7341 * math.sqrt(1.0 + 1.0 / DRAWS)
 """Half of a 90 % prediction interval, in standard deviations of this many draws: Student's t, 18 degrees of freedom."""
 
+_SELDOM = 0.25  # of the times that a client would have if the log had measured all members equally
 _MOST_BEYOND = 0.1  # share of rounds after the log's end
 _MOST_UNKNOWN = 0.2  # share of a policy's cohorts of whose times the log knows nothing
 _MOST_WRONG = 0.15  # logarithm of what the fitted worlds make of the log's own rounds over what these took
@@ -172,10 +173,18 @@ def too_wrong(fit: Fit) -> str:
 
 
 def _time(fit: Fit, played: list[Played]) -> tuple[float, float, float]:
-    """On a log scale; half of what the worlds are off for the log's rounds is taken off, and widens the interval."""
+    """On a log scale; half of what the worlds are off for the log's rounds is taken off, and widens the interval.
+
+    A policy that learns measures a client again if it looked fast: such times err more often by much than as many
+    independent ones.  So the interval grows with the share of the choices that rests on clients seldom measured.
+    """
     values = np.log(np.maximum([one.round_s.mean() for one in played], 1e-12))
     middle = float(values.mean()) - 0.5 * fit.wrong
     half = _T * math.hypot(float(values.std(ddof=1)), 0.5 * fit.wrong)
+    measured = np.bincount(fit.history.client[fit.history.timed], minlength=fit.history.num_clients)
+    seldom = measured < _SELDOM * measured.sum() / np.count_nonzero(fit.history.members.any(axis=0))
+    chosen = np.mean([one.chosen for one in played], axis=0)
+    half *= 1.0 + 2.0 * float(chosen[seldom].sum()) / max(float(chosen.sum()), 1.0)
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 

@@ -166,7 +166,7 @@ class Fit:
         spec = ProblemSpec(history.num_clients, int(history.places.max()) + spare, max(history.num_features, 1))
         state = policy.init(spec, rng=streams.at("replay-policy-init", number))
         now_s, warm = float(history.at_s[0]), np.zeros(history.num_clients, np.bool_)
-        presence = self.leaves.draw(rng=rng) if self.clock.by_time else None
+        presence = self.leaves.draw(world.answers.sooner, rng=rng) if self.clock.by_time else None
         for round in range(history.num_rounds):
             index = self.clock.index(round, now_s)
             there = None if presence is None else presence.at(index, now_s)

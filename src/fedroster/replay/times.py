@@ -26,7 +26,7 @@ from fedroster.replay.history import History
 _SIZES = (0.05, 0.1, 0.2, 0.35, 0.6)  # s: standard deviation of a level
 _LENGTHS = (25.0, 60.0, 150.0, 400.0)  # l: rounds after which a level is forgotten to 1/e
 _LEAST_LEVEL = 0.15
-_PRIOR_SPREAD = 0.12  # of a coefficient between clients alike, as a share of the mean time; worth a few clients
+_PRIOR_SPREAD = 0.12  # of a coefficient between clients alike, as a share of their mean time; worth a few clients
 _PRIOR_WIDTH = 1.0  # of a group's mean coefficients
 _GROUPS = 6  # of clients alike; those that are not needed stay empty
 _LEAST_MEAN = 0.02  # of the mean of all times: no client is expected to be faster
@@ -144,6 +144,7 @@ class _Sampler:
         varies = np.append(True, design[:, 1:].std(axis=0) > 1e-9 * self.scale[1:])
         self.scale[~varies] = np.inf  # a constant column says what the constant says
         self.design = design / self.scale
+        self.usual = self.design.mean(axis=0)
         self.mean_s = float(self.time_s.mean())
         self.count = np.bincount(self.client, minlength=history.num_clients)
         width = design.shape[1]
@@ -236,7 +237,8 @@ class _Sampler:
             normal = self.rng.standard_normal(width)
             self.centre[group] = mean + np.linalg.solve(np.linalg.cholesky(precision).T, normal)
             deviation = own - self.centre[group]
-            scale = (width + 2.0) * (_PRIOR_SPREAD * self.mean_s) ** 2 * np.eye(width) + deviation.T @ deviation
+            usual_s = max(float(self.usual @ self.centre[group]), _LEAST_MEAN * self.mean_s)
+            scale = (width + 2.0) * (_PRIOR_SPREAD * usual_s) ** 2 * np.eye(width) + deviation.T @ deviation
             root = np.linalg.cholesky(np.linalg.inv(scale))
             lower = np.tril(self.rng.standard_normal((width, width)), -1)
             lower[np.diag_indices(width)] = np.sqrt(self.rng.chisquare(width + 2.0 + own.shape[0] - np.arange(width)))
