@@ -25,8 +25,7 @@ from fedroster.task import Task
 POLICIES = ("explored:policy=floor", "explored:policy=rbcs-f:V=20", "dirichlet:gamma_2=0.5", "e3cs:fairness=0.2")
 TASKS = {
     "mnist-logistic": Task("mnist-logistic", "dirichlet:0.2", samples_per_client=200),
-    "fashion-mnist": Task("fashion-mnist", "dirichlet:0.2", samples_per_client=200),
-    "cifar-10-small": Task("cifar-10-small", "dirichlet:0.2", samples_per_client=200),
+    "fashion-mnist": Task("fashion-mnist", "dirichlet:0.2", samples_per_client=100),
 }
 ROUNDS, TESTED, LAST = 60, 5, 4  # rounds, rounds from test to test, tests that count
 KINDS: tuple[Literal["samples", "inverse"], ...] = ("samples", "inverse")
