@@ -138,7 +138,7 @@ def test_visits_that_are_short_or_long_lose_as_many_answers_as_the_log_shows():
 
 
 def test_clients_that_were_seldom_measured_widen_the_interval():
-    """A policy that learns looks again at what looked fast: beside it, 90 % intervals held the truth 73 times of 100."""
+    """A policy that learns looks again at what looked fast; intervals of 90 % held the truth in 73 of 100 such logs."""
     network = FlatNetwork(num_clients=24, cohort_size=4, noise_shape="log-normal")
     wide, even = (
         next(one for one in replay(history_of(policy, rounds=80, network=network), {"random": Uniform()}))
