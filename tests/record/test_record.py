@@ -409,6 +409,32 @@ def test_a_killed_process_goes_on_under_rules_that_a_key_hides(changed, tmp_path
     assert verify(tmp_path / "log", POLICY).is_whole
 
 
+def test_a_killed_process_goes_on_with_the_known_clients_that_a_key_hides(tmp_path):
+    options = {"key": b"0123456789abcdef"}
+    selector, record = recorded(tmp_path / "log", **options)
+    play(selector, 3)
+    selector.leave(["b"])
+    selector.save(tmp_path / "state.npz")
+    selector.leave(["a", "c"])
+    selector.join(["b", "a"])
+    play(selector, 2)
+    selector.leave(["d"], forget=True)
+    record.close()
+    again = Selector.load(tmp_path / "state.npz", POLICY, observers=[record := Record(tmp_path / "log", **options)])
+    assert again.round == 5
+    assert again.participation() == selector.participation()
+    again.select(
+        {client: [1.0] * 3 for client in again.clients}
+    )  # the last line before a client that the file does not know
+    again.join(["stranger"])
+    play(again, 1)
+    record.close()
+    old = Selector.load(tmp_path / "state.npz", POLICY, observers=[Record(tmp_path / "log", **options)])
+    assert old.round == 6  # what comes before the stranger is booked
+    play(old, 1)
+    assert verify(tmp_path / "log", POLICY).is_whole
+
+
 def test_a_record_is_not_copied(tmp_path):
     with pytest.raises(ConfigurationError, match="one writer"):
         copy.deepcopy(Record(tmp_path))

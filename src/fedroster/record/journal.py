@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -164,12 +165,24 @@ class Record:
         self._writer.append(kind, content, sync=kind != "told")
         self._unbooked = self._writer.number
 
-    def _with_rules_of(self, selector: Selector, line: Line) -> Line:
-        """A line with a selector's rules where it has their hash."""
-        settings = line.content.get("settings")
-        if self._key is None or not settings or settings.get("rules") != self._settings_of(selector).get("rules"):
-            return line
-        return replace(line, content={**line.content, "settings": settings | {"rules": selector.rules.as_table()}})
+    def _naming(self, selector: Selector) -> Callable[[Line], Line | None]:
+        """What gives a line the rules and ids of a selector for their hashes; None where it does not know an id."""
+        if self._key is None:
+            return lambda line: line
+        hidden, rules = self._settings_of(selector).get("rules"), selector.rules.as_table()
+        ids = {hashed(self._key, client): client for client in selector._members.ids if client is not None}
+
+        def named(line: Line) -> Line | None:
+            content = dict(line.content)
+            if "rules" in (settings := content.get("settings", {})) and settings["rules"] == hidden:
+                content["settings"] = settings | {"rules": rules}
+            if line.kind in ("joined", "left"):
+                if not ids.keys() >= set(content["clients"]):
+                    return None
+                content["clients"] = [ids[client] for client in content["clients"]]
+            return replace(line, content=content)
+
+        return named
 
     def _settings_of(self, selector: Selector) -> dict[str, Any]:
         """Settings as the log may have them: rules that name clients are hidden where ids are."""
@@ -246,14 +259,15 @@ class Record:
             return 0
         now, file = settings_of(selector), selector._book.file
         before = [line for line in lines_of(self._folder) if isinstance(line, Line) and "settings" in line.content]
-        held = [self._with_rules_of(selector, line) for line in before if line.number < missing[0].number]
+        held, named = [line for line in before if line.number < missing[0].number][-1], self._naming(selector)
         rebuild = Rebuild(selector.policy, self._folder, selector=selector)
         done = 0
         selector._book.file = None
         try:
-            follow(selector, held[-1].content["settings"])  # what held when they were written
-            for done, line in enumerate(self._with_rules_of(selector, line) for line in missing):
-                if line.content.get("start") is not None or (self._key and line.kind in ("joined", "left")):
+            follow(selector, (named(held) or held).content["settings"])  # what held when they were written
+            for done, line in enumerate(map(named, missing)):
+                if line is None or line.content.get("start") is not None:
+                    rebuild.finish()
                     return done
                 rebuild.take(line)
             rebuild.finish()
