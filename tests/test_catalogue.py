@@ -334,10 +334,11 @@ class Script(Point):
         (Script("script", None), r"'script' cannot be loaded \(SystemExit\(7\)\)"),
         (Missing("gone", None), r"'gone' cannot be loaded \(ModuleNotFoundError\(\"No module named 'gone'\"\)\)"),
         (Point("random", Favourites), "the name 'random' is taken"),
+        (Point("my:own", Favourites), "the name 'my:own' has one of ':,;=@'"),
         (Point("nothing", None), "'nothing' cannot be loaded"),
         (Point("plain", object), "'plain' cannot be loaded"),
     ],
-    ids=["script", "missing", "taken", "none", "no dataclass"],
+    ids=["script", "missing", "taken", "reserved", "none", "no dataclass"],
 )
 @pytest.mark.usefixtures("plugins")
 def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, capsys, point, reason):

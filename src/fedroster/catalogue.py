@@ -156,12 +156,19 @@ def scenarios() -> Mapping[str, Entry]:
     return _with_plugins(_SCENARIOS, "fedroster.scenarios")
 
 
+_RESERVED = ":,;=@"
+"""What stands between names and parameters in texts."""
+
+
 def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
     """Our own entries and those of other packages; one that is broken is left out, and costs the others nothing."""
     found = dict(own)
     for point in entry_points(group=group):
         if point.name in found:
             _warn(f"{point.value} is left out of {group}: the name {point.name!r} is taken")
+            continue
+        if set(point.name) & set(_RESERVED):
+            _warn(f"{point.value} is left out of {group}: the name {point.name!r} has one of {_RESERVED!r}")
             continue
         try:
             with redirect_stdout(sys.stderr):  # what it prints is no result of ours

@@ -252,3 +252,10 @@ def test_a_comparison_says_that_the_time_is_up(tmp_path):
     with pytest.raises(PausedError, match="0 of 1 runs are done"):
         compare(["random"], rounds=3, seeds=1, task=TASK, folder=tmp_path, conditions=Conditions(stop_at=0.0))
     assert not (tmp_path / "report.html").exists()
+
+
+def test_an_error_says_in_which_run(monkeypatch):
+    monkeypatch.setattr("fedroster.study.trial.simulate", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as error:
+        Trial("rbcs-f/table-1", "random", 3, 5).run()
+    assert error.value.__notes__ == ["in the run of random in rbcs-f/table-1, seed 3"]

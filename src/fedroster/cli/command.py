@@ -118,5 +118,6 @@ def _fail(error: Exception, code: int) -> None:
         raise error
     err().print("error: ", style="bold red", end="")
     words = f"the memory does not suffice ({error})" if isinstance(error, MemoryError) else str(error)
+    words = "\n  ".join([words, *getattr(error, "__notes__", ())])
     err().print(words, markup=False, soft_wrap=True)
     raise typer.Exit(code) from error

@@ -103,6 +103,13 @@ class Trial:
             conditions: Device, data, checkpoint and time.  Without training a run is short: it keeps no checkpoint,
                 and where the time is up already it does not begin.
         """
+        try:
+            return self._run(conditions)
+        except Exception as error:  # of many runs, which
+            error.add_note(f"in the run of {self.policy} in {self.scenario}, seed {self.seed}")
+            raise
+
+    def _run(self, conditions: Conditions) -> Run | None:
         policy = make_policy(self.policy)
         environment = make_scenario(self.scenario, self.settings)
         rate = float(getattr(policy, "beta", DEFAULT_RATE)) if self.rate is None else self.rate

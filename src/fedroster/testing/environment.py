@@ -154,7 +154,8 @@ class EnvironmentContract:
                 for name in left:
                     require(
                         same_arrays({name: left[name]}, {name: right[name]}),
-                        f"{name} of round {context.round} depends on which clients were chosen before",
+                        f"{name} of round {context.round} depends on which clients were chosen before; if that is "
+                        "meant, leave it out of exogenous()",
                     )
 
     def test_the_seed_decides(self) -> None:

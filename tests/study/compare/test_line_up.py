@@ -15,6 +15,7 @@ from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.core.problem import ProblemSpec, Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
+from fedroster.queues import check_rate
 from fedroster.study.compare import line_up as module
 from fedroster.study.compare.line_up import split_policies
 from fedroster.task import Task
@@ -65,12 +66,24 @@ def test_a_plug_in_belongs_to_all(monkeypatch):
         beta: float = 0.3
         V: float = 1.0
 
+        def check(self, spec, /):
+            check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
         def select(self, state, context, /, *, rng):
             rows = np.flatnonzero(context.available)[: context.cohort_size]
             return Selection(context.round, rows)
 
+    @dataclass(frozen=True, slots=True)
+    class Momentum(Mine):
+        beta: float = 0.9  # no rate: it is refused nowhere
+
+        def check(self, spec, /):
+            """Promise nothing."""
+
     monkeypatch.setitem(policies(), "mine", Entry(Mine, "", ""))
+    monkeypatch.setitem(policies(), "momentum", Entry(Momentum, "", ""))
     found = line_up("traces/devices", ["all"], clients=200)
+    assert "momentum" in found.policies  # with its own beta
     fitted = next(text for text in found.policies if text.startswith("mine"))
     assert make_policy(fitted) == Mine(beta=0.01, V=make_policy(fitted).V)
     assert make_policy(fitted).V == make_policy(next(t for t in found.policies if t.startswith("rbcs-f"))).V != 1.0

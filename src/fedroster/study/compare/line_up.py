@@ -20,7 +20,7 @@ from fedroster.catalogue import (
     scenarios,
 )
 from fedroster.core.checks import check_integer, check_number
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 from fedroster.core.streams import Streams
@@ -256,18 +256,29 @@ def _rate(environment: AnyEnvironment, beta: float | None, num_rounds: int) -> t
 
 
 def _fitted(text: str, spec: ProblemSpec, rate: float, penalty: float | None, *, is_given: bool) -> str:
-    """A policy with this beta and V, where its text does not give them and its own beta does not fit."""
+    """A policy with this beta and V, where its text does not give them and it refuses its own beta here."""
     name, _, given = text.partition(":")
     known = find_policy(text).parameters()
     own = {part.partition("=")[0].strip() for part in given.split(",") if part}
     if "beta" not in known or "beta" in own:
         return text
-    if not is_given and spec.num_clients * known["beta"] <= spec.cohort_size:
+    if not is_given and not _refuses(text, spec):
         return text
     parts = [given] if given else []
     if "V" in known and "V" not in own and penalty is not None:
         parts.append(f"V={penalty:g}")
     return f"{name}:{','.join([*parts, f'beta={rate:.6g}'])}"
+
+
+def _refuses(text: str, spec: ProblemSpec) -> bool:
+    """Whether a policy promises what is impossible here; one whose beta is something else does not."""
+    try:
+        make_policy(text).check(spec)
+    except InfeasibleError:
+        return True
+    except Exception:  # of another package, and for another reason: it is said where the policy is tried
+        return False
+    return False
 
 
 def _penalty(environment: AnyEnvironment, rate: float, num_rounds: int) -> float | None:
