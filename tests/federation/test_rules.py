@@ -310,6 +310,17 @@ def test_malformed_rules_are_refused(table, error, text):
         Rules.from_table(table)
 
 
+@pytest.mark.parametrize("rules", [5, ["a"], {"deny": ["a"]}])
+def test_what_is_neither_rules_nor_a_path_is_refused(rules):
+    with pytest.raises(ConfigurationError, match="expected Rules, the path of a TOML file, or None"):
+        make(rules)
+
+
+def test_numbers_are_names_of_tags_and_groups_too():
+    rules = Rules(tags={1: ["a"]}, deny=["tag:1"], groups={2: Group(["b"], most=1)})
+    assert rules == Rules(tags={"1": ["a"]}, deny=["tag:1"], groups={"2": Group(["b"], most=1)})
+
+
 def test_rules_that_no_cohort_can_keep_are_refused():
     with pytest.raises(InfeasibleError, match="least_cohort = 7 is more than cohort_size = 6"):
         make(Rules(least_cohort=7))
@@ -327,6 +338,7 @@ def test_rules_that_no_cohort_can_keep_are_refused():
     ("rules", "text"),
     [
         (Rules(least_separation=4), "least_separation = 4"),
+        (Rules(allow=["hospitl-*"]), "no client can take part: the lists exclude all 6 members"),
         (Rules(most_per_window=1, window=4), "a rate of 0.25"),
         (Rules(most_participations=9), "until a client has taken part 9 times"),
         (Rules(groups={"h": Group(["hospital-*"], most=0)}), "3 clients are owed 0.9 places"),

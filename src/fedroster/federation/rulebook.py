@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, FairnessWarning, StateFileError
 from fedroster.core.state import take, whole
 from fedroster.federation.composing import Limits
@@ -153,6 +155,8 @@ class RuleBook:
         if given is None:
             given = Rules()
         elif not isinstance(given, Rules):
+            if not isinstance(given, str | os.PathLike):
+                raise ConfigurationError(f"rules are {shown(given)}; expected Rules, the path of a TOML file, or None")
             file = RuleFile(given)
             given = file.read()
         self._adopt(given)
@@ -220,6 +224,8 @@ class RuleBook:
             group=self._register.group[allowed] if named else none - 1,
             priority=self._register.priority[allowed] if named else none,
         )
+        if here.shape[0] and not allowed.shape[0] and self.rules.allow != ():  # an empty list is meant
+            found["lists"] = f"no client can take part: the lists exclude all {here.shape[0]} members"
         self._rests = any(flaw in found for flaw in PASSING)
         if is_quiet:
             return

@@ -107,9 +107,10 @@ class Rules:
         if self.allow is not None:
             keep(self, "allow", _names("allow", self.allow))
         keep(self, "deny", _names("deny", self.deny))
-        tags = {name: _names(f"tag {name!r}", value) for name, value in _mapping("tags", self.tags).items()}
+        tags = {str(name): _names(f"tag {name!r}", value) for name, value in _mapping("tags", self.tags).items()}
         keep(self, "tags", tags)
-        keep(self, "groups", {name: _group(name, value) for name, value in _mapping("groups", self.groups).items()})
+        groups = {str(name): _group(str(name), value) for name, value in _mapping("groups", self.groups).items()}
+        keep(self, "groups", groups)
         keep(self, "priorities", {str(name): value for name, value in _mapping("priorities", self.priorities).items()})
         for name, value in self.priorities.items():
             check_integer(f"priority of {name!r}", value)
