@@ -291,3 +291,10 @@ def test_claims_share_a_source_and_say_which_are_ours():
     parts = (Part((1.0, 2.0), (1.0, 2.0)), Part((-1.0, -2.0), (-1.0, -2.0)))
     assert fast == Claim("a-fast", "Fig. 1", "A: it is fast.", "time", parts, changed="smaller")
     assert fair == Claim("a-fair", "Fig. 2", "A: it is fair.", "share", parts[:1], ours=True, changed="smaller")
+
+
+@pytest.mark.parametrize(("unit", "why"), [("s", "less than 5% of the time"), ("rounds", "less than 5% of the rounds")])
+def test_what_is_too_small_has_its_own_unit(unit, why):
+    later = 100.0 + np.linspace(-1.0, 1.0, 12)
+    (verdict,) = judge([claim("c", time_gap(later - 0.5 - 0.1 * np.sin(later * 40), later, unit))])
+    assert (verdict.word, verdict.why) == ("contradicted", why)

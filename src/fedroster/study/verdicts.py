@@ -94,7 +94,8 @@ def time_gap(sooner: FloatArray, later: FloatArray, unit: str = "s", *, at_most:
     with np.errstate(invalid="ignore"):  # infinite less infinite is NaN, a tie
         if at_most is not None:
             return threshold(at_most * later - sooner, unit)
-        return _part(later - sooner, (1.0 - PART_OF_TIME) * later - sooner, unit, f"{PART_OF_TIME:.0%} of the time")
+        least = f"{PART_OF_TIME:.0%} of the {'rounds' if unit == 'rounds' else 'time'}"
+        return _part(later - sooner, (1.0 - PART_OF_TIME) * later - sooner, unit, least)
 
 
 def gain(more: FloatArray, less: FloatArray, unit: str = "") -> Part:
