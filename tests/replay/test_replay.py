@@ -1,20 +1,24 @@
 """What another policy would have made of a log's rounds."""
 
 import html
+import io
 import json
 import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+import fedroster.replay
 from fedroster import Explored, Floor, RoundRobin, Uniform
-from fedroster.cli import app
+from fedroster.cli import app, terminal
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.environment.flat import FlatNetwork
+from fedroster.record import Log
 from fedroster.replay import MEASURES, replay
 from fedroster.replay.answers import Leaves, looks
 from fedroster.replay.clock import read_clock
@@ -237,7 +241,7 @@ def test_logs_that_a_replay_does_not_know_are_refused():
     assert all("0 measured times" in one.refused for one in found)
 
 
-def test_the_command_prints_one_array(tmp_path):
+def test_the_command_prints_one_array(tmp_path, monkeypatch):
     call = CliRunner().invoke
     small = ["--set", "num_clients=12", "--set", "cohort_size=4"]
     made = call(
@@ -261,8 +265,15 @@ def test_the_command_prints_one_array(tmp_path):
     keys = {"policy", "kind", "measure", "estimate", "low", "high", "rounds", "effective_sample_size", "refused"}
     assert all(row.keys() == keys for row in rows)
     assert {row["rounds"] for row in rows} == {30}
-    page = tmp_path / "page"
+    page, table = tmp_path / "page", io.StringIO()
     assert call(app, ["replay", str(tmp_path / "log"), "--policy", "round-robin", "--out", str(page)]).exit_code == 0
+    wide = replace(replay(Log(tmp_path / "log"), {"round-robin": RoundRobin()})[0], policy="x" * 40, estimate=1234.5)
+    monkeypatch.setattr(fedroster.replay, "replay", lambda *_: [wide])
+    monkeypatch.setattr(terminal, "out", lambda: Console(width=80, file=table))
+    assert call(app, ["replay", str(tmp_path / "log"), "--policy", "round-robin"]).exit_code == 0
+    for shown in ("modelled", f"{wide.estimate:.4g}", f"{wide.low:.4g} to {wide.high:.4g}"):
+        assert shown in table.getvalue()
+    assert all(len(line) <= 80 for line in table.getvalue().splitlines())
     text = html.unescape((page / "report.html").read_text())
     (time,) = [row for row in rows if row["measure"] == "mean_round_time_s" and row["kind"] == "modelled"]
     assert f"{time['estimate']:.3g} s under round-robin ({time['low']:.3g} to {time['high']:.3g})" in text

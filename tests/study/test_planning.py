@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from fedroster import ConfigurationError, InvalidInputError
-from fedroster.cli import app
+from fedroster.cli import app, terminal
 from fedroster.replay.modelled import Fit
 from fedroster.study import planning
 from fedroster.study.plan_figure import trade_off_figure
@@ -185,14 +187,26 @@ def test_the_command_takes_a_log(tmp_path: Path) -> None:
     assert "has its own rounds" in refused.stderr
 
 
-def test_the_command() -> None:
+def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     command = ["plan", "rbcs-f/table-1", "--every-client", "2%", "--rounds-under", "5min", "--rounds", "20"]
     few = ["--policy", "random", "--seeds", "0"]
     shown = CliRunner().invoke(app, [*command, *few, "--json"])
     assert shown.exit_code == 0
     rows = json.loads(shown.stdout)
     assert {row["setting"]["deadline_s"] for row in rows} == {None, 300.0}
+    table = io.StringIO()
+    monkeypatch.setattr(terminal, "out", lambda: Console(width=80, file=table))
     assert CliRunner().invoke(app, [*command, *few]).stdout.startswith("random")
+    lines = table.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    for row in rows:  # settings may be broken into lines, numbers are not cut
+        numbers = (
+            f"{row['least_share']:.1%}",
+            f"{row['mean_round_s']:.3g}",
+            f"{row['updates']:.3g}",
+            f"{row['wasted']:.0%}",
+        )
+        assert any(all(number in line.split() for number in numbers) for line in lines)
     for wrong, what in (("often", "a share such as 5%"), ("105%", "every_client")):
         refused = CliRunner().invoke(app, [*command[:3], wrong, *command[4:]])
         assert refused.exit_code == 2

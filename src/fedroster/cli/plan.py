@@ -100,7 +100,8 @@ def plan(
         print_json(rows)
         return
     sys.stdout.write(sentence(found, wish) + "\n\n")
-    columns = ["setting", "met", "least share", f"{wish.share:.0%} under, s", "mean round, s", "updates", "wasted"]
+    under = f"{wish.share:.0%}\nunder, s"
+    columns = ["setting", "met", "least\nshare", under, "mean\nround, s", "updates", "wasted"]
     rows_shown = [
         [
             str(each.setting),
@@ -113,7 +114,7 @@ def plan(
         ]
         for each in tried[:8]
     ]
-    print_table(columns, rows_shown, right=columns[1:], whole=columns, title=f"the best of {len(tried)} settings")
+    print_table(columns, rows_shown, right=columns[1:], whole=columns[1:], title=f"the best of {len(tried)} settings")
     if found.refused:
         setting, why = next(iter(found.refused.items()))
         remark(f"{len(found.refused)} settings could not be tried, such as {setting}: {why}")

@@ -46,7 +46,8 @@ def replay(
     title = f"{len(log.rounds)} rounds of {log.header.policy_text or log.header.policy}; 90 % intervals"
     told = [one for one in found if one.refused is None]
     if told:
-        print_table(COLUMNS, [cells(one) for one in told], title=title, right=COLUMNS[3:], whole=COLUMNS)
+        columns = [heading.replace("counts ", "counts\n") for heading in COLUMNS]
+        print_table(columns, [cells(one) for one in told], title=title, right=columns[3:], whole=columns[1:])
     for one in found:
         if one.refused is not None:
             remark(f"{one.policy}, {one.kind}, {MEASURES[one.measure]}: {one.refused}")
