@@ -37,7 +37,8 @@ class Kernel:
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         """Remember what to compile."""
         self.py_func = function
-        self._options = options
+        # Nothing calls a kernel through a C pointer: that wrapper would cost a twentieth of the compiler's time.
+        self._options = options | {"no_cfunc_wrapper": True}
         self._dispatcher: Any = None
         self._rows = 0
         functools.update_wrapper(self, function)
@@ -77,8 +78,7 @@ class Kernel:
             called = names.get(name)
             if isinstance(called, Kernel) and called is not self:
                 names[name] = called.dispatcher()
-        # Nothing calls a kernel through a C pointer: that wrapper would cost a twentieth of the compiler's time.
-        made = numba.njit(**self._options, no_cfunc_wrapper=True)(self.py_func)
+        made = numba.njit(**self._options)(self.py_func)
         if names.get(self.py_func.__name__) is self:
             names[self.py_func.__name__] = made
         return made
