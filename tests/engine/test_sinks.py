@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, Floor, Rules, Selector, Uniform
+from fedroster import RBCSF, FairnessWarning, Floor, Rules, Selector, Uniform
 from fedroster.core.problem import Selection, Status
 from fedroster.engine.report import CsvLog, OpenTelemetryMetrics, RoundSink
 from fedroster.engine.rounds import Rounds
@@ -179,7 +179,8 @@ def test_the_alert_of_no_client():
     assert ringing(meter) == {"NoClientAvailable"}
     rounds(selector, 1)
     assert ringing(meter) == set()
-    selector.rules = Rules(deny=["*"])
+    with pytest.warns(FairnessWarning, match="the lists exclude all 4 members"):
+        selector.rules = Rules(deny=["*"])
     selector.select()
     assert ringing(meter) == {"NoClientAvailable"}
 
