@@ -87,7 +87,12 @@ def off_policy_misses(fit: Fit, share: FloatArray, played: list[Played]) -> tupl
     variance += float(np.var([(one.share * expected).sum() for one in played], ddof=1))
     half = _Z * math.sqrt(variance)
     estimate = max(estimate, 0.0)
-    return estimate, *whole_ends(estimate, estimate - half, estimate + half), size
+    # Residuals of misses that were not seen scatter little: a count of as many exchanges allows this many (Poisson).
+    from scipy.special import gammaincinv
+
+    seen = size * float((weight * missed).sum() / weight.sum())
+    allowed = float(gammaincinv(seen + 1.0, 0.95)) / size * float(share.sum())
+    return estimate, *whole_ends(estimate, estimate - half, max(estimate + half, allowed)), size
 
 
 def whole_ends(estimate: float, low: float, high: float) -> tuple[float, float]:
