@@ -255,7 +255,7 @@ def test_a_comparison_says_that_the_time_is_up(tmp_path):
 
 
 def test_an_error_says_in_which_run(monkeypatch):
-    monkeypatch.setattr("fedroster.study.trial.simulate", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(trials, "simulate", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError) as error:
         Trial("rbcs-f/table-1", "random", 3, 5).run()
     assert error.value.__notes__ == ["in the run of random in rbcs-f/table-1, seed 3"]
