@@ -345,10 +345,10 @@ def _answer(base: Any, path: Path) -> tuple[str, str]:
 def _strange(selector: Any) -> str:
     """Numbers that no federation can have."""
     rates, backlog = list(selector.participation_rates().values()), list(selector.backlog().values())
-    if not all(0.0 <= rate <= 1.0 for rate in rates):
-        return f"rates {[rate for rate in rates if not 0.0 <= rate <= 1.0][:3]}"
-    if min(selector.participation().values(), default=0) < 0:
-        return "negative counts"
+    if not all(0.0 <= rate < np.inf for rate in rates):  # above 1 where a client fills several places of a round
+        return f"rates {[rate for rate in rates if not 0.0 <= rate < np.inf][:3]}"
+    if not all(0 <= count <= selector.round for count in selector.participation().values()):
+        return "more participations than rounds, or fewer than none"
     if not np.isfinite(backlog).all():
         return "a backlog that is not finite"
     return ""

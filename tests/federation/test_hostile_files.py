@@ -299,3 +299,17 @@ def test_a_save_that_fails_after_the_file_is_there_is_no_stranger(tmp_path):
         save_and_fail()
     with generations.next(path, replace=False):
         pass
+
+
+def test_more_rounds_that_count_than_rounds_are_refused(tmp_path):
+    path = tmp_path / "state.npz"
+    selector = Selector(make_policy("random"), cohort_size=2, clients=range(5), seed=0)
+    for _ in range(4):
+        selector.select(at_most=1)
+    selector.save(path)
+    arrays, header = load_arrays(path, kind="selector")
+    assert (arrays["due"] <= arrays["present"]).all()
+    assert (arrays["due"] < arrays["present"]).any()
+    save_arrays(path, arrays | {"due": arrays["present"] + 0, "present": arrays["due"]}, header, kind="selector")
+    with pytest.raises(StateFileError, match="'due'"):
+        Selector.load(path, make_policy("random"))

@@ -257,6 +257,7 @@ class Members:
                 counted = take(arrays, name, np.int64, (capacity,))
             else:  # earlier files count no answers, and no rounds of places
                 counted = self.present.copy() if name == "due" else np.zeros(capacity, np.int64)
-            if counted.max() > header["round"] or (name == "present" and (counted < self.chosen).any()):
+            too_few = name == "present" and (counted < self.chosen).any()
+            if too_few or counted.max() > header["round"] or (name == "due" and (counted > self.present).any()):
                 raise StateFileError(f"{name!r} in the state file counts more rounds than there were")
             setattr(self, name, counted)
