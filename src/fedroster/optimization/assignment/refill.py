@@ -56,7 +56,7 @@ def _window(
     room = 1.0
     num_core = 0
     whole = False
-    for _ in range(16):
+    for attempt in range(16):
         room = 1.0
         num_core = 0
         for p in range(count):
@@ -65,8 +65,8 @@ def _window(
                 room -= share[p]
             elif reduced >= -half:
                 num_core += 1
-        if room >= 0.0 and (whole or num_core <= most):
-            break
+        if attempt == 15 or (room >= 0.0 and (whole or num_core <= most)):
+            break  # what is returned belongs to this half
         # Once room ran out, the window only grows, and a core cut to size ends the search for it.
         whole = whole or room < 0.0
         half *= 1.4 if room < 0.0 else 0.7
