@@ -108,7 +108,8 @@ class Fit:
         timed = np.flatnonzero(history.timed)
         self.timed_at = np.full(history.round.shape[0], -1, np.int64)
         self.timed_at[timed] = np.arange(timed.shape[0])
-        self.is_unknown = np.bincount(history.client[timed], minlength=history.num_clients) == 0
+        self.measured = np.bincount(history.client[timed], minlength=history.num_clients)  # times of each client
+        self.is_unknown = self.measured == 0
         again = np.log([self.logged_again(number) for number in range(draws)])
         self.wrong = float(again.mean() - np.log(max(float(self.durations_s.mean()), 1e-12)))
         self.wrong_by_chance = float(again.std(ddof=1))
