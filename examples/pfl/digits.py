@@ -27,7 +27,7 @@ from pfl.model.pytorch import PyTorchModel
 from sklearn.datasets import load_digits
 
 from fedroster import Selector, make_policy, make_scenario
-from fedroster.adapters.pfl import SelectedDataset, SelectionMetrics
+from fedroster.adapters.pfl import Checkpoint, SelectedDataset, SelectionMetrics
 
 EVALUATION = NNEvalHyperParams(local_batch_size=None)
 
@@ -84,7 +84,11 @@ def train(policy: str, *, rounds: int, folder: Path) -> SelectedDataset:
         model,
         NNTrainHyperParams(local_num_epochs=3, local_learning_rate=0.1, local_batch_size=16),
         EVALUATION,
-        [evaluation, SelectionMetrics(users), RestoreTrainingCallback([model, algorithm, users], str(folder))],
+        [
+            evaluation,
+            SelectionMetrics(users),
+            RestoreTrainingCallback([Checkpoint(model, algorithm, users)], str(folder)),
+        ],
     )
     accuracy = model.evaluate(Dataset(test), eval_params=EVALUATION)
     rates = users.selector.participation_rates()

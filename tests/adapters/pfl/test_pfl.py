@@ -22,7 +22,14 @@ from pfl.data.dataset import Dataset
 from pfl.exception import CheckpointNotFoundError
 
 from fedroster import ConfigurationError, FailureRules, Rules, Selector, make_policy, make_scenario, simulate
-from fedroster.adapters.pfl import ReportLosses, SelectedDataset, SelectionMetrics, banded_matrix_mechanism, dataset
+from fedroster.adapters.pfl import (
+    Checkpoint,
+    ReportLosses,
+    SelectedDataset,
+    SelectionMetrics,
+    banded_matrix_mechanism,
+    dataset,
+)
 from fedroster.core.problem import Outcome, RoundContext
 from fedroster.environment.flat import FlatNetwork
 
@@ -195,6 +202,44 @@ def test_the_separation_that_noise_counts_on_is_kept(tmp_path: Path, monkeypatch
     assert sum(map(len, played)) > 60
 
 
+class Part:
+    """Keeps a number, and fails to save where it is told to."""
+
+    def __init__(self) -> None:
+        self.value, self.fails = 0, False
+
+    def save(self, folder: str) -> None:
+        if self.fails:
+            raise OSError("the disk is full")
+        (Path(folder) / "value").write_text(str(self.value))
+
+    def load(self, folder: str) -> None:
+        self.value = int((Path(folder) / "value").read_text())
+
+
+def test_a_checkpoint_has_all_parts_of_one_iteration(tmp_path: Path) -> None:
+    first, second = Part(), Part()
+    checkpoint = Checkpoint(first, second)
+    with pytest.raises(CheckpointNotFoundError):
+        checkpoint.load(str(tmp_path))
+    for value in (1, 2):
+        first.value = second.value = value
+        checkpoint.save(str(tmp_path))
+    first.value, second.fails = 3, True
+    with pytest.raises(OSError, match="full"):
+        checkpoint.save(str(tmp_path))
+    checkpoint.load(str(tmp_path))
+    assert (first.value, second.value) == (2, 2)
+    first.value = second.value = 4
+    second.fails = False
+    checkpoint.save(str(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint-3"]
+    checkpoint.load(str(tmp_path))
+    assert (first.value, second.value) == (4, 4)
+    with pytest.raises(ConfigurationError, match="2 parts"):
+        Checkpoint(first).load(str(tmp_path))
+
+
 HOME = Path(__file__).parents[3]
 
 
@@ -215,8 +260,8 @@ def test_the_example_trains_and_goes_on_after_a_kill(tmp_path: Path) -> None:
     assert float(whole.split("accuracy ")[1].split(",")[0]) > 0.5
     killed = tmp_path / "killed"
     with _training(killed) as process:
-        while not (killed / "floor" / "fedroster-selector.npz").exists() and process.poll() is None:
-            time.sleep(0.05)
+        while not list(killed.glob("floor/checkpoint-*/2")) and process.poll() is None:
+            time.sleep(0.001)  # a part of a checkpoint is there, and the next is being written
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL

@@ -6,6 +6,7 @@ Needs the extra ``pfl``.
 from fedroster.core.errors import MissingDependencyError
 
 try:
+    from fedroster.adapters.pfl.checkpoint import Checkpoint
     from fedroster.adapters.pfl.dataset import SelectedDataset
     from fedroster.adapters.pfl.losses import ReportLosses
     from fedroster.adapters.pfl.metrics import SelectionMetrics
@@ -15,4 +16,4 @@ except ModuleNotFoundError as error:
         raise
     raise MissingDependencyError.of("pfl", "pfl") from error
 
-__all__ = ["ReportLosses", "SelectedDataset", "SelectionMetrics", "banded_matrix_mechanism"]
+__all__ = ["Checkpoint", "ReportLosses", "SelectedDataset", "SelectionMetrics", "banded_matrix_mechanism"]
