@@ -89,7 +89,7 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
 
     Columns that a narrow terminal has no room for come in a further table below: nothing is cut.
     """
-    from fedroster.study.compare.page import summary_table
+    from fedroster.study.compare.tables import summary_table
 
     table = summary_table(found.summary(), measures)
     name, *headings = table.columns

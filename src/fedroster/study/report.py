@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jinja2
-from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
 from fedroster.study.charts import Chart, library
-from fedroster.study.figures import save_png, svg_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,8 @@ def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Pictu
     The functions of :mod:`fedroster.study.figures` and :mod:`fedroster.study.pareto` leave the charts in an attribute
     ``charts`` of their figures.
     """
+    from fedroster.study.figures import save_png, svg_text  # loads Matplotlib
+
     if folder is not None:
         save_png(figure, folder / f"{name}.png")
     return Picture(label, svg_text(figure), f"{name}.png", getattr(figure, "charts", ()))

@@ -17,10 +17,10 @@ from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
 from fedroster.core.sources import code
-from fedroster.study.compare import page
 from fedroster.study.compare import result as module
 from fedroster.study.compare.run import compare
 from fedroster.study.compare.tables import LAST, Settings, read_values
+from fedroster.study.compare.tables import summary_table as shown_summary
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm
 from fedroster.study.store import read_json, read_table, write_json, write_table
@@ -108,7 +108,7 @@ def render(folder):
 
 
 def summary_table(summary, settings):
-    table = page.summary_table(summary, Settings(**settings).main_measures)
+    table = shown_summary(summary, Settings(**settings).main_measures)
     return table.columns, table.rows
 
 

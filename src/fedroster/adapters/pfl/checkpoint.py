@@ -45,11 +45,11 @@ class Checkpoint(Saveable):
             folder = unfinished / str(number)
             folder.mkdir(parents=True)
             part.save(str(folder))
-        for folder, _, files in os.walk(unfinished, topdown=False):
-            for name in files:
-                with (Path(folder) / name).open("rb") as file:
+        for where, _, names in os.walk(unfinished, topdown=False):
+            for name in names:
+                with (Path(where) / name).open("rb") as file:
                     os.fsync(file.fileno())
-            sync_folder(Path(folder))
+            sync_folder(Path(where))
         unfinished.rename(home / f"{_NAME}{max(kept, default=0) + 1}")
         sync_folder(home)
         for old in kept.values():

@@ -14,7 +14,7 @@ from fedroster.catalogue import REFERENCE
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError
 from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, corrected, paired
 from fedroster.study.compare.figures import panel_of
-from fedroster.study.compare.page import details_of, joined, measured, notes_of, summary_table
+from fedroster.study.compare.page import details_of, joined, notes_of
 from fedroster.study.compare.result import Comparison, render
 from fedroster.study.compare.run import Progress, held, play
 from fedroster.study.compare.tables import (
@@ -25,8 +25,10 @@ from fedroster.study.compare.tables import (
     Measure,
     Settings,
     Values,
+    measured,
     read_values,
     summary_of,
+    summary_table,
 )
 from fedroster.study.pareto import pareto_panels_figure
 from fedroster.study.report import Number, Picture, Report, Section, Table, picture, write_page

@@ -25,6 +25,7 @@ from fedroster.study.compare.tables import (
     Measure,
     Settings,
     Values,
+    summary_table,
 )
 from fedroster.study.figures import MANY
 from fedroster.study.measures import LEAST_CHANCES
@@ -66,28 +67,6 @@ def page_of(
 
 
 # -------------------------------------------------------------------- tables
-
-
-def summary_table(summary: pl.DataFrame, measures: Sequence[Measure]) -> Table:
-    """Measures of the summary as text, for the terminal and the pages."""
-    rows = [(row["policy"], *(measured(row, measure) for measure in measures)) for row in summary.iter_rows(named=True)]
-    about = {measure.heading: measure.about for measure in measures}
-    return Table(("policy", *about), rows, ("policy",), about)
-
-
-def measured(row: Mapping[str, Any], measure: Measure) -> str:
-    """A policy's mean with half of its interval, as text."""
-    mean = row[measure.name]
-    if mean is None:
-        reached = measure == TIME_TO_TARGET
-        return f"reached by {row['reached_target']} of {row['seeds']}" if reached else "-"
-    mean, half = measure.scale * mean, measure.scale * (row[f"{measure.name}_high"] - mean)
-    digits = measure.digits
-    if measure == ROUND_TIME:
-        digits = 1 if mean >= 100.0 else 2
-    elif measure == DECISION:
-        digits = 0 if mean >= 100.0 else 1 if mean >= 10.0 else 2
-    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if row["seeds"] > 1 else "")
 
 
 def _tests_table(tests: Sequence[Contrast], measures: Sequence[Measure]) -> Table:

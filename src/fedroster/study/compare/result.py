@@ -13,8 +13,6 @@ import polars as pl
 from fedroster.core.errors import InvalidInputError, MissingDependencyError, UnknownNameError
 from fedroster.core.state import write_text_atomically
 from fedroster.study.compare.contrasts import Contrast, contrasts_against, file_of
-from fedroster.study.compare.figures import figures_of
-from fedroster.study.compare.page import page_of, summary_table
 from fedroster.study.compare.tables import (
     Runs,
     Settings,
@@ -22,6 +20,7 @@ from fedroster.study.compare.tables import (
     read_settings,
     runs_of,
     summary_of,
+    summary_table,
     values_of,
     values_table,
 )
@@ -113,6 +112,8 @@ class Comparison:
         Raises:
             UnknownNameError: If there is no figure of that name; names those that there are.
         """
+        from fedroster.study.compare.figures import figures_of  # loads Matplotlib
+
         figures = figures_of(self.runs, self.values, self.settings)
         if name and name not in figures:
             raise UnknownNameError.of("figure", name, figures)
@@ -134,6 +135,9 @@ class Comparison:
         Returns:
             The page.
         """
+        from fedroster.study.compare.figures import figures_of  # loads Matplotlib
+        from fedroster.study.compare.page import page_of
+
         path = Path(path)
         is_alone = path.suffix == ".html"
         folder = path.parent if is_alone else path

@@ -15,6 +15,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.study.measures import Participation, participation
+from fedroster.study.report import Table
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import read_json, read_table
 from fedroster.study.trial import Trial
@@ -415,3 +416,25 @@ def _check_complete(table: pl.DataFrame, key: str, seeds: Sequence[int], count: 
     rows = {row["seed"]: (row["keys"], row["rows"]) for row in found.iter_rows(named=True)}
     if count < 1 or rows != dict.fromkeys(seeds, (count, count)):
         raise ValueError(f"policy {policy!r} lacks some of its {count} {key}s or seeds {list(seeds)}")
+
+
+def summary_table(summary: pl.DataFrame, measures: Sequence[Measure]) -> Table:
+    """Measures of the summary as text, for the terminal and the pages."""
+    rows = [(row["policy"], *(measured(row, measure) for measure in measures)) for row in summary.iter_rows(named=True)]
+    about = {measure.heading: measure.about for measure in measures}
+    return Table(("policy", *about), rows, ("policy",), about)
+
+
+def measured(row: Mapping[str, Any], measure: Measure) -> str:
+    """A policy's mean with half of its interval, as text."""
+    mean = row[measure.name]
+    if mean is None:
+        reached = measure == TIME_TO_TARGET
+        return f"reached by {row['reached_target']} of {row['seeds']}" if reached else "-"
+    mean, half = measure.scale * mean, measure.scale * (row[f"{measure.name}_high"] - mean)
+    digits = measure.digits
+    if measure == ROUND_TIME:
+        digits = 1 if mean >= 100.0 else 2
+    elif measure == DECISION:
+        digits = 0 if mean >= 100.0 else 1 if mean >= 10.0 else 2
+    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if row["seeds"] > 1 else "")
