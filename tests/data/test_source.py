@@ -13,7 +13,7 @@ import pytest
 
 from fedroster.core.errors import DataFileError, MissingDataError
 from fedroster.data.source import check, decompress, locate, read, require
-from published import binary_batch, idx, md5, samples, tar, tiny_cifar, tiny_mnist
+from published import binary_batch, md5, samples, tar, tiny_cifar, tiny_mnist
 
 MNIST = tiny_mnist()
 CIFAR = tiny_cifar()
@@ -156,32 +156,21 @@ OTHER[-1] ^= 1
         (MNIST.files[IMAGES][:-9], "is truncated: its compressed content ends"),
         (MNIST.files[IMAGES][:300], "is truncated: its compressed content ends"),
         (MNIST.files[IMAGES][:1], "is truncated"),
-        (PLAIN[:-1], "is truncated: it has 1215 bytes; its header promises 1216"),
-        (gzip.compress(PLAIN[:-1]), "is truncated: it has 1215 bytes"),
+        (PLAIN[:-1], "is truncated: it holds 1215 bytes; expected 1216"),
+        (gzip.compress(PLAIN[:-1]), "is truncated: it holds 1215 bytes"),
+        (PLAIN + b"\0", "holds 1217 bytes; expected 1216"),
         (gzip.compress(MNIST.files[IMAGES]), "is compressed twice"),
         (gzip.compress(gzip.compress(MNIST.files[IMAGES])), "is compressed twice"),
         (bytes(OTHER), f"is not the published file: its MD5 is {md5(bytes(OTHER))}; expected {md5(PLAIN)}"),
         (gzip.compress(bytes(OTHER)), "is not the published file"),
         (MNIST.files[IMAGES][:100] + b"\0" * 50 + MNIST.files[IMAGES][150:], "is damaged"),
-        (b"<html>Sign in to the network</html>", "starts with 3c 68 74 6d; expected 00 00 08 03"),
+        (b"<html>Sign in to the network</html>", "is truncated: it holds 35 bytes; expected 1216"),
         (gzip.compress(bytes(10**7)), "holds more than 1049815 bytes; expected fewer"),
         (b"", "is truncated"),
-        (idx(MNIST.train[0][:59, 0]), "holds 60 labels; expected 59"),
     ],
 )
 def test_damaged_images(tmp_path, content, message):
     assert message in damaged(tmp_path, IMAGES, content)
-
-
-def test_labels_out_of_range_even_with_the_right_digest(tmp_path):
-    labels = np.arange(60) % 10
-    labels[17] = 12
-    bad = tiny_mnist(labels=labels)
-    bad.write(tmp_path)
-    with pytest.raises(DataFileError, match=f"{LABELS}: the label of sample 17 is 12; expected 0 to 9"):
-        load(bad, tmp_path)
-    # With a wrong digest, too: it says more than the digest.
-    assert "sample 17 is 12" in damaged(tmp_path, LABELS, bad.files[LABELS])
 
 
 def test_the_files_of_another_data_set(tmp_path):
@@ -197,26 +186,14 @@ def test_the_files_of_another_data_set(tmp_path):
         load(MNIST, tmp_path)
 
 
-def test_another_number_or_shape_of_samples(tmp_path):
-    MNIST.write(tmp_path)
-    location = locate(MNIST.source, tmp_path)
-    for changes, message in (
-        ({"num_train": 61}, "holds 60 samples where 61 were expected"),
-        ({"num_test": 19}, "holds 20 samples where 19 were expected"),
-        ({"shape": (1, 4, 5)}, r"shape \(1, 5, 4\); expected \(1, 4, 5\)"),
-    ):
-        with pytest.raises(DataFileError, match=message):
-            read(dataclasses.replace(MNIST.source, **changes), location)
-
-
 @pytest.mark.parametrize(
     ("names", "content", "message"),
     [
-        (BINARY, CIFAR.files["data_batch_1.bin"][:-1], "is truncated or no CIFAR-10 batch"),
+        (BINARY, CIFAR.files["data_batch_1.bin"][:-1], "is truncated"),
         (BINARY, CIFAR.files["data_batch_1.bin"][: 5 * 3073], "is truncated: it holds 15365 bytes; expected 21511"),
         (BINARY, CIFAR.files["data_batch_1.bin"] + bytes(3073), "holds 24584 bytes; expected 21511"),
         (BINARY, CIFAR.files["data_batch_2.bin"], "is not the published file"),
-        (BINARY, binary_batch(samples(7, (3, 32, 32), 0)[0], np.full(7, 10, np.uint8)), "label of sample 0 is 10"),
+        (BINARY, binary_batch(samples(7, (3, 32, 32), 0)[0], np.full(7, 10, np.uint8)), "is not the published file"),
         (PYTHON, CIFAR.files["data_batch_1"][:-1], "is truncated"),
         (PYTHON, CIFAR.files["data_batch_2"], "is not the published file"),
     ],
@@ -293,19 +270,20 @@ def test_decompress_stops_at_its_limit():
 # ----------------------------------------------------------------- what is foreign is not looked into
 
 
-@pytest.mark.parametrize("names", [PYTHON, ["cifar-10-py.tar.gz"]], ids=len)
-def test_a_foreign_pickle_is_not_parsed(tmp_path, names):
-    """It may take any memory and time; its digest is compared first."""
+@pytest.mark.parametrize("names", [BINARY, PYTHON, ["cifar-10-py.tar.gz"]], ids=str)
+def test_a_foreign_file_is_not_looked_into(tmp_path, names):
+    """It may be anything; its digest is compared first."""
     CIFAR.write(tmp_path, names)
     other = tiny_cifar(seed=9)
     seen = []
 
     def read_batch(batch):
-        seen.append(batch[0])
-        raise AssertionError("it is parsed")
+        seen.append(batch)
+        raise AssertionError("it is looked into")
 
-    pickled = [dataclasses.replace(each, read=read_batch, is_pickled=True) for each in other.source.layouts]
-    source = dataclasses.replace(other.source, layouts=tuple(pickled))
+    source = dataclasses.replace(
+        other.source, layouts=tuple(dataclasses.replace(each, read=read_batch) for each in other.source.layouts)
+    )
     with pytest.raises(DataFileError, match="is not the published file"):
         read(source, require(source, tmp_path))
     assert not seen

@@ -15,9 +15,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeAlias
 
-from fedroster.core.errors import ConfigurationError, DataFileError, DownloadError
+from fedroster.core.errors import ConfigurationError, DownloadError
 from fedroster.core.state import write_bytes_atomically
-from fedroster.data.source import Layout, Location, PublishedFile, Source, check, locate, md5, read_archive, read_file
+from fedroster.data.source import (
+    Layout,
+    Location,
+    PublishedFile,
+    Source,
+    check,
+    locate,
+    md5,
+    read_archive,
+    read_file,
+    require_published,
+)
 
 try:
     import fcntl
@@ -27,6 +38,7 @@ except ModuleNotFoundError:  # where there is none, two downloads of one file at
 Progress: TypeAlias = Callable[[int, int], None]
 """Gets the bytes that have arrived and the bytes in all."""
 
+_REMOVE = "; remove it and fetch again"
 _CHUNK = 1 << 18
 _RESUMES = 5  # of one address in a row, each after some progress
 _HEAD_SILENCES = 4.0  # silences that the head of an answer may take in all
@@ -97,9 +109,7 @@ def fetch(source: Source, folder: Path, *, progress: Progress | None = None, tim
             raise DownloadError(f"{error}\n{_by_hand(source, source.download, folder)}") from error
         location = locate(source, folder)
         assert location is not None
-    for found in check(source, location):
-        if found.fault:
-            raise DataFileError(f"{found.fault}; remove it and fetch again")
+    require_published(check(source, location), _REMOVE)
     return location
 
 
@@ -121,8 +131,8 @@ def _download_layout(source: Source, layout: Layout, folder: Path, progress: Pro
         path = next((place / name for name in file.names() if (place / name).is_file()), None)
         if path is None:
             wanted.append(file)
-        elif fault := read_file(path, file, source.lookalikes)[1].fault:
-            raise DataFileError(f"{fault}; remove it and fetch again")
+        else:
+            require_published([read_file(path, file, source.lookalikes)[1]], _REMOVE)
     total = sum(file.size for file in wanted)
     before = 0
     for file in wanted:
@@ -140,9 +150,7 @@ def _download_layout(source: Source, layout: Layout, folder: Path, progress: Pro
 
 def _unpack(layout: Layout, archive: Path, folder: Path) -> None:
     members, checks = read_archive(archive, layout)
-    for found in checks:
-        if found.fault:
-            raise DataFileError(f"{found.fault}; remove it and fetch again")
+    require_published(checks, _REMOVE)
     folder.mkdir(exist_ok=True)
     for file in layout.files:
         write_bytes_atomically(folder / file.name, members[file.name])

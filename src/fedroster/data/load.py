@@ -126,13 +126,9 @@ def _cifar_layouts() -> tuple[Layout, ...]:
     ):
         train, test = tuple((batch,) for batch in batches[:-1]), ((batches[-1],),)
         places = (folder, f"cifar10/{folder}", f"cifar-10/{folder}", "cifar10", "cifar-10", "")
-        is_pickled = read_batch is read_python_batch
-        layouts.append(Layout(title, places, train, test, read_batch, is_pickled=is_pickled))
-        layouts.append(
-            Layout(
-                f"archive of {title}", ("", "cifar10", "cifar-10"), train, test, read_batch, archive, folder, is_pickled
-            )
-        )
+        layouts.append(Layout(title, places, train, test, read_batch))
+        packed = ("", "cifar10", "cifar-10")
+        layouts.append(Layout(f"archive of {title}", packed, train, test, read_batch, archive, folder))
     # Files first: an archive takes longer to read.
     return tuple(sorted(layouts, key=lambda layout: layout.archive is not None))
 

@@ -2,15 +2,17 @@
 
 A data set is published in one or more layouts: files beside each other, or one archive that holds them.  A file is
 accepted if its MD5 is the published one, or, where it was unpacked or compressed again, if that of its content is.
+Only such a file is looked into.
 """
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
@@ -63,10 +65,9 @@ class Layout:
         folders: Sub-folders of the data folder in which it is looked for, "" for the folder itself.
         train: Pieces of the training set in order, each the files that :attr:`read` needs together.
         test: As ``train``.
-        read: Makes images, shape (samples, channels, height, width), and labels of one piece's ``(name, content)``.
+        read: Makes images, shape (samples, channels, height, width), and labels of one piece's contents.
         archive: The archive that holds all files; None if they lie beside each other.
         archive_folder: Folder of the files within the archive, and below the data folder once unpacked.
-        is_pickled: Whether the files are pickles.
     """
 
     title: str
@@ -76,7 +77,6 @@ class Layout:
     read: Reader
     archive: PublishedFile | None = None
     archive_folder: str = ""
-    is_pickled: bool = False
 
     @property
     def files(self) -> tuple[PublishedFile, ...]:
@@ -192,21 +192,15 @@ def md5(content: Content) -> str:
 
 def decompress(raw: bytes, *, name: str, limit: int) -> bytes:
     """Undo gzip; what is damaged, truncated, compressed twice or holds more than ``limit`` bytes is refused."""
-    pieces: list[bytes] = []
-    size, rest = 0, raw
-    while rest.startswith(_GZIP):  # a gzip file may be several behind each other
-        machine = zlib.decompressobj(wbits=31)
-        try:
-            pieces.append(machine.decompress(rest, limit - size + 1))
-        except zlib.error as error:
-            raise DataFileError(f"{name} is damaged: {error}") from error
-        size += len(pieces[-1])
-        if size > limit:
-            raise DataFileError(f"{name} holds more than {limit} bytes; expected fewer")
-        if not machine.eof:
-            raise DataFileError(f"{name} is truncated: its compressed content ends after {len(raw)} bytes")
-        rest = machine.unused_data
-    content = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    try:
+        with gzip.open(io.BytesIO(raw)) as file:
+            content = file.read(limit + 1)
+    except EOFError as error:
+        raise DataFileError(f"{name} is truncated: its compressed content ends after {len(raw)} bytes") from error
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise DataFileError(f"{name} is damaged: {error}") from error
+    if len(content) > limit:
+        raise DataFileError(f"{name} holds more than {limit} bytes; expected fewer")
     if content.startswith(_GZIP):
         raise DataFileError(f"{name} is compressed twice: uncompress it once (gzip -d), or take the original file")
     return content
@@ -277,13 +271,12 @@ def read_archive(path: Path, layout: Layout) -> tuple[dict[str, memoryview], tup
         raise DataFileError(f"{path} lacks {layout.archive_folder}/{', '.join(lacking)}")
     if published:
         return members, (FileCheck(path),)
-    checks = []
-    for file in layout.files:
-        found = md5(members[file.name])
-        if found != file.md5:
-            where = f"{path}: {file.name}"
-            checks.append(FileCheck(path, _difference(where, file, members[file.name], found, {}), repacked=True))
-    return members, tuple(checks) or (FileCheck(path, repacked=True),)
+    faults = tuple(
+        FileCheck(path, _difference(f"{path}: {file.name}", file, members[file.name], found, {}), repacked=True)
+        for file in layout.files
+        if (found := md5(members[file.name])) != file.md5
+    )
+    return members, faults or (FileCheck(path, repacked=True),)
 
 
 def check(source: Source, location: Location) -> tuple[FileCheck, ...]:
@@ -301,63 +294,41 @@ def check(source: Source, location: Location) -> tuple[FileCheck, ...]:
     return tuple(checks)
 
 
+def require_published(checks: Iterable[FileCheck], advice: str = "") -> None:
+    """Raise a DataFileError, with some advice, for the first of some checked files that is not the published one."""
+    for found in checks:
+        if found.fault:
+            raise DataFileError(found.fault + advice)
+
+
 def read(source: Source, location: Location) -> Dataset:
     """Read a data set into memory, checking every file.
 
     Raises:
-        DataFileError: If a file is truncated, not the published one or not of its format, a label is out of range, or
-            the number or shape of the images is not the published one.
+        DataFileError: If a file is truncated, damaged or not the published one.
     """
-    layout, members, fault = location.layout, None, ""
+    layout, members = location.layout, None
     if layout.archive is not None:
         members, checks = read_archive(location.paths[layout.archive.name], layout)
-        fault = next((found.fault for found in checks if found.fault), "")
+        require_published(checks)
 
-    def opened(file: PublishedFile) -> tuple[str, Content, str]:
-        """Name, content and fault of a file."""
-        if layout.archive is not None and members is not None:
-            return f"{location.paths[layout.archive.name]}: {file.name}", members[file.name], fault
+    def opened(file: PublishedFile) -> Content:
+        if members is not None:
+            return members[file.name]
         content, found = read_file(location.paths[file.name], file, source.lookalikes)
-        return str(location.paths[file.name]), content, found.fault
+        require_published([found])
+        return content
 
-    train_x, train_y = _read_split(source, layout, layout.train, source.num_train, opened)
-    test_x, test_y = _read_split(source, layout, layout.test, source.num_test, opened)
-    return Dataset(source.name, train_x, train_y, test_x, test_y, source.num_classes)
-
-
-def _read_split(
-    source: Source,
-    layout: Layout,
-    pieces: tuple[tuple[PublishedFile, ...], ...],
-    num_samples: int,
-    opened: Callable[[PublishedFile], tuple[str, Content, str]],
-) -> tuple[ImageArray, IntArray]:
-    # Converted piece by piece into the final array: no more than one piece is in memory twice.
-    x = np.empty((num_samples, *source.shape), np.float32)
-    y = np.empty(num_samples, np.int64)
-    start = 0
-    for piece in pieces:
-        parts = [opened(file) for file in piece]
-        faults = [fault for _, _, fault in parts if fault]
-        if faults and layout.is_pickled:  # what is foreign is not parsed: it may take any memory
-            raise DataFileError(faults[0])
-        # The format first: "a label is 12" says more than "the digest differs".
-        images, labels = layout.read(*((name, content) for name, content, _ in parts))
-        if images.shape[1:] != source.shape:
-            raise DataFileError(f"{parts[0][0]} holds images of shape {images.shape[1:]}; expected {source.shape}")
-        outside = np.flatnonzero(labels >= source.num_classes)
-        if outside.size:
-            row = int(outside[0])
-            raise DataFileError(
-                f"{parts[-1][0]}: the label of sample {row} is {labels[row]}; expected 0 to {source.num_classes - 1}"
-            )
-        if faults:
-            raise DataFileError(faults[0])
-        stop = start + labels.shape[0]
-        if stop <= num_samples:
+    def split(pieces: tuple[tuple[PublishedFile, ...], ...], num_samples: int) -> tuple[ImageArray, IntArray]:
+        x, y = np.empty((num_samples, *source.shape), np.float32), np.empty(num_samples, np.int64)
+        start = 0
+        for piece in pieces:  # into the final array: no more than one piece is in memory twice
+            images, labels = layout.read(*map(opened, piece))
+            stop = start + labels.shape[0]
             np.divide(images, np.float32(255.0), out=x[start:stop])
             y[start:stop] = labels
-        start = stop
-    if start != num_samples:
-        raise DataFileError(f"{source.title} holds {start} samples where {num_samples} were expected")
-    return x, y
+            start = stop
+        return x, y
+
+    train, test = split(layout.train, source.num_train), split(layout.test, source.num_test)
+    return Dataset(source.name, *train, *test, source.num_classes)
