@@ -851,6 +851,7 @@ def test_training_alone_gives_the_same_run(trained):
     assert own["round_time_s"].to_list() == run.round_time_s.tolist()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_devices_at_scale_in_miniature(tmp_path):
     """Without training, a policy that cannot run is named with the reason; none is dropped silently."""
     arguments = ("--scenario", "traces/devices", "--policies", "all", "--without", "linucb", "--clients", 300)
@@ -874,6 +875,7 @@ def test_devices_at_scale_in_miniature(tmp_path):
     assert (rounds["decision_s"] > 0.0).all()
 
 
+@pytest.mark.usefixtures("no_pictures")
 def test_more_clients_than_data(tmp_path):
     """2,000 clients of 100 samples draw from 1,437: they share samples, and train."""
     arguments = ("--scenario", "traces/devices", "--policies", "random,power-of-choice:variant=pow-d,oort")
