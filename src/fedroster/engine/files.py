@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedroster.core.errors import FedrosterError, StateFileError
+from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.state import cut_torn, load_arrays
-from fedroster.engine.choose import check_same
 from fedroster.federation.locks import FolderLock
 from fedroster.record import rebuilt
 from fedroster.selector import Selector
@@ -165,7 +164,7 @@ class StateFolder:
             if found is None:
                 return fresh, Round()
             selector = found
-        check_same(fresh, selector, str(self._path))
+        _check_same(fresh, selector, str(self._path))
         number = selector.round
         round_ = saved_round(self._path, kind=selector._KIND)
         if round_.number != number:  # a record knew of a later one: its cohort is all that have not answered
@@ -200,3 +199,14 @@ class StateFolder:
         """Save edge models after a round."""
         if self._path is not None:
             edges.save(self._path / _EDGES_FILE, round=number)
+
+
+def _check_same(fresh: Selector, saved: Selector, where: str) -> None:
+    """Refuse to go on with a saved selector that is not what the operator asks for now."""
+    for name in ("budgets", "cohort_size", "num_features"):
+        now, before = getattr(fresh, name, None), getattr(saved, name, None)
+        if now is not None and now != before:
+            what = f"{name} are" if name == "budgets" else f"{name} is"
+            raise ConfigurationError(
+                f"{what} {now}, and the selector saved in {where!r} has {before}; expected the same, or another folder"
+            )

@@ -1,4 +1,4 @@
-"""Rounds of an engine that hands over replies by itself, on threads of its own, while another thread waits for them."""
+"""What happens to the replies of a round, in time and late, whichever way an engine hands them over."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class OpenRound:
         ending: When it ends; None before its messages are out.
         waiting: Clients that have not answered.
         outcomes: How the other exchanges ended.
-        usable: Replies that count, fastest first.
+        usable: Replies that can be used; when the round is over, those that count, fastest first.
         is_over: Whether it has ended: what comes now is late.
         round_s: Time from sending to the last reply that counts, or to the deadline, seconds.
     """
@@ -68,6 +68,11 @@ class OpenRound:
     is_over: bool = False
     round_s: float = 0.0
 
+    @property
+    def sent_s(self) -> float:
+        """When its messages were out, seconds of the rounds' clock; 0 before."""
+        return 0.0 if self.ending is None else self.ending.sent_s
+
 
 class PushedRounds:
     """Rounds whose replies come on any thread; all methods may be called from any thread.
@@ -80,7 +85,13 @@ class PushedRounds:
     """
 
     def __init__(
-        self, rounds: Rounds, rules: RoundRules, *, losses: LossRules | None = None, log: logging.Logger
+        self,
+        rounds: Rounds,
+        rules: RoundRules,
+        *,
+        losses: LossRules | None = None,
+        log: logging.Logger,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Start without rounds.
 
@@ -89,8 +100,9 @@ class PushedRounds:
             rules: When rounds end.
             losses: Where replies hold losses, for policies that learn from them; None for the usual names.
             log: Where late replies are logged.
+            now: The clock; :meth:`begin` and :meth:`wait` need this machine's.
         """
-        self.rounds = rounds
+        self.rounds, self._now = rounds, now
         self._rules = rules
         self._log = log
         wants = wants_losses(rounds.selector.policy)
@@ -108,7 +120,7 @@ class PushedRounds:
         """Clients whose late replies are awaited; gives up on those that take too long."""
         with self.lock:
             for name, round_ in list(self._stragglers.items()):
-                if round_.ending is not None and time.monotonic() >= round_.ending.given_up_s:
+                if round_.ending is not None and self._now() >= round_.ending.given_up_s:
                     self._log.warning("%s has not answered in round %d and is given up", name, round_.choice.round)
                     self.lost(round_, name, "it has not answered")
             return set(self._stragglers)
@@ -183,17 +195,12 @@ class PushedRounds:
             self.lock.wait(min(_LOOK_S, left_s))
 
     def sent(self, round_: OpenRound, *, timeout_s: float | None = None) -> Ending:
-        """Book that a round's messages are about to go out: its time begins.
-
-        Args:
-            round_: The round.
-            timeout_s: The caller's own limit, seconds; None for none.
-        """
+        """Book that a round's messages go out now: its time begins; ``timeout_s`` is the caller's own limit."""
         with self.lock:
             names = round_.choice.clients
             round_.waiting = set(names)
             rules = self._rules.of(round_.choice.round)
-            round_.ending = rules.ending(len(names), time.monotonic(), timeout_s)
+            round_.ending = rules.ending(len(names), self._now(), timeout_s)
             return round_.ending
 
     def answered(
@@ -204,7 +211,8 @@ class PushedRounds:
         *,
         wrong: str | None = None,
         metrics: Mapping[str, object] | None = None,
-        arrived_s: float | None = None,
+        time_s: float | None = None,
+        is_learned: bool = True,
     ) -> bool:
         """Book a reply.
 
@@ -214,49 +222,39 @@ class PushedRounds:
             content: What it returned.
             wrong: What is wrong with it; None for nothing.
             metrics: Its losses, by name.
-            arrived_s: When it came, by :func:`time.monotonic`; None for now.
+            time_s: How long it took from sending, seconds; None if it came now.
+            is_learned: Whether its time says something about later ones.
 
         Returns:
             Whether it counts.
         """
         with self.lock:
             if wrong is not None:
+                self._warn_of_refused(round_, name, wrong)
                 self.failed(round_, name, wrong)
                 return False
             if not self._is_awaited(round_, name) or round_.ending is None:
                 return False
-            arrived_s = time.monotonic() if arrived_s is None else arrived_s
-            time_s = max(arrived_s - round_.ending.sent_s, _LEAST_TIME_S)
+            time_s = max(self._now() - round_.sent_s if time_s is None else time_s, _LEAST_TIME_S)
             losses = Losses() if self._losses is None or metrics is None else self._losses.read(metrics)
             outcomes = Outcomes() if round_.is_over else round_.outcomes
             outcomes.answered(name, time_s, losses)
+            if not is_learned:
+                outcomes.unlearned.add(name)
             counts = False
             if not round_.is_over:
-                counts = round_.ending.counts([*(reply.time_s for reply in round_.usable), time_s])[-1]
-            outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
-            if counts:
                 round_.usable.append(Reply(name, content, time_s))
+                counts = round_.ending.counts([reply.time_s for reply in round_.usable])[-1]
+            outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
             self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used")
             return counts
 
     def failed(self, round_: OpenRound, name: str, reason: str) -> None:
-        """Book that a client failed, or that its reply cannot be used.
-
-        Args:
-            round_: The round.
-            name: The client.
-            reason: Why.
-        """
+        """Book that a client failed, or that its reply cannot be used."""
         self._not_usable(round_, name, reason, Status.FAILED)
 
     def lost(self, round_: OpenRound, name: str, reason: str) -> None:
-        """Book that a client is gone, or does not answer any more.
-
-        Args:
-            round_: The round.
-            name: The client.
-            reason: Why.
-        """
+        """Book that a client is gone, or does not answer any more."""
         self._not_usable(round_, name, reason, Status.DROPPED)
 
     def _not_usable(self, round_: OpenRound, name: str, reason: str, status: Status) -> None:
@@ -267,18 +265,8 @@ class PushedRounds:
             outcomes.failed(name, reason, status)
             self._booked(round_, name, outcomes, outcomes.reasons[name])
 
-    def refuse(self, round_: OpenRound, name: str, reason: str) -> None:
-        """Book that a reply that counted cannot be used after all, beside the others of its round.
-
-        Args:
-            round_: The round, before it is ended.
-            name: The client.
-            reason: Why.
-        """
-        with self.lock:
-            round_.usable = [reply for reply in round_.usable if reply.name != name]
-            round_.outcomes.failed(name, reason)
-            self._log.warning("the reply of %s in round %d is refused: %s", name, round_.choice.round, shown(reason))
+    def _warn_of_refused(self, round_: OpenRound, name: str, reason: str) -> None:
+        self._log.warning("the reply of %s in round %d is refused: %s", name, round_.choice.round, shown(reason))
 
     def _is_awaited(self, round_: OpenRound, name: str) -> bool:
         return self._stragglers.get(name) is round_ if round_.is_over else name in round_.waiting
@@ -287,15 +275,14 @@ class PushedRounds:
         if round_.is_over:
             del self._stragglers[name]
             self._log.info("%s in round %d, which is over: %s", name, round_.choice.round, what)
-            self.rounds.tell(round_.choice.round, outcomes, round_.round_s)
+            outcomes.tell(self.selector, round_.choice.round, round_.round_s)
         round_.waiting.discard(name)
         self.lock.notify_all()
 
     def is_complete(self, round_: OpenRound) -> bool:
         """Whether a round has ended by its rules, or all of its clients have answered."""
         with self.lock:
-            now_s = time.monotonic()
-            ending = round_.ending
+            now_s, ending = self._now(), round_.ending
             if ending is None:
                 return False
             return not round_.waiting or now_s >= ending.until_s or ending.is_over(len(round_.usable), now_s)
@@ -323,7 +310,8 @@ class PushedRounds:
 
         Args:
             round_: The round.
-            odd: Says what is wrong with usable replies beside each other, by name; None for nothing.
+            odd: Says what is wrong with usable replies beside each other, by name: then others may count in their
+                place; None for nothing.
 
         Returns:
             The replies that count, fastest first.
@@ -331,17 +319,24 @@ class PushedRounds:
         with self.lock:
             round_.is_over = True
             round_.usable.sort(key=lambda reply: reply.time_s)
-            for name, reason in ({} if odd is None else odd(round_.usable)).items():
-                self.refuse(round_, name, reason)
+            outcomes = round_.outcomes
+            wrong = {} if odd is None else odd(round_.usable)
+            for name, reason in wrong.items():
+                outcomes.failed(name, reason)
+                self._warn_of_refused(round_, name, reason)
+            rest = [reply for reply in round_.usable if reply.name not in wrong]
+            if wrong and round_.ending is not None:
+                for reply, counts in zip(rest, round_.ending.counts([each.time_s for each in rest]), strict=True):
+                    outcomes.status[reply.name] = Status.COMPLETED if counts else Status.LATE
+            round_.usable = [reply for reply in rest if outcomes.status[reply.name] is Status.COMPLETED]
             for name in round_.waiting:
-                round_.outcomes.status[name] = None
+                outcomes.status[name] = None
                 self._stragglers[name] = round_
-            sent_s = 0.0 if round_.ending is None else round_.ending.sent_s
-            is_complete = round_.usable and not round_.waiting and Status.LATE not in round_.outcomes.status.values()
-            round_.round_s = round_.usable[-1].time_s if is_complete else time.monotonic() - sent_s
+            is_complete = round_.usable and not round_.waiting and Status.LATE not in outcomes.status.values()
+            round_.round_s = round_.usable[-1].time_s if is_complete else self._now() - round_.sent_s
             self.rounds.end(
                 round_.choice,
-                round_.outcomes,
+                outcomes,
                 round_.round_s,
                 select_s=round_.select_s,
                 num_connected=round_.num_connected,

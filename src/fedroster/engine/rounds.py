@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import logging
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
+from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.problem import Status
-from fedroster.engine.choose import Choice, Chooser, Node
+from fedroster.edge_selector import EdgeSelector
+from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.files import EdgeStore, Round, StateFolder
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
-from fedroster.selector import Selector
+from fedroster.selector import Cohort, EdgeCohort, Selector
 
 
 class Rounds:
     """A selector, the folder in which it is saved, and what is reported of each round.
 
+    Nodes become members by themselves, and leave when they have been gone for long.
+
     Attributes:
+        selector: The selector, resumed if there was a saved one; its clients are the nodes' names.
         current: The round that was begun last.
         is_resuming: Whether the saved round was interrupted and is not played yet.
     """
@@ -73,20 +81,10 @@ class Rounds:
         self.is_resuming = not self.current.is_done
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
-        contexts = ContextRules() if contexts is None else contexts
-        self._chooser = Chooser(
-            resumed,
-            features=contexts.features,
-            assumed_bps=contexts.assumed_bandwidth_bps,
-            edge_rules=edge_rules,
-            absent_rounds=rules.absent_rounds,
-            log=log,
-        )
-
-    @property
-    def selector(self) -> Selector:
-        """The selector, resumed if there was a saved one."""
-        return self._chooser.selector
+        self.selector = resumed
+        self._contexts = ContextRules() if contexts is None else contexts
+        self._edge_rules = EdgeRules() if edge_rules is None else edge_rules
+        self._last_seen: dict[str, int] = {}
 
     def release(self) -> None:
         """Release the folder for another process, before this one ends."""
@@ -103,20 +101,69 @@ class Rounds:
         Raises:
             RoundNotBegunError: If the selector's rules leave none of the nodes, or fewer than a least number.
         """
-        choice = self._chooser.choose(nodes, model_bit)
+        choice = self._chosen(nodes, model_bit)
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
         self.current = Round(choice.round, clients, False, dict(choice.edges), bandwidth_bps)
         self._folder.save(self.selector, self.current)
         return choice
 
-    def may_evaluate(self, nodes: Sequence[Node]) -> set[str]:
-        """Names of the nodes that the selector's rules let evaluate.
+    def _chosen(self, nodes: Sequence[Node], model_bit: float) -> Choice:
+        """Turn nodes into contexts, keep the members, and let the selector choose."""
+        names = [node.name for node in nodes]
+        self._update_members(names)
+        strangers = [node.name for node in nodes if not node.registered]
+        if names and not self.selector.allowed(clients=names, not_registered=strangers):
+            raise RoundNotBegunError(
+                f"round {self.selector.round + 1} is not begun: the rules exclude all {len(names)} clients "
+                "that are there"
+            )
+        contexts = [node.context for node in nodes]
+        cold, assumed_bps = self.selector.cold(), self._contexts.assumed_bandwidth_bps
+        features = self._contexts.features(
+            contexts,
+            bandwidth_bps=np.array([node.bandwidth_bps(assumed_bps) for node in nodes]),
+            cold=np.fromiter(map(cold.__getitem__, names), np.bool_, len(names)),
+            model_bit=model_bit,
+        )
+        if isinstance(self.selector, EdgeSelector):
+            cohort: Cohort = self.selector.select(
+                features,
+                clients=names,
+                servers=[self._edge_rules.edges_of(node.context, node.place) for node in nodes],
+                prices=np.array([self._edge_rules.price_of(context) for context in contexts]),
+                not_registered=strangers,
+            )
+        else:
+            cohort = self.selector.select(features, clients=names, not_registered=strangers)
+        clients = tuple(map(str, cohort.clients))
+        edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
+        row_of = dict(zip(names, range(len(names)), strict=True))
+        chosen = features[[row_of[name] for name in clients]]
+        expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else np.empty(0)
+        return Choice(cohort.round, clients, edges, float(expected_s.max()) if clients else math.nan)
 
-        Args:
-            nodes: Nodes that are asked for.
-        """
-        return self._chooser.may_evaluate(nodes)
+    def _update_members(self, names: Sequence[str]) -> None:
+        round_, absent_rounds = self.selector.round, self._rules.absent_rounds
+        members = set(self.selector.clients)
+        fresh = [name for name in names if name not in members]
+        if fresh:
+            self.selector.join(fresh)
+        self._last_seen |= dict.fromkeys(names, round_)
+        gone = [
+            name
+            for name in members.difference(names)
+            if round_ - self._last_seen.setdefault(str(name), round_) >= absent_rounds
+        ]
+        if gone:
+            self._log.info("%d members have been absent for %d rounds and leave", len(gone), absent_rounds)
+            self.selector.leave(gone)
+
+    def may_evaluate(self, nodes: Sequence[Node]) -> set[str]:
+        """Names of the nodes that the selector's rules let evaluate; none if they are fewer than the least cohort."""
+        strangers = [node.name for node in nodes if not node.registered]
+        names = self.selector.allowed("evaluation", clients=[node.name for node in nodes], not_registered=strangers)
+        return set(map(str, names)) if len(names) >= self.selector.rules.least_cohort else set()
 
     def go_on(self, here: Sequence[Node]) -> Choice | None:
         """Go on with the round that was begun before a restart, so that no node is counted twice.
@@ -130,11 +177,8 @@ class Rounds:
         self.is_resuming = False
         cohort = self.current.clients
         lost = set(cohort) - {node.name for node in here}
-        self.tell(
-            self.current.number,
-            Outcomes(dict.fromkeys(lost, Status.DROPPED)),
-            min(self._rules.of(self.current.number).deadline_s, self._rules.wait_s or 1.0),
-        )
+        round_s = min(self._rules.of(self.current.number).deadline_s, self._rules.wait_s or 1.0)
+        Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, self.current.number, round_s)
         self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
         if lost:
             self._log.warning("gone since round %d was interrupted: %s", self.current.number, ", ".join(sorted(lost)))
@@ -143,16 +187,6 @@ class Rounds:
             return None
         self._folder.save(self.selector, self.current)
         return Choice(self.current.number, tuple(self.current.clients), self.current.edges, is_resumed=True)
-
-    def tell(self, number: int, outcomes: Outcomes, round_s: float) -> None:
-        """Tell the selector how exchanges of a round ended.
-
-        Args:
-            number: The round.
-            outcomes: How they ended.
-            round_s: How long the round took, seconds.
-        """
-        outcomes.tell(self.selector, number, round_s)
 
     def end(
         self,
@@ -174,7 +208,7 @@ class Rounds:
             num_connected: Nodes that are connected.
             num_available: Nodes that could be chosen.
         """
-        self.tell(choice.round, outcomes, round_s)
+        outcomes.tell(self.selector, choice.round, round_s)
         keep = self._folder.save_later if self._edges is None else self._folder.save  # edge models need its answers
         keep(self.selector, self.current)
         report = report_of(
@@ -206,8 +240,7 @@ class Rounds:
     def settle(self, *, save: bool = True) -> None:
         """Book that training has continued: the last round's replies are done with.
 
-        Args:
-            save: Whether it is on the disk when this returns; else the next decision brings it there.
+        It is on the disk when this returns, or without ``save`` with the next decision.
         """
         if not self.current.is_done and not self.is_resuming:
             if self._edges is not None:
@@ -218,14 +251,7 @@ class Rounds:
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:
-    """Say that an engine is newer than what was tested.
-
-    Args:
-        engine: Its name.
-        version: Its version.
-        tested: The newest version that was tested, major and minor.
-        log: Where to say it.
-    """
+    """Say that an engine is newer than the major and minor version that was tested."""
     found = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if found > tested:
         log.warning(

@@ -88,12 +88,7 @@ class Exchange:
     """
 
     def __init__(self, grid: Grid, clock: Clock) -> None:
-        """Wrap a grid.
-
-        Args:
-            grid: Carries the messages.
-            clock: Where time comes from.
-        """
+        """Wrap a grid."""
         self.clock = clock
         self.open: dict[str, Flight] = {}
         self._grid = grid
@@ -101,11 +96,7 @@ class Exchange:
         self._pause_s = _SHORTEST_PAUSE_S
 
     def send(self, messages: Sequence[Message], then: Callable[[Arrival], None]) -> tuple[list[Flight], list[int]]:
-        """Send messages.
-
-        Args:
-            messages: At most one for each node.
-            then: Takes each reply.
+        """Send messages, at most one for each node, whose replies ``then`` takes.
 
         Returns:
             The flights, and the nodes whose message the grid did not take.
@@ -140,10 +131,7 @@ class Exchange:
     ) -> list[Flight]:
         """Take replies, of these flights and all others, until these are in, enough have come, or it is too late.
 
-        Args:
-            flights: What is waited for.
-            until_s: When to wait no longer, seconds of the clock.
-            is_enough: Whether to wait no longer, asked after each look.
+        ``is_enough`` is asked after each look.
 
         Returns:
             Those of the flights that are still open.

@@ -25,13 +25,13 @@ from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_repl
 from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.runner import RoundRunner
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError
-from fedroster.core.protocols import wants_losses
 from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
-from fedroster.engine.losses import LossReader, LossRules
+from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
+from fedroster.engine.pushed import OpenRound, PushedRounds
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.federation.rules import Rules
@@ -116,15 +116,8 @@ class SelectingGrid(Grid):
         self._checks = {"evaluate": ReplyCheck(check, self._needs.weight_key), "": ReplyCheck(check)}
         self._book = NodeBook(contexts)
         self._book.measured_bps = self._rounds.current.bandwidth_bps
-        reader = LossReader(LossRules() if losses is None else losses) if wants_losses(selector.policy) else None
-        self._runner = RoundRunner(
-            self._exchange,
-            self._book,
-            self._rules,
-            ReplyCheck(check, self._needs.weight_key),
-            reader,
-            self._rounds.tell,
-        )
+        desk = PushedRounds(self._rounds, self._rules, losses=losses, log=log, now=self._exchange.clock.now)
+        self._runner = RoundRunner(desk, self._exchange, self._book, ReplyCheck(check, self._needs.weight_key))
         self._roster = Roster(grid, self._exchange, self._book, self._runner, self._rules, selector.cohort_size)
         self._waiting = _Waiting(self._rules.wait_s, self._needs.least_nodes)
 
@@ -229,19 +222,11 @@ class SelectingGrid(Grid):
         edge_of = {node.node_id: choice.edges.get(node.name, "") for node in nodes}
         if self._edges is not None:
             outgoing = self._edges.outgoing(outgoing, edge_of)
-        played = self._runner.play(choice.round, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
-        self._rounds.end(
-            choice,
-            played.outcomes,
-            played.round_s,
-            select_s=select_s,
-            num_connected=self._roster.num_connected,
-            num_available=num_available,
-        )
-        replies = [arrival.reply for arrival in played.usable]
+        round_ = OpenRound(choice, self._roster.num_connected, num_available, select_s)
+        replies, errors = self._runner.play(round_, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
         if self._edges is not None:
             replies = self._edges.incoming(replies, edge_of, sent=messages[0])
-        return self._needs.usable([*replies, *(arrival.reply for arrival in played.errors)])
+        return self._needs.usable([*replies, *errors])
 
     def _check_needs(self, messages: list[Message]) -> None:
         needs = self._needs
@@ -282,7 +267,7 @@ class SelectingGrid(Grid):
                 last = [self._book.named(name) for name in self._rounds.current.clients]
                 messages = addressed(messages, [node.node_id for node in last if node is not None])
             elif self._rules.who_evaluates == "idle":
-                busy = self._runner.busy_ids
+                busy = self._runner.busy().values()
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
             messages = self._allowed_to_evaluate(messages)
             limit_s = self._rules.evaluation_limit_s(timeout)

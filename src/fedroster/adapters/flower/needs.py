@@ -38,10 +38,7 @@ class StrategyNeeds:
     least_nodes: int = 0
 
     def check(self, num_used: int) -> None:
-        """Refuse what would make a guarantee void.
-
-        Args:
-            num_used: Updates that a full round uses: the cohort size, or the first k of it.
+        """Refuse what would make a guarantee void, by the number of updates that a full round uses.
 
         Raises:
             ConfigurationError: If it would.
@@ -58,10 +55,7 @@ class StrategyNeeds:
             )
 
     def check_messages(self, messages: list[Message]) -> None:
-        """Refuse messages of another strategy than the one that was asked.
-
-        Args:
-            messages: Training messages.
+        """Refuse training messages of another strategy than the one that was asked.
 
         Raises:
             ConfigurationError: If they are of a differential-privacy wrapper, and no needs of one are known, or of
@@ -81,10 +75,7 @@ class StrategyNeeds:
                 )
 
     def usable(self, replies: list[Message]) -> list[Message]:
-        """Skip a round with fewer updates than the noise is for: each would weigh more than it may.
-
-        Args:
-            replies: Replies of a round.
+        """The replies of a round; none with fewer updates than the noise is for: each would weigh more than it may.
 
         Returns:
             The replies, or none.
@@ -123,11 +114,7 @@ def _integer(strategy: object, name: str) -> int:
 
 
 def needs_of(strategy: object) -> StrategyNeeds:
-    """Ask a strategy, and all that it wraps, for their needs.
-
-    Args:
-        strategy: The strategy whose ``start`` is called; None for nothing that asks.
-    """
+    """Ask a strategy, and all that it wraps, for their needs; None asks for nothing."""
     name, num_updates, amplification, weight_key, least_nodes = "", 0, "", "", 0
     for one in _strategies(strategy):
         fixed = _integer(one, "num_sampled_clients")

@@ -65,9 +65,7 @@ class NodeBook:
     def expect(self, ids: Mapping[str, int], connected: Iterable[int]) -> None:
         """Meet nodes of which something is known from before a restart, though they have given no context since.
 
-        Args:
-            ids: The ids that they had, by name; 0 where it is not known.
-            connected: Ids of all nodes that are connected.
+        ``ids`` are those that they had, 0 where it is not known.
         """
         there = set(connected)
         registered = {name: node_id for node_id, (name, _) in self._registered.items() if name}
@@ -83,12 +81,7 @@ class NodeBook:
                 self._id_of[name] = node_id
 
     def doubt(self, node_id: int, reason: str) -> None:
-        """Book why a node cannot be chosen, and warn of it once.
-
-        Args:
-            node_id: The node.
-            reason: Why; empty when there is no reason any more.
-        """
+        """Book why a node cannot be chosen, empty for nothing any more, and warn of it once."""
         if reason and self._doubts.get(node_id) != reason:
             log.warning("node %d is excluded: %s", node_id, reason)
         self._doubts[node_id] = reason
@@ -108,8 +101,7 @@ class NodeBook:
     def introduce(self, infos: Iterable[Any]) -> None:
         """Take in what the SuperLink itself knows of nodes: the name and the place that an operator registered.
 
-        Args:
-            infos: Flower's ``NodeInfo`` of each node; older versions know ids only.
+        Older versions of Flower know ids only.
         """
         for info in infos:
             name = checked_name(getattr(info, "name", ""))
@@ -127,12 +119,7 @@ class NodeBook:
                 self._refused.add(holder)
 
     def keep(self, connected: Iterable[int], now_s: float) -> None:
-        """Forget the nodes that are gone; without reports, meet those that are new.
-
-        Args:
-            connected: Ids of all nodes that are connected.
-            now_s: The time.
-        """
+        """Forget the nodes that are gone; without reports, meet those that are new."""
         there = set(connected)
         gone = self._by_id.keys() - there
         for node_id in gone:
@@ -153,13 +140,7 @@ class NodeBook:
                     self._id_of[name] = node_id
 
     def stale(self, connected: Iterable[int], now_s: float, *, age: float = 1.0) -> list[int]:
-        """Nodes whose context does not count any more, or is not known.
-
-        Args:
-            connected: Ids of the nodes to look at.
-            now_s: The time.
-            age: Share of the time that contexts count for.
-        """
+        """Nodes whose context is older than a share ``age`` of the time that it counts for, or is not known."""
         if self.rules is None:
             return []
         oldest_s = now_s - age * self.rules.fresh_s
@@ -171,13 +152,7 @@ class NodeBook:
         ]
 
     def note(self, node_id: int, content: RecordDict, now_s: float) -> Node | None:
-        """Take in a context that a node sent; what is no context, or under another's name, changes nothing.
-
-        Args:
-            node_id: Where it came from.
-            content: Content of its reply.
-            now_s: The time.
-        """
+        """Take in a context that a node sent; what is no context, or under another's name, changes nothing."""
         registered, place = self._registered.get(node_id, ("", None))
         record = content.get(RECORD)
         if self.rules is None or not isinstance(record, ConfigRecord):

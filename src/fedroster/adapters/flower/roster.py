@@ -28,16 +28,7 @@ class Roster:
     def __init__(
         self, grid: Grid, exchange: Exchange, book: NodeBook, runner: RoundRunner, rules: RoundRules, cohort_size: int
     ) -> None:
-        """Start without nodes.
-
-        Args:
-            grid: Knows the connected nodes.
-            exchange: Carries queries.
-            book: What is known of nodes.
-            runner: Knows the busy nodes.
-            rules: How long to wait.
-            cohort_size: How many nodes are enough.
-        """
+        """Start without nodes."""
         self._grid = grid
         self._exchange = exchange
         self._book = book
@@ -61,7 +52,7 @@ class Roster:
             connected = self._connected()
             silent = self._ask_for_contexts(connected)
             known = self._book.known(node_id for node_id in connected if node_id not in silent)
-            busy = self._runner.busy_names
+            busy = self._runner.busy()
             nodes = [node for node in known if node.context.willing and node.name not in busy]
             now_s = clock.now()
             may_more_come = any(node_id in self._asked for node_id in silent) or len(connected) < self._rules.min_nodes
@@ -77,9 +68,6 @@ class Roster:
 
         A node whose id is connected, or whose name is registered for one that is, counts as connected even if it has
         not given a context since.  Others may be back under a new id, which their context shows.
-
-        Args:
-            cohort: The ids that they had, by name; 0 where it is not known.
         """
         give_up_s = self._exchange.clock.now() + self._rules.wait_s
         while True:
@@ -109,7 +97,6 @@ class Roster:
     def _connected(self) -> list[int]:
         connected = list(self._grid.get_node_ids())
         self.num_connected = len(connected)
-        self._runner.give_up_old()
         if self._book.strangers(connected) and hasattr(self._grid, "get_nodes"):
             self._book.introduce(self._grid.get_nodes())
         self._book.keep(connected, self._exchange.clock.now())
@@ -129,7 +116,7 @@ class Roster:
             if node_id not in there or now_s - flight.sent_s > 10.0 * contexts.timeout_s:
                 del self._asked[node_id]
                 self._exchange.forget([flight])
-        busy = self._runner.busy_ids
+        busy = self._runner.busy().values()
         aging = self._book.stale(connected, now_s, age=0.5)
         queries = [
             Message(

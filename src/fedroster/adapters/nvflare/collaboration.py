@@ -145,7 +145,8 @@ class SelectingClients:
             self._gone.discard(name)
             update, wrong = self._read(sent, result)
             updates[name] = update
-            desk.answered(round_, name, result, wrong=wrong, metrics=update.metrics, arrived_s=arrived_s)
+            time_s = arrived_s - ending.sent_s
+            desk.answered(round_, name, result, wrong=wrong, metrics=update.metrics, time_s=time_s)
 
         limit_s = min(ending.given_up_s - ending.sent_s + 1.0, LONGEST_CALL_S)
         group = collab.get_clients(list(round_.choice.clients))(blocking=False, timeout=limit_s, process_resp_cb=take)

@@ -205,7 +205,8 @@ class Selecting(_Controller):
             return
         update, wrong = self._read(sent, client_task.result)
         with self._desk.lock:  # the round is not ended before the controller has the result
-            if self._desk.answered(round_, name, None, wrong=wrong, metrics=update.metrics, arrived_s=arrived_s):
+            time_s = arrived_s - round_.sent_s
+            if self._desk.answered(round_, name, None, wrong=wrong, metrics=update.metrics, time_s=time_s):
                 super()._process_result(client_task, fl_ctx)
         client_task.result = None
 

@@ -193,12 +193,11 @@ class SelectingEdges(SelectingClients):
                 if wrong is not None:
                     desk.failed(round_, name, f"edge server {edge}: {wrong}")
                 elif isinstance(how, float) and 0.0 < how <= self._wait_s:
-                    used |= desk.answered(round_, name, edge, arrived_s=ending.sent_s + how)
+                    used |= desk.answered(round_, name, edge, time_s=how)
                 elif how == _LATE:
                     self._away[name] = edge, ending.given_up_s
-                    desk.answered(
-                        round_, name, edge, arrived_s=max(arrived_s, ending.sent_s + self._rules.deadline_s) + 1e-6
-                    )
+                    late_s = max(arrived_s - ending.sent_s, self._rules.deadline_s) + 1e-6
+                    desk.answered(round_, name, edge, time_s=late_s)
                 else:
                     desk.failed(round_, name, f"edge server {edge}: {how}")
             if used:
