@@ -138,7 +138,7 @@ def test_without_contexts_the_log_has_those_of_the_cohort(tmp_path):
     play(selector, 2)
     log = Log(tmp_path)
     assert [each.contexts for each in log.rounds] == [None, None]
-    assert log.rounds[0].decision.features.shape == (3, 3)
+    assert log.rounds[0].features.shape == (3, 3)
 
 
 def test_ids_are_hashed_with_a_key(tmp_path):

@@ -39,7 +39,7 @@ def test_the_page_shows_promise_and_fact(tmp_path: Path) -> None:
     assert {each.name: each.chosen for each in view.clients} == selector.participation()
     assert {each.name: each.used for each in view.clients} == selector.participation("used")
     assert view.clients[-1].name == "clinic-5"  # a rule keeps it out, so nothing is promised to it
-    assert view.rounds[0].excluded["denied by 'clinic-5'"] == ("clinic-5",)
+    assert "denied by 'clinic-5': clinic-5;" in view.rounds[0][-1]
     rates = selector.participation_rates()
     assert all(each.rate == pytest.approx(rates[each.name]) for each in view.clients[:-1])
     page = Client(Watch(tmp_path)).get("/").text

@@ -160,13 +160,9 @@ def _check_values(rows: FloatArray, available: BoolArray, slot: IntArray, member
 
 
 def links_of(members: Members, labels: list[str], servers: Any, slots: IntArray) -> tuple[IntArray, IntArray]:
-    """Rows of clients and numbers of the edge servers that reach them, one entry for each link.
+    """Rows of the clients of ``slots`` and numbers of the edge servers that reach them, one entry for each link.
 
-    Args:
-        members: The members.
-        labels: Labels of the edge servers.
-        servers: Labels of those that reach each client, by id or in the order of ``slots``; None for all.
-        slots: Slots of the clients that are named.
+    ``servers`` are labels for each client, by id or in the order of ``slots``; None for all.
 
     Raises:
         InvalidInputError: If that of a client is missing, or a label is no string.

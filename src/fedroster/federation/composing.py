@@ -163,12 +163,6 @@ def _keeps(cohort: _Cohort, links: IntArray, context: RoundContext, limits: Limi
 def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) -> Selection:
     """Ask a policy for a cohort within limits.
 
-    Args:
-        ask: Asks the policy about a part of a round.
-        context: The round; available are the clients that other rules have left.
-        limits: The limits.
-        rng: Draws clients that the policy does not want and a limit demands.
-
     Raises:
         RoundNotBegunError: If a least number is impossible.
     """

@@ -84,13 +84,7 @@ class Failures:
         return np.maximum(self._until - round, 0)
 
     def resting(self, round: int, slots: IntArray, available: BoolArray) -> BoolArray:
-        """Which slots' clients pause in a round; none of the available ones while all of them would.
-
-        Args:
-            round: The round.
-            slots: Slots of the clients that are asked for.
-            available: Which of them are available.
-        """
+        """Which slots' clients pause in a round; none of the available ones while all of them would."""
         resting = self._until >= round
         here = slots[available]
         if resting[here].all():
@@ -98,12 +92,9 @@ class Failures:
         return resting
 
     def cost(self, feedback: Feedback, round_s: float | None, longest_s: float) -> Feedback:
-        """Put what failures cost, the length of their round, where no time was measured.
+        """Put what failures cost, the length of their round but at most ``longest_s``, where no time was measured.
 
-        Args:
-            feedback: Feedback of a round, with NaN where no time was measured.
-            round_s: Length of the round, seconds; None for the longest time of the feedback.
-            longest_s: The cost is at most this, seconds.
+        Without a length it is the longest time of the feedback.
         """
         measured_s = feedback.exchange_time_s[feedback.observed]
         cost_s = float(measured_s.max(initial=0.0)) if round_s is None else round_s
@@ -113,12 +104,7 @@ class Failures:
         return replace(feedback, exchange_time_s=np.where(lost, min(cost_s, longest_s), feedback.exchange_time_s))
 
     def count(self, feedback: Feedback, round: int) -> None:
-        """Count failures in a row, and let those that fail again and again pause.
-
-        Args:
-            feedback: Feedback that was learned.
-            round: The last round that was begun; a pause begins with the next one.
-        """
+        """Count failures in a row, and let those that fail again and again pause from the round after ``round`` on."""
         lost = feedback.client[feedback.status >= Status.DROPPED]
         self._in_a_row[feedback.client[feedback.status < Status.DROPPED]] = 0
         self._in_a_row[lost] += 1
@@ -143,11 +129,6 @@ class Failures:
 
 
 def without_times(feedback: Feedback, slots: IntArray) -> Feedback:
-    """Feedback in which the times of some clients are not known.
-
-    Args:
-        feedback: The feedback.
-        slots: Their slots.
-    """
+    """Feedback in which the times of some clients are not known."""
     hidden: FloatArray = np.where(np.isin(feedback.client, slots), np.nan, feedback.exchange_time_s)
     return replace(feedback, exchange_time_s=hidden)

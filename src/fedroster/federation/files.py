@@ -125,13 +125,19 @@ def save_books(
     append: bool = False,
 ) -> None:
     """Save what a selector was constructed with and what it keeps, atomically and without pickles."""
+    header, arrays = packed(settings, books)
+    save_arrays(path, arrays, header, kind=kind, stamp=stamp, append=append)
+
+
+def packed(settings: Mapping[str, Any], books: Iterable[Book]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header and the arrays of a file."""
     header: dict[str, Any] = dict(settings)
     arrays: dict[str, Any] = {}
     for book in books:
         more, values = book.pack()
         header |= more
         arrays |= values
-    save_arrays(path, arrays, header, kind=kind, stamp=stamp, append=append)
+    return header, arrays
 
 
 def distinct(pairs: Any) -> dict[Any, Any]:

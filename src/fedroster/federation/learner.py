@@ -239,12 +239,9 @@ class Learner:
         self.state = unpack(like, arrays, "policy.", spec=self.spec, round=whole(header, "round", 0))
 
     def rehearse(self, answers: Iterable[Feedback]) -> None:
-        """Learn on a copy what may come, so that a policy of ours refuses contexts of a file at once, and not later.
+        """Learn on a copy what open rounds may bring, so that a policy of ours refuses contexts of a file at once.
 
         Another policy's ``update`` is called for what came only: it may print or count.
-
-        Args:
-            answers: Feedback of each round of a file that is open.
 
         Raises:
             StateFileError: If the policy cannot learn from it.

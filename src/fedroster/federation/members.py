@@ -51,10 +51,6 @@ def is_id(client: object) -> bool:
 def listed(name: str, clients: object) -> list[Any]:
     """What a caller names in a collection.
 
-    Args:
-        name: What the caller calls it.
-        clients: The collection.
-
     Raises:
         InvalidInputError: If it is none, or a text, whose letters would count as ids.
     """
@@ -213,13 +209,9 @@ class Members:
         self.used[feedback.client[feedback.status == Status.COMPLETED]] += 1
 
     def count_round(self, chosen: IntArray, available: BoolArray, resting: BoolArray, *, is_whole: bool) -> None:
-        """Count a round.
+        """Count a round, by the slots of its cohort, which clients could be chosen, and which are owed nothing for it.
 
-        Args:
-            chosen: Slots of its cohort.
-            available: Which slots' clients could be chosen, shape (slots,).
-            resting: Which are owed nothing for it, shape (slots,).
-            is_whole: Whether it is a whole round, or completes one whose places were filled one by one.
+        A round is whole that does not fill places one by one, or completes those that were filled so.
         """
         self.cold[:] = True
         self.cold[chosen] = False

@@ -17,10 +17,6 @@ _ROUNDING = 1e-9
 def check_possible(rules: Rules, cohort_size: int) -> None:
     """Refuse rules that no cohort can keep.
 
-    Args:
-        rules: The rules.
-        cohort_size: Largest number of clients in a round, m.
-
     Raises:
         InfeasibleError: If least numbers exceed the cohort size.
     """

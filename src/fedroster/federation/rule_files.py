@@ -29,11 +29,7 @@ class RuleFile:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Begin without having read it.
-
-        Args:
-            path: The file.
-        """
+        """Begin without having read it."""
         self.path = os.fspath(Path(path_of(path)).absolute())
         self._stamp: tuple[int, int, int] | None = None
         self._digest = ""

@@ -57,11 +57,7 @@ class Register:
     """What one set of rules says of each client by its name; one entry for each slot."""
 
     def __init__(self, rules: Rules) -> None:
-        """Begin without clients.
-
-        Args:
-            rules: The rules.
-        """
+        """Begin without clients."""
         self._rules = rules
         self._allow = None if rules.allow is None else Names(rules.allow, rules.tags)
         self._deny = Names(rules.deny, rules.tags)
@@ -126,10 +122,6 @@ class RuleBook:
 
     def __init__(self, given: GivenRules, *, cohort_size: int) -> None:
         """Begin before the first round, with one slot.
-
-        Args:
-            given: Rules, or a file of them, or none.
-            cohort_size: Largest number of clients in a round.
 
         Raises:
             ConfigurationError: If the rules are malformed, or the file cannot be read.
@@ -203,13 +195,7 @@ class RuleBook:
         return int(here.shape[0]) + len(list(joining))
 
     def warn(self, beta: float, members: Members, *, is_quiet: bool = False) -> None:
-        """Warn of what the rules make impossible, each thing once.
-
-        Args:
-            beta: Participation rate that the policy promises; 0 for none.
-            members: The members.
-            is_quiet: Whether only to remember it.
-        """
+        """Warn of what the rules make impossible, each thing once; or only remember it, if ``is_quiet``."""
         if self.is_empty:
             return
         self._register.meet(members)
@@ -251,14 +237,7 @@ class RuleBook:
     # ---------------------------------------------------------------- eligibility
 
     def bar(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
-        """Which clients the rules exclude from a round; depends on names, rounds and times only.
-
-        Args:
-            members: The members.
-            round: The round.
-            now_s: The time, seconds.
-            not_registered: Slots of clients whose name is their own word.
-        """
+        """Which clients the rules exclude from a round; depends on names, rounds and times only."""
         out, away = np.zeros((2, members.capacity), np.bool_)
         barred = Barred(out, away, now_s)
         if self.is_empty:

@@ -62,21 +62,6 @@ class Line:
         return str(self.content.get("kind"))
 
 
-@dataclass(frozen=True, slots=True)
-class Torn:
-    """What a killed writer has left of a last line.
-
-    Attributes:
-        file: The file.
-        offset: Where it begins.
-        size: Its length, bytes.
-    """
-
-    file: Path
-    offset: int
-    size: int
-
-
 def files_of(folder: Path) -> list[Path]:
     """The files of a log, in order; of one that exists twice, compressed and not, the first is whole.
 
@@ -145,13 +130,8 @@ def parse(text: bytes, file: Path, offset: int) -> Line:
     return Line(number, before, hashlib.sha256(text).hexdigest(), content, file, offset)
 
 
-def lines_of(folder: Path, *, start: int = 1, checked: bool = True) -> Iterator[Line | Torn]:
-    """The lines of a log, one after the other; what is left of a last line comes as :class:`Torn`.
-
-    Args:
-        folder: The log's folder.
-        start: Number of the first line that is wanted; the chain is followed from the first line of its file.
-        checked: Whether a broken chain is an error.
+def lines_of(folder: Path, *, start: int = 1) -> Iterator[Line]:
+    """The lines of a log from one on; what a killed writer has left of a last line is passed over.
 
     Raises:
         LogFileError: If a line is damaged, or is not the one that the chain expects.
@@ -165,14 +145,18 @@ def lines_of(folder: Path, *, start: int = 1, checked: bool = True) -> Iterator[
             if not ended:
                 if place < len(files) - 1 or file.suffix == ".gz":
                     raise LogFileError(f"{file.name!r} ends in the middle of a line, and is not the newest file")
-                yield Torn(file, offset, len(text))
                 return
             line = parse(text, file, offset)
-            if checked:
-                _check(line, last, begins_chain=place == 0 and is_first, begins_file=is_first)
+            _check(line, last, begins_chain=place == 0 and is_first, begins_file=is_first)
             last, is_first = line, False
             if line.number >= start:
                 yield line
+
+
+def torn_bytes(folder: Path) -> int:
+    """Length of what a killed writer has left of a last line."""
+    files = files_of(folder)
+    return sum(len(text) for _, text, ended in raw_lines(files[-1]) if not ended) if files else 0
 
 
 def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bool) -> None:

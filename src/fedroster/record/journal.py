@@ -15,6 +15,7 @@ from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import save_arrays
 from fedroster.federation.events import Began, Decided, Event, Ruled
+from fedroster.federation.files import packed
 from fedroster.federation.locks import FolderLock
 from fedroster.record.chain import Line, Writer, lines_of
 from fedroster.record.lines import FORMAT, VERSION, hashed
@@ -242,7 +243,7 @@ class Record:
 
     def _missing(self, number: int, digest: str) -> list[Line]:
         """The lines after one that a selector's file knows."""
-        lines = [line for line in lines_of(self._folder, start=max(number, 1)) if isinstance(line, Line)]
+        lines = list(lines_of(self._folder, start=max(number, 1)))
         known = next((line for line in lines if line.number == number), None)
         if known is None or known.digest != digest:
             raise LogFileError(
@@ -258,7 +259,7 @@ class Record:
         if not catch_up:
             return 0
         now, file = settings_of(selector), selector._book.file
-        before = [line for line in lines_of(self._folder) if isinstance(line, Line) and "settings" in line.content]
+        before = [line for line in lines_of(self._folder) if "settings" in line.content]
         held, named = [line for line in before if line.number < missing[0].number][-1], self._naming(selector)
         rebuild = Rebuild(selector.policy, self._folder, selector=selector)
         done = 0
@@ -282,12 +283,7 @@ class Record:
 
     def _snapshot(self, selector: Selector) -> dict[str, str]:
         """Keep the selector's state beside the log: what came before is not in it."""
-        header: dict[str, Any] = dict(selector._settings())
-        arrays: dict[str, Any] = {}
-        for book in selector._books:
-            more, values = book.pack()
-            header |= more
-            arrays |= values
+        header, arrays = packed(selector._settings(), selector._books)
         if "rules" in header:
             hides = self._key is not None and selector.rules.name_clients
             header["rules"] |= {"path": None} | ({"in_force": {}} if hides else {})

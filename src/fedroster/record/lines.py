@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Decision:
         round: Its number.
         at_s: When, seconds since 1970.
         capacity: Number of slots.
-        places: Largest number of clients that could be chosen.
+        cohort_size: Largest number of clients that could be chosen.
         asked: What the caller named; its contexts are zeros where the log has none.
         has_contexts: Whether the contexts of all rows are known.
         excluded: Slots that could not be chosen although they are available, by the reason.
@@ -61,7 +61,7 @@ class Decision:
     round: int
     at_s: float
     capacity: int
-    places: int
+    cohort_size: int
     asked: Candidates
     has_contexts: bool
     excluded: dict[str, IntArray]
@@ -77,7 +77,7 @@ class Decision:
     state: str
 
     @property
-    def seen(self) -> BoolArray:
+    def available(self) -> BoolArray:
         """Which slots' clients are available, shape (slots,)."""
         seen = np.zeros(self.capacity, np.bool_)
         asked = self.asked
@@ -140,7 +140,8 @@ def decided(
     event: Decided,
     *,
     contexts: bool,
-    expected_s: FloatArray | None,
+    expects: Callable[[IntArray, FloatArray], FloatArray] | None,
+    slots: IntArray,
     owed: FloatArray | None,
     hides: bool = False,
 ) -> Any:
@@ -149,13 +150,24 @@ def decided(
     Args:
         event: The event.
         contexts: Whether to keep the contexts of all clients; those of the cohort are always kept.
-        expected_s: Times that the policy expects of the slots' clients, or of the cohort; None if it expects nothing.
-        owed: Rounds owed to them; None if the policy keeps no count.
+        expects: Gives the times that the policy expects of slots' clients in their contexts; None if it expects none.
+        slots: Clients that it is asked for; of many clients, it is asked for the cohort.
+        owed: Rounds owed to each slot's client; None if the policy keeps no count.
         hides: Whether names that stand in reasons are left out.
     """
     asked, context, chosen = event.asked, event.context, event.chosen
     capacity = event.members.shape[0]
     features = context.features[event.selection.links]
+    expected_s = None
+    if expects is not None and event.servers is None:
+        of_all = capacity <= ALL_BELIEFS
+        rows = slots if of_all else chosen
+        expected_s = expects(rows, context.features[rows])
+        if of_all:
+            expected_s, known_s = np.full(capacity, np.nan), expected_s
+            expected_s[rows] = known_s
+    if owed is not None and capacity > ALL_BELIEFS:
+        owed = owed[chosen]
     line: dict[str, Any] = {
         "round": event.round,
         "at_s": event.at_s,
@@ -347,7 +359,7 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
         round=number(content, "round", 1, 2**52),
         at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
         capacity=capacity,
-        places=number(content, "places", 0, 2**31),
+        cohort_size=number(content, "places", 0, 2**31),
         asked=asked,
         has_contexts=contexts is not None,
         excluded=_read_excluded(content.get("excluded"), capacity),
@@ -447,13 +459,6 @@ def feedback_of(
     answer: Answer, chosen: IntArray, features: FloatArray, servers: IntArray | None, *, staleness: int = 0
 ) -> Feedback:
     """The feedback of an answer to an open round.
-
-    Args:
-        answer: The answer.
-        chosen: Slots of the round's cohort.
-        features: Contexts under which they were chosen.
-        servers: Their edge servers; None without.
-        staleness: Rounds that began after it and before it was reported.
 
     Raises:
         LogFileError: If one of the clients was not chosen.

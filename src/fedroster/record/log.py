@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import IO, Any, overload
 
@@ -18,7 +18,7 @@ from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.events import Began, Observer, Observers
 from fedroster.federation.members import ClientId, Members
-from fedroster.record.chain import FIRST, LONGEST_LINE, Line, Torn, files_of, lines_of, opened, parse
+from fedroster.record.chain import FIRST, LONGEST_LINE, Line, files_of, lines_of, opened, parse, torn_bytes
 from fedroster.record.codec import unpack_bits, unpack_ints
 from fedroster.record.journal import Record
 from fedroster.record.lines import (
@@ -70,7 +70,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedRound:
+class LoggedRound(Decision):
     """A round as it is in the log; arrays of slots have one entry for each place of a client.
 
     Attributes:
@@ -94,21 +94,10 @@ class LoggedRound:
         deadline_s: Answers that took longer were late, seconds; infinite for none.
         line: Number of the decision's line.
         rules: Rules in force (:meth:`~fedroster.Rules.as_table`); empty for none, a digest where ids are hashed.
-        decision: All that the line says.
     """
 
-    round: int
-    at_s: float
-    cohort_size: int
     members: BoolArray
-    available: BoolArray
-    excluded: dict[str, IntArray]
     contexts: FloatArray | None
-    expected_s: FloatArray | None
-    owed: FloatArray | None
-    chosen: IntArray
-    servers: IntArray | None
-    inclusion: FloatArray | None
     status: StatusArray
     exchange_time_s: FloatArray
     learned_s: FloatArray
@@ -116,7 +105,6 @@ class LoggedRound:
     deadline_s: float
     line: int
     rules: Mapping[str, Any]
-    decision: Decision
 
 
 class _Place:
@@ -208,7 +196,7 @@ class Log:
             LogFileError: If a line is damaged, missing, or not the one that the next one knows.
         """
         self.folder = Path(folder)
-        self.head, self.num_lines, self.torn = FIRST, 0, 0
+        self.head, self.num_lines, self.torn = FIRST, 0, torn_bytes(self.folder)
         self._places: list[_Place] = []
         self._place_of: dict[int, _Place] = {}
         self._memberships = Memberships(self.folder)
@@ -216,9 +204,6 @@ class Log:
         begun: Mapping[str, Any] | None = None
         held: Line | None = None
         for line in lines_of(self.folder):
-            if isinstance(line, Torn):
-                self.torn = line.size
-                continue
             self.head, self.num_lines = line.digest, line.number
             if begun is None:
                 check_begun(begun := line.content)
@@ -313,8 +298,7 @@ class Log:
             raise LogFileError("the log is of a simulation, which has no selector; run fedroster simulate again")
         rebuild = Rebuild(policy, self.folder)
         for line in lines_of(self.folder):
-            if isinstance(line, Line):
-                rebuild.take(line)
+            rebuild.take(line)
         rebuild.finish()
         selector = rebuild.known
         selector._observers = Observers(observers)
@@ -392,19 +376,11 @@ class _Rounds(Sequence[LoggedRound]):
         if inclusion is not None and asked.links is not None:  # a client is on one link at most
             of_link = asked.slot[asked.links.row]
             inclusion = np.bincount(of_link, inclusion, decision.capacity).astype(np.float64)
+        said = {each.name: getattr(decision, each.name) for each in fields(decision)} | {"inclusion": inclusion}
         return LoggedRound(
-            round=decision.round,
-            at_s=decision.at_s,
-            cohort_size=decision.places,
+            **said,
             members=here,
-            available=decision.seen,
-            excluded=decision.excluded,
             contexts=contexts,
-            expected_s=decision.expected_s,
-            owed=decision.owed,
-            chosen=decision.chosen,
-            servers=decision.servers,
-            inclusion=inclusion,
             status=place.status.copy(),
             exchange_time_s=place.time_s.copy(),
             learned_s=place.learned_s.copy(),
@@ -412,7 +388,6 @@ class _Rounds(Sequence[LoggedRound]):
             deadline_s=place.deadline_s,
             line=place.line,
             rules=place.rules,
-            decision=decision,
         )
 
 

@@ -30,7 +30,6 @@ from fedroster.federation.learner import Learner
 from fedroster.federation.rules import Rules
 from fedroster.record.chain import Line
 from fedroster.record.lines import (
-    ALL_BELIEFS,
     FORMAT,
     VERSION,
     Decision,
@@ -370,25 +369,15 @@ def content_of(event: Event, selector: Selector, *, contexts: bool, key: bytes |
     if not isinstance(event, Decided):
         raise TypeError(f"a {type(event).__name__} has no line")
     learner = selector._learner
-    owed = learner.backlog()
-    if owed is not None and event.members.shape[0] > ALL_BELIEFS:
-        owed = owed[event.chosen]
-    expected_s = _expected_s(selector, event)
-    line = decided(event, contexts=contexts, expected_s=expected_s, owed=owed, hides=key is not None)
+    line = decided(
+        event,
+        contexts=contexts,
+        expects=learner.expected_times_s if learner.expects_times else None,
+        slots=event.asked.slot,
+        owed=learner.backlog(),
+        hides=key is not None,
+    )
     return "decided", line | {"state": state_digest(learner.state)}
-
-
-def _expected_s(selector: Selector, event: Decided) -> FloatArray | None:
-    """Times that the policy expects of the slots' clients, NaN where it is not asked, or of the cohort of many."""
-    learner, chosen, features = selector._learner, event.chosen, event.context.features
-    if not learner.expects_times or event.servers is not None:
-        return None
-    if event.members.shape[0] > ALL_BELIEFS:
-        return learner.expected_times_s(chosen, features[chosen])
-    slots = event.asked.slot
-    expected_s = np.full(event.members.shape[0], np.nan)
-    expected_s[slots] = learner.expected_times_s(slots, features[slots])
-    return expected_s
 
 
 _OF_THE_RECORD = frozenset({"line", "before", "kind", "by"})

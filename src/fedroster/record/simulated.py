@@ -6,12 +6,12 @@ import dataclasses
 import math
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import LogFileError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, inclusion_of
@@ -24,7 +24,6 @@ from fedroster.federation.members import Members
 from fedroster.record.chain import Line, Writer
 from fedroster.record.codec import pack_bits, pack_floats, unpack_bits, unpack_floats
 from fedroster.record.lines import (
-    ALL_BELIEFS,
     FORMAT,
     VERSION,
     Decision,
@@ -131,10 +130,14 @@ class SimulationRecord:
             inclusion=inclusion_of(self._policy, state, context, selection),
             places=context.cohort_size,
         )
-        owed = self._policy.backlog(state) if isinstance(self._policy, Owes) else None
-        if owed is not None and self._num_clients > ALL_BELIEFS:
-            owed = owed[event.chosen]
-        line = decided(event, contexts=True, expected_s=self._expected_s(event, state), owed=owed)
+        policy = self._policy
+        line = decided(
+            event,
+            contexts=True,
+            expects=partial(policy.expected_times_s, state) if isinstance(policy, ExpectsTimes) else None,
+            slots=np.flatnonzero(seen),
+            owed=policy.backlog(state) if isinstance(policy, Owes) else None,
+        )
         line["state"] = state_digest(state)
         if not math.isinf(outcome.deadline_s):
             line["deadline_s"] = float(outcome.deadline_s)
@@ -143,17 +146,6 @@ class SimulationRecord:
         if context.members is not None:
             line["members"] = pack_bits(context.members)
         self._writer.append("decided", line)
-
-    def _expected_s(self, event: Decided, state: Any) -> FloatArray | None:
-        if not isinstance(self._policy, ExpectsTimes) or event.servers is not None:
-            return None
-        features = event.context.features
-        if self._num_clients > ALL_BELIEFS:
-            return self._policy.expected_times_s(state, event.chosen, features[event.chosen])
-        slots = np.flatnonzero(event.seen)
-        expected_s = np.full(self._num_clients, np.nan)
-        expected_s[slots] = self._policy.expected_times_s(state, slots, features[slots])
-        return expected_s
 
     def played(self, played: Round) -> None:
         """Write what came back from a round."""
@@ -204,7 +196,7 @@ class Replayed:
             round=decision.round,
             features=asked.rows,
             available=asked.available,
-            cohort_size=decision.places,
+            cohort_size=decision.cohort_size,
             client=None if links is None else asked.slot,
             server=None if links is None or self._spec.num_servers == 1 else links.server,
             cost=None if links is None or budget is None else links.price,

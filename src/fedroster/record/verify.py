@@ -11,7 +11,7 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.core.sources import code
 from fedroster.core.state import is_label_of
 from fedroster.federation.members import Members
-from fedroster.record.chain import Line, Torn, files_of, lines_of
+from fedroster.record.chain import Line, files_of, lines_of, torn_bytes
 from fedroster.record.lines import book_members
 from fedroster.record.rebuild import Difference, NotKeptError, Rebuild, check_begun
 from fedroster.record.simulated import KIND, Replayed
@@ -77,14 +77,12 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
     found, flaw, num_lines, num_rounds, torn, anchor = "", "", 0, 0, 0, 0
     try:
         for line in lines_of(Path(folder)):
-            if isinstance(line, Torn):
-                torn = line.size
-                continue
             found, num_lines = line.digest, line.number
             anchor = line.number if head is not None and line.digest == head else anchor
             num_rounds += line.kind == "decided"
             checking.take(line)
         checking.finish()
+        torn = torn_bytes(Path(folder))
     except LogFileError as error:
         flaw = str(error)
     num_decided, num_unknown, differences = checking.found()

@@ -87,7 +87,7 @@ def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> lis
         return []
     rules, parts = Rules.from_table(played.rules), []
     register = Register(rules)
-    at_work = played.decision.busy if played.decision.asked.places else played.chosen[:0]
+    at_work = played.busy if played.asked.places else played.chosen[:0]
     judged = {
         each: register.judge(client)
         for each in {slot, *played.chosen.tolist(), *at_work.tolist()}
@@ -118,7 +118,7 @@ def _beside(values: FloatArray, others: Any, unit: str) -> str:
 
 
 def _prices(played: LoggedRound) -> FloatArray | None:
-    asked = played.decision.asked
+    asked = played.asked
     if asked.links is None:
         return None
     prices = np.full(played.members.shape[0], np.nan)

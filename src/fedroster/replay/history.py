@@ -11,6 +11,7 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.problem import Status
+from fedroster.record.lines import OPEN
 
 LEAST_ROUNDS = 20
 """Shorter logs tell too little."""
@@ -85,9 +86,6 @@ class History:
         return found
 
 
-_OPEN = 255  # status of an exchange whose end is not known
-
-
 def read_history(rounds: Sequence[Any], *, num_clients: int) -> History:
     """Take the rounds of a log (:class:`~fedroster.record.LoggedRound`) apart.
 
@@ -122,7 +120,7 @@ def read_history(rounds: Sequence[Any], *, num_clients: int) -> History:
             features[index, :present] = one.contexts
         if one.inclusion is not None:
             inclusion[index, :present] = one.inclusion
-        told = one.status != _OPEN
+        told = one.status != OPEN
         parts.append((np.full(int(told.sum()), index), one.chosen[told], one.status[told], one.exchange_time_s[told]))
     return History(
         at_s=np.array([one.at_s for one in rounds], np.float64),

@@ -10,29 +10,23 @@ from matplotlib.figure import Figure
 
 from fedroster.study.report import Number, Report, Section, Table, as_html, picture
 from fedroster.version import __version__
-from fedroster.watch.view import ClientRow, RoundRow, View
+from fedroster.watch.view import ClientRow, View, number
 
 _SHOWN = 10
 """So many rounds and members are shown at once; the others are folded."""
 _MOST_CLIENTS = 500
-_NAMED = 12  # clients in a cell
 
 _ROUND_COLUMNS = (
     "round", "at", "there", "in time", "late", "lost", "open", "took, s", "longest expected, s", "cohort", "kept out",
 )  # fmt: skip
+_ROUND_TEXTS = ("cohort", "kept out")
 _CLIENT_COLUMNS = (
     "client", "chosen in", "promised", "promise", "owed", "there", "used", "lost", "last round", "expected, s",
 )  # fmt: skip
 
 
 def page_of(view: View | None, folder: Path, trouble: str) -> str:
-    """The page as HTML.
-
-    Args:
-        view: What the log says; None where there is none.
-        folder: Folder of the log.
-        trouble: What is wrong with the log, in words; empty for nothing.
-    """
+    """The page as HTML; ``trouble`` says what is wrong with the log, in words."""
     title, where = f"Federation in {folder.name}", f"Read from {folder}; the page follows it."
     clients: list[str] = []
     if view is None:
@@ -73,8 +67,8 @@ def _sections(view: View) -> list[Section]:
     places = ["Rounds that fill free places are counted by places: as many as a cohort has are one round."]
     found = [
         Section("Length of rounds", figures=[shown]),
-        Section("Last rounds", table=_rounds(view.rounds[:_SHOWN])),
-        Section("Rounds before", table=_rounds(view.rounds[_SHOWN:]), folded=True),
+        Section("Last rounds", table=Table(_ROUND_COLUMNS, view.rounds[:_SHOWN], text=_ROUND_TEXTS)),
+        Section("Rounds before", table=Table(_ROUND_COLUMNS, view.rounds[_SHOWN:], text=_ROUND_TEXTS), folded=True),
         Section(
             "Members, the least served first",
             table=_members(members[:_SHOWN], view.promised),
@@ -85,18 +79,6 @@ def _sections(view: View) -> list[Section]:
     return [section for section in found if section.table is None or section.table.rows]
 
 
-def _rounds(rounds: Sequence[RoundRow]) -> Table:
-    rows = [
-        (
-            str(row.round), row.when, str(row.there), str(row.in_time), str(row.late), str(row.lost), str(row.waiting),
-            _number(row.round_s), _number(row.expected_s), _names(row.chosen),
-            "; ".join(f"{reason}: {_names(names)}" for reason, names in row.excluded.items()),
-        )
-        for row in rounds
-    ]  # fmt: skip
-    return Table(_ROUND_COLUMNS, rows, text=("cohort", "kept out"))
-
-
 def _members(clients: Sequence[ClientRow], promised: float) -> Table:
     rows = []
     for client in clients:
@@ -104,20 +86,11 @@ def _members(clients: Sequence[ClientRow], promised: float) -> Table:
         rows.append(
             (
                 client.name, rate, f"{promised:.1%}" if promised else "", client.promise(promised),
-                _number(client.owed, ".2f"), str(client.there), str(client.used), str(client.lost),
-                str(client.last or ""), _number(client.expected_s),
+                number(client.owed, ".2f"), str(client.there), str(client.used), str(client.lost),
+                str(client.last or ""), number(client.expected_s),
             )
         )  # fmt: skip
     return Table(_CLIENT_COLUMNS, rows, text=("client",))
-
-
-def _number(value: float, form: str = ".3g") -> str:
-    return f"{value:{form}}" if math.isfinite(value) else ""
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _lengths_figure(view: View) -> Figure:

@@ -97,11 +97,7 @@ class Watch:
 
 
 def serving(folder: Path, port: int) -> BaseWSGIServer:
-    """A server of the page on loopback; ``serve_forever`` runs it.
-
-    Args:
-        folder: Folder of the log.
-        port: Port, 0 for a free one.
+    """A server of the page on loopback, on a free port for 0; ``serve_forever`` runs it.
 
     Raises:
         OSError: If the port is taken.

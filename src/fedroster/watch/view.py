@@ -10,52 +10,20 @@ from typing import Any
 import numpy as np
 
 from fedroster.catalogue import policy_of_label
+from fedroster.core.arrays import IntArray
 from fedroster.core.errors import FedrosterError
 from fedroster.core.problem import Status
 from fedroster.queues import falls_short
 from fedroster.record import Log, LoggedRound
+from fedroster.record.lines import OPEN
 
 _ROUNDS = 40
 """Number of the last rounds that are shown; a phone shows them all."""
 
 _LATELY = 20  # rounds
-
-_OPEN = 255
+_NAMED = 12  # clients in a cell
 
 _EPOCH_S = 10.0**8  # a simulation's clock begins at 0
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRow:
-    """One round.
-
-    Attributes:
-        round: Its number.
-        when: When it was decided, in the server's time.
-        there: Members that were available.
-        chosen: Their names.
-        in_time: How many answered in time.
-        late: How many answered late.
-        lost: How many dropped out or failed.
-        waiting: How many have not answered yet.
-        round_s: How long it took, seconds: by the server's clock, else the longest answer in time; NaN where neither is
-            known.
-        expected_s: The longest time that the policy expected of a member of the cohort, seconds; NaN where it believed
-            nothing.
-        excluded: Names of the clients that rules kept out, by reason.
-    """
-
-    round: int
-    when: str
-    there: int
-    chosen: tuple[str, ...]
-    in_time: int
-    late: int
-    lost: int
-    waiting: int
-    round_s: float
-    expected_s: float
-    excluded: dict[str, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -98,7 +66,9 @@ class View:
         promised: Share of the rounds that it promises each client; 0 for none.
         num_rounds: Rounds in the log.
         num_lines: Lines in the log; the page is made again when it changes.
-        rounds: The last rounds, the newest first.
+        rounds: The last rounds, the newest first, as cells: number, when it was decided in the server's time, members
+            that were available, in time, late, lost, not answered, seconds that it took and should have, cohort, and
+            clients that were kept out.
         clients: Members, the least served first.
         lengths: Length of each round, seconds, and what was expected, for the picture.
         has_places: Whether some rounds filled places that were free while other clients were at work.
@@ -110,7 +80,7 @@ class View:
     promised: float
     num_rounds: int
     num_lines: int
-    rounds: tuple[RoundRow, ...]
+    rounds: tuple[tuple[str, ...], ...]
     clients: tuple[ClientRow, ...]
     lengths: tuple[tuple[int, float, float], ...]
     has_places: bool
@@ -146,7 +116,7 @@ class View:
 def view_of(log: Log) -> View:
     """Read a log."""
     clients: dict[str, ClientRow] = {}
-    rows: list[RoundRow] = []
+    rows: list[tuple[str, ...]] = []
     lengths = []
     first = len(log.rounds) - _ROUNDS
     members: set[str] = set()
@@ -154,14 +124,16 @@ def view_of(log: Log) -> View:
     for place, played in enumerate(log.rounds):
         names = [None if each is None else str(each) for each in log.ids_at(played.round)]
         ends_round = True
-        if played.decision.asked.places is not None:
+        if played.asked.places is not None:
             ends_round = filled + played.chosen.shape[0] >= log.header.cohort_size
             filled, has_places = (filled + played.chosen.shape[0]) % log.header.cohort_size, True
         members = _count(played, names, clients, ends_round=ends_round)
-        row = _row(played, names)
-        lengths.append((played.round, row.round_s, row.expected_s))
+        length_s, expected_s = _length_s(played), math.nan
+        if played.expected_s is not None and played.chosen.shape[0]:
+            expected_s = float(played.expected_s[played.chosen].max())
+        lengths.append((played.round, length_s, expected_s))
         if place >= first:
-            rows.append(row)
+            rows.append(_cells(played, names, length_s, expected_s))
     present = sorted((clients[name] for name in members), key=lambda each: (not each.rounds, each.rate, each.name))
     known = [length for _, length, _ in lengths if math.isfinite(length)]
     lately = [length for _, length, _ in lengths[-_LATELY:] if math.isfinite(length)]
@@ -191,7 +163,7 @@ def _count(
     played: LoggedRound, names: list[str | None], clients: dict[str, ClientRow], *, ends_round: bool
 ) -> set[str]:
     """Count one round; the names of its members."""
-    members = set()
+    members, available = set(), played.available
     kept_out = np.zeros(played.members.shape[0], np.bool_)
     for reason, slots in played.excluded.items():
         kept_out[slots] = reason != "busy"  # a client that is at work is in the round
@@ -202,7 +174,7 @@ def _count(
         members.add(name)
         client = clients.setdefault(name, ClientRow(name))
         client.rounds += ends_round and not kept_out[slot]
-        client.there += bool(played.available[slot])
+        client.there += bool(available[slot])
         if played.owed is not None:
             client.owed = float(played.owed[slot])
         if played.expected_s is not None and math.isfinite(played.expected_s[slot]):
@@ -218,28 +190,35 @@ def _count(
     return members
 
 
-def _row(played: LoggedRound, names: list[str | None]) -> RoundRow:
-    in_time = played.status == Status.COMPLETED
-    times = played.exchange_time_s[in_time & np.isfinite(played.exchange_time_s)]
-    length = played.round_s if math.isfinite(played.round_s) else float(times.max()) if times.shape[0] else math.nan
-    expected = math.nan
-    if played.expected_s is not None and played.chosen.shape[0]:
-        expected = float(played.expected_s[played.chosen].max())
-    return RoundRow(
-        round=played.round,
-        when=_time(played.at_s),
-        there=int(np.count_nonzero(played.available & played.members)),
-        chosen=tuple(str(names[slot]) for slot in played.chosen.tolist()),
-        in_time=int(in_time.sum()),
-        late=int((played.status == Status.LATE).sum()),
-        lost=int(np.isin(played.status, (Status.DROPPED, Status.FAILED)).sum()),
-        waiting=int((played.status == _OPEN).sum()),
-        round_s=length,
-        expected_s=expected,
-        excluded={
-            reason: tuple(str(names[slot]) for slot in slots.tolist()) for reason, slots in played.excluded.items()
-        },
+def _length_s(played: LoggedRound) -> float:
+    """How long a round took: by the server's clock, else the longest answer in time; NaN where neither is known."""
+    if math.isfinite(played.round_s):
+        return played.round_s
+    times_s = played.exchange_time_s[(played.status == Status.COMPLETED) & np.isfinite(played.exchange_time_s)]
+    return float(times_s.max()) if times_s.shape[0] else math.nan
+
+
+def _cells(played: LoggedRound, names: list[str | None], length_s: float, expected_s: float) -> tuple[str, ...]:
+    def named(slots: IntArray) -> str:
+        more = f" and {slots.shape[0] - _NAMED} more" if slots.shape[0] > _NAMED else ""
+        return ", ".join(str(names[slot]) for slot in slots[:_NAMED].tolist()) + more
+
+    ends = ((Status.COMPLETED,), (Status.LATE,), (Status.DROPPED, Status.FAILED), (OPEN,))
+    return (
+        str(played.round),
+        _time(played.at_s),
+        str(np.count_nonzero(played.available & played.members)),
+        *(str(np.isin(played.status, end).sum()) for end in ends),
+        number(length_s),
+        number(expected_s),
+        named(played.chosen),
+        "; ".join(f"{reason}: {named(slots)}" for reason, slots in played.excluded.items()),
     )
+
+
+def number(value: float, form: str = ".3g") -> str:
+    """A number as a cell shows it; empty where it is not known."""
+    return f"{value:{form}}" if math.isfinite(value) else ""
 
 
 def _time(at_s: float) -> str:
