@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.compiled import njit
 from fedroster.core.errors import InfeasibleError
 from fedroster.core.problem import ProblemSpec, RoundContext
 
@@ -88,22 +87,6 @@ def queue_step(backlog: FloatArray, *, beta: float, served: IntArray, members: B
     return backlog
 
 
-@njit(cache=True, nogil=True)
-def _grow(debt, own_debt, available, beta):
-    for n in range(debt.shape[0]):
-        debt[n] += beta
-        own_debt[n] += beta * available[n]
-
-
-@njit(cache=True, nogil=True)
-def _grow_members(debt, own_debt, client, available, members, beta):
-    for n in range(debt.shape[0]):
-        debt[n] += beta * members[n]
-    for row in range(available.shape[0]):
-        n = client[row] if client.shape[0] else row
-        own_debt[n] += beta * (available[row] and members[n])
-
-
 def debt_step(debt: FloatArray, own_debt: FloatArray, context: RoundContext, *, beta: float, served: IntArray) -> None:
     r"""One step of FLOOR's debts, :math:`d_n \gets d_n + \beta - x_n`, which may be negative.
 
@@ -114,11 +97,9 @@ def debt_step(debt: FloatArray, own_debt: FloatArray, context: RoundContext, *, 
         beta: Guaranteed participation rate, in [0, 1].
         served: Indices of the clients that were chosen (x = 1), each once.
     """
-    if context.client is None and context.members is None:
-        _grow(debt, own_debt, context.available, beta)
-    else:
-        members = np.ones(debt.shape[0], np.bool_) if context.members is None else context.members
-        client = np.zeros(0, np.int64) if context.client is None else context.client
-        _grow_members(debt, own_debt, client, context.available, members, beta)
+    rows = np.flatnonzero(context.available)
+    there = context.clients_of(rows)
+    np.add(debt, beta, out=debt, where=True if context.members is None else context.members)
+    np.add.at(own_debt, there if context.members is None else there[context.members[there]], beta)
     debt[served] -= 1.0
     own_debt[served] -= 1.0

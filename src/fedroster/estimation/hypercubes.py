@@ -184,33 +184,11 @@ def _look_up(table, count, success, tag, client, server, cell, num_servers, cell
             successes[row] = success[slot]
 
 
-@njit(cache=True, nogil=True)
-def _count(table, count, tag, num_tags, client, server, cell, num_servers, cells_each):
-    added = 0
-    for row in range(client.shape[0]):
-        n = client[row]
-        if tag[n] < 0:
-            tag[n] = num_tags
-            num_tags += 1
-        key = (tag[n] * num_servers + server[row]) * cells_each + cell[row]
-        slot = slot_of(table, key)
-        if table[slot] != key:
-            table[slot] = key
-            added += 1
-        count[slot] += 1
-    return num_tags, added
-
-
-@njit(cache=True, nogil=True)
-def _succeed(table, success, count, tag, client, server, cell, num_servers, cells_each):
-    for row in range(client.shape[0]):
-        t = tag[client[row]]
-        if t < 0:
-            continue
-        key = (t * num_servers + server[row]) * cells_each + cell[row]
-        slot = slot_of(table, key)
-        if table[slot] == key and success[slot] < count[slot]:
-            success[slot] += 1
+def _places(state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray) -> IntArray:
+    """Slot of each link's cell, where it is put if it was not seen, shape (links,)."""
+    pair = state.tag[client] * state.num_servers + _servers(server, client.shape[0])
+    slots: IntArray = interpreted_at_first(places, client.shape[0])(state.key, pair * state.cells_each + cell)
+    return slots
 
 
 def _servers(server: IntArray | None, num_links: int) -> IntArray:
@@ -248,10 +226,11 @@ def count_selections(
         return state
     if state.num_cells + chosen > FULLEST * state.key.shape[0]:
         state = _with_room(state, chosen)
-    where = (client, _servers(server, chosen), cell, state.num_servers, state.cells_each)
-    count = interpreted_at_first(_count, client.shape[0])
-    num_tags, added = count(state.key, state.count, state.tag, state.num_tags, *where)
-    return replace(state, num_tags=int(num_tags), num_cells=state.num_cells + int(added))
+    fresh = client[state.tag[client] < 0]
+    state.tag[fresh] = state.num_tags + np.arange(fresh.shape[0])
+    added = int(np.count_nonzero(look_up(state, client, server, cell)[0] == 0))
+    state.count[_places(state, client, server, cell)] += 1
+    return replace(state, num_tags=state.num_tags + fresh.shape[0], num_cells=state.num_cells + added)
 
 
 def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
@@ -269,10 +248,11 @@ def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
 def count_successes(state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray) -> HypercubeState:
     """Count updates in time, X = 1; with :func:`count_selections` this is Algorithm 1, line 19.
 
-    The cell is the one in which a link was chosen; a client that was forgotten since is ignored.  The state's arrays
-    are written to.
+    The cell is the one in which a link was chosen; a client that was forgotten since is ignored.  Clients come once
+    each; the state's arrays are written to.
     """
-    where = (client, _servers(server, client.shape[0]), cell, state.num_servers, state.cells_each)
-    succeed = interpreted_at_first(_succeed, client.shape[0])
-    succeed(state.key, state.success, state.count, state.tag, *where)
+    counts, successes = look_up(state, client, server, cell)
+    known = successes < counts
+    server = None if server is None else server[known]
+    state.success[_places(state, client[known], server, cell[known])] += 1
     return state
