@@ -102,12 +102,15 @@ def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
-    needed = sorted(one.seeds_to_decide for one in verdicts if one.word == "undecided")
-    if not needed:
-        return []
-    within = [(limit, sum(seeds <= limit for seeds in needed)) for limit in (20, 50, 200)]
-    shown = ", ".join(f"{count} with {limit} seeds" for limit, count in within)
-    return [f"Of the {len(needed)} undecided, these would be decided by more seeds, if effects stay as seen: {shown}."]
+    undecided = [one for one in verdicts if one.word == "undecided"]
+    needed = [one.seeds_to_decide for one in undecided]
+    if len(undecided) < 2:
+        return [f"Undecided: “{one.claim.statement.rstrip('.')}” ({one.why})." for one in undecided]
+    with_20, with_50, with_200 = (sum(seeds <= limit for seeds in needed) for limit in (20, 50, 200))
+    return [
+        f"If effects stay as seen, {with_20} of the {len(undecided)} undecided claims would be decided by 20 seeds, "
+        f"{with_50} by 50 and {with_200} by 200."
+    ]
 
 
 # -------------------------------------------------------------------- the picture
