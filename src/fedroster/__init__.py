@@ -10,152 +10,98 @@ from fedroster.version import __version__
 TYPE_CHECKING = False  # to type checkers it is true; `typing` takes longer to load than all of this
 
 if TYPE_CHECKING:
-    from fedroster.catalogue import make_policy, make_scenario
-    from fedroster.core.errors import (
-        ConfigurationError,
-        DataFileError,
-        DownloadError,
-        FairnessWarning,
-        FedrosterError,
-        FeedbackError,
-        InfeasibleError,
-        InUseError,
-        InvalidInputError,
-        LogFileError,
-        MissingDataError,
-        MissingDependencyError,
-        PausedError,
-        PluginWarning,
-        RoundNotBegunError,
-        SelectionError,
-        StateFileError,
-        UnknownNameError,
-        WorkerLostError,
-    )
-    from fedroster.edge_selector import EdgeSelector
-    from fedroster.federated import federate
-    from fedroster.federation.failures import FailureRules
-    from fedroster.federation.rules import Group, Rules
-    from fedroster.policies import (
-        COCS,
-        CSUCB,
-        CUCB,
-        E3CS,
-        RBCSF,
-        CUCBPairs,
-        Dirichlet,
-        Explored,
-        FedCS,
-        FedCSGreedy,
-        Floor,
-        LinUCB,
-        LinUCBPairs,
-        OmniscientP3,
-        Oort,
-        Oracle,
-        OracleP,
-        PartialPooling,
-        PowerOfChoice,
-        RoundRobin,
-        SizeWeighted,
-        Steered,
-        TiFL,
-        Uniform,
-    )
-    from fedroster.record import Record
-    from fedroster.selector import Cohort, EdgeCohort, Selector
-    from fedroster.simulation import load_checkpoint, save_checkpoint, simulate
-    from fedroster.study.compare.run import compare, simulate_many
+    from fedroster.catalogue import make_policy as make_policy
+    from fedroster.catalogue import make_scenario as make_scenario
+    from fedroster.core.errors import ConfigurationError as ConfigurationError
+    from fedroster.core.errors import DataFileError as DataFileError
+    from fedroster.core.errors import DownloadError as DownloadError
+    from fedroster.core.errors import FairnessWarning as FairnessWarning
+    from fedroster.core.errors import FedrosterError as FedrosterError
+    from fedroster.core.errors import FeedbackError as FeedbackError
+    from fedroster.core.errors import InfeasibleError as InfeasibleError
+    from fedroster.core.errors import InUseError as InUseError
+    from fedroster.core.errors import InvalidInputError as InvalidInputError
+    from fedroster.core.errors import LogFileError as LogFileError
+    from fedroster.core.errors import MissingDataError as MissingDataError
+    from fedroster.core.errors import MissingDependencyError as MissingDependencyError
+    from fedroster.core.errors import PausedError as PausedError
+    from fedroster.core.errors import PluginWarning as PluginWarning
+    from fedroster.core.errors import RoundNotBegunError as RoundNotBegunError
+    from fedroster.core.errors import SelectionError as SelectionError
+    from fedroster.core.errors import StateFileError as StateFileError
+    from fedroster.core.errors import UnknownNameError as UnknownNameError
+    from fedroster.core.errors import WorkerLostError as WorkerLostError
+    from fedroster.edge_selector import EdgeSelector as EdgeSelector
+    from fedroster.federated import federate as federate
+    from fedroster.federation.failures import FailureRules as FailureRules
+    from fedroster.federation.rules import Group as Group
+    from fedroster.federation.rules import Rules as Rules
+    from fedroster.policies import COCS as COCS
+    from fedroster.policies import CSUCB as CSUCB
+    from fedroster.policies import CUCB as CUCB
+    from fedroster.policies import E3CS as E3CS
+    from fedroster.policies import RBCSF as RBCSF
+    from fedroster.policies import CUCBPairs as CUCBPairs
+    from fedroster.policies import Dirichlet as Dirichlet
+    from fedroster.policies import Explored as Explored
+    from fedroster.policies import FedCS as FedCS
+    from fedroster.policies import FedCSGreedy as FedCSGreedy
+    from fedroster.policies import Floor as Floor
+    from fedroster.policies import LinUCB as LinUCB
+    from fedroster.policies import LinUCBPairs as LinUCBPairs
+    from fedroster.policies import OmniscientP3 as OmniscientP3
+    from fedroster.policies import Oort as Oort
+    from fedroster.policies import Oracle as Oracle
+    from fedroster.policies import OracleP as OracleP
+    from fedroster.policies import PartialPooling as PartialPooling
+    from fedroster.policies import PowerOfChoice as PowerOfChoice
+    from fedroster.policies import RoundRobin as RoundRobin
+    from fedroster.policies import SizeWeighted as SizeWeighted
+    from fedroster.policies import Steered as Steered
+    from fedroster.policies import TiFL as TiFL
+    from fedroster.policies import Uniform as Uniform
+    from fedroster.record import Record as Record
+    from fedroster.selector import Cohort as Cohort
+    from fedroster.selector import EdgeCohort as EdgeCohort
+    from fedroster.selector import Selector as Selector
+    from fedroster.simulation import load_checkpoint as load_checkpoint
+    from fedroster.simulation import save_checkpoint as save_checkpoint
+    from fedroster.simulation import simulate as simulate
+    from fedroster.study.compare.run import compare as compare
+    from fedroster.study.compare.run import simulate_many as simulate_many
 
-
-__all__ = [
-    "COCS",
-    "CSUCB",
-    "CUCB",
-    "E3CS",
-    "RBCSF",
-    "CUCBPairs",
-    "Cohort",
-    "ConfigurationError",
-    "DataFileError",
-    "Dirichlet",
-    "DownloadError",
-    "EdgeCohort",
-    "EdgeSelector",
-    "Explored",
-    "FailureRules",
-    "FairnessWarning",
-    "FedCS",
-    "FedCSGreedy",
-    "FedrosterError",
-    "FeedbackError",
-    "Floor",
-    "Group",
-    "InUseError",
-    "InfeasibleError",
-    "InvalidInputError",
-    "LinUCB",
-    "LinUCBPairs",
-    "LogFileError",
-    "MissingDataError",
-    "MissingDependencyError",
-    "OmniscientP3",
-    "Oort",
-    "Oracle",
-    "OracleP",
-    "PartialPooling",
-    "PausedError",
-    "PluginWarning",
-    "PowerOfChoice",
-    "Record",
-    "RoundNotBegunError",
-    "RoundRobin",
-    "Rules",
-    "SelectionError",
-    "Selector",
-    "SizeWeighted",
-    "StateFileError",
-    "Steered",
-    "TiFL",
-    "Uniform",
-    "UnknownNameError",
-    "WorkerLostError",
-    "__version__",
-    "compare",
-    "federate",
-    "load_checkpoint",
-    "make_policy",
-    "make_scenario",
-    "save_checkpoint",
-    "simulate",
-    "simulate_many",
-]
-
-_HOMES = {
-    "Cohort": "selector",
-    "EdgeCohort": "selector",
-    "EdgeSelector": "edge_selector",
-    "FailureRules": "federation.failures",
-    "Record": "record",
-    "Group": "federation.rules",
-    "Rules": "federation.rules",
-    "Selector": "selector",
-    "compare": "study.compare.run",
-    "federate": "federated",
-    "load_checkpoint": "simulation",
-    "make_policy": "catalogue",
-    "make_scenario": "catalogue",
-    "save_checkpoint": "simulation",
-    "simulate": "simulation",
-    "simulate_many": "study.compare.run",
+_NAMES = {
+    "catalogue": "make_policy make_scenario",
+    "core.errors": (
+        "ConfigurationError DataFileError DownloadError FairnessWarning FedrosterError FeedbackError "
+        "InfeasibleError InUseError InvalidInputError LogFileError MissingDataError MissingDependencyError "
+        "PausedError PluginWarning RoundNotBegunError SelectionError StateFileError UnknownNameError "
+        "WorkerLostError"
+    ),
+    "edge_selector": "EdgeSelector",
+    "federated": "federate",
+    "federation.failures": "FailureRules",
+    "federation.rules": "Group Rules",
+    "policies": (
+        "COCS CSUCB CUCB E3CS RBCSF CUCBPairs Dirichlet Explored FedCS FedCSGreedy Floor LinUCB LinUCBPairs "
+        "OmniscientP3 Oort Oracle OracleP PartialPooling PowerOfChoice RoundRobin SizeWeighted Steered TiFL "
+        "Uniform"
+    ),
+    "record": "Record",
+    "selector": "Cohort EdgeCohort Selector",
+    "simulation": "load_checkpoint save_checkpoint simulate",
+    "study.compare.run": "compare simulate_many",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> object:
     """Load a name on first use."""
-    if name not in __all__:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name) or ("core.errors" if name.endswith(("Error", "Warning")) else "policies")
+    home = _HOMES[name]
     try:
         value: object = getattr(import_module(f"fedroster.{home}"), name)
     except ModuleNotFoundError as error:
