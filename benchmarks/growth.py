@@ -37,7 +37,7 @@ from fedroster.core.streams import Streams
 from fedroster.study.compare.line_up import ALL, line_up
 from fedroster.study.figures import save_png, styled
 from fedroster.study.looks import PALETTE
-from fedroster.study.store import significant, write_table
+from fedroster.study.store import write_table
 
 LONGEST_S = 4.0
 LARGEST_GIB = 2.0
@@ -427,7 +427,7 @@ def main() -> None:
             "mean_chosen": [cost.chosen for cost in costs],
         }
     )
-    write_table(significant(tidy, 4), folder / "growth.csv")
+    write_table(tidy.with_columns(pl.selectors.float().round_sig_figs(4)), folder / "growth.csv")
     save_png(picture(costs), folder / "growth.png")
     session.publish(list(rows_of(costs)), extra={"left_out": left})
     report = folder / "growth.md"

@@ -10,6 +10,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.papers.cocs import PAPER
 from fedroster.papers.cocs.figures import COCS_GREEDY, CUCB_PAIRS, ORACLE_GREEDY, STATIC
 from fedroster.papers.cocs.theory import bounds_of, clipped_share, most_updates, network_of, sure_share
+from fedroster.study.charts import data_of
 from fedroster.study.verdicts import judge
 from runs import planted_run
 
@@ -28,7 +29,7 @@ def judged(figure, courses):
     runs = {label: [planted(**courses[label], seed=seed) for seed in range(SEEDS)] for label in recipe.needs}
     for sentence in recipe.findings(runs):
         assert sentence.endswith(".")
-    assert recipe.draw(runs).data.height
+    assert data_of(recipe.draw(runs)).height
     return {verdict.claim.name: verdict.word for verdict in judge(recipe.claims(runs))}
 
 

@@ -16,6 +16,7 @@ from fedroster.papers.floor.tuned import _TUNED_PENALTIES, TUNED_RATES, _as_fair
 from fedroster.papers.floor.worlds import least_chosen, rival_of
 from fedroster.policies import Floor
 from fedroster.simulation import simulate
+from fedroster.study.charts import data_of
 from fedroster.study.run import gather
 from fedroster.study.verdicts import judge
 from runs import planted_run
@@ -91,7 +92,7 @@ def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
     assert least[rival] <= least["FLOOR"]
     assert reached == (rival != rivals[0])
     assert all(least[label] > least["FLOOR"] for label in rivals[: rivals.index(rival)])
-    assert {row["policy"] for row in recipe.draw(runs).data.to_dicts()} == set(labels)
+    assert set(data_of(recipe.draw(runs))["label"]) == set(labels)
     assert [claim.name for claim in recipe.claims(runs)] == ["table-1-faster", "table-1-guarantee"]
     assert all(claim.ours for claim in recipe.claims(runs))
 
@@ -153,8 +154,7 @@ def test_the_tuned_figure_is_made_from_its_runs():
     played = {label: gather(recipe.needs[label].trials(seeds=(0, 1), num_rounds=60), workers=1) for label in kept}
     runs = {label: played.get(label, played[kept[1]]) for label in recipe.needs}
     assert {need.rate for need in recipe.needs.values()} == {0.15}  # what is lacking is of what is wanted
-    data = recipe.draw(runs).data
-    assert data.height == 1 + len(TUNED_RATES) * len(_TUNED_PENALTIES)
+    assert {"FLOOR", "RBCS-F(0.7, 0.15)"} <= set(data_of(recipe.draw(runs))["label"])
     assert [claim.name for claim in recipe.claims(runs)] == ["tuned-as-fair", "tuned-as-punctual"]
     assert len(recipe.findings(runs)) == 2
 

@@ -8,6 +8,7 @@ import pytest
 
 from fedroster.papers.partial_pooling import PAPER
 from fedroster.papers.partial_pooling import figures as study
+from fedroster.study.charts import data_of
 from fedroster.study.claims_page import counted
 from fedroster.study.reproduce import Order, Output, reproduce
 from fedroster.study.verdicts import judge
@@ -43,7 +44,7 @@ def verdicts(figure, value):
         planned = planned if isinstance(planned, dict) else {"share": planned}
         runs[label] = [planted(seed=seed, **planned) for seed in range(SEEDS)]
     assert all(sentence.endswith(".") for sentence in recipe.findings(runs))
-    assert recipe.draw(runs).data.height > 0
+    assert data_of(recipe.draw(runs)).height > 0
     return {verdict.claim.name: verdict.holds for verdict in judge(recipe.claims(runs))}
 
 

@@ -12,13 +12,12 @@ from fedroster.study.reproduce import Order, reproduce
 
 MODULE = """
 from matplotlib.figure import Figure
-import polars as pl
 from fedroster.study.courses import each
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product
+from fedroster.study.paper import FigureRecipe, Need, Paper
 from fedroster.study.verdicts import claims_of, time_gap
 
 def draw(runs):
-    return Product(Figure(), pl.DataFrame({"seed": [0, 1]}))
+    return Figure()
 
 def claims(runs):
     slow, fast = (each(runs, name, lambda run: float(run.round_time_s.mean())) for name in ("random", "fedcs"))

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.study.store import machine, read_json, read_table, significant, write_json, write_table
+from fedroster.study.store import machine, read_json, read_table, write_json, write_table
 
 TABLE = pl.DataFrame(
     {
@@ -82,16 +82,6 @@ def test_a_damaged_table(tmp_path):
     path.write_text("a,b\n1,2\n1,2,3,4\n")
     with pytest.raises(InvalidInputError, match="not a readable table"):
         read_table(path)
-
-
-def test_significant_rounds_floats_and_nothing_else():
-    table = pl.DataFrame({"x": [123456.789, 1.23456789e-9, 0.0, -2.5], "n": [123456789] * 4, "s": ["1.23456789"] * 4})
-    rounded = significant(table)
-    assert rounded["x"].to_list() == [123457.0, 1.23457e-9, 0.0, -2.5]
-    assert rounded["n"].to_list() == [123456789] * 4
-    assert rounded["s"].to_list() == ["1.23456789"] * 4
-    assert significant(table, 2)["x"].to_list() == pytest.approx([120000.0, 1.2e-9, 0.0, -2.5])
-    assert significant(significant(table)).equals(rounded)
 
 
 def test_json_comes_back(tmp_path):

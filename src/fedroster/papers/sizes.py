@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedroster.study.accuracy import accuracy_product
+from matplotlib.figure import Figure
+
+from fedroster.study.accuracy import accuracy_figure
 from fedroster.study.looks import Look
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs, Scale
+from fedroster.study.paper import FigureRecipe, Need, Runs, Scale
 from fedroster.study.verdicts import Asked, Claim, claims_of
 from fedroster.task import Task
 
@@ -62,9 +64,9 @@ class Experiment:
             for label, policy in policies.items()
         }
 
-    def product(self, runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool = False) -> Product:
+    def figure(self, runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool = False) -> Figure:
         """Accuracy of each label's runs."""
-        return accuracy_product({self.name: runs}, looks, title, round_label="edge round", over_time=over_time)
+        return accuracy_figure({self.name: runs}, looks, title, round_label="edge round", over_time=over_time)
 
     def claims(self, figure: str, source: str, asked: Asked, **options: Any) -> list[Claim]:
         """Claims about this experiment: their ids are figure, data set and name; else as :func:`claims_of`."""
@@ -81,9 +83,9 @@ def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
     return panels
 
 
-def panels_product(runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool) -> Product:
+def figure_in_panels(runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool) -> Figure:
     """Accuracy of such runs, a panel for each partition."""
-    return accuracy_product(panels_of(runs), looks, title, over_time=over_time)
+    return accuracy_figure(panels_of(runs), looks, title, over_time=over_time)
 
 
 Pair = tuple[Experiment, Experiment]

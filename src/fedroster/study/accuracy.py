@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.study.figures import Curve, panels_figure
 from fedroster.study.looks import Look
 from fedroster.study.measures import LAST_TESTS, Run
-from fedroster.study.paper import Product
 from fedroster.study.statistics import band, mean_interval, median_interval
 
 Panels = Mapping[str, Mapping[str, Sequence[Run]]]
@@ -40,35 +39,18 @@ def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
     return Curve(grid, *band(np.stack(values)))
 
 
-def accuracy_product(
+def accuracy_figure(
     panels: Panels,
     looks: Mapping[str, Look],
     title: str,
     *,
     round_label: str = "round",
     over_time: bool = False,
-) -> Product:
-    """Accuracy by round or over simulated time, a panel for each group of runs, and the table of what it shows."""
+) -> Figure:
+    """Accuracy by round or over simulated time, a panel for each group of runs."""
     x_label, curve = ("simulated time, s", curve_per_second) if over_time else (round_label, curve_per_round)
     curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in panels.items()}
-    column = x_label.partition(",")[0].replace(" ", "_")
-    table = pl.concat(
-        pl.DataFrame(
-            {
-                "panel": panel,
-                "policy": label,
-                column: shown.x,
-                "accuracy": shown.mean,
-                "accuracy_low": shown.low,
-                "accuracy_high": shown.high,
-                "seeds": len(panels[panel][label]),
-            }
-        )
-        for panel, group in curves.items()
-        for label, shown in group.items()
-    )
-    figure = panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, looks=looks)
-    return Product(figure, table)
+    return panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, looks=looks)
 
 
 def final_accuracies(runs: Sequence[Run]) -> FloatArray:

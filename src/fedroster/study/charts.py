@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
 from fedroster.study.looks import Look
@@ -199,6 +201,13 @@ def intervals(
         },
     ]
     return Chart({"transform": [{"filter": _SHOWN}], "layer": layers, "height": {"step": 24}}, data, looks, title)
+
+
+def data_of(figure: Figure) -> pl.DataFrame:
+    """The numbers that a figure shows, a row for each point of each panel; without rows for one that has no charts."""
+    shown: Sequence[Chart] = getattr(figure, "charts", ())
+    panels = [pl.DataFrame({"panel": chart.title, **chart.data}, strict=False) for chart in shown]
+    return pl.concat(panels, how="diagonal_relaxed").drop("text", strict=False) if panels else pl.DataFrame()
 
 
 def _rounded(values: Any) -> list[Any]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
-from fedroster.study.paper import Product, Runs
+from fedroster.study.paper import Runs
 from fedroster.study.statistics import band
 from fedroster.study.verdicts import Promise, promise
 
@@ -21,50 +21,31 @@ def each(runs: Runs, label: str, measure: Callable[[Run], float]) -> FloatArray:
     return np.array([measure(run) for run in runs[label]])
 
 
-def banded(name: str, values: FloatArray) -> dict[str, FloatArray]:
-    """Mean, lower and upper end of a band as columns of a table, of values of shape (seeds, points)."""
-    mean, low, high = band(values)
-    return {name: mean, f"{name}_low": low, f"{name}_high": high}
-
-
-def courses_product(
+def courses_figure(
     courses: Mapping[str, FloatArray],
     labels: Mapping[str, str],
     *,
-    name: str,
     x_label: str,
     y_label: str,
     title: str,
     every: int = 1,
-    hidden: Collection[str] = (),
-) -> Product:
-    """A figure of courses over the rounds, and the table of what it shows.
+) -> Figure:
+    """A figure of courses over the rounds.
 
     Args:
         courses: Values after each round by policy, shape (seeds, rounds).
         labels: What the figure calls each policy, given as text.
-        name: Of the values, in the table.
         x_label: What a round is.
         y_label: With its unit.
         title: What the figure says.
         every: One of this many rounds is shown: enough for the eye and for a small file.
-        hidden: Policies that are in the table only.
     """
-    curves, tables = {}, []
+    curves = {}
     for policy, values in courses.items():
         kept = np.arange(every - 1, values.shape[1], every)
-        columns = banded(name, values[:, kept].astype(np.float64))
-        if policy not in hidden:
-            curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *columns.values())
-        tables.append(pl.DataFrame({"policy": policy, "round": kept + 1, **columns, "seeds": values.shape[0]}))
-    figure = curves_figure(
-        curves,
-        x_label=x_label,
-        y_label=y_label,
-        title=title,
-        looks=looks_of({label: policy for policy, label in labels.items()}),
-    )
-    return Product(figure, pl.concat(tables))
+        curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *band(values[:, kept].astype(np.float64)))
+    looks = looks_of({label: policy for policy, label in labels.items()})
+    return curves_figure(curves, x_label=x_label, y_label=y_label, title=title, looks=looks)
 
 
 def lacks_at_most(slack: int, runs: Sequence[Run], rate: float, *, of_available: bool = False) -> Promise:

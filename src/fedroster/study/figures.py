@@ -43,7 +43,7 @@ def styled(changes: Mapping[str, Any]) -> AbstractContextManager[None]:
 
 
 class Pointed(Figure):
-    """A figure that a reader of a page can point at: the same as charts, one for each panel."""
+    """A figure that a reader of a page can point at: by its charts, one for each panel, which are its data, too."""
 
     charts: Sequence[charts.Chart] = ()
 
@@ -194,7 +194,7 @@ def intervals_figure(
         figure.suptitle(title, fontsize=11.5)
     looks = dict.fromkeys(labels, Look(PALETTE[0])) if looks is None else looks
     figure.charts = [
-        charts.intervals(found, {label: looks[label] for label in found}, x_label=measure, log_x=log_x)
+        charts.intervals(found, {label: looks[label] for label in found}, x_label=measure, title=measure, log_x=log_x)
         for measure, found in panels.items()
     ]
     return figure

@@ -11,7 +11,6 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 
-import polars as pl
 from matplotlib.figure import Figure
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
@@ -60,21 +59,13 @@ Runs = Mapping[str, Sequence[Run]]
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
-    """A figure with the data that it shows, as a tidy table."""
-
-    figure: Figure
-    data: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
 class FigureRecipe:
     """How a figure is made, from simulated runs or from runs with training.
 
     Attributes:
         title: What it shows.
         needs: The runs that it needs, by its own labels.
-        draw: Makes it from these runs.
+        draw: Makes it from these runs; ``charts`` of the figure, if it has any, are also its data.
         claims: The paper's claims about it, measured on these runs.
         findings: What a reader should know beside the verdicts, in sentences.
         on_request: Whether it is made only when it is named, for it takes long.
@@ -82,7 +73,7 @@ class FigureRecipe:
 
     title: str
     needs: Mapping[str, Need]
-    draw: Callable[[Runs], Product]
+    draw: Callable[[Runs], Figure]
     claims: Callable[[Runs], list[Claim]] = lambda _: []
     findings: Callable[[Runs], list[str]] = lambda _: []
     on_request: bool = False

@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.study.charts import data_of
 from fedroster.study.claims_page import claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Need, Paper, Product, Runs, Scale, find_paper
+from fedroster.study.paper import FigureRecipe, Need, Paper, Runs, Scale, find_paper
 from fedroster.study.partitions import partitions_figure
 from fedroster.study.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
-from fedroster.study.store import machine, read_json, rounds_table, significant, write_json, write_table
+from fedroster.study.store import machine, read_json, rounds_table, write_json, write_table
 from fedroster.study.tensorboard import write_scalars
 from fedroster.study.trial import ALONE, Conditions, Trial
 from fedroster.study.verdicts import Verdict, judge
@@ -116,20 +118,20 @@ def reproduce(
         **machine(),
         "code": provenance([done for runs in finished.values() for done in runs]),
     }
-    products = made.products()
+    figures = made.figures()
     write_table(_claims_frame(made.verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", settings)
     trained = made.trained()
     if output.tensorboard:
         write_scalars(trained, folder / "tensorboard")
     if output.tables:
-        for name, product in products.items():
-            write_table(significant(product.data), folder / f"figure-{name}.csv")
+        for name, figure in figures.items():
+            write_table(data_of(figure), folder / f"figure-{name}.csv")
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
         sections = [*_judged(made.verdicts, folder)]
-        sections += [_section(made, name, product, folder) for name, product in products.items()]
+        sections += [_section(made, name, figure, folder) for name, figure in figures.items()]
         if trained:
             sections.append(_partitions([trial for trial, _ in trained], conditions, folder))
         found, *lead = headline(made.verdicts)
@@ -209,7 +211,7 @@ class _Made:
             for name, recipe in self.plan.recipes.items()
         }
 
-    def products(self) -> dict[str, Product]:
+    def figures(self) -> dict[str, Figure]:
         """The figures."""
         return self._each(lambda recipe: recipe.draw)
 
@@ -236,10 +238,10 @@ def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
     return settings
 
 
-def _section(made: _Made, name: str, product: Product, folder: Path) -> Section:
+def _section(made: _Made, name: str, figure: Figure, folder: Path) -> Section:
     """A figure on the page with what it shows; the picture is written."""
     title = made.plan.recipes[name].title
-    return Section(title, made.findings[name], [picture(product.figure, title, folder, f"figure-{name}")])
+    return Section(title, made.findings[name], [picture(figure, title, folder, f"figure-{name}")])
 
 
 def _judged(verdicts: Sequence[Verdict], folder: Path) -> list[Section]:

@@ -91,11 +91,6 @@ def clients_table(runs: Iterable[tuple[Trial, Run]]) -> pl.DataFrame:
     )
 
 
-def significant(table: pl.DataFrame, digits: int = 6) -> pl.DataFrame:
-    """Round all floats for publication."""
-    return table.with_columns(pl.selectors.float().round_sig_figs(digits))
-
-
 def write_table(table: pl.DataFrame, path: Path) -> None:
     """Write a table as CSV, atomically; floats are written so that reading gives them back exactly."""
     path.parent.mkdir(parents=True, exist_ok=True)

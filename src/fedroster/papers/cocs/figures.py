@@ -8,18 +8,18 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.bounds import delta_regret
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.cocs.theory import EPSILON, SCALED_CONTEXTS, figure_of_bounds, network_of, sure_share
 from fedroster.policies.cucb import CUCB
 from fedroster.policies.linucb import LinUCB
-from fedroster.study.courses import courses_product, each
+from fedroster.study.courses import courses_figure, each
 from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.statistics import band, mean_interval
 from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain, threshold, within
 
@@ -91,16 +91,16 @@ def _by_round(root: bool, runs: Runs) -> dict[str, FloatArray]:
     return _courses(runs, lambda run: np.sqrt(run.participants) if root else run.participants.astype(np.float64))
 
 
-_product = partial(courses_product, labels=ALL_LABELS, x_label="edge round", every=10)
+_courses_figure = partial(courses_figure, labels=ALL_LABELS, x_label="edge round", every=10)
 
 
-def _cumulative(root: bool, runs: Runs) -> Product:
+def _cumulative(root: bool, runs: Runs) -> Figure:
     courses = {policy: values.cumsum(axis=1) for policy, values in _by_round(root, runs).items()}
     label = f"cumulative utility, {'sum of square roots' if root else 'updates in time'}"
-    return _product(courses, name="cumulative_utility", y_label=label, title="Cumulative utilities")
+    return _courses_figure(courses, y_label=label, title="Cumulative utilities")
 
 
-def _regret(root: bool, best: str, share: float, runs: Runs) -> Product:
+def _regret(root: bool, best: str, share: float, runs: Runs) -> Figure:
     """Regret against a policy, (11) and (21); CUCB, in a world of its own, is left out."""
     utility = _by_round(root, runs)
     courses = {
@@ -111,13 +111,13 @@ def _regret(root: bool, best: str, share: float, runs: Runs) -> Product:
     kind = "Regret" if share == 1.0 else "delta-regret (21)"
     part = "" if share == 1.0 else f"{share:.3f} times "
     label = f"{kind.lower()} against {part}{ALL_LABELS[best]}"
-    return _product(courses, name="regret", y_label=label, title=kind)
+    return _courses_figure(courses, y_label=label, title=kind)
 
 
 _WINDOW = 25
 
 
-def _participants(runs: Runs) -> Product:
+def _participants(runs: Runs) -> Figure:
     def course(run: Run) -> FloatArray:
         # A moving average: single rounds differ by more than policies do.
         total = np.concatenate(([0.0], run.participants.cumsum()))
@@ -125,20 +125,20 @@ def _participants(runs: Runs) -> Product:
         return np.asarray((total[1:] - total[start]) / (np.arange(1, total.shape[0]) - start))
 
     label = f"updates in time, mean over {_WINDOW} rounds"
-    return _product(_courses(runs, course), name="participants", y_label=label, title="Participants per edge round")
+    return _courses_figure(_courses(runs, course), y_label=label, title="Participants per edge round")
 
 
-def _sweep(name: str, values: Sequence[float], x_label: str, title: str, runs: Runs) -> Product:
-    curves, tables = {}, []
-    for policy in SWEPT:
-        mean, low, high = band(np.stack([each(runs, f"{policy} {name}={v:g}", _utility) for v in values], axis=1))
-        curves[LABELS[policy]] = Curve(np.array(values), mean, low, high)
-        columns = {name: values, "cumulative_utility": mean, "low": low, "high": high}
-        tables.append(pl.DataFrame({"policy": policy, **columns}))
+def _sweep(name: str, values: Sequence[float], x_label: str, title: str, runs: Runs) -> Figure:
+    curves = {
+        LABELS[policy]: Curve(
+            np.array(values),
+            *band(np.stack([each(runs, f"{policy} {name}={value:g}", _utility) for value in values], axis=1)),
+        )
+        for policy in SWEPT
+    }
     label = "cumulative utility, updates in time"
     looks = looks_of({LABELS[policy]: policy for policy in SWEPT})
-    figure = curves_figure(curves, x_label=x_label, y_label=label, title=title, looks=looks)
-    return Product(figure, pl.concat(tables))
+    return curves_figure(curves, x_label=x_label, y_label=label, title=title, looks=looks)
 
 
 def _gaps(runs: Runs, better: str, worse: Sequence[str], measure: Callable[[Run], float]) -> list[Part]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.bounds import cocs_regret, delta_regret
 from fedroster.catalogue import make_scenario
@@ -18,8 +18,8 @@ from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.study.courses import each
 from fedroster.study.figures import Curve, curves_figure, intervals_figure
 from fedroster.study.looks import in_order
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import mean_interval
+from fedroster.study.paper import FigureRecipe, Need, Runs
+from fedroster.study.statistics import band, mean_interval
 
 EPSILON = 0.3
 """Error parameter of Fast Lazy Greedy in section VI-D."""
@@ -73,7 +73,7 @@ def findings_on_bounds(scenario: str, runs: Runs) -> list[str]:
     ]
 
 
-def draw_bounds(scenario: str, runs: Runs) -> Product:
+def draw_bounds(scenario: str, runs: Runs) -> Figure:
     """Measured regret a round against Oracle-p (11), and both bounds, over the number of rounds."""
     network = network_of(scenario)
     best, own = (
@@ -81,23 +81,14 @@ def draw_bounds(scenario: str, runs: Runs) -> Product:
     )
     kept = np.unique(np.geomspace(10, best.shape[1], 60).astype(np.int64)) - 1
     regret = (delta_regret(best, own, share=1.0) / np.arange(1, best.shape[1] + 1))[:, kept]
-    shown = [mean_interval(column) for column in regret.T]
-    mean, low, high = (np.array([getattr(one, name) for one in shown]) for name in ("mean", "low", "high"))
     floor = 1e-3  # of a logarithmic axis
-    curves = {
-        "COCS, measured": Curve(
-            (kept + 1).astype(np.float64), *(np.maximum(values, floor) for values in (mean, low, high))
-        )
-    }
-    table = [pl.DataFrame({"what": "COCS", "rounds": kept + 1, "regret_a_round": mean, "low": low, "high": high})]
+    measured = (np.maximum(values, floor) for values in band(regret))
+    curves = {"COCS, measured": Curve((kept + 1).astype(np.float64), *measured)}
     powers = [2**power for power in range(3, _LONGEST)]
     for name, bound in bounds_of(network).items():
         values = np.array([bound(rounds) / rounds for rounds in powers])
         curves[name] = Curve(np.array(powers, np.float64), values, values, values)
-        table.append(
-            pl.DataFrame({"what": name, "rounds": powers, "regret_a_round": values, "low": values, "high": values})
-        )
-    figure = curves_figure(
+    return curves_figure(
         curves,
         x_label="edge rounds T",
         y_label="regret a round, updates in time",
@@ -106,7 +97,6 @@ def draw_bounds(scenario: str, runs: Runs) -> Product:
         log_x=True,
         log_y=True,
     )
-    return Product(figure, pl.concat(table))
 
 
 def figure_of_bounds(title: str, scenario: str, stretch: float) -> FigureRecipe:
@@ -151,15 +141,13 @@ def _utilities(runs: Runs, labels: Sequence[str]) -> Mapping[str, FloatArray]:
     return {label: each(runs, label, lambda run: float(run.participants.sum())) for label in labels}
 
 
-def _draw_scales(runs: Runs) -> Product:
+def _draw_scales(runs: Runs) -> Figure:
     shown = {label: mean_interval(values) for label, values in _utilities(runs, list(runs)).items()}
-    figure = intervals_figure(
+    return intervals_figure(
         {"cumulative utility, updates in time": shown},
         title="What the scale of the rate changes",
         looks=in_order(list(shown)),
     )
-    rows = [{"label": label, "utility": one.mean, "low": one.low, "high": one.high} for label, one in shown.items()]
-    return Product(figure, pl.DataFrame(rows))
 
 
 def _findings_on_scales(runs: Runs) -> list[str]:

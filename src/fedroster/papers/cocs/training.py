@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.papers.cocs.figures import BUDGETS, COCS_GREEDY, DEADLINES_S, ORACLE_GREEDY, STATIC
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
@@ -16,7 +16,7 @@ from fedroster.study.courses import each
 from fedroster.study.figures import intervals_figure
 from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import jain_index
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.statistics import interval_of, mean_interval
 from fedroster.study.verdicts import POINT, Claim, Part, Question, accuracy_gap, threshold, time_gap
 
@@ -63,7 +63,7 @@ def _figure_2(experiment: Experiment, clients_each: Sequence[int], rounds: int) 
         return experiment.claims("2", "Fig. 2", asked)
 
     needs = {label: _without_limits(experiment, clients, rounds) for label, clients in labels.items()}
-    draw = partial(experiment.product, looks=in_order(labels), title="Clients in each edge round")
+    draw = partial(experiment.figure, looks=in_order(labels), title="Clients in each edge round")
     return FigureRecipe(f"Fig. 2, {experiment.name}: number of participating clients", needs, draw, claims)
 
 
@@ -80,7 +80,7 @@ def _needs(experiment: Experiment) -> dict[str, Need]:
 
 
 def _figure_accuracy(experiment: Experiment, figure: str) -> FigureRecipe:
-    draw = partial(experiment.product, looks=_LOOKS, title="Training under five policies, and two of ours")
+    draw = partial(experiment.figure, looks=_LOOKS, title="Training under five policies, and two of ours")
     claims = partial(_claims_on_accuracy, experiment, figure)
     title = f"Fig. {figure}: training on {experiment.name}"
     return FigureRecipe(title, _needs(experiment), draw, claims, _findings_on_accuracy)
@@ -182,33 +182,14 @@ def _share_of_advantage(runs: Runs) -> str:
 # -------------------------------------------------------------------- Table II
 
 
-def _draw_table(experiment: Experiment, runs: Runs) -> Product:
-    printed, target = PRINTED[experiment.key], experiment.target
+def _draw_table(experiment: Experiment, runs: Runs) -> Figure:
     final = {label: mean_interval(100 * final_accuracies(group)) for label, group in runs.items()}
-    rounds = {label: interval_of(rounds_to(group, target)) for label, group in runs.items()}
-    figure = intervals_figure(
-        {"final accuracy, %": final, f"edge rounds to {target:.0%}": rounds},
+    rounds = {label: interval_of(rounds_to(group, experiment.target)) for label, group in runs.items()}
+    return intervals_figure(
+        {"final accuracy, %": final, f"edge rounds to {experiment.target:.0%}": rounds},
         title=f"Table II, {experiment.name}",
         looks=_LOOKS,
     )
-    rows = [
-        {
-            "policy": label,
-            "final_accuracy": final[label].mean / 100,
-            "final_accuracy_low": final[label].low / 100,
-            "final_accuracy_high": final[label].high / 100,
-            "paper_final_accuracy": printed[label][0] / 100 if label in printed else None,
-            "target": target,
-            "rounds_to_target": rounds[label].mean,
-            "rounds_low": rounds[label].low,
-            "rounds_high": rounds[label].high,
-            "paper_rounds_to_target": printed[label][1] if label in printed else None,
-            "reached": sum(bool(np.isfinite(run.rounds_to(target))) for run in group),
-            "seeds": len(group),
-        }
-        for label, group in runs.items()
-    ]
-    return Product(figure, pl.DataFrame(rows, infer_schema_length=None))
 
 
 def _findings_on_table(experiment: Experiment, runs: Runs) -> list[str]:
@@ -263,7 +244,7 @@ def _sweep(
         ]
 
     needs = {label: experiment.need("cocs", settings=settings) for label, settings in labels.items()}
-    draw = partial(experiment.product, looks=in_order(labels), title=f"COCS with three {what}s")
+    draw = partial(experiment.figure, looks=in_order(labels), title=f"COCS with three {what}s")
     return FigureRecipe(f"Fig. {figure}: {what}s, {experiment.name}", needs, draw, claims, findings)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from fedroster.papers.floor import volatile
-from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, panels_of, panels_product, scales
+from fedroster.papers.sizes import FLAT, FLAT_REMARKS, Experiment, figure_in_panels, panels_of, scales
 from fedroster.study.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
 from fedroster.study.looks import looks_of
 from fedroster.study.paper import FigureRecipe, Runs
@@ -69,7 +69,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
             f"Training, {experiment.name}",
             experiment.in_panels(TRAINED, tuple(_PANELS)),
             partial(
-                panels_product,
+                figure_in_panels,
                 looks=looks_of(TRAINED),
                 title=f"{experiment.name}: accuracy per simulated time",
                 over_time=True,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
-from fedroster.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time, time_and_lowest
+from fedroster.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time
 from fedroster.study.courses import each
 from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.statistics import band, mean_interval
 from fedroster.study.verdicts import Claim, Question, claims_of, time_gap
 
@@ -67,24 +67,14 @@ def _as_punctual(runs: Runs) -> str:
     return min(kept or [next(iter(_TUNED))], key=lambda label: each(runs, label, mean_time).mean())
 
 
-def _draw(runs: Runs) -> Product:
+def _draw(runs: Runs) -> Figure:
     shown = dict.fromkeys(("FLOOR", _as_punctual(runs), f"RBCS-F(0.7, {BETA:g})", _as_fair(runs)[0]))
     rounds = np.arange(1.0, runs["FLOOR"][0].num_rounds + 1.0)
     curves = {label: Curve(rounds, *band(_lack(runs, label))) for label in shown}
     y_label = "most that a client lacks of floor(beta t)"
-    figure = curves_figure(
+    return curves_figure(
         curves, x_label="round t", y_label=y_label, title=_TITLE, reference=(2.0, "c = 2"), looks=looks_of(_POLICIES)
     )
-    rows = [
-        {
-            "policy": label,
-            **time_and_lowest(*(each(runs, label, measure) for measure in (mean_time, least_chosen))),
-            "most_lacking": _lack(runs, label).max(axis=1).mean(),
-            "most_lacking_of_all_seeds": _lack(runs, label).max(),
-        }
-        for label in _POLICIES
-    ]
-    return Product(figure, pl.DataFrame(rows))
 
 
 def _claims(runs: Runs) -> list[Claim]:

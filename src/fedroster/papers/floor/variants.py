@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
 from fedroster.policies.floor import Floor, Parts
 from fedroster.study.courses import each
 from fedroster.study.figures import intervals_figure
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Interval, mean_interval
+from fedroster.study.paper import FigureRecipe, Need, Runs
+from fedroster.study.statistics import mean_interval
 
 
 class NoPrices(Floor):
@@ -78,19 +78,15 @@ def _variants(title: str, policies: Mapping[str, str]) -> FigureRecipe:
     def least(runs: Runs, label: str, world: str) -> FloatArray:
         return each(runs, f"{label} / {world}", least_chosen)
 
-    def draw(runs: Runs) -> Product:
-        panels: dict[str, dict[str, Interval]] = {}
-        rows = []
-        for world in _VARIANT_WORLDS:
-            own = panels[f"{world}\n% more time"] = {}
-            for label in policies:
-                more = 100.0 * (time_s(runs, label, world) / time_s(runs, "FLOOR", world) - 1.0)
-                own[label] = mean_interval(more)
-                row = {"world": world, "variant": label, "mean_round_time_s": float(time_s(runs, label, world).mean())}
-                lowest = least(runs, label, world)
-                row |= {"time_more_percent": own[label].mean, "lowest": float(lowest.mean())}
-                rows.append(row | {"lowest_of_all_seeds": float(lowest.min())})
-        return Product(intervals_figure(panels, title=title), pl.DataFrame(rows))
+    def draw(runs: Runs) -> Figure:
+        panels = {
+            f"{world}\n% more time": {
+                label: mean_interval(100.0 * (time_s(runs, label, world) / time_s(runs, "FLOOR", world) - 1.0))
+                for label in policies
+            }
+            for world in _VARIANT_WORLDS
+        }
+        return intervals_figure(panels, title=title)
 
     def findings(runs: Runs) -> list[str]:
         def told(label: str, world: str) -> str:

@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from fedroster.papers.sizes import Experiment, panels_of, panels_product
+from fedroster.papers.sizes import Experiment, figure_in_panels, panels_of
 from fedroster.study.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run, jain_index
@@ -103,6 +103,6 @@ def figure(size: str) -> FigureRecipe:
         for label, policy in POLICIES.items()
     }
     title = f"{experiment.name}: accuracy per simulated time"
-    draw = partial(panels_product, looks=looks_of(POLICIES), title=title, over_time=True)
+    draw = partial(figure_in_panels, looks=looks_of(POLICIES), title=title, over_time=True)
     title = "Training where clients vanish and return"
     return FigureRecipe(title, needs, draw, _claims, _findings, on_request=True)

@@ -7,15 +7,14 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.catalogue import make_scenario
-from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.floor.stationary import stationary_optimum
 from fedroster.study.courses import each, lacks_at_most
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
+from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.pareto import Panel, Point, pareto_figure, pareto_front
 from fedroster.study.statistics import mean_interval
 from fedroster.study.verdicts import Claim, Question, claims_of, time_gap
@@ -96,33 +95,8 @@ def _points(runs: Runs, measure: Callable[[Run], float]) -> dict[str, Point]:
     return points
 
 
-def time_and_lowest(time_s: FloatArray, least: FloatArray) -> dict[str, float]:
-    """Means over seeds with their intervals, as columns of a table."""
-    time, lowest = mean_interval(time_s), mean_interval(least)
-    return {
-        "mean_round_time_s": time.mean,
-        "time_low": time.low,
-        "time_high": time.high,
-        "lowest": lowest.mean,
-        "lowest_low": lowest.low,
-        "lowest_high": lowest.high,
-    }
-
-
-def _product(measure: Callable[[Run], float], y_label: str, title: str, runs: Runs) -> Product:
-    figure = pareto_figure(Panel(_points(runs, measure), "mean round time, s", y_label, title))
-    rows = []
-    for label in runs:
-        least = each(runs, label, measure)
-        rows.append(
-            {
-                "policy": label,
-                **time_and_lowest(each(runs, label, mean_time), least),
-                "lowest_of_all_seeds": float(least.min()),
-                "seeds": len(runs[label]),
-            }
-        )
-    return Product(figure, pl.DataFrame(rows))
+def _draw(measure: Callable[[Run], float], y_label: str, title: str, runs: Runs) -> Figure:
+    return pareto_figure(Panel(_points(runs, measure), "mean round time, s", y_label, title))
 
 
 # -------------------------------------------------------------------- variants of the network
@@ -184,7 +158,7 @@ def _world(key: str) -> FigureRecipe:
         return sentences
 
     needs = {label: Need(policy, TABLE_1, settings) for label, policy in LABELS.items()}
-    return FigureRecipe(title, needs, partial(_product, measure, y_label, title), claims, findings)
+    return FigureRecipe(title, needs, partial(_draw, measure, y_label, title), claims, findings)
 
 
 # -------------------------------------------------------------------- traces of devices
@@ -251,7 +225,7 @@ def _traces() -> FigureRecipe:
 
     needs = {label: Need(policy, "traces/devices", (("num_clients", "1000"),)) for label, policy in policies.items()}
     y_label = "share of their available rounds, least served tenth"
-    return FigureRecipe(title, needs, partial(_product, _served, y_label, title), claims, findings)
+    return FigureRecipe(title, needs, partial(_draw, _served, y_label, title), claims, findings)
 
 
 FIGURES: Mapping[str, FigureRecipe] = {key: _world(key) for key in WORLDS}

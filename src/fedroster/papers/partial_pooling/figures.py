@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.hidden_causes import CAUSES
-from fedroster.study.courses import courses_product, each, lacks_at_most
+from fedroster.study.courses import courses_figure, each, lacks_at_most
 from fedroster.study.figures import intervals_figure
-from fedroster.study.measures import Run, jain_index
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import Interval, mean_interval
+from fedroster.study.measures import Run
+from fedroster.study.paper import FigureRecipe, Need, Runs
+from fedroster.study.statistics import mean_interval
 from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain
 
 OURS = "partial-pooling"
@@ -62,17 +62,16 @@ def _share(runs: Runs, label: str, best: str = "oracle-p", rounds: int | None = 
 # -------------------------------------------------------------------- the four networks, changing and static
 
 
-def _regret(runs: Runs) -> Product:
+def _regret(runs: Runs) -> Figure:
     updates = {policy: np.stack([run.participants for run in runs[policy]]) for policy in LABELS}
-    return courses_product(
-        {policy: (updates["oracle-p"] - values).cumsum(axis=1) for policy, values in updates.items()},
+    best = updates.pop("oracle-p")
+    return courses_figure(
+        {policy: (best - values).cumsum(axis=1) for policy, values in updates.items()},
         LABELS,
-        name="regret",
         x_label="edge round",
         y_label="regret against Oracle-p",
         title="Regret",
         every=10,
-        hidden=("oracle-p",),
     )
 
 
@@ -179,27 +178,19 @@ def _shares(runs: Runs, label: str, world: str) -> FloatArray:
     return _share(runs, f"{label} / {world}", f"Oracle-p / {world}")
 
 
-def worlds_product(panels: Mapping[str, Mapping[str, FloatArray]], names: tuple[str, str], title: str) -> Product:
+def shares_figure(panels: Mapping[str, Mapping[str, FloatArray]], title: str) -> Figure:
     """Shares with their intervals, a panel for each group."""
-    intervals = {panel: {row: mean_interval(values) for row, values in rows.items()} for panel, rows in panels.items()}
-    table = pl.DataFrame(
-        [
-            {names[0]: panel, names[1]: row, "share": i.mean, "low": i.low, "high": i.high}
-            for panel, rows in intervals.items()
-            for row, i in rows.items()
-        ]
-    )
     percent = {
-        f"{panel}\n%": {row: Interval(100 * i.mean, 100 * i.low, 100 * i.high) for row, i in rows.items()}
-        for panel, rows in intervals.items()
+        f"{panel}\n%": {row: mean_interval(100.0 * values) for row, values in rows.items()}
+        for panel, rows in panels.items()
     }
-    return Product(intervals_figure(percent, title=title), table)
+    return intervals_figure(percent, title=title)
 
 
 def _variants(title: str, policies: Mapping[str, str], worlds: Sequence[str]) -> FigureRecipe:
-    def draw(runs: Runs) -> Product:
+    def draw(runs: Runs) -> Figure:
         panels = {world: {label: _shares(runs, label, world) for label in policies} for world in worlds}
-        return worlds_product(panels, ("world", "variant"), title)
+        return shares_figure(panels, title)
 
     def findings(runs: Runs) -> list[str]:
         worst = {label: {world: float(_shares(runs, label, world).mean()) for world in worlds} for label in policies}
@@ -216,9 +207,9 @@ def _variants(title: str, policies: Mapping[str, str], worlds: Sequence[str]) ->
 
 
 def _hidden() -> FigureRecipe:
-    def draw(runs: Runs) -> Product:
+    def draw(runs: Runs) -> Figure:
         panels = {label: {cause: _shares(runs, label, cause) for cause in CAUSES} for label in COMPARED}
-        return worlds_product(panels, ("policy", "cause"), "Share of Oracle-p's utility")
+        return shares_figure(panels, "Share of Oracle-p's utility")
 
     def claims(runs: Runs) -> list[Claim]:
         def gaps(other: str, causes: Sequence[str]) -> list[Part]:
@@ -269,26 +260,13 @@ def _rates(name: str, title: str) -> FigureRecipe:
     def price(runs: Runs, label: str) -> FloatArray:
         return 1.0 - each(runs, label, utility) / each(runs, "free", utility)
 
-    def draw(runs: Runs) -> Product:
+    def draw(runs: Runs) -> Figure:
         rows = ["free", *RATES]
         panels = {
             "price, % of the utility": {row: mean_interval(100.0 * price(runs, row)) for row in rows},
             "lowest participation, %": {row: mean_interval(100.0 * rates(runs, row)) for row in rows},
         }
-        table = pl.DataFrame(
-            [
-                {
-                    "variant": row,
-                    "price": mean_interval(price(runs, row)).mean,
-                    "lowest_rate": mean_interval(rates(runs, row)).mean,
-                    "lowest_rate_of_all_seeds": float(rates(runs, row).min()),
-                    "never_chosen": float(each(runs, row, lambda run: float((run.chosen == 0).sum())).mean()),
-                    "jain_index": float(each(runs, row, lambda run: jain_index(run.chosen)).mean()),
-                }
-                for row in rows
-            ]
-        )
-        return Product(intervals_figure(panels, title="The price of guaranteed rates"), table)
+        return intervals_figure(panels, title="The price of guaranteed rates")
 
     def claims(runs: Runs) -> list[Claim]:
         asked: dict[str, Question] = {

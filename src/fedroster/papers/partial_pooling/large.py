@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.partial_pooling.figures import (
@@ -17,11 +18,11 @@ from fedroster.papers.partial_pooling.figures import (
     WANTED,
     WANTED_EARLY,
     need,
+    shares_figure,
     utility,
-    worlds_product,
 )
 from fedroster.study.courses import each
-from fedroster.study.paper import FigureRecipe, Product, Runs
+from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain
 
 NETWORKS = {"MNIST, large": "cocs/mnist-geometric", "CIFAR-10, large": "cocs/cifar-10-geometric"}
@@ -54,13 +55,13 @@ def _early(runs: Runs) -> int:
     return min(EARLY, _length(runs))
 
 
-def _draw(runs: Runs) -> Product:
+def _draw(runs: Runs) -> Figure:
     panels = {
         f"{network.removesuffix(', large')}{when}": {label: _shares(runs, label, network, rounds) for label in POLICIES}
         for network in NETWORKS
         for when, rounds in (("", None), (f", first {_early(runs)}", _early(runs)))
     }
-    return worlds_product(panels, ("world", "policy"), "Share of the best expected utility")
+    return shares_figure(panels, "Share of the best expected utility")
 
 
 def _claims(runs: Runs) -> list[Claim]:

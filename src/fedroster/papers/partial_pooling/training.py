@@ -77,7 +77,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
     for experiment in HIERARCHICAL[size]:
         needs = {label: experiment.need(policy) for label, policy in TRAINED.items()}
         name, title = f"training-{experiment.key}", f"Training on {experiment.name}"
-        draw = partial(experiment.product, looks=looks_of(TRAINED))
+        draw = partial(experiment.figure, looks=looks_of(TRAINED))
         by_round = partial(draw, title="Accuracy by round")
         by_time = partial(draw, title="Accuracy over simulated time", over_time=True)
         claims, findings = partial(_claims, experiment), partial(_findings, experiment)

@@ -9,18 +9,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import polars as pl
 from matplotlib.figure import Figure
 
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
-from fedroster.study.courses import banded, courses_product, each
-from fedroster.study.figures import Curve, curves_figure, styled
-from fedroster.study.looks import Look, look
+from fedroster.study.charts import lines
+from fedroster.study.courses import courses_figure, each
+from fedroster.study.figures import Curve, Pointed, curves_figure, styled
+from fedroster.study.looks import Look, look, looks_of
 from fedroster.study.measures import Run, jain_index
-from fedroster.study.paper import FigureRecipe, Need, Product, Runs
-from fedroster.study.statistics import mean_interval
+from fedroster.study.paper import FigureRecipe, Need, Runs
+from fedroster.study.statistics import band, mean_interval
 from fedroster.study.verdicts import Asked, Claim, Question, claims_of, promise, time_gap, within
 
 SCENARIO = "rbcs-f/table-1"
@@ -55,17 +55,16 @@ def _needs(policies: Sequence[str], stretch: float = 1.0) -> dict[str, Need]:
 
 
 def _over_rounds(
-    policies: Sequence[str], course: Callable[[Run], FloatArray], name: str, y_label: str, title: str, runs: Runs
-) -> Product:
+    policies: Sequence[str], course: Callable[[Run], FloatArray], y_label: str, title: str, runs: Runs
+) -> Figure:
     courses = {policy: np.stack([course(run) for run in runs[policy]]) for policy in policies}
-    return courses_product(courses, LABELS, name=name, x_label="round", y_label=y_label, title=title)
+    return courses_figure(courses, LABELS, x_label="round", y_label=y_label, title=title)
 
 
 _FIGURE_2 = partial(
     _over_rounds,
     RBCS_F,
     lambda run: run.mean_backlog,
-    "mean_backlog",
     "mean queue length, rounds owed",
     "Queues against V",
 )
@@ -73,28 +72,27 @@ _FIGURE_3 = partial(
     _over_rounds,
     FIGURE_POLICIES,
     lambda run: run.round_time_s.cumsum(),
-    "elapsed_s",
     "elapsed time, s",
     "Training time of the strategies",
 )
 
 
-def _figure_4(runs: Runs) -> Product:
+def _figure_4(runs: Runs) -> Figure:
     """How often each client was chosen, clients sorted by it, a row for each policy; brighter is more often."""
-    rows, tables = [], []
-    for policy in FIGURE_POLICIES:
-        values = np.stack([np.sort(run.chosen) for run in runs[policy]])
-        columns = {"rank": np.arange(1, values.shape[1] + 1), **banded("chosen", values.astype(np.float64))}
-        tables.append(pl.DataFrame({"policy": policy, **columns, "seeds": values.shape[0]}))
-        rows.append(values.mean(axis=0))
+    chosen = {policy: np.stack([np.sort(run.chosen) for run in runs[policy]]) for policy in FIGURE_POLICIES}
     with styled({"axes.grid": False}):
-        figure = Figure(figsize=(6.4, 0.8 + 0.42 * len(rows)))
+        figure = Pointed(figsize=(6.4, 0.8 + 0.42 * len(chosen)))
         axes = figure.subplots()
-        image = axes.imshow(np.stack(rows), aspect="auto", cmap="viridis", interpolation="nearest", vmin=0)
+        rows = np.stack([values.mean(axis=0) for values in chosen.values()])
+        image = axes.imshow(rows, aspect="auto", cmap="viridis", interpolation="nearest", vmin=0)
         axes.set_yticks(range(len(rows)), [LABELS[policy] for policy in FIGURE_POLICIES])
         axes.set(xlabel="clients, sorted by how often they were chosen", title="Pull record")
         figure.colorbar(image, ax=axes, label="times chosen")
-    return Product(figure, pl.concat(tables))
+    ranks = np.arange(1.0, rows.shape[1] + 1.0)
+    curves = {LABELS[policy]: Curve(ranks, *band(values.astype(np.float64))) for policy, values in chosen.items()}
+    looks = looks_of({LABELS[policy]: policy for policy in chosen})
+    figure.charts = [lines(curves, looks, x_label="clients, sorted", y_label="times chosen")]
+    return figure
 
 
 def _running_regret(runs: Runs, learned: str) -> FloatArray:
@@ -130,24 +128,18 @@ def _bound(name: str, num_rounds: int) -> FloatArray:
     return np.array([_BOUNDS[name](number) for number in range(1, num_rounds + 1)])
 
 
-def _figure_regret(runs: Runs) -> Product:
+def _figure_regret(runs: Runs) -> Figure:
     measured = {
         "RBCS-F(20), alpha = 0.1": _running_regret(runs, LEARNED),
         "RBCS-F(20), Lemma 1 at delta / N": _running_regret(runs, SCHEDULED),
     }
     num_rounds = next(iter(measured.values())).shape[1]
-    rounds = np.arange(1, num_rounds + 1)
-    curves: dict[str, Curve] = {}
-    columns: dict[str, FloatArray] = {}
-    for place, (label, regret) in enumerate(measured.items()):
-        shown = banded(f"regret_{place}_s", regret)
-        columns |= shown
-        curves[label] = Curve(rounds.astype(np.float64), *shown.values())
-    for place, name in enumerate(_BOUNDS):
+    rounds = np.arange(1.0, num_rounds + 1)
+    curves = {label: Curve(rounds, *band(regret)) for label, regret in measured.items()}
+    for name in _BOUNDS:
         bound = _bound(name, num_rounds)
-        columns[f"bound_{place}_s"] = bound
-        curves[name] = Curve(rounds.astype(np.float64), bound, bound, bound)
-    figure = curves_figure(
+        curves[name] = Curve(rounds, bound, bound, bound)
+    return curves_figure(
         curves,
         x_label="round T",
         y_label="time-average regret R(T), s",
@@ -157,34 +149,22 @@ def _figure_regret(runs: Runs) -> Product:
             zip(curves, (look(LEARNED), look(SCHEDULED), Look("#777777", ":"), Look("#000000", ":")), strict=True)
         ),
     )
-    return Product(figure, pl.DataFrame({"round": rounds, **columns, "seeds": len(runs[LEARNED])}))
 
 
 _ALPHA_POLICIES = (*(f"rbcs-f:V=20,alpha={alpha:g}" for alpha in ALPHAS), f"{_SCHEDULE},delta=0.05")
 
 
-def _figure_alpha(runs: Runs) -> Product:
-    rows = []
-    for policy in _ALPHA_POLICIES:
-        label = policy.partition("alpha=")[2] or "Lemma 1"
-        for name, measure in (
-            ("mean_round_time_s", _mean_time),
-            ("min_participation_rate", lambda run: float(run.participation_rate.min())),
-        ):
-            shown = mean_interval(each(runs, policy, measure))
-            interval = {"mean": shown.mean, "low": shown.low, "high": shown.high}
-            rows.append({"alpha": label, "policy": policy, "measure": name, **interval, "seeds": len(runs[policy])})
-    data = pl.DataFrame(rows)
-    times = data.filter(pl.col("measure") == "mean_round_time_s")
+def _figure_alpha(runs: Runs) -> Figure:
+    times = np.stack([each(runs, policy, _mean_time) for policy in _ALPHA_POLICIES], axis=1)
     position = np.arange(len(_ALPHA_POLICIES), dtype=np.float64)
     figure = curves_figure(
-        {"RBCS-F(20)": Curve(position, *(times[name].to_numpy() for name in ("mean", "low", "high")))},
+        {"RBCS-F(20)": Curve(position, *band(times))},
         x_label="alpha",
         y_label="mean round time, s",
         title="Sensitivity to the exploration factor",
     )
-    figure.axes[0].set_xticks(position, times["alpha"].to_list())
-    return Product(figure, data)
+    figure.axes[0].set_xticks(position, [policy.partition("alpha=")[2] or "Lemma 1" for policy in _ALPHA_POLICIES])
+    return figure
 
 
 def _plateau(run: Run) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-import polars as pl
+from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.sizes import (
@@ -16,8 +16,8 @@ from fedroster.papers.sizes import (
     FLAT_PARTITIONS,
     FLAT_REMARKS,
     Experiment,
+    figure_in_panels,
     panels_of,
-    panels_product,
     scales,
 )
 from fedroster.study.accuracy import (
@@ -33,7 +33,7 @@ from fedroster.study.courses import each
 from fedroster.study.figures import intervals_figure
 from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import Run
-from fedroster.study.paper import FigureRecipe, Product, Runs
+from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import mean_interval
 from fedroster.study.verdicts import POINT, Claim, Question, accuracy_gap, claims_of, time_gap, within
 
@@ -217,7 +217,7 @@ def _effects(grids: Sequence[Grid], runs: Runs) -> dict[str, dict[str, FloatArra
     }
 
 
-def _draw_effects(grids: Sequence[Grid], runs: Runs) -> Product:
+def _draw_effects(grids: Sequence[Grid], runs: Runs) -> Figure:
     effects = _effects(grids, runs)
     label = "uniform selection above the least even one, points of final accuracy"
     shown = {
@@ -225,9 +225,7 @@ def _draw_effects(grids: Sequence[Grid], runs: Runs) -> Product:
         for name, panels in effects.items()
         for panel, values in panels.items()
     }
-    figure = intervals_figure({label: shown}, title="How much fairness matters", looks=in_order(list(shown)))
-    rows = [{"panel": name, "points": one.mean, "low": one.low, "high": one.high} for name, one in shown.items()]
-    return Product(figure, pl.DataFrame(rows))
+    return intervals_figure({label: shown}, title="How much fairness matters", looks=in_order(list(shown)))
 
 
 def _claims_on_data_sets(grids: Sequence[Grid], runs: Runs) -> list[Claim]:
@@ -312,7 +310,7 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
         ):
             if not needed:
                 continue
-            draw = partial(panels_product, looks=looks, title=f"{name}: {shown}", over_time=figure == "7")
+            draw = partial(figure_in_panels, looks=looks, title=f"{name}: {shown}", over_time=figure == "7")
             figures[f"{figure}-{key}"] = FigureRecipe(
                 f"Fig. {figure}, {name}: {title}",
                 needed,
