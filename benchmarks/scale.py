@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.flash import convert
 from benchmarks.peers.environments import make, python_of
 from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
@@ -254,11 +255,13 @@ def main() -> None:
     given = session.parser.parse_args()
     rounds = given.rounds or (10 if given.quick else 1000)
     records = None if given.data_dir is None else Path(given.data_dir) / "fedscale"
-    sources = ["", *([str(records)] if records is not None and records.is_dir() else [])]
-    rows = [row for traces in sources for row in long_run(traces, rounds)]
-    for cohort_size in (100, 1000):
-        rows += decisions(cohort_size, repeats=1 if given.quick else 7)
-    rows += [availability(traces, repeats=3 if given.quick else 21) for traces in sources]
+    with tempfile.TemporaryDirectory() as folder:
+        real = [] if records is None or not records.is_dir() else [str(convert(records, Path(folder)))]
+        sources = ["", *real]
+        rows = [row for traces in sources for row in long_run(traces, rounds)]
+        for cohort_size in (100, 1000):
+            rows += decisions(cohort_size, repeats=1 if given.quick else 7)
+        rows += [availability(traces, repeats=3 if given.quick else 21) for traces in sources]
     session.publish(rows)
 
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.flash import flash_sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedroster.core import parallel
 from fedroster.traces.availability import look_up, timetable
 from fedroster.traces.files import Sessions
-from fedroster.traces.population import SESSION_FILES, calibrated_sessions, read_source
+from fedroster.traces.population import calibrated_sessions
 
 REAL = os.environ.get("FEDROSTER_DATA", "")
 
@@ -153,10 +154,12 @@ def test_a_cursor_errs_where_bisection_does_not():
     assert found == sorted(found)
 
 
-@pytest.mark.skipif(not Path(REAL, "fedscale", SESSION_FILES[1]).is_file(), reason="FEDROSTER_DATA has no fedscale")
+@pytest.mark.skipif(
+    not Path(REAL, "fedscale", "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale"
+)
 def test_a_cursor_errs_on_the_real_records():
     """13 to 50 % of the instants at which the 300 devices are there: 5 minutes for a week to 2 hours for four."""
-    sessions = read_source(Path(REAL, "fedscale")).sessions
+    sessions = flash_sessions(Path(REAL, "fedscale", "flash_availability_300.npz"))
     assert 0.10 < misses(sessions, step_s=300.0, days=7) < 0.20
     assert 0.40 < misses(sessions, step_s=7200.0, days=28) < 0.60
 

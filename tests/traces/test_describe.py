@@ -74,7 +74,6 @@ def test_a_table_and_its_npz_say_the_same(table, tmp_path):
         found = describe(path)
         assert found.counts() == {
             "devices": 2,
-            "never_there": 0,
             "sessions": 2,
             "shortest_period_s": 86_400.0,
             "longest_period_s": 86_400.0,
@@ -99,18 +98,6 @@ def test_fedscales_pickles(pickles, tmp_path):
     for path in (target, target / f"{CAPACITIES}.npz"):
         assert describe(path).sessions is None
         assert [row.what for row in describe(path).quantiles()] == ["compute, ms a sample", "bandwidth, Mbit/s"]
-
-
-def test_devices_that_are_never_there_are_counted(tmp_path):
-    arrays = {
-        "offsets_2st": np.array([0, 1, 3]),
-        "time_s_2st": np.array([0, 0, 600]),
-        "state_2st": np.array([1, 2, 0], np.uint8),
-    }
-    np.savez(tmp_path / "flash_availability_300.npz", **arrays)
-    found = describe(tmp_path)
-    assert found.sentences() == ["sessions: 1, of devices: 2, in days: 6", "devices that are never available: 1"]
-    assert found.speeds is None
 
 
 def test_speeds_of_sessions(tmp_path):

@@ -92,10 +92,9 @@ def test_malformed_sessions(sessions, message):
     assert isinstance(caught.value, ValueError)
 
 
-def test_devices_are_named_and_idle_ones_allowed():
+def test_devices_are_named():
     with pytest.raises(DataFileError, match="file: phone b has no sessions"):
         check_sessions(tables((0, 3, 3)), source="file", name=lambda row: f"phone {'ab'[row]}")
-    check_sessions(tables((0, 2, 2), (0.0, 20.0), (10.0, 30.0)), source="file", allow_idle=True)
 
 
 @pytest.mark.parametrize(

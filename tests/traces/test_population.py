@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.flash import END_S, convert, flash_sessions
 from scipy.stats import spearmanr
 
 from fedroster.core.errors import DataFileError, MissingDataError
@@ -14,14 +15,13 @@ from fedroster.traces.availability import look_up, timetable
 from fedroster.traces.files import Sessions, Speeds, check_sessions, save_traces
 from fedroster.traces.population import (
     BANDWIDTH_MBPS,
-    CAPACITY_FILES,
+    CAPACITY_FILE,
     COMPUTE_MS,
     DAY_S,
-    FLASH_END_S,
     HOURLY,
     LEVELS,
     NUM_PATTERNS,
-    SESSION_FILES,
+    SESSION_FILE,
     SHARE,
     Source,
     calibrated_sessions,
@@ -30,13 +30,12 @@ from fedroster.traces.population import (
     deal,
     draw_fleet,
     draw_shifts,
-    flash_sessions,
     log_uniform_mixture,
     read_source,
 )
 
 REAL = Path(os.environ.get("FEDROSTER_DATA", ""), "fedscale")
-real = pytest.mark.skipif(not (REAL / CAPACITY_FILES[1]).is_file(), reason="FEDROSTER_DATA has no fedscale")
+real = pytest.mark.skipif(not (REAL / "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale")
 
 
 def rng(seed=0):
@@ -190,46 +189,23 @@ def test_a_calibrated_fleet_of_a_million_would_have_4096_patterns():
 # ------------------------------------------------------------------- files
 
 
-def flash(**changes):
-    """Three devices in the form of the FLASH subset; everybody is said to charge until 300 s."""
+def test_flash_states_become_sessions(tmp_path):
+    """The first is there from 1000 to 2000, the second always, the third never; the first 300 s are not believed."""
     arrays = {
         "offsets_2st": np.array([0, 5, 7, 9], np.int32),
         "time_s_2st": np.array([0, 300, 1000, 2000, 530_000, 0, 300, 0, 300], np.int32),
         "state_2st": np.array([2, 0, 2, 0, 2, 2, 2, 2, 0], np.uint8),
     }
-    return arrays | changes
-
-
-def test_flash_states_become_sessions():
-    """The first is there from 1000 to 2000, the second always, the third never; the first 300 s are not believed."""
-    sessions = flash_sessions(flash(), source="flash")
-    assert sessions.offsets.tolist() == [0, 1, 2, 2]
+    np.savez(tmp_path / "flash.npz", **arrays)
+    sessions = flash_sessions(tmp_path / "flash.npz")
+    check_sessions(sessions, source="flash")
+    assert sessions.offsets.tolist() == [0, 1, 2]
     assert sessions.start_s.tolist() == [1000.0, 0.0]
-    assert sessions.end_s.tolist() == [2000.0, FLASH_END_S]
-    assert sessions.period_s.tolist() == [FLASH_END_S] * 3
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"offsets_2st": np.array([0, 5, 7])}, "truncated or damaged"),
-        ({"offsets_2st": np.array([0, 5, 5, 9])}, "truncated or damaged"),
-        ({"state_2st": np.zeros(8)}, "truncated or damaged"),
-        ({"state_2st": np.array([2, 0, 2, 0, 7, 2, 2, 2, 0])}, "row 4 of client 0 says state 7 from 530000 s on"),
-        (
-            {"time_s_2st": np.array([0, 300, 1000, 900, 530_000, 0, 300, 0, 300])},
-            "row 3 of client 0 says state 0 from 900 s on; .* times that do not decrease",
-        ),
-        ({"time_s_2st": np.array([0, 300, 1, 2, 3, 0, 300, 0, np.nan])}, "row 8 of client 2"),
-    ],
-)
-def test_malformed_flash(changes, message):
-    with pytest.raises(DataFileError, match=f"flash.*{message}"):
-        flash_sessions(flash(**changes), source="flash")
+    assert sessions.end_s.tolist() == [2000.0, END_S]
 
 
 def capacities(folder, num=20):
-    save_traces(folder / CAPACITY_FILES[0], speeds=Speeds(np.linspace(0.015, 0.2, num), np.linspace(1e6, 2e8, num)))
+    save_traces(folder / CAPACITY_FILE, speeds=Speeds(np.linspace(0.015, 0.2, num), np.linspace(1e6, 2e8, num)))
 
 
 def test_a_folder_of_fedscale(tmp_path):
@@ -238,11 +214,9 @@ def test_a_folder_of_fedscale(tmp_path):
     capacities(tmp_path)
     with pytest.raises(MissingDataError, match="holds no sessions; expected client_behave_trace"):
         read_source(tmp_path)
-    np.savez(tmp_path / SESSION_FILES[1], **flash())
+    save_traces(tmp_path / SESSION_FILE, sessions=source(paired=True).sessions)
     found = read_source(tmp_path)
     assert (found.paired, found.sessions.num_devices, found.speeds.compute_s.shape) == (False, 3, (20,))
-    save_traces(tmp_path / SESSION_FILES[0], sessions=source(paired=True).sessions)  # the whole records go first
-    assert read_source(tmp_path).sessions.period_s.tolist() == [100.0] * 3
 
 
 def test_a_file_of_both(tmp_path):
@@ -261,9 +235,9 @@ def test_a_file_of_both(tmp_path):
 
 
 @real
-def test_the_real_subsets_have_the_published_quantiles():
+def test_the_real_subsets_have_the_published_quantiles(tmp_path):
     """Drawn from 10,000 capacities and 300 devices' sessions: to their last printed digit, nearly."""
-    found = read_source(REAL)
+    found = read_source(convert(REAL, tmp_path))
     fleet = draw_fleet(found, 30_000, resample=True, shift=True, jitter_s=0.0, rng=rng())
     np.testing.assert_allclose(np.quantile(fleet.compute_s * 1e3, LEVELS), COMPUTE_MS, atol=0.5)
     np.testing.assert_allclose(np.quantile(fleet.bandwidth_bps / 1e6, LEVELS), BANDWIDTH_MBPS, rtol=0.04)

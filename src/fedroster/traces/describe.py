@@ -38,11 +38,9 @@ class Description:
         """How much there is, by name."""
         found: dict[str, int | float] = {}
         if self.sessions is not None:
-            number = np.diff(self.sessions.offsets)
             found |= {
                 "devices": self.sessions.num_devices,
-                "never_there": int(np.count_nonzero(number == 0)),
-                "sessions": int(number.sum()),
+                "sessions": self.sessions.start_s.shape[0],
                 "shortest_period_s": float(self.sessions.period_s.min()),
                 "longest_period_s": float(self.sessions.period_s.max()),
             }
@@ -58,8 +56,6 @@ class Description:
             low, high = (count[name] / 86_400.0 for name in ("shortest_period_s", "longest_period_s"))
             days = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
             found.append(f"sessions: {count['sessions']:,}, of devices: {count['devices']:,}, in days: {days}")
-            if count["never_there"]:
-                found.append(f"devices that are never available: {count['never_there']:,}")
         if self.speeds is not None:
             of = "sessions" if self.speeds.by_session else "devices"
             found.append(f"{of} with speeds: {self.speeds.compute_s.shape[0]:,}")

@@ -86,14 +86,12 @@ def _device_name(device: int) -> str:
     return f"client {device}"
 
 
-def check_sessions(
-    sessions: Sessions, *, source: str, name: Callable[[int], str] = _device_name, allow_idle: bool = False
-) -> None:
+def check_sessions(sessions: Sessions, *, source: str, name: Callable[[int], str] = _device_name) -> None:
     """Check session tables that come from ``source``, a name for messages, as ``name`` is for a device.
 
     Raises:
         DataFileError: If the tables are empty or do not fit together, a number is not finite or out of its range,
-            sessions overlap or are out of order, or a device has none without ``allow_idle``.
+            sessions overlap or are out of order, or a device has none.
     """
     offsets, start, end, period = sessions.offsets, sessions.start_s, sessions.end_s, sessions.period_s
     if period.shape[0] == 0:
@@ -113,7 +111,7 @@ def check_sessions(
         device = int(wrong[0])
         raise DataFileError(f"{source}: {name(device)} has the period {period[device]} s; expected a finite one > 0")
     idle = np.flatnonzero(np.diff(offsets) == 0)
-    if idle.size and not allow_idle:
+    if idle.size:
         raise DataFileError(f"{source}: {name(int(idle[0]))} has no sessions; expected at least one")
 
     device_of = sessions.device

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import DataFileError, MissingDataError
@@ -22,11 +20,9 @@ from fedroster.traces.files import (
     SPEED_ARRAYS,
     Sessions,
     Speeds,
-    check_sessions,
     read_arrays,
     sessions_of,
     speeds_of,
-    take,
 )
 
 DAY_S = 86_400.0
@@ -71,15 +67,10 @@ _LENGTH_BY_HOUR = (
     *(0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.1, 0.3, 0.5, 0.9),
 )
 
-CAPACITY_FILES = ("client_device_capacity.npz", "fedscale_capacity_first10000.npz")
-"""Names under which the capacities are looked for in a folder."""
-SESSION_FILES = ("client_behave_trace.npz", "flash_availability_300.npz")
-"""Names under which the sessions are looked for in a folder."""
-
-FLASH_END_S = 518_400.0
-"""Where the FLASH records are cut: six days."""
-FLASH_START_S = 300.0
-"""Before this the published subset of FLASH has all devices charging, which is not measured."""
+CAPACITY_FILE = "client_device_capacity.npz"
+"""Name under which the capacities are looked for in a folder."""
+SESSION_FILE = "client_behave_trace.npz"
+"""Name under which the sessions are looked for in a folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,65 +192,17 @@ def calibrated_sessions(num_devices: int, *, rng: Generator) -> Sessions:
     )
 
 
-def flash_sessions(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
-    """Charging sessions from the state changes of the FLASH records, ``offsets_2st``, ``time_s_2st``, ``state_2st``.
-
-    A device is in a state from a row's time on; state 2 is charging, FedScale's rule of being there.  The records are
-    cut at :data:`FLASH_END_S`; what the subset says of the time before :data:`FLASH_START_S` is not measured and
-    replaced by the state at that time.  Devices that never charge stay: they are never there.
-    """
-    offsets = take(arrays, "offsets_2st", source=source).astype(np.int64)
-    time_s = take(arrays, "time_s_2st", source=source).astype(np.float64)
-    state = take(arrays, "state_2st", source=source)
-    num_rows = time_s.shape[0]
-    if (
-        offsets.shape[0] < 2
-        or offsets[0] != 0
-        or offsets[-1] != num_rows
-        or state.shape[0] != num_rows
-        or (np.diff(offsets) < 1).any()
-    ):
-        raise DataFileError(f"{source} is truncated or damaged: its offsets, times and states do not fit together")
-    device = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
-    last = np.zeros(num_rows, np.bool_)
-    last[offsets[1:] - 1] = True
-    wrong = np.flatnonzero(~np.isfinite(time_s) | ~np.isin(state, (0, 1, 2)))
-    wrong = wrong if wrong.size else np.flatnonzero((np.diff(time_s) < 0.0) & ~last[:-1]) + 1
-    if wrong.size:
-        row = int(wrong[0])
-        raise DataFileError(
-            f"{source}: row {row} of client {device[row]} says state {state[row]} from {time_s[row]:g} s on; "
-            "expected states 0 to 2 and times that do not decrease"
-        )
-    end_s = np.where(last, FLASH_END_S, np.append(time_s[1:], FLASH_END_S))
-    end_s = np.minimum(end_s, FLASH_END_S)
-    # The state at FLASH_START_S is used from 0 on.
-    start_s = np.where(time_s <= FLASH_START_S, 0.0, time_s)
-    charging = (state == 2) & (end_s > np.maximum(start_s, FLASH_START_S))
-    count = np.bincount(device[charging], minlength=offsets.shape[0] - 1)
-    sessions = Sessions(
-        offsets=np.concatenate(([0], np.cumsum(count))).astype(np.int64),
-        start_s=start_s[charging],
-        end_s=end_s[charging],
-        period_s=np.full(offsets.shape[0] - 1, FLASH_END_S),
-    )
-    check_sessions(sessions, source=source, allow_idle=True)
-    return sessions
-
-
 def read_traces(path: Path) -> tuple[Sessions | None, Speeds | None]:
     """What an ``.npz`` of traces says, or a folder with FedScale's files, which are of different devices."""
     if not path.is_dir():
         return _read(path)
-    capacities, sessions = (
-        next((path / name for name in names if (path / name).is_file()), None)
-        for names in (CAPACITY_FILES, SESSION_FILES)
+    capacities, sessions = path / CAPACITY_FILE, path / SESSION_FILE
+    if not capacities.is_file() and not sessions.is_file():
+        raise MissingDataError(f"the folder {str(path)!r} holds no traces; expected {CAPACITY_FILE} and {SESSION_FILE}")
+    return (
+        _read(sessions)[0] if sessions.is_file() else None,
+        _read(capacities)[1] if capacities.is_file() else None,
     )
-    if capacities is None and sessions is None:
-        raise MissingDataError(
-            f"the folder {str(path)!r} holds no traces; expected {', '.join((*CAPACITY_FILES, *SESSION_FILES))}"
-        )
-    return None if sessions is None else _read(sessions)[0], None if capacities is None else _read(capacities)[1]
 
 
 def _read(file: Path) -> tuple[Sessions | None, Speeds | None]:
@@ -268,8 +211,6 @@ def _read(file: Path) -> tuple[Sessions | None, Speeds | None]:
     if SESSION_ARRAYS[0] in arrays:
         sessions = sessions_of(arrays, source=source)
         num_sessions = sessions.start_s.shape[0]
-    elif "offsets_2st" in arrays:
-        sessions = flash_sessions(arrays, source=source)
     if SPEED_ARRAYS[0] in arrays:
         speeds = speeds_of(arrays, source=source, num_sessions=num_sessions)
     if sessions is None and speeds is None:
@@ -282,7 +223,7 @@ def read_source(path: Path) -> Source:
 
     Args:
         path: An ``.npz`` of traces with sessions and speeds (:mod:`fedroster.traces.files`), or a folder with
-            FedScale's capacities (:data:`CAPACITY_FILES`) and sessions (:data:`SESSION_FILES`).
+            FedScale's capacities (:data:`CAPACITY_FILE`) and sessions (:data:`SESSION_FILE`).
 
     Raises:
         MissingDataError: If there is no such file, or a folder lacks one.
@@ -296,9 +237,9 @@ def read_source(path: Path) -> Source:
         )
     sessions, speeds = read_traces(path)
     if sessions is None:
-        raise MissingDataError(f"{str(path)!r} holds no sessions; expected {' or '.join(SESSION_FILES)}")
+        raise MissingDataError(f"{str(path)!r} holds no sessions; expected {SESSION_FILE}")
     if speeds is None:
-        raise MissingDataError(f"{str(path)!r} holds no device capacities; expected {' or '.join(CAPACITY_FILES)}")
+        raise MissingDataError(f"{str(path)!r} holds no device capacities; expected {CAPACITY_FILE}")
     return Source(sessions, speeds, paired)
 
 

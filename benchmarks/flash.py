@@ -1,0 +1,45 @@
+"""The charging sessions of 300 devices of the FLASH trace, from the state changes that a subset of it records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from fedroster.traces.fedscale import CAPACITIES, SESSIONS
+from fedroster.traces.files import Sessions, read_arrays, save_traces, speeds_of
+
+END_S = 518_400.0
+"""Where the records are cut: six days."""
+START_S = 300.0
+"""Before this the subset has all devices charging, which is not measured."""
+
+
+def flash_sessions(path: Path) -> Sessions:
+    """Read ``offsets_2st``, ``time_s_2st`` and ``state_2st``; devices that never charge are left out.
+
+    A device is in a state from a row's time on; state 2 is charging, FedScale's rule of being there.  What the subset
+    says of the time before :data:`START_S` is replaced by the state at that time.
+    """
+    arrays = read_arrays(path)
+    offsets, state = arrays["offsets_2st"].astype(np.int64), arrays["state_2st"]
+    time_s = arrays["time_s_2st"].astype(np.float64)
+    device = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
+    end_s = np.append(time_s[1:], END_S)
+    end_s[offsets[1:] - 1] = END_S
+    end_s = np.minimum(end_s, END_S)
+    start_s = np.where(time_s <= START_S, 0.0, time_s)
+    charging = (state == 2) & (end_s > np.maximum(start_s, START_S))
+    count = np.unique(device[charging], return_counts=True)[1]
+    return Sessions(
+        np.concatenate(([0], np.cumsum(count))), start_s[charging], end_s[charging], np.full(count.shape[0], END_S)
+    )
+
+
+def convert(source: Path, target: Path) -> Path:
+    """Write the subsets of a folder as fedroster reads them, into another one, which is returned."""
+    target.mkdir(parents=True, exist_ok=True)
+    speeds = speeds_of(read_arrays(source / "fedscale_capacity_first10000.npz"), source="capacities")
+    save_traces(target / f"{CAPACITIES}.npz", speeds=speeds)
+    save_traces(target / f"{SESSIONS}.npz", sessions=flash_sessions(source / "flash_availability_300.npz"))
+    return target
