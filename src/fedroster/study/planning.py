@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -173,8 +173,8 @@ class Exchanges:
         return max(end_s + self.overhead_s, 0.0), self.client[self.responds & (self.time_s <= end_s)]
 
 
-class World(Protocol):
-    """Where settings are tried: a scenario, or what was fitted to a log.
+class ScenarioWorld:
+    """A scenario with one server; its trials are runs with other seeds.
 
     Attributes:
         num_clients: Number of clients.
@@ -184,26 +184,6 @@ class World(Protocol):
         trials: What the trials of a setting are, in words.
         remark: What else is to be known of the numbers; may be empty.
     """
-
-    num_clients: int
-    cohort_size: int
-    overhead_s: float
-    doubt: float
-    trials: str
-    remark: str
-
-    def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
-        """Play a policy with this many places.
-
-        Raises:
-            InfeasibleError: If the policy cannot do what it promises with this many places.
-            InvalidInputError: If the log says too little about the policy.
-        """
-        ...
-
-
-class ScenarioWorld:
-    """A scenario with one server; its trials are runs with other seeds."""
 
     overhead_s, doubt, trials, remark = 0.0, 0.0, "seeds", ""
 
@@ -222,7 +202,11 @@ class ScenarioWorld:
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 
     def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
-        """Play a policy."""
+        """Play a policy with this many places.
+
+        Raises:
+            InfeasibleError: If the policy cannot do what it promises with this many places.
+        """
         environment: Any = dataclasses.replace(self._environment, cohort_size=places)  # type: ignore[type-var]
         for played in simulate(make_policy(policy), environment, num_rounds=self._num_rounds, seed=seed):
             links = played.selection.links
@@ -283,6 +267,10 @@ class LogWorld:
             chosen, unknown = chosen + clients.shape[0], unknown + int(self._fit.is_unknown[clients].sum())
         if why := too_far(beyond / count, unknown / max(chosen, 1)):
             raise InvalidInputError(why)
+
+
+World: TypeAlias = ScenarioWorld | LogWorld
+"""Where settings are tried."""
 
 
 def settings_for(world: World, wish: Wish, median_s: float) -> list[Setting]:

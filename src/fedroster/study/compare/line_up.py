@@ -27,7 +27,6 @@ from fedroster.core.streams import Streams
 from fedroster.study.compare.contrasts import against_of, focus_of, named
 from fedroster.study.compare.tables import Settings
 from fedroster.study.rehearsal import rehearse, why_not
-from fedroster.study.store import machine
 from fedroster.study.trial import DEFAULT_RATE
 from fedroster.task import Task
 
@@ -163,8 +162,6 @@ def line_up(
         focus=in_focus,
         optimal=entry.optimal,
         yardstick=entry.yardstick,
-        has_prices=False,
-        machine=machine(),
     )
 
 

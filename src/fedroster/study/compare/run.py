@@ -29,8 +29,8 @@ from fedroster.study.compare.result import Comparison
 from fedroster.study.compare.tables import Settings
 from fedroster.study.rehearsal import rehearse
 from fedroster.study.run import Done, provenance, run_trials
-from fedroster.study.store import clients_table, machine, read_json, rounds_table
-from fedroster.study.trial import DEFAULT_RATE, Conditions
+from fedroster.study.store import clients_table, read_json, rounds_table
+from fedroster.study.trial import Conditions
 from fedroster.task import Task
 
 Progress = Callable[[float, int, str], None]
@@ -152,23 +152,16 @@ def simulate_many(
         options["conditions"] = Conditions(records=_records(record, [(text, seed) for text in texts for seed in seeds]))
     texts += [entry.optimal] if entry.optimal and entry.optimal not in texts else []
     planned = Settings(
-        command="",
         scenario=scenario,
         settings=changed,
         policies=texts,
         seeds=seeds,
         rounds=rounds,
-        rate=DEFAULT_RATE,
-        task=None,
-        target_accuracy=0.9,
         omniscient=[text for text in texts if make_policy(text).omniscient],
-        left_out={},
         against=[texts[0]],
         focus=focus,
         optimal=entry.optimal,
         yardstick=entry.yardstick,
-        has_prices=False,
-        machine=machine(),
     )
     planned.check()
     return play(planned, None, progress=progress, **options)

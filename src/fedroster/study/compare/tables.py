@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,8 +17,8 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.study.measures import Participation, participation
 from fedroster.study.report import Table
 from fedroster.study.statistics import mean_interval
-from fedroster.study.store import read_json, read_table
-from fedroster.study.trial import Trial
+from fedroster.study.store import machine, read_json, read_table
+from fedroster.study.trial import DEFAULT_RATE, Trial
 from fedroster.task import Task
 
 _SERVED = tuple(field.name for field in fields(Participation))
@@ -56,23 +56,23 @@ class Settings:
         machine: Machine, versions, and the code that made the runs.
     """
 
-    command: str
     scenario: str
     settings: Mapping[str, str]
     policies: Sequence[str]
     seeds: Sequence[int]
     rounds: int
-    rate: float
-    task: Mapping[str, Any] | None
-    target_accuracy: float
     omniscient: Sequence[str]
-    left_out: Mapping[str, str]
     against: Sequence[str]
     focus: str
     optimal: str
     yardstick: str
-    has_prices: bool
-    machine: Mapping[str, Any]
+    command: str = ""
+    rate: float = DEFAULT_RATE
+    task: Mapping[str, Any] | None = None
+    target_accuracy: float = 0.9
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    has_prices: bool = False
+    machine: Mapping[str, Any] = field(default_factory=machine)
 
     def check(self) -> None:
         """Check everything that can be checked without a run.
