@@ -283,6 +283,13 @@ def test_a_claim_has_parts_of_one_kind(parts):
         claims_of("Fig. 1", {"empty": ("it is.", "measure", parts)}, prefix="a-")
 
 
+def test_what_contradicts_is_named():
+    draw = np.random.default_rng(0).normal(0.0, 0.001, 20)
+    parts = {"IID": accuracy_gap(draw, draw * 0.5), "uneven": accuracy_gap(0.1 + draw, draw)}
+    (verdict,) = judge(claims_of("Fig. 1", {"higher": ("it is higher.", "measure", parts)}))
+    assert (verdict.word, verdict.why) == ("contradicted", "less than 1 point (IID)")
+
+
 def test_claims_share_a_source_and_say_which_are_ours():
     ups = np.array([1.0, 2.0])
     asked = {"fast": ("it is fast.", "time", [ups, -ups]), "fair": ("it is fair.", "share", iter([ups]))}

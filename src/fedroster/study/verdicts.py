@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
@@ -44,12 +44,14 @@ class Part:
             threshold.
         unit: Of the advantage.
         least: The smallest effect that matters, in words; empty for a threshold.
+        where: Which comparison it is, such as a panel; empty where the claim says it.
     """
 
     advantage: tuple[float, ...]
     surplus: tuple[float, ...]
     unit: str = ""
     least: str = ""
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,8 @@ class Claim:
     training: bool = False
 
 
-Question: TypeAlias = tuple[str, str, Iterable[Part | Promise | FloatArray]]
-"""Statement, measure, and its parts; an array of shape (seeds,) is a part that is a threshold."""
+Question: TypeAlias = tuple[str, str, Iterable[Part | Promise | FloatArray] | Mapping[str, Part | FloatArray]]
+"""Statement, measure, and its parts, named or not; an array of shape (seeds,) is a part that is a threshold."""
 Asked: TypeAlias = Mapping[str, Question]
 """Questions by the names of their claims."""
 
@@ -170,19 +172,20 @@ def claims_of(
     """
     claims = []
     for name, (statement, measure, given) in asked.items():
-        parts = [threshold(part) if isinstance(part, np.ndarray) else part for part in given]
-        compared = tuple(part for part in parts if isinstance(part, Part))
-        promised = tuple(part for part in parts if isinstance(part, Promise))
+        named = given.items() if isinstance(given, Mapping) else (("", part) for part in given)
+        parts = [(where, threshold(part) if isinstance(part, np.ndarray) else part) for where, part in named]
+        compared = tuple(replace(part, where=where) for where, part in parts if isinstance(part, Part))
+        promised = tuple(part for _, part in parts if isinstance(part, Promise))
         if bool(compared) == bool(promised):
             raise ConfigurationError(
                 f"claim {prefix + name!r} has {len(compared)} comparisons and {len(promised)} promises; "
                 "expected at least one, and of one kind"
             )
-        where = (elsewhere or {}).get(name, source)
+        said = (elsewhere or {}).get(name, source)
         is_ours = ours if isinstance(ours, bool) else name in ours
         other = changed if isinstance(changed, str) else changed.get(name, "")
         kept = compared or promised
-        claims.append(Claim(prefix + name, where, about + statement, measure, kept, is_ours, other))
+        claims.append(Claim(prefix + name, said, about + statement, measure, kept, is_ours, other))
     return claims
 
 
@@ -300,6 +303,7 @@ def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level:
         # The opposite, where it is shown by the same standard; else an effect that is too small.
         opposite = not parts[worst].least or len(parts) * one_sided_p(_negative(parts[worst].advantage)) < each_level
         why = "the opposite is shown" if opposite else f"less than {parts[worst].least}"
+        why += f" ({parts[worst].where})" if parts[worst].where else ""
     elif word == "undecided":
         for_it = max(seeds_needed(one.advantage, each_level) for one in parts)
         against = [seeds_needed(_negative(one.surplus), each_level / len(parts)) for one in parts]

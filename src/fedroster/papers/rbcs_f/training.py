@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +35,7 @@ from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Runs
 from fedroster.study.statistics import mean_interval
-from fedroster.study.verdicts import POINT, Claim, Question, accuracy_gap, claims_of, time_gap, within
+from fedroster.study.verdicts import POINT, Claim, Part, Question, accuracy_gap, claims_of, time_gap, within
 
 RANDOM, FEDCS = "random", "fedcs:deadline_s=3"
 CLOSE = 2.0
@@ -96,14 +96,27 @@ def _jitter(run: Run) -> float:
     return float(np.abs(np.diff(values[values.shape[0] // 2 :])).mean())
 
 
+def _in_each(
+    panels: Mapping[str, Mapping[str, FloatArray]],
+    labels: Sequence[str],
+    part: Callable[[Mapping[str, FloatArray], str], Part],
+) -> dict[str, Part]:
+    """A part for each of these policies in each panel."""
+    return {f"{label}, {name}": part(panel, label) for name, panel in panels.items() for label in labels}
+
+
 def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
-    groups = list(panels_of(runs).values())
+    panels = panels_of(runs)
+    groups = list(panels.values())
     least, *_, most = grid.selections
     asked: dict[str, Question] = {
         "even-is-accurate": (
             "a higher gamma_2, a fairer selection, gives a higher final accuracy.",
             f"final accuracy of uniform selection is above that of {least}, in each panel",
-            [accuracy_gap(final_accuracies(group[most]), final_accuracies(group[least])) for group in groups],
+            {
+                name: accuracy_gap(final_accuracies(group[most]), final_accuracies(group[least]))
+                for name, group in panels.items()
+            },
         )
     }
     if len(groups) > 1:
@@ -126,51 +139,60 @@ def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
 
 
 def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
-    panels = panels_of(runs).values()
+    panels = panels_of(runs).items()
     fair, *_, fast = variants = list(grid.rbcs_f)
-    final = [{label: final_accuracies(group[label]) for label in group} for group in panels]
-    reached = [{label: rounds_to(group[label], _target(group, HIGH)) for label in group} for group in panels]
+    final = {name: {label: final_accuracies(group[label]) for label in group} for name, group in panels}
+    reached = {
+        name: {label: rounds_to(group[label], _target(group, HIGH)) for label in group} for name, group in panels
+    }
     target = f"rounds to {HIGH:.0%} of random's mean final accuracy"
     asked: dict[str, Question] = {
         "random-first": (
             "random yields the best final accuracy.",
             "final accuracy of random is above that of each other policy, in each panel",
-            [accuracy_gap(panel["random"], panel[label]) for panel in final for label in (*variants, "FedCS(3)")],
+            _in_each(final, (*variants, "FedCS(3)"), lambda panel, label: accuracy_gap(panel["random"], panel[label])),
         ),
         "fedcs-last": (
             "FedCS(3) ends least accurate.",
             "final accuracy of each other policy is above that of FedCS(3), in each panel",
-            [accuracy_gap(panel[label], panel["FedCS(3)"]) for panel in final for label in ("random", *variants)],
+            _in_each(final, ("random", *variants), lambda panel, label: accuracy_gap(panel[label], panel["FedCS(3)"])),
         ),
         "close-to-random": (
             "The final accuracy of RBCS-F remains close to random's.",
             f"final accuracy of {fair} is within {CLOSE:g} points of that of random, in each panel",
-            [part for panel in final for part in within(100.0 * (panel[fair] - panel["random"]), -CLOSE, CLOSE)],
+            [
+                part
+                for panel in final.values()
+                for part in within(100.0 * (panel[fair] - panel["random"]), -CLOSE, CLOSE)
+            ],
         ),
         "smaller-v": (
             "RBCS-F with a smaller V achieves a higher final accuracy.",
             f"final accuracy of {fair} is above that of {fast}, in each panel",
-            [accuracy_gap(panel[fair], panel[fast]) for panel in final],
+            {name: accuracy_gap(panel[fair], panel[fast]) for name, panel in final.items()},
         ),
         "larger-v-slower": (
             "RBCS-F with a higher penalty spends more rounds to reach a certain accuracy.",
             f"{target}: {fast} needs more than {fair}, in each panel",
-            [time_gap(panel[fair], panel[fast], "rounds") for panel in reached],
+            {name: time_gap(panel[fair], panel[fast], "rounds") for name, panel in reached.items()},
         ),
         "rounds-fedcs": (
             "RBCS-F generally outperforms FedCS(3) in round efficiency.",
             f"{target}: FedCS(3) needs more than each RBCS-F, in each panel",
-            [time_gap(panel[label], panel["FedCS(3)"], "rounds") for panel in reached for label in variants],
+            _in_each(reached, variants, lambda panel, label: time_gap(panel[label], panel["FedCS(3)"], "rounds")),
         ),
     }
     return grid.experiment.claims("6", "Fig. 6", asked, elsewhere={"close-to-random": "Contribution 4"})
 
 
 def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
-    panels = panels_of(runs).values()
+    panels = panels_of(runs)
     variants = list(grid.rbcs_f)
     early, late = (
-        [{label: times_to(group[label], _target(group, share)) for label in group} for group in panels]
+        {
+            name: {label: times_to(group[label], _target(group, share)) for label in group}
+            for name, group in panels.items()
+        }
         for share in (LOW, HIGH)
     )
     low, high = (f"simulated time to {share:.0%} of random's mean final accuracy" for share in (LOW, HIGH))
@@ -178,21 +200,21 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
         "fedcs-early": (
             "FedCS(3) outperforms all other schemes when the accuracy is low.",
             f"{low}: FedCS(3) needs less than each other, in each panel",
-            [time_gap(panel["FedCS(3)"], panel[label]) for panel in early for label in ("random", *variants)],
+            _in_each(early, ("random", *variants), lambda panel, label: time_gap(panel["FedCS(3)"], panel[label])),
         ),
         "random-slowest": (
             "random has the worst time efficiency when the accuracy is low.",
             f"{low}: random needs more than each other, in each panel",
-            [time_gap(panel[label], panel["random"]) for panel in early for label in (*variants, "FedCS(3)")],
+            _in_each(early, (*variants, "FedCS(3)"), lambda panel, label: time_gap(panel[label], panel["random"])),
         ),
         "rbcs-f-faster": (
             "RBCS-F is a significant improvement over random.",
             f"{high}: each RBCS-F needs at most 0.9 times random's, in each panel",
-            [time_gap(panel[label], panel["random"], at_most=0.9) for panel in late for label in variants],
+            _in_each(late, variants, lambda panel, label: time_gap(panel[label], panel["random"], at_most=0.9)),
         ),
     }
     if {20, 50} <= set(grid.penalties) and grid.experiment.key.startswith("cifar-10"):
-        areas = [area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for group in panels]
+        areas = [area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for group in panels.values()]
         asked["20-beats-50"] = (
             "RBCS-F(20) outperforms RBCS-F(50) during the whole training process.",
             "mean accuracy over simulated time, until the shorter run ends, in each panel",
