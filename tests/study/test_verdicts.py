@@ -287,7 +287,7 @@ def test_what_contradicts_is_named():
     draw = np.random.default_rng(0).normal(0.0, 0.001, 20)
     parts = {"IID": accuracy_gap(draw, draw * 0.5), "uneven": accuracy_gap(0.1 + draw, draw)}
     (verdict,) = judge(claims_of("Fig. 1", {"higher": ("it is higher.", "measure", parts)}))
-    assert (verdict.word, verdict.why) == ("contradicted", "less than 1 point (IID)")
+    assert (verdict.word, verdict.why) == ("contradicted", "less than 1 point: IID")
 
 
 def test_claims_share_a_source_and_say_which_are_ours():

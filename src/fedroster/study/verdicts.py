@@ -303,7 +303,7 @@ def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level:
         # The opposite, where it is shown by the same standard; else an effect that is too small.
         opposite = not parts[worst].least or len(parts) * one_sided_p(_negative(parts[worst].advantage)) < each_level
         why = "the opposite is shown" if opposite else f"less than {parts[worst].least}"
-        why += f" ({parts[worst].where})" if parts[worst].where else ""
+        why += f": {parts[worst].where}" if parts[worst].where else ""
     elif word == "undecided":
         for_it = max(seeds_needed(one.advantage, each_level) for one in parts)
         against = [seeds_needed(_negative(one.surplus), each_level / len(parts)) for one in parts]
