@@ -41,18 +41,10 @@ def pack_floats(values: FloatArray) -> Any:
     """Floats, bit for bit, in the order of rows."""
     flat = np.ascontiguousarray(values, "<f8").ravel()
     if flat.shape[0] <= _SHORT:
-        return [None if math.isnan(value) else value for value in flat.tolist()] if _is_plain(flat) else _whole(flat)
-    if math.isfinite(flat[0]) and flat[0] == flat[-1] and bool((flat == flat[0]).all()):
+        if not np.isinf(flat).any():  # JSON knows no infinity, and one NaN only
+            return [None if math.isnan(value) else value for value in flat.tolist()]
+    elif math.isfinite(flat[0]) and flat[0] == flat[-1] and bool((flat == flat[0]).all()):
         return {"n": int(flat.shape[0]), "all": float(flat[0])}
-    return _whole(flat)
-
-
-def _is_plain(flat: FloatArray) -> bool:
-    """Whether JSON can say them: it knows no infinity, and one NaN only."""
-    return not np.isinf(flat).any()
-
-
-def _whole(flat: FloatArray) -> Any:
     return {"n": int(flat.shape[0]), "z": _deflated(flat)}
 
 

@@ -194,7 +194,9 @@ class Record:
 
     def _know(self, selector: Selector) -> None:
         self._settings, self._sign = self._settings_of(selector), sign_of(selector)
-        self._by = _made_by(selector, self._settings)
+        of_policy, settings = sorted(code_of(type(selector.policy)).items()), sorted(self._settings.items())
+        made = f"{selector.policy!r} {settings} {code()} {of_policy}"
+        self._by = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]
 
     # ---------------------------------------------------------------- beginnings
 
@@ -293,9 +295,3 @@ class Record:
         save_arrays(file, arrays, header, kind=selector._KIND)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         return {"kind": selector._KIND, "file": file.name, "sha256": digest}
-
-
-def _made_by(selector: Selector, settings: dict[str, Any]) -> str:
-    """Digest of policy, parameters, settings and code."""
-    made = f"{selector.policy!r} {sorted(settings.items())} {code()} {sorted(code_of(type(selector.policy)).items())}"
-    return hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]

@@ -211,16 +211,12 @@ def decided(
         if values is not None:
             line[name] = pack_floats(values)
     if event.inclusion is not None:
-        line["inclusion"] = _pack_inclusion(event.inclusion, event.selection.links)
+        is_sure = np.count_nonzero(event.inclusion) == chosen.shape[0]  # 1 for the cohort and 0 for all others
+        is_sure &= bool((event.inclusion[event.selection.links] == 1.0).all())
+        line["inclusion"] = "chosen" if is_sure else pack_floats(event.inclusion)
     if event.busy is not None and event.busy.shape[0]:
         line["busy"] = pack_ints(event.busy)
     return line
-
-
-def _pack_inclusion(inclusion: FloatArray, links: IntArray) -> Any:
-    """Probabilities of rows; a word where they are 1 for the cohort and 0 for all others."""
-    is_sure = np.count_nonzero(inclusion) == links.shape[0] and bool((inclusion[links] == 1.0).all())
-    return "chosen" if is_sure else pack_floats(inclusion)
 
 
 def told(event: Told) -> Any:
@@ -410,15 +406,12 @@ def _by_slot(value: Any, chosen: IntArray, capacity: int) -> FloatArray | None:
     """Values by slot; where only those of the cohort are kept, NaN for all others."""
     if value is None:
         return None
-    if _length(value) == capacity:
+    length = len(value) if isinstance(value, list) else value.get("n") if isinstance(value, dict) else None
+    if length == capacity:
         return unpack_floats(value, capacity)
     values = np.full(capacity, math.nan)
     values[chosen] = unpack_floats(value, chosen.shape[0])
     return values
-
-
-def _length(value: Any) -> Any:
-    return len(value) if isinstance(value, list) else value.get("n") if isinstance(value, dict) else None
 
 
 def read_told(content: Mapping[str, Any], capacity: int) -> Answer:

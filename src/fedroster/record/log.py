@@ -255,22 +255,25 @@ class Log:
     @property
     def ids(self) -> list[ClientId | None]:
         """Id of each slot at the end of the log; None for one that is free."""
-        members = self._memberships.at(len(self._memberships.changes))
-        return [*members.ids, *[None] * (members.capacity - len(members.ids))]
+        return self._ids_after(len(self._memberships.changes))
 
     def ids_at(self, round: int) -> list[ClientId | None]:
         """Id of each slot in a round."""
-        if round not in self._place_of:
-            raise UnknownNameError(f"round {round} is not in the log; expected one of {self._span()}")
-        members = self._memberships.at(self._place_of[round].changes)
+        return self._ids_after(self._place(round).changes)
+
+    def _ids_after(self, changes: int) -> list[ClientId | None]:
+        members = self._memberships.at(changes)
         return [*members.ids, *[None] * (members.capacity - len(members.ids))]
 
     def memberships_at(self, round: int) -> int:
         """How many times clients had joined or left before a round: where it is the same, so are :meth:`ids_at`."""
         return self._place_of[round].changes
 
-    def _span(self) -> str:
-        return f"{self._places[0].round}..{self._places[-1].round}" if self._places else "none"
+    def _place(self, round: int) -> _Place:
+        if round not in self._place_of:
+            known = f"{self._places[0].round}..{self._places[-1].round}" if self._places else "none"
+            raise UnknownNameError(f"round {round} is not in the log; expected one of {known}")
+        return self._place_of[round]
 
     def find(self, round: int) -> LoggedRound:
         """A round by its number.
@@ -278,9 +281,7 @@ class Log:
         Raises:
             UnknownNameError: If the log has no such round.
         """
-        if round not in self._place_of:
-            raise UnknownNameError(f"round {round} is not in the log; expected one of {self._span()}")
-        return self.rounds[self._places.index(self._place_of[round])]
+        return self.rounds[self._places.index(self._place(round))]
 
     def selector(self, policy: AnyPolicy, *, observers: Iterable[Observer] = ()) -> Selector:
         """Rebuild the selector that wrote the log: its next decisions equal those of the original.

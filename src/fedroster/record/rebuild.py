@@ -9,7 +9,8 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,7 @@ class NotKeptError(LogFileError):
 
 
 class _Following:
-    """A learner that chooses as the log says; what policy and rules would have chosen is kept."""
+    """Chooses as the log says, in a learner's place; what policy and rules would have chosen is kept."""
 
     def __init__(self, learner: Learner, decision: Decision, *, decides: bool) -> None:
         self._learner, self._choose = learner, learner._choose
@@ -76,18 +77,21 @@ class _Following:
         self.own: Any = None
         self.decides = decides
 
-    def __enter__(self) -> _Following:
-        vars(self._learner)["_choose"] = self
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        del vars(self._learner)["_choose"]
-
     def __call__(self, context: RoundContext, limits: Limits | None) -> Selection:
         self.own = self._choose(context, limits).links if self.decides else None
         told = Selection(context.round, self.told)
         check_selection(told, context, fills_cohort=limits is None and self._learner.policy.fills_cohort)
         return told
+
+
+@contextmanager
+def _replaced(owner: object, name: str, value: Any) -> Iterator[None]:
+    """While another function stands in the place of a method of one object."""
+    vars(owner)[name] = value
+    try:
+        yield
+    finally:
+        del vars(owner)[name]
 
 
 class Rebuild:
@@ -123,6 +127,7 @@ class Rebuild:
         self.differences: list[Difference] = []
         self.has_contexts = True
         self._held: Line | None = None
+        self._booked: tuple[Line, Decision | None, _Following | None]
         self._is_other_state = self._is_free_of_contexts = False
 
     def take(self, line: Line) -> None:
@@ -229,10 +234,8 @@ class Rebuild:
         if not decision.has_contexts and self._books_contexts(decision):
             raise self._needs_contexts()
         decides = decision.has_contexts and self._verify
-        with (
-            _Following(selector._learner, decision, decides=decides) as following,
-            self._watched(line, decision, following),
-        ):
+        following = _Following(selector._learner, decision, decides=decides)
+        with _replaced(selector._learner, "_choose", following), self._watched(line, decision, following):
             if decision.has_contexts:
                 selector._play(decision.asked)
             else:
@@ -247,11 +250,8 @@ class Rebuild:
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         rows, told = others.copy(), others.copy()
         rows[row_of[decision.chosen]], told[row_of[decision.chosen]] = decision.features, decision.believed
-        vars(guard)["plausible"] = lambda *_: (told, rows)
-        try:
+        with _replaced(guard, "plausible", lambda *_: (told, rows)):
             selector._play(replace(asked, rows=rows))
-        finally:
-            del vars(guard)["plausible"]
 
     def check_state(self, decision: Decision) -> None:
         """Hold the policy's state before a decision against its digest in the log.
@@ -281,7 +281,8 @@ class Rebuild:
         for other in (0.0, 1.0, 7.25):
             selector = copy.deepcopy(self.known)
             rows = np.full(decision.asked.rows.shape, other)
-            with _Following(selector._learner, decision, decides=False):
+            following = _Following(selector._learner, decision, decides=False)
+            with _replaced(selector._learner, "_choose", following):
                 self._play_without_contexts(selector, decision, rows)
             digests.add(state_digest(selector._learner.state))
         self._is_free_of_contexts = len(digests) == 1
@@ -300,44 +301,38 @@ class Rebuild:
         with self._watched(line):
             selector._tell(feedback, answer.round_s, answer.costs, answer.unlearned)
 
-    def _watched(self, line: Line, decision: Decision | None = None, following: _Following | None = None) -> _Watched:
-        return _Watched(self, line, decision, following)
-
-
-class _Watched:
-    """While a line is booked: the time is the line's, and what a record would write of it is compared with it."""
-
-    def __init__(self, rebuild: Rebuild, line: Line, decision: Decision | None, following: _Following | None) -> None:
-        self._rebuild, self._line, self._decision, self._following = rebuild, line, decision, following
-
-    def __enter__(self) -> None:
-        selector = self._rebuild.known
-        self._kept = selector._observers, selector._clock
-        selector._observers = Observers([self])
-        at_s = self._line.content.get("at_s", 0.0)
-        selector._clock = lambda: at_s
-
-    def __exit__(self, *_: object) -> None:
-        selector = self._rebuild.known
-        selector._observers, selector._clock = self._kept
+    @contextmanager
+    def _watched(
+        self, line: Line, decision: Decision | None = None, following: _Following | None = None
+    ) -> Iterator[None]:
+        """While a line is booked: the time is the line's, and what a record would write of it is compared with it."""
+        selector, at_s = self.known, line.content.get("at_s", 0.0)
+        kept = selector._observers, selector._clock
+        self._booked = line, decision, following
+        selector._observers, selector._clock = Observers([self]), lambda: at_s
+        try:
+            yield
+        finally:
+            selector._observers, selector._clock = kept
 
     def __call__(self, event: Event, selector: Selector) -> None:
         """Do nothing: the event was compared before it was booked."""
 
     def before(self, event: Event, selector: Selector) -> None:
-        rebuild, following = self._rebuild, self._following
-        if self._decision is not None:
-            rebuild.check_state(self._decision)
-        if not rebuild._verify or (self._decision is not None and not self._decision.has_contexts):
+        """Compare what a record would write of an event with the line that is booked."""
+        line, decision, following = self._booked
+        if decision is not None:
+            self.check_state(decision)
+        if not self._verify or (decision is not None and not decision.has_contexts):
             return
-        written = content_of(event, selector, contexts=rebuild.has_contexts, key=None)[1]
-        logged = {name: value for name, value in self._line.content.items() if name not in _OF_THE_RECORD}
+        written = content_of(event, selector, contexts=self.has_contexts, key=None)[1]
+        logged = {name: value for name, value in line.content.items() if name not in _OF_THE_RECORD}
         differing = [name for name in sorted({*written, *logged}) if written.get(name) != logged.get(name)]
         if following is not None and following.own is not None and not np.array_equal(following.own, following.told):
             differing.insert(0, "chosen")
         if differing:
-            number = int(self._line.content.get("round", selector.round))
-            rebuild.differences.append(Difference(self._line.number, number, tuple(dict.fromkeys(differing))))
+            number = int(line.content.get("round", selector.round))
+            self.differences.append(Difference(line.number, number, tuple(dict.fromkeys(differing))))
 
 
 def sign_of(selector: Selector) -> Any:

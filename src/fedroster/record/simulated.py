@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import LogFileError
+from fedroster.core.errors import FedrosterError, LogFileError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, inclusion_of
 from fedroster.core.sources import code
@@ -27,6 +27,7 @@ from fedroster.record.lines import (
     FORMAT,
     VERSION,
     Decision,
+    book_members,
     decided,
     feedback_of,
     read_decided,
@@ -165,7 +166,8 @@ class Replayed:
 
     Attributes:
         num_decided: Decisions that were made again.
-        differing: Where the policy decides otherwise than the log.
+        num_unknown: Those that could not be: none.
+        differences: Where the policy decides otherwise than the log.
     """
 
     def __init__(self, policy: AnyPolicy, begun: Mapping[str, Any]) -> None:
@@ -182,13 +184,35 @@ class Replayed:
         self._streams = Streams(settings["seed"])
         self._state = policy.init(self._spec, rng=self._streams.at("policy-init"))
         self._open: tuple[Decision, int] | None = None
-        self.num_decided = 0
-        self.differing: list[Difference] = []
+        self._members = Members()
+        self.num_decided = self.num_unknown = 0
+        self.differences: list[Difference] = []
 
-    def decide(self, line: Line, members: Members) -> None:
+    def take(self, line: Line) -> None:
+        """Take a line.
+
+        Raises:
+            LogFileError: If it says what cannot be.
+        """
+        try:
+            if line.kind == "joined":
+                book_members(self._members, line.kind, line.content)
+            elif line.kind == "decided":
+                self._decide(line)
+            elif line.kind == "told":
+                self._learn(line)
+        except LogFileError:
+            raise
+        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise LogFileError(f"line {line.number} cannot be booked: {error}") from error
+
+    def finish(self) -> None:
+        """Do nothing: every line is booked at once."""
+
+    def _decide(self, line: Line) -> None:
         """Decide a round again, and book the decision of the log."""
         content = line.content
-        decision = read_decided(content, members)
+        decision = read_decided(content, self._members)
         asked = decision.asked
         links = asked.links
         budget = content.get("budget")
@@ -214,12 +238,12 @@ class Replayed:
         ):
             differing.append("inclusion")
         if differing:
-            self.differing.append(Difference(line.number, decision.round, tuple(differing)))
+            self.differences.append(Difference(line.number, decision.round, tuple(differing)))
         self.num_decided += 1
         self._state = self._policy.commit(self._state, context, Selection(decision.round, np.sort(decision.links)))
         self._open = decision, line.number
 
-    def learn(self, line: Line) -> None:
+    def _learn(self, line: Line) -> None:
         """Learn what came back."""
         answer = read_told(line.content, self._spec.num_clients)
         decision = None if self._open is None else self._open[0]

@@ -10,9 +10,7 @@ from fedroster.core.errors import FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.sources import code
 from fedroster.core.state import is_label_of
-from fedroster.federation.members import Members
 from fedroster.record.chain import Line, files_of, lines_of, torn_bytes
-from fedroster.record.lines import book_members
 from fedroster.record.rebuild import Difference, NotKeptError, Rebuild, check_begun
 from fedroster.record.simulated import KIND, Replayed
 
@@ -85,9 +83,8 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
         torn = torn_bytes(Path(folder))
     except LogFileError as error:
         flaw = str(error)
-    num_decided, num_unknown, differences = checking.found()
-    unverified = checking.unverified
-    if not unverified and num_unknown and not num_decided:
+    by, unverified = checking.by, checking.unverified
+    if not unverified and by is not None and by.num_unknown and not by.num_decided:
         unverified = "the log has no contexts of clients outside the cohorts"
     return Verified(
         num_files=len(files),
@@ -97,10 +94,10 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
         torn=torn,
         flaw=flaw,
         anchor=None if head is None else anchor,
-        num_decided=num_decided,
-        num_unknown=num_unknown,
+        num_decided=0 if by is None else by.num_decided,
+        num_unknown=0 if by is None else by.num_unknown,
         unverified=unverified,
-        differences=differences,
+        differences=() if by is None else tuple(by.differences),
         same_code=checking.same_code,
     )
 
@@ -112,9 +109,7 @@ class _Checking:
         self._folder, self._policy = folder, policy
         self.unverified = "" if policy is not None else "no policy was named"
         self.same_code = True
-        self._rebuild: Rebuild | None = None
-        self._replayed: Replayed | None = None
-        self._members = Members()
+        self.by: Rebuild | Replayed | None = None
 
     def take(self, line: Line) -> None:
         if line.number == 1:
@@ -125,51 +120,26 @@ class _Checking:
             return
         if line.number == 1:
             self._begin(line, self._policy)
-        if self._rebuild is not None:
-            self._take_by_selector(line, self._rebuild)
-        elif self._replayed is not None:
-            self._take_by_simulation(line, self._replayed)
+        try:
+            if self.by is not None:
+                self.by.take(line)
+        except NotKeptError as error:
+            self.unverified = str(error)
 
     def _begin(self, line: Line, policy: AnyPolicy) -> None:
         named = line.content.get("policy")
         if not is_label_of(named, policy):
             raise LogFileError(f"the log is of {named}, and not of {policy!r}")
         if line.content.get("of") != KIND:
-            self._rebuild = Rebuild(policy, self._folder, verify=True)
+            self.by = Rebuild(policy, self._folder, verify=True)
             return
         try:
-            self._replayed = Replayed(policy, line.content)
+            self.by = Replayed(policy, line.content)
         except LogFileError as error:
             self.unverified = str(error)
         except (FedrosterError, KeyError, TypeError, ValueError) as error:
             raise LogFileError(f"line 1 begins no simulation ({error})") from error
 
-    def _take_by_selector(self, line: Line, rebuild: Rebuild) -> None:
-        try:
-            rebuild.take(line)
-        except NotKeptError as error:
-            self.unverified = str(error)
-
-    def _take_by_simulation(self, line: Line, replayed: Replayed) -> None:
-        try:
-            if line.kind == "joined":
-                book_members(self._members, line.kind, line.content)
-            elif line.kind == "decided":
-                replayed.decide(line, self._members)
-            elif line.kind == "told":
-                replayed.learn(line)
-        except LogFileError:
-            raise
-        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-            raise LogFileError(f"line {line.number} cannot be booked: {error}") from error
-
     def finish(self) -> None:
-        if self._rebuild is not None and not self.unverified:
-            self._rebuild.finish()
-
-    def found(self) -> tuple[int, int, tuple[Difference, ...]]:
-        if self._rebuild is not None:
-            return self._rebuild.num_decided, self._rebuild.num_unknown, tuple(self._rebuild.differences)
-        if self._replayed is not None:
-            return self._replayed.num_decided, 0, tuple(self._replayed.differing)
-        return 0, 0, ()
+        if self.by is not None and not self.unverified:
+            self.by.finish()
