@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray
-from fedroster.core.checks import check_number
+from fedroster.core.checks import check_number, shown
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 
 _LONGEST_NAME = 128
@@ -47,12 +47,6 @@ class NodeContext:
     doubt: str = ""
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, int) and abs(value) >= 10**_LONGEST_NAME:
-        return "an integer of too many digits"
-    return repr(value) if not isinstance(value, str) or len(value) <= _LONGEST_NAME else f"{value[:20]!r} and more"
-
-
 def _number(record: Mapping[str, object], key: str, least: float, most: float) -> float | None:
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:  # NaN differs from itself
@@ -86,7 +80,7 @@ def read_context(values: Mapping[str, object], *, registered: str = "") -> NodeC
     name = registered or checked_name(values.get("name"))
     if not name:
         raise InvalidInputError(
-            f"its name is {_shown(values.get('name'))}; expected 1 to {_LONGEST_NAME} printable characters"
+            f"its name is {shown(values.get('name'))}; expected 1 to {_LONGEST_NAME} printable characters"
         )
     share = _number(values, "cpu-share", _LEAST_SHARE, 1.0)
     willing = values.get("willing", True)
@@ -99,7 +93,7 @@ def read_context(values: Mapping[str, object], *, registered: str = "") -> NodeC
         edge=checked_name(values.get("edge")),
         price=_number(values, "price", 0.0, _MOST_PRICE),
         busy_s=_number(values, "busy-s", 0.0, _MOST_BUSY_S),
-        doubt="" if isinstance(willing, bool) else f"'willing' is {_shown(willing)}; expected true or false",
+        doubt="" if isinstance(willing, bool) else f"'willing' is {shown(willing)}; expected true or false",
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -55,25 +55,15 @@ class Round:
     edges: dict[str, str] = field(default_factory=dict)
     bandwidth_bps: dict[str, float] = field(default_factory=dict)
 
-    def pack(self) -> dict[str, Any]:
-        """What the header of the selector's file keeps."""
-        return {
-            "round": self.number,
-            "clients": self.clients,
-            "is_done": self.is_done,
-            "edges": self.edges,
-            "bandwidth_bps": self.bandwidth_bps,
-        }
-
     @classmethod
     def unpack(cls, saved: Any) -> Round:
-        """Load what :meth:`pack` gave.
+        """Load what the header of the selector's file keeps: the attributes by name.
 
         Raises:
             StateFileError: If it is damaged.
         """
         try:
-            number, clients = saved["round"], saved["clients"]
+            number, clients = saved["number"], saved["clients"]
             is_number = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < _MOST_ROUNDS
             if not is_number or not isinstance(saved["is_done"], bool):
                 raise ValueError(f"round {number!r}, is_done {saved['is_done']!r}")
@@ -114,10 +104,7 @@ class StateFolder:
     """Where a run is kept; without a path, nowhere."""
 
     def __init__(self, path: str | Path | None) -> None:
-        """Make the folder and hold it.
-
-        Args:
-            path: The folder; None for nowhere.
+        """Make the folder, if there is a path, and hold it.
 
         Raises:
             InUseError: If another process holds it.
@@ -180,7 +167,7 @@ class StateFolder:
     def save(self, selector: Selector, round_: Round) -> None:
         """Save the selector and the round that was begun last; both are on the disk when this returns."""
         if self._path is not None:
-            selector._save(self._path / _SELECTOR_FILE, append=True, more={_ROUND: round_.pack()})
+            selector._save(self._path / _SELECTOR_FILE, append=True, more={_ROUND: asdict(round_)})
         self._later = None
 
     def save_later(self, selector: Selector, round_: Round) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,12 @@ def check_array(
     except Exception as error:  # bytes from outside make NumPy raise nearly anything
         return f"cannot be read ({type(error).__name__}: {error})"
     return None if is_finite else "holds numbers that are not finite"
+
+
+def named(names: Iterable[object]) -> str:
+    """The first of some names from outside."""
+    known = sorted(map(str, names))
+    return ", ".join(repr(name[:80]) for name in known[:5]) + f" and {len(known) - 5} more" * (len(known) > 5) or "none"
 
 
 def check_number(value: object) -> bool:

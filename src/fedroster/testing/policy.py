@@ -11,6 +11,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status, check_selection
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, ExpectsTimes, Owes, wants_losses
@@ -31,7 +32,6 @@ from fedroster.testing.values import (
     require,
     same_arrays,
     select_rows,
-    shown,
 )
 
 _KIND = "contract-test"

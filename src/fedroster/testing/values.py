@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedroster.core.checks import shown
 from fedroster.core.problem import Outcome
 from fedroster.core.state import pack, unpack
 
@@ -26,12 +27,6 @@ def same_arrays(left: Mapping[str, NDArray[Any]], right: Mapping[str, NDArray[An
         a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
         for a, b in zip(left.values(), right.values(), strict=True)
     )
-
-
-def shown(value: Any) -> str:
-    """A value for a message, and not too much of it."""
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:100]}..."
 
 
 def check_state(state: Any, before: Any, method: str) -> None:

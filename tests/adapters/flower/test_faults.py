@@ -146,11 +146,11 @@ def test_the_first_round_waits_for_as_many_as_it_is_told():
 @pytest.mark.parametrize(
     "damage",
     [
-        {"round": float("inf")},
-        {"round": -1},
-        {"round": 1.5},
-        {"round": True},
-        {"round": "2"},
+        {"number": float("inf")},
+        {"number": -1},
+        {"number": 1.5},
+        {"number": True},
+        {"number": "2"},
         {"is_done": "no"},
         {"clients": ["n00", "n00"]},
         {"clients": {"ghost": 5}},
@@ -176,7 +176,7 @@ def change_round(path, change):
 def test_a_saved_round_that_is_not_the_selectors_last_does_not_count(tmp_path):
     nodes = fleet(4)
     cohort = interrupted(nodes, tmp_path)
-    change_round(tmp_path / "selector.npz", {"round": 77, "is_done": True})
+    change_round(tmp_path / "selector.npz", {"number": 77, "is_done": True})
     again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
     play(again, fake)
     assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
@@ -288,7 +288,7 @@ def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
     play(grid, fake, 3)
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [line for line in warned if "is excluded" in line and "101" in line] == [
-        "node 101 is excluded: its name is 'xxxxxxxxxxxxxxxxxxxx' and more; expected 1 to 128 printable characters"
+        f"node 101 is excluded: its name is '{'x' * 199}...; expected 1 to 128 printable characters"
     ]
     assert warned.count("node 102 is excluded: 'willing' is 'yes'; expected true or false") == 1
     assert warned.count("node 103 is excluded: it gave no context within 2 s") == 1

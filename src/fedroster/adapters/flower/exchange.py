@@ -142,7 +142,8 @@ class Exchange:
             waited = [flight for flight in waited if flight.message_id in self.open]
             if not waited or is_enough() or self.clock.now() >= until_s:
                 break
-            self._rest(until_s)
+            now_s = self.clock.now()  # a look that takes long, over a slow network, is followed by as long a pause
+            self.pause(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
         return waited
 
     def look(self) -> None:
@@ -165,11 +166,6 @@ class Exchange:
         self._pause_s = _SHORTEST_PAUSE_S if arrivals else min(self._pause_s * _GROWTH, _LONGEST_PAUSE_S)
         for arrival in arrivals:
             arrival.flight.then(arrival)
-
-    def _rest(self, until_s: float) -> None:
-        """Pause before the next look; a look that takes long, over a slow network, is followed by as long a pause."""
-        now_s = self.clock.now()
-        self.pause(min(max(self._pause_s, min(now_s - self._looked_s, _LONGEST_PAUSE_S)), until_s - now_s))
 
     def pause(self, seconds: float) -> None:
         """Pause, even if exchanges are open."""

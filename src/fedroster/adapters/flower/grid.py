@@ -211,7 +211,11 @@ class SelectingGrid(Grid):
     # ---------------------------------------------------------------- training
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
-        self._check_needs(messages)
+        needs = self._needs
+        if needs.num_updates and self._edges is not None:
+            raise ConfigurationError(f"{needs.strategy} needs every client's update; expected no aggregation at edges")
+        needs.check(self._rules.first or self.selector.cohort_size)
+        needs.check_messages(messages)
         started_s = self._exchange.clock.now()
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
         model_bit = 8.0 * sum(sizes)
@@ -226,14 +230,7 @@ class SelectingGrid(Grid):
         replies, errors = self._runner.play(round_, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
         if self._edges is not None:
             replies = self._edges.incoming(replies, edge_of, sent=messages[0])
-        return self._needs.usable([*replies, *errors])
-
-    def _check_needs(self, messages: list[Message]) -> None:
-        needs = self._needs
-        if needs.num_updates and self._edges is not None:
-            raise ConfigurationError(f"{needs.strategy} needs every client's update; expected no aggregation at edges")
-        needs.check(self._rules.first or self.selector.cohort_size)
-        needs.check_messages(messages)
+        return needs.usable([*replies, *errors])
 
     def _choose(self, model_bit: float) -> tuple[list[Node], Choice, int]:
         """Choose a cohort, or go on with the one that was interrupted; also returns how many could be chosen."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from fedroster.engine.replies import ArrayForm, Form, UsualForm, check_array, check_number, check_weight
+from fedroster.engine.replies import ArrayForm, Form, UsualForm, check_array, check_number, check_weight, named
 
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
@@ -39,7 +39,7 @@ def check_reply(sent: Message, reply: Message) -> str | None:
     for name, record in arrays.items():
         known = _sent_arrays(sent.content, name, len(arrays))
         if known is not None and set(known) != set(record):
-            return f"its arrays are {_named(record)}; expected {_named(known)}"
+            return f"its arrays are {named(record)}; expected {named(known)}"
         for key, array in record.items():
             wrong = _wrong_array(array, None if known is None else known[key])
             if wrong is not None:
@@ -70,13 +70,6 @@ def _sent_arrays(content: RecordDict, name: str, num_records: int) -> ArrayRecor
     # One record went out and one came back: the strategies of Flower let its name differ.
     only = list(content.array_records.values())
     return only[0] if len(only) == 1 and num_records == 1 else None
-
-
-def _named(record: Iterable[str]) -> str:
-    names = sorted(record)
-    return (
-        ", ".join(repr(name[:80]) for name in names[:5]) + (f" and {len(names) - 5} more" * (len(names) > 5)) or "none"
-    )
 
 
 def form_of(content: RecordDict) -> Form:
@@ -147,8 +140,8 @@ class ReplyCheck:
         if common is not None:
             for reply in replies.values():
                 _cut(reply.content, common)
-        rest = [reply for name, reply in replies.items() if name not in odd]
-        if self.weight_key and rest and sum(_weight(reply, self.weight_key) for reply in rest) == 0:
+        rest = [next(iter(reply.content.metric_records.values())) for name, reply in replies.items() if name not in odd]
+        if self.weight_key and rest and not any(metrics[self.weight_key] for metrics in rest):
             wrong |= dict.fromkeys(replies.keys() - odd, f"the weights {self.weight_key!r} of all replies are 0")
         return wrong
 
@@ -161,8 +154,3 @@ def _cut(content: RecordDict, form: Form) -> None:
                 del record[key]
             if not record:
                 del content[name]
-
-
-def _weight(reply: Message, key: str) -> float:
-    (metrics,) = reply.content.metric_records.values()
-    return float(metrics[key])

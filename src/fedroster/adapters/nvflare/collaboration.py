@@ -198,11 +198,11 @@ class SelectingClients:
             return update, f"it cannot be read ({type(error).__name__}: {error})"
 
     def _connected(self) -> list[Node]:
-        now_s = time.monotonic()
-        return [
-            Node(number, NodeContext(str(proxy.name), edge=_parent(str(proxy.fqn))), now_s, registered=True)
-            for number, proxy in enumerate(collab.clients)
-        ]
+        now_s, nodes = time.monotonic(), []
+        for number, proxy in enumerate(collab.clients):
+            above = ["", *str(proxy.fqn).split(".")][-2]  # in FLARE's client hierarchy; empty for none
+            nodes.append(Node(number, NodeContext(str(proxy.name), edge=above), now_s, registered=True))
+        return nodes
 
     def _look(self) -> None:
         """Book the calls that failed, which FLARE pushes to no callback, and forget those that are done."""
@@ -219,9 +219,3 @@ class SelectingClients:
                     book(round_, client, str(error.cause))
             if len(results) + len(results.failures) >= results.limit:
                 self._calls.remove(call)
-
-
-def _parent(fqn: str) -> str:
-    """The site above a site in FLARE's client hierarchy, the last but one part of its full name; empty for none."""
-    parts = fqn.split(".")
-    return parts[-2] if len(parts) > 1 else ""

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.replies import ArrayForm, Form, check_array, check_weight
+from fedroster.engine.replies import ArrayForm, Form, check_array, check_weight, named
 
 WEIGHT = "num-examples"
 """Metric by which a reply is weighed; of an ``FLModel`` it is ``meta["NUM_STEPS_CURRENT_ROUND"]``."""
@@ -75,7 +75,7 @@ def check_update(sent: Update, reply: Update) -> str | None:
         What is wrong; None when nothing is.
     """
     if set(reply.arrays) != set(sent.arrays):
-        return f"its arrays are {_named(reply.arrays)}; expected {_named(sent.arrays)}"
+        return f"its arrays are {named(reply.arrays)}; expected {named(sent.arrays)}"
     for name, array in reply.arrays.items():
         try:
             values, wanted = np.asarray(array), np.asarray(sent.arrays[name])
@@ -95,8 +95,3 @@ def check_update(sent: Update, reply: Update) -> str | None:
 def form_of(update: Update) -> Form:
     """Names of a reply's metrics; those of its arrays are compared with what was sent."""
     return frozenset(("metric", str(name)) for name in update.metrics)
-
-
-def _named(arrays: Mapping[str, object]) -> str:
-    names = sorted(map(str, arrays))
-    return ", ".join(repr(name[:80]) for name in names[:5]) + f" and {len(names) - 5} more" * (len(names) > 5) or "none"
