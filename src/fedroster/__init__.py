@@ -12,54 +12,13 @@ TYPE_CHECKING = False  # to type checkers it is true; `typing` takes longer to l
 if TYPE_CHECKING:
     from fedroster.catalogue import make_policy as make_policy
     from fedroster.catalogue import make_scenario as make_scenario
-    from fedroster.core.errors import ConfigurationError as ConfigurationError
-    from fedroster.core.errors import DataFileError as DataFileError
-    from fedroster.core.errors import DownloadError as DownloadError
-    from fedroster.core.errors import FairnessWarning as FairnessWarning
-    from fedroster.core.errors import FedrosterError as FedrosterError
-    from fedroster.core.errors import FeedbackError as FeedbackError
-    from fedroster.core.errors import InfeasibleError as InfeasibleError
-    from fedroster.core.errors import InUseError as InUseError
-    from fedroster.core.errors import InvalidInputError as InvalidInputError
-    from fedroster.core.errors import LogFileError as LogFileError
-    from fedroster.core.errors import MissingDataError as MissingDataError
-    from fedroster.core.errors import MissingDependencyError as MissingDependencyError
-    from fedroster.core.errors import PausedError as PausedError
-    from fedroster.core.errors import PluginWarning as PluginWarning
-    from fedroster.core.errors import RoundNotBegunError as RoundNotBegunError
-    from fedroster.core.errors import SelectionError as SelectionError
-    from fedroster.core.errors import StateFileError as StateFileError
-    from fedroster.core.errors import UnknownNameError as UnknownNameError
-    from fedroster.core.errors import WorkerLostError as WorkerLostError
+    from fedroster.core.errors import *
     from fedroster.edge_selector import EdgeSelector as EdgeSelector
     from fedroster.federated import federate as federate
     from fedroster.federation.failures import FailureRules as FailureRules
     from fedroster.federation.rules import Group as Group
     from fedroster.federation.rules import Rules as Rules
-    from fedroster.policies import COCS as COCS
-    from fedroster.policies import CSUCB as CSUCB
-    from fedroster.policies import CUCB as CUCB
-    from fedroster.policies import E3CS as E3CS
-    from fedroster.policies import RBCSF as RBCSF
-    from fedroster.policies import CUCBPairs as CUCBPairs
-    from fedroster.policies import Dirichlet as Dirichlet
-    from fedroster.policies import Explored as Explored
-    from fedroster.policies import FedCS as FedCS
-    from fedroster.policies import FedCSGreedy as FedCSGreedy
-    from fedroster.policies import Floor as Floor
-    from fedroster.policies import LinUCB as LinUCB
-    from fedroster.policies import LinUCBPairs as LinUCBPairs
-    from fedroster.policies import OmniscientP3 as OmniscientP3
-    from fedroster.policies import Oort as Oort
-    from fedroster.policies import Oracle as Oracle
-    from fedroster.policies import OracleP as OracleP
-    from fedroster.policies import PartialPooling as PartialPooling
-    from fedroster.policies import PowerOfChoice as PowerOfChoice
-    from fedroster.policies import RoundRobin as RoundRobin
-    from fedroster.policies import SizeWeighted as SizeWeighted
-    from fedroster.policies import Steered as Steered
-    from fedroster.policies import TiFL as TiFL
-    from fedroster.policies import Uniform as Uniform
+    from fedroster.policies import *
     from fedroster.record import Record as Record
     from fedroster.selector import Cohort as Cohort
     from fedroster.selector import EdgeCohort as EdgeCohort

@@ -15,7 +15,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.calls import whole
-from fedroster.federation.candidates import Candidates, Links, links_of, prices_of, read_candidates
+from fedroster.federation.candidates import Candidates, Links, links_of, prices_of
 from fedroster.federation.cohorts import EdgeCohort
 from fedroster.federation.members import ClientId
 from fedroster.federation.rulebook import Barred
@@ -108,12 +108,11 @@ class EdgeSelector(Selector):
             InvalidInputError: If a context or a price is malformed.
             UnknownNameError: If a client is no member.
         """
-        self._warn_of_unseen()  # before anything is booked
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
-        asked = read_candidates(self._members, self.num_features, contexts, **named)
+        asked = self._asked(contexts, at_most, busy, **named)
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         links = Links(row, server, prices_of(self._members, prices, asked.slot))
-        chosen, at = self._play(self._with_places(replace(asked, links=links), at_most, busy))
+        chosen, at = self._play(replace(asked, links=links))
         labels = [*self.budgets]
         return EdgeCohort(self.round, chosen, tuple(labels[number] for number in cast("IntArray", at)))
 

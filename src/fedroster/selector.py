@@ -206,14 +206,14 @@ class Selector(Views):
             InvalidInputError: If a context is not of finite numbers >= 0, or a client is named twice.
             UnknownNameError: If a client is not a member.
         """
-        self._warn_of_unseen()  # before anything is booked
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
-        asked = read_candidates(self._members, self.num_features, contexts, **named)
-        chosen, _ = self._play(self._with_places(asked, at_most, busy))
+        chosen, _ = self._play(self._asked(contexts, at_most, busy, **named))
         return Cohort(self.round, chosen)
 
-    def _with_places(self, asked: Candidates, at_most: int | None, busy: bool | None) -> Candidates:
+    def _asked(self, contexts: Contexts, at_most: int | None, busy: bool | None, **named: Any) -> Candidates:
         """What a caller asks for, with the places that are to be filled."""
+        self._warn_of_unseen()  # before anything is booked
+        asked = read_candidates(self._members, self.num_features, contexts, **named)
         if at_most is not None:
             check_integer("at_most", at_most, least=1)
             if at_most > self.cohort_size:
@@ -315,7 +315,7 @@ class Selector(Views):
                 f"beta = {beta} cannot be met for {len(rare)} clients that are available less often, "
                 f"such as {rare[:5]}",
                 FairnessWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     # ---------------------------------------------------------------- tell

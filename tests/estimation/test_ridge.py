@@ -9,10 +9,22 @@ import pytest
 
 from fedroster.core import compiled, parallel
 from fedroster.estimation import ridge as ridge_module
-from fedroster.estimation.ridge import alpha_schedule, coefficients, lower_bounds, observe, ridge_init
+from fedroster.estimation.ridge import alpha_schedule, lower_bounds, observe, ridge_init
 from reference import Ridge, closed_form
 
 DIMENSIONS = (1, 2, 3, 5)
+
+
+def coefficients(state):
+    """Estimates H^-1 b = L^-T z of all clients, shape (clients, D)."""
+    num_features, num_clients = state.moment.shape
+    theta = np.empty((num_clients, num_features))
+    for i in reversed(range(num_features)):
+        rest = state.moment[i].copy()
+        for j in range(i + 1, num_features):
+            rest -= state.factor[num_features + j * (j - 1) // 2 + i] * theta[:, j]
+        theta[:, i] = rest * state.factor[i]
+    return theta
 
 
 def random_history(rng, num_clients, num_features, num_rows):

@@ -27,7 +27,7 @@ from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import kept, per_client
-from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, places, slot_of, slots_for, table_flaw, tag_flaw
+from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, places, roomier, slot_of, table_flaw, tag_flaw
 
 _LARGEST_KEY = 2**62
 
@@ -225,24 +225,15 @@ def count_selections(
     if chosen == 0:
         return state
     if state.num_cells + chosen > FULLEST * state.key.shape[0]:
-        state = _with_room(state, chosen)
+        key, used, place = roomier(state.key, state.num_servers * state.cells_each, state.tag, chosen)
+        count, success = np.zeros(key.shape[0], np.int32), np.zeros(key.shape[0], np.int32)
+        count[place], success[place] = state.count[used], state.success[used]
+        state = replace(state, key=key, count=count, success=success, num_cells=used.shape[0])
     fresh = client[state.tag[client] < 0]
     state.tag[fresh] = state.num_tags + np.arange(fresh.shape[0])
     added = int(np.count_nonzero(look_up(state, client, server, cell)[0] == 0))
     state.count[_places(state, client, server, cell)] += 1
     return replace(state, num_tags=state.num_tags + fresh.shape[0], num_cells=state.num_cells + added)
-
-
-def _with_room(state: HypercubeState, wanted: int) -> HypercubeState:
-    """A table with room for ``wanted`` more cells, without those of clients that were forgotten."""
-    used = np.flatnonzero(state.key != EMPTY)
-    used = used[np.isin(state.key[used] // (state.num_servers * state.cells_each), state.tag)]
-    num_slots = slots_for(used.shape[0] + wanted)
-    key = np.full(num_slots, EMPTY, np.int64)
-    count, success = np.zeros(num_slots, np.int32), np.zeros(num_slots, np.int32)
-    place = places(key, state.key[used])
-    count[place], success[place] = state.count[used], state.success[used]
-    return replace(state, key=key, count=count, success=success, num_cells=used.shape[0])
 
 
 def count_successes(state: HypercubeState, client: IntArray, server: IntArray | None, cell: IntArray) -> HypercubeState:

@@ -46,7 +46,7 @@ from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parallel import for_ranges
 from fedroster.core.state import kept, per_client
-from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, places, slot_of, slots_for
+from fedroster.estimation.slots import EMPTY, FIRST_SLOTS, FULLEST, roomier, slot_of
 
 _INTERCEPT, _MAIN, _INTERACTION = 1.0, 4.0, 1.0
 """Prior variances of the parts of the curve; 1 makes a probability uniform, 4 lets one feature decide alone."""
@@ -561,37 +561,22 @@ def _settle(state: ProbitState) -> ProbitState:
     if rows == 0:
         return state
     if state.num_pairs + rows > FULLEST * state.key.shape[0]:
-        state = _with_room(state, rows)
+        key, used, place = roomier(state.key, state.server_mean.shape[1], state.tag, rows)
+        grown: dict[str, Any] = {"key": key}
+        for name in ("pair_round", "pair_mean", "pair_variance"):
+            values = getattr(state, name)
+            grown[name] = np.zeros((key.shape[0], *values.shape[1:]), values.dtype)
+            grown[name][place] = values[used]
+        state = replace(state, num_pairs=int(used.shape[0]), **grown)
     holders = np.flatnonzero(np.isin(state.tag, state.new_tag))
     holders = np.append(holders[np.argsort(state.tag[holders])], state.tag.shape[0])
     place = np.searchsorted(state.tag[holders[:-1]], state.new_tag)
     client = holders[place]
     lost = np.append(state.tag, -1)[client] != state.new_tag
     client[lost] = -1
-    new = (state.new_features, client, state.new_server, state.new_success)
+    told = (state.new_features, client, state.new_server, state.new_success)
     models = (state.log_weight, state.variance, state.decay, state.mean, state.covariance)
     servers, clients = (state.server_mean, state.server_variance), (state.client_mean, state.client_variance)
-    added = _learn_kernel(*new, *state.axes, *models, *servers, *state.pairs, *clients, state.tag, state.round)
+    added = _learn_kernel(*told, *state.axes, *models, *servers, *state.pairs, *clients, state.tag, state.round)
     nothing = _nothing_new(state.new_features.shape[1])
     return replace(state, num_pairs=state.num_pairs + int(added), **nothing)
-
-
-def _with_room(state: ProbitState, wanted: int) -> ProbitState:
-    """A table with room for ``wanted`` more pairs, without those of clients that were forgotten."""
-    used = np.flatnonzero(state.key != EMPTY)
-    used = used[np.isin(state.key[used] // state.server_mean.shape[1], state.tag)]
-    slots, models = slots_for(used.shape[0] + wanted), state.variance.shape[0]
-    key, pair_round = np.full(slots, EMPTY, np.int64), np.zeros(slots, np.int64)
-    pair_mean, pair_variance = np.zeros((slots, models)), np.zeros((slots, models))
-    place = places(key, state.key[used])
-    pair_round[place] = state.pair_round[used]
-    pair_mean[place] = state.pair_mean[used]
-    pair_variance[place] = state.pair_variance[used]
-    return replace(
-        state,
-        num_pairs=int(used.shape[0]),
-        key=key,
-        pair_round=pair_round,
-        pair_mean=pair_mean,
-        pair_variance=pair_variance,
-    )

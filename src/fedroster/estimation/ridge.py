@@ -169,21 +169,6 @@ def observe(state: RidgeState, client: IntArray, features: FloatArray, target: F
     return state
 
 
-def coefficients(state: RidgeState) -> FloatArray:
-    r"""Estimates :math:`\hat\theta_n = H_n^{-1} b_n = L_n^{-\top} z_n` (Huang et al. 2021, Eq. 17), shape (clients, D).
-
-    For inspection: decisions never need them.
-    """
-    num_features, num_clients = state.moment.shape
-    theta = np.empty((num_clients, num_features))
-    for i in reversed(range(num_features)):
-        rest = state.moment[i].copy()
-        for j in range(i + 1, num_features):
-            rest -= state.factor[num_features + j * (j - 1) // 2 + i] * theta[:, j]
-        theta[:, i] = rest * state.factor[i]
-    return theta
-
-
 def alpha_schedule(
     round: int, *, noise: float, feature_norm: float, coefficient_norm: float, delta: float, ridge: float
 ) -> float:

@@ -42,6 +42,18 @@ def places(table, keys):
     return place
 
 
+def roomier(key: IntArray, keys_each: int, tag: IntArray, wanted: int) -> tuple[IntArray, IntArray, IntArray]:
+    """A table with room for ``wanted`` more keys, without those of clients that were forgotten.
+
+    Returns:
+        The table; the slots of the old one that are kept; their slots in the new one.
+    """
+    used = np.flatnonzero(key != EMPTY)
+    used = used[np.isin(key[used] // keys_each, tag)]
+    table = np.full(slots_for(used.shape[0] + wanted), EMPTY, np.int64)
+    return table, used, places(table, key[used])
+
+
 def table_flaw(key: IntArray, num_used: int) -> str:
     """Why a file's table is impossible; empty if it is possible: every search then ends, and finds its key."""
     slots = key.shape[0]

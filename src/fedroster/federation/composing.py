@@ -117,20 +117,15 @@ class _Cohort:
 
     def draw(self, pool: BoolArray, places: int) -> None:
         """Take rows of a pool at random, as far as limits and budgets allow."""
+        cost, server = self._context.cost, self._context.server
         for link in self._rng.permutation(np.flatnonzero(pool)):
             if places <= 0:
                 return
-            group = self._group[link]
-            if self.free[link] and (group < 0 or self.room[group] > 0) and self._affordable(int(link)):
+            group, spent = self._group[link], 0 if server is None else server[link]
+            affordable = self._budget is None or cost is None or cost[link] <= self._budget[spent]
+            if self.free[link] and (group < 0 or self.room[group] > 0) and affordable:
                 self.take(np.array([link]))
                 places -= 1
-
-    def _affordable(self, link: int) -> bool:
-        context = self._context
-        if self._budget is None or context.cost is None:
-            return True
-        server = 0 if context.server is None else int(context.server[link])
-        return bool(context.cost[link] <= self._budget[server])
 
     def closed(self, links: IntArray) -> IntArray:
         """Rows of a choice that its groups have room for: of a group with too many, those that the policy prefers."""

@@ -123,13 +123,6 @@ class Learner:
         self._num_forgotten += 1
         reset(self.state, strangers, slots)
 
-    def _expect_contexts(self, num_features: int) -> None:
-        """Take the length of contexts from the first ones."""
-        self.num_features = num_features
-        if num_features != self.spec.num_features:
-            self.spec = replace(self.spec, num_features=num_features)
-            self.state = _with_contexts(self.state, self._fresh(self.spec))
-
     def decide(
         self,
         context: RoundContext,
@@ -153,7 +146,10 @@ class Learner:
         """
         if knows_contexts and self.num_features is None:
             with self._or_nothing():
-                self._expect_contexts(context.features.shape[1])
+                self.num_features = context.features.shape[1]  # from the first ones
+                if self.num_features != self.spec.num_features:
+                    self.spec = replace(self.spec, num_features=self.num_features)
+                    self.state = _with_contexts(self.state, self._fresh(self.spec))
                 return self.decide(context, knows_contexts=True, announce=announce, limits=limits, is_whole=is_whole)
         with self._or_nothing() as kept:
             check_context(context, self.spec)

@@ -13,6 +13,7 @@ Selection alone protects no one.  Two things about it enter the accounting of a 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -88,49 +89,20 @@ def reads(policy: AnyPolicy) -> Reads:
 
 def privacy_of(
     policy: AnyPolicy,
+    circumstances: Mapping[str, bool],
     *,
-    cohort_size: int,
-    num_members: int,
-    were_all_there: bool,
-    drew_from_all: bool,
-    has_servers: bool,
-    has_rules: bool,
-    may_pause: bool,
+    sampled: tuple[int, int],
     separation: int,
     participations: int | None,
 ) -> Privacy:
-    """Collect the claims.
-
-    Args:
-        policy: Decides.
-        cohort_size: Largest number of clients in a round, m.
-        num_members: N.
-        were_all_there: Whether all members were available in every round so far.
-        drew_from_all: Whether they could also be chosen in every round: no rule, pause or open work kept one out.
-        has_servers: Whether clients are assigned to edge servers.
-        has_rules: Whether rules exclude clients, or shape cohorts.
-        may_pause: Whether clients that fail pause.
-        separation: b.
-        participations: k.
-    """
+    """Collect the claims, against which circumstances speak; ``sampled`` are m and N, and then come b and k."""
     how = draws(policy)
     against = []
     if how != "uniform":
         known = {"never": "it draws nothing at random", "known": "clients have different probabilities"}
         why = known.get(how, "it does not say how it draws")
         against.append(f"{type(policy).__name__} does not draw uniformly: {why}")
-    if has_rules:
-        against.append("rules exclude clients, or shape cohorts")
-    if may_pause:
-        against.append("clients that fail pause (FailureRules(pause_after=0) lets them stay)")
-    if has_servers:
-        against.append("reach, prices and budgets of edge servers shape cohorts")
-    if not were_all_there:
-        against.append("some members were not available in some rounds")
-    elif not drew_from_all and not has_rules:
-        against.append("in some rounds, a rule, a pause or work under way kept members out of the draw")
-    if not num_members:
-        against.append("there are no members")
+    against += [reason for reason, holds in circumstances.items() if holds]
     conditions = (
         "every member is available in every round, and none is left out because it is busy",
         "the seed and the cohorts stay secret (draws are of a generator for simulation, not for cryptography)",
@@ -140,7 +112,7 @@ def privacy_of(
         reads=reads(policy),
         draws=how,
         amplification=not against,
-        sampled=None if against else (min(cohort_size, num_members), num_members),
+        sampled=None if against else (min(sampled), sampled[1]),
         separation=separation,
         participations=participations,
         reasons=tuple(against) if against else conditions,

@@ -188,15 +188,21 @@ class Views:
         book, here = self._book, self._members.here
         separation = min(book.rules.least_separation, book.closest or book.rules.least_separation)
         most, so_far = book.rules.most_participations, int(self._members.chosen.max(initial=0))
+        num_members, were_all_there = int(np.count_nonzero(here)), bool((self._members.seen[here] == self.round).all())
+        may_pause = self._failures.rules.pause_after > 0
+        left_out = were_all_there and not book.drew_from_all and book.is_empty
+        against = {
+            "rules exclude clients, or shape cohorts": not book.is_empty,
+            "clients that fail pause (FailureRules(pause_after=0) lets them stay)": may_pause,
+            "reach, prices and budgets of edge servers shape cohorts": self._num_servers is not None,
+            "some members were not available in some rounds": not were_all_there,
+            "in some rounds, a rule, a pause or work under way kept members out of the draw": left_out,
+            "there are no members": not num_members,
+        }
         return privacy_of(
             self._learner.policy,
-            cohort_size=self._learner.spec.cohort_size,
-            num_members=int(np.count_nonzero(here)),
-            were_all_there=bool((self._members.seen[here] == self.round).all()),
-            drew_from_all=book.drew_from_all,
-            has_servers=self._num_servers is not None,
-            has_rules=not book.is_empty,
-            may_pause=self._failures.rules.pause_after > 0,
+            against,
+            sampled=(self._learner.spec.cohort_size, num_members),
             separation=1 if book.has_forgotten else separation,
             participations=None if most is None or book.has_forgotten else max(most, so_far),
         )

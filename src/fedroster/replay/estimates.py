@@ -115,7 +115,8 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     if reason:
         return _all_refused(name, rounds, reason)
     played = [fit.play(policy, number) for number in range(DRAWS)]
-    reason = _why_not(fit, played)
+    beyond, unknown = (float(np.mean([getattr(one, what) for one in played])) for what in ("beyond", "unknown"))
+    reason = too_far(beyond, unknown) or too_wrong(fit)
     if reason:
         found = [refused("modelled", measure, reason) for measure in MEASURES]
     else:
@@ -137,12 +138,6 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
         else:
             found.append(Estimate(name, "off-policy", measure, *told[:3], rounds, told[3]))
     return found
-
-
-def _why_not(fit: Fit, played: list[Played]) -> str:
-    """Why worlds fitted to the log say nothing about a policy; empty if they do."""
-    beyond, unknown = (float(np.mean([getattr(one, what) for one in played])) for what in ("beyond", "unknown"))
-    return too_far(beyond, unknown) or too_wrong(fit)
 
 
 def too_far(beyond: float, unknown: float) -> str:
