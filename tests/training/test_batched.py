@@ -120,13 +120,3 @@ def test_multiplications_are_counted_as_torch_counts_them(name):
         MODELS[name]()(torch.zeros(1, *shape))
     model = BatchedModel(MODELS[name], image_shape=shape, device=CPU)
     assert 2 * model.num_products() == counter.get_total_flops() > 0
-
-
-@pytest.mark.parametrize("name", ["cifar-10-small", "fashion-mnist-cnn"])
-def test_recorded_logits_are_those_of_the_module(name):
-    shape = (1, 28, 28) if "fashion" in name else (3, 32, 32)
-    model = BatchedModel(MODELS[name], image_shape=shape, device=CPU)
-    first, second = (model.draw(rng=np.random.default_rng(seed)) for seed in (1, 2))
-    images = torch.rand(4, *shape[1:], shape[0])
-    for row, batch in ((first, images), (second, images), (second, images[:3])):  # a record holds no parameters
-        torch.testing.assert_close(model.recorded_logits(row, batch), model.logits(row, batch), rtol=1e-4, atol=1e-5)

@@ -5,16 +5,7 @@ import pytest
 from torch import nn
 
 from fedroster.training.models import MODELS
-from fedroster.training.softmax import descend, exp_in_place, is_softmax_regression
-
-
-def test_exponentials():
-    x = np.concatenate([np.linspace(-87.0, 0.0, 100_001), [-1e30, -np.inf, np.nan]]).astype(np.float32)
-    found = x.copy()
-    exp_in_place(found, np.empty(x.size, np.int32))
-    np.testing.assert_allclose(found[:-3], np.exp(x[:-3].astype(np.float64)), rtol=4e-7)
-    np.testing.assert_allclose(found[-3:-1], np.exp(-87.0), rtol=1e-6)
-    assert np.isnan(found[-1])
+from fedroster.training.softmax import descend, is_softmax_regression
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])

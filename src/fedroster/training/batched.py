@@ -28,14 +28,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from fedroster.training.graph import pool_before_relu, products_by_onednn, sparse_pooled_backward, strike_idle
+from fedroster.training.graph import pool_before_relu, sparse_pooled_backward
 from fedroster.training.models import ModelFactory
 from fedroster.training.softmax import is_softmax_regression
 
 _Shape: TypeAlias = tuple[int, ...]
 _Gradient: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 _Gradients: TypeAlias = Callable[..., tuple[Tensor, ...]]
-_Forward: TypeAlias = Callable[..., Tensor]
 
 
 _GLOBALS_OF_TORCH = RLock()
@@ -118,7 +117,6 @@ class BatchedModel:
         self._of_thread = local()
         self._records: dict[tuple[_Shape, _Shape], _Gradient] = {}
         self._client_records: dict[_Shape, _Gradients] = {}
-        self._forward_records: dict[_Shape, _Forward] = {}
         sample = torch.zeros((1, *image_shape), device=device)
         try:
             with torch.inference_mode():
@@ -179,27 +177,6 @@ class BatchedModel:
             out: Tensor = functional_call(self._own_module(), self.named(row), (images.permute(0, 3, 1, 2),))
         return out
 
-    def recorded_logits(self, row: Tensor, images: Tensor) -> Tensor:
-        """As :meth:`logits`, up to rounding and faster: the first call for a batch size records it."""
-        key = tuple(images.shape)
-        if key not in self._forward_records:
-            self._forward_records[key] = self._record_forward(key)
-        with torch.inference_mode():
-            return self._forward_records[key](images, *self.named(row).values())
-
-    def _record_forward(self, shape: _Shape) -> _Forward:
-        module = self._own_module()
-
-        def forward(images: Tensor, *parameters: Tensor) -> Tensor:
-            named = dict(zip(self.layout, parameters, strict=True))
-            out: Tensor = functional_call(module, named, (images.permute(0, 3, 1, 2),))
-            return out
-
-        with _GLOBALS_OF_TORCH, torch.inference_mode(False), torch.no_grad():
-            examples = [torch.zeros(each, device=self._device) for each in (shape, *self.layout.values())]
-            graph = pool_before_relu(strike_idle(make_fx(functionalize(forward))(*examples)))
-            return products_by_onednn(graph) if self._device.type == "cpu" else graph
-
     def cohort_logits(self, rows: Tensor, images: Tensor) -> Tensor:
         """Logits, shape (k, batch, classes), of k models, each on its own images, whose channels come first."""
         with torch.inference_mode():
@@ -237,7 +214,7 @@ class BatchedModel:
 
         with _GLOBALS_OF_TORCH, torch.inference_mode(False), torch.enable_grad():
             examples = [torch.zeros_like(value) for value in like]
-            return strike_idle(make_fx(functionalize(gradient))(*examples))
+            return make_fx(functionalize(gradient))(*examples)
 
     def client_gradients(self, batch: int) -> _Gradients:
         """A function ``(images, targets, *parameters) -> gradients`` of one client and so many images.
@@ -268,7 +245,5 @@ class BatchedModel:
                 torch.zeros(shape, device=self._device)
                 for shape in ((batch, height, width, channels), (batch, self.num_classes), *self.layout.values())
             ]
-            graph = pool_before_relu(strike_idle(make_fx(functionalize(gradients))(*examples)))
-            if self._device.type == "cpu":
-                graph = products_by_onednn(sparse_pooled_backward(graph))
-        return graph
+            graph = pool_before_relu(make_fx(functionalize(gradients))(*examples))
+            return sparse_pooled_backward(graph) if self._device.type == "cpu" else graph

@@ -399,7 +399,7 @@ class CohortTrainer:
         keep_freed_memory()
         with torch_threads(self._threads), torch.inference_mode():
             for images, labels in zip(self._test_x.split(at_once), self._test_y.split(at_once), strict=True):
-                logits = self._model.recorded_logits(row, images)
+                logits = self._model.logits(row, images)
                 loss += float(nn.functional.cross_entropy(logits, labels, reduction="sum"))
                 correct += int((logits.argmax(dim=1) == labels).sum())
         count = self._test_y.shape[0]

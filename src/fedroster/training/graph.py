@@ -1,11 +1,10 @@
-"""Recorded gradients made cheaper: what changes nothing is struck out, what the processor does badly is replaced.
+"""Recorded gradients made cheaper: what the processor does badly is replaced.
 
 Every rewriting keeps the result, up to rounding, and leaves alone what it does not recognise, so it serves any module.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -34,31 +33,6 @@ def _finish(graph: fx.GraphModule) -> fx.GraphModule:
     return graph
 
 
-def _idle_source(node: fx.Node) -> Any:
-    """The argument that an operation returns unchanged; None if it does something."""
-    source = node.args[0] if node.args else None
-    if node.target in (aten.detach.default, aten.alias.default):
-        return source
-    if node.target is aten.mul.Scalar:
-        return source if node.args[1] == 1 else None
-    if node.target in (aten.view.default, aten._unsafe_view.default, aten.expand.default):
-        return source if _meta(source).shape == _meta(node).shape else None
-    for transpose in (aten.transpose.int, aten.t.default):
-        if node.target is transpose and _is_call(source, transpose):
-            inner: Any = source
-            return inner.args[0] if set(node.args[1:]) == set(inner.args[1:]) else None
-    return None
-
-
-def strike_idle(graph: fx.GraphModule) -> fx.GraphModule:
-    """Remove operations that change nothing: same-shape views, factors of one, transposing there and back."""
-    for node in list(graph.graph.nodes):
-        if node.op == "call_function" and (source := _idle_source(node)) is not None:
-            node.replace_all_uses_with(source)
-            graph.graph.erase_node(node)
-    return _finish(graph)
-
-
 def pool_before_relu(graph: fx.GraphModule) -> fx.GraphModule:
     r"""Rectify after max pooling in place of before: a quarter of the work for windows of 2 x 2.
 
@@ -71,21 +45,17 @@ def pool_before_relu(graph: fx.GraphModule) -> fx.GraphModule:
         if not _is_call(relu, aten.relu.default):
             continue
         users = {user.target: user for user in relu.users}
-        only_forward = len(relu.users) == 1 and pool in users
-        if not only_forward:
-            if len(relu.users) != 3 or users.keys() != {pool, pool_back, aten.threshold_backward.default}:
-                continue
-            unpooled, cut = users[pool_back], users[aten.threshold_backward.default]
-            if set(unpooled.users) != {cut} or cut.args != (unpooled, relu, 0):
-                continue
+        if len(relu.users) != 3 or users.keys() != {pool, pool_back, aten.threshold_backward.default}:
+            continue
+        unpooled, cut = users[pool_back], users[aten.threshold_backward.default]
+        if set(unpooled.users) != {cut} or cut.args != (unpooled, relu, 0):
+            continue
         pooled = users[pool]
         (kept,) = (user for user in pooled.users if user.args[1] == 0)
         pooled.replace_input_with(relu, relu.args[0])
         with graph.graph.inserting_after(kept):
             rectified = graph.graph.call_function(aten.relu.default, (kept,))
         kept.replace_all_uses_with(rectified, delete_user_cb=lambda user, own=rectified: user is not own)
-        if only_forward:
-            continue
         with graph.graph.inserting_before(unpooled):
             cut_first = graph.graph.call_function(aten.threshold_backward.default, (unpooled.args[0], rectified, 0))
         unpooled.args = (cut_first, relu.args[0], *unpooled.args[2:])
@@ -155,41 +125,5 @@ def sparse_pooled_backward(graph: fx.GraphModule) -> fx.GraphModule:
             arguments = (cut, position, images, weight, _meta(output).shape[3], stride, wanted[0])
             cheaper = graph.graph.call_function(pooled_convolution_backward, arguments)
         node.replace_all_uses_with(cheaper)
-        graph.graph.erase_node(node)
-    return _finish(graph)
-
-
-@cache
-def _onednn_product() -> Any:
-    """The product ``x @ w.T + b`` of oneDNN if this build of torch has it; None otherwise."""
-    try:
-        product = torch.ops.mkldnn._linear_pointwise.default
-        x, w, b = torch.ones(2, 3), torch.ones(4, 3), torch.ones(4)
-        right = all(
-            torch.equal(product(x, w, bias, "none", [], ""), torch.full((2, 4), value))
-            for bias, value in ((b, 4.0), (None, 3.0))
-        )
-    except (AttributeError, RuntimeError, TypeError):
-        return None
-    return product if right else None
-
-
-def products_by_onednn(graph: fx.GraphModule) -> fx.GraphModule:
-    """Let oneDNN multiply matrices, as it does convolutions already: on AMD processors MKL is half as fast."""
-    product = _onednn_product()
-    for node in list(graph.graph.nodes) if product is not None else ():
-        if _is_call(node, aten.mm.default):
-            bias, (left, right) = None, node.args
-        elif _is_call(node, aten.addmm.default) and len(node.args) == 3 and not node.kwargs:
-            bias, left, right = node.args
-            if _meta(bias).ndim != 1:
-                continue
-        else:
-            continue
-        with graph.graph.inserting_before(node):
-            is_turned = _is_call(right, aten.t.default)
-            turned = right.args[0] if is_turned else graph.graph.call_function(aten.t.default, (right,))
-            faster = graph.graph.call_function(product, (left, turned, bias, "none", [], ""))
-        node.replace_all_uses_with(faster)
         graph.graph.erase_node(node)
     return _finish(graph)

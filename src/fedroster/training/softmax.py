@@ -12,11 +12,6 @@ from fedroster.core.compiled import njit
 
 _FLAGS = {"contract", "nsz", "reassoc", "arcp"}  # sums in any order; NaN and infinity stay what they are
 
-_LEAST = np.float32(-87.0)
-_INV_LN2 = np.float32(1.4426950408889634)
-_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
-_E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / k) for k in (2, 6, 24, 120, 720, 5040))
-
 
 @njit(cache=True, nogil=True, fastmath=_FLAGS)
 def _logits(weight, bias, images, batch, out):
@@ -90,30 +85,6 @@ def _subtract_products(weight, images, batch, errors):
         i += 1
 
 
-@njit(cache=True, nogil=True, fastmath=_FLAGS)
-def exp_in_place(values, powers):
-    r"""Exponentials of numbers <= 0, relative error below 4e-7; anything below -87 counts as -87, NaN stays.
-
-    .. math:: e^x = 2^n e^r,\quad n = \lfloor x / \ln 2 + 1/2 \rfloor
-
-    The system's exponential takes one number at a time and half of a step's time; this one is compiled to vectors, and
-    has room for the powers of two in ``powers``.
-    """
-    scale = powers.view(np.float32)
-    for i in range(values.shape[0]):
-        x = values[i]
-        x = _LEAST if x < _LEAST else x
-        n = np.floor(x * _INV_LN2 + np.float32(0.5))
-        r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-        p = _E7
-        for c in (_E6, _E5, _E4, _E3, _E2):
-            p = p * r + c
-        values[i] = (p * r + np.float32(1.0)) * r + np.float32(1.0)
-        powers[i] = (np.int32(n) + np.int32(127)) << np.int32(23)
-    for i in range(values.shape[0]):
-        values[i] *= scale[i]
-
-
 @njit(cache=True, nogil=True)
 def descend(weight, bias, images, labels, visits, batch_size, learning_rate, has_bias):
     r"""Make all mini-batch steps of one client.
@@ -126,7 +97,6 @@ def descend(weight, bias, images, labels, visits, batch_size, learning_rate, has
     epochs, samples = visits.shape
     classes = weight.shape[0]
     errors = np.empty((min(batch_size, samples), classes), np.float32)
-    powers = np.empty(errors.size, np.int32)
     for epoch in range(epochs):
         for first in range(0, samples, batch_size):
             batch = visits[epoch, first : min(first + batch_size, samples)]
@@ -137,12 +107,9 @@ def descend(weight, bias, images, labels, visits, batch_size, learning_rate, has
                 top = errors[i, 0]
                 for k in range(1, classes):
                     top = max(top, errors[i, k])
-                for k in range(classes):
-                    errors[i, k] -= top
-            exp_in_place(errors[:size].reshape(-1), powers)
-            for i in range(size):
                 total = np.float32(0.0)
                 for k in range(classes):
+                    errors[i, k] = np.exp(errors[i, k] - top)
                     total += errors[i, k]
                 share = scale / total
                 for k in range(classes):
