@@ -1,4 +1,4 @@
-"""What threads share in torch: its generator, its modules' hooks, and what it patches while it records."""
+"""What threads share in torch: its generator, and what it patches while it records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ import pytest
 import torch
 from torch import nn
 from torch.fx import _symbolic_trace as tracing
-from torch.nn.modules import module as modules
-from torch.utils.flop_counter import FlopCounterMode
 
 from fedroster.training.batched import BatchedModel
-from fedroster.training.models import MODELS
 
 CPU = torch.device("cpu")
 LONG_S = 0.1
@@ -94,29 +91,3 @@ def test_threads_record_one_after_the_other(monkeypatch, how):
     assert not tracing.is_fx_tracing()
     for found in together:
         assert all(map(torch.equal, found, alone))
-
-
-def test_a_model_is_measured_without_hooks_in_the_modules_of_other_threads():
-    hooks = []
-
-    class Looks(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(4, 3)
-
-        def forward(self, x):
-            hooks.append(len(modules._global_forward_pre_hooks) + len(modules._global_forward_hooks))
-            return self.linear(x.flatten(1))
-
-    model = BatchedModel(Looks, image_shape=(1, 2, 2), device=CPU)
-    assert model.num_products() == 12
-    assert set(hooks) == {0}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_multiplications_are_counted_as_torch_counts_them(name):
-    shape = (3, 32, 32) if "cifar" in name else (1, 8, 8) if "digits" in name else (1, 28, 28)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        MODELS[name]()(torch.zeros(1, *shape))
-    model = BatchedModel(MODELS[name], image_shape=shape, device=CPU)
-    assert 2 * model.num_products() == counter.get_total_flops() > 0

@@ -182,6 +182,10 @@ def test_a_client_does_the_same_in_every_cohort(data, model, method, tolerance):
 def test_the_method_follows_from_the_model(data):
     assert trainer(data, model=digits_softmax).method == "softmax"
     assert trainer(data, model="digits-mlp").method == "batched"
+    assert (
+        trainer(data, model=lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 20_000), nn.Linear(20_000, 10))).method
+        == "sequential"
+    )
     assert trainer(made((1, 28, 28)), model="fashion-mnist-cnn").method == "sequential"
 
 

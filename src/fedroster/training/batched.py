@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from threading import RLock, local
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from numpy.random import Generator
 
@@ -25,8 +25,6 @@ except ImportError as error:
 from torch import Tensor, nn
 from torch.func import functional_call, functionalize, vjp, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from fedroster.training.graph import pool_before_relu, sparse_pooled_backward
 from fedroster.training.models import ModelFactory
@@ -66,27 +64,6 @@ def _refusal(module: nn.Module) -> str | None:
     if not any(True for _ in module.parameters()):
         return "there are no parameters; expected some"
     return None
-
-
-class _ProductCounter(TorchDispatchMode):
-    """Counts multiplications of this thread's operations.
-
-    As torch's ``FlopCounterMode`` does, which puts hooks into the modules of all threads.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.products = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        with self:
-            found = func.decompose(*args, **kwargs)
-        if found is NotImplemented:
-            found = func(*args, **kwargs)
-            if func._overloadpacket in flop_registry:
-                self.products += int(flop_registry[func._overloadpacket](*args, **kwargs, out_val=found)) // 2
-        return found
 
 
 class BatchedModel:
@@ -142,13 +119,10 @@ class BatchedModel:
         """Whether the module is one linear layer on the flattened image."""
         return is_softmax_regression(self._module)
 
-    def num_products(self) -> int:
-        """Multiplications of one image's forward pass, as torch counts them."""
-        channels, height, width = self.image_shape
-        counter = _ProductCounter()
-        with counter, torch.no_grad():
-            self._own_module()(torch.zeros((1, channels, height, width), device=self._device))
-        return counter.products
+    @property
+    def has_convolutions(self) -> bool:
+        """Whether a weight is multiplied more than once for an image, so that a step is much work for its size."""
+        return any(isinstance(part, nn.modules.conv._ConvNd) for part in self._module.modules())
 
     def draw(self, *, rng: Generator) -> Tensor:
         """Parameters as the module's own constructor draws them, shape (P,), on the CPU."""

@@ -37,7 +37,7 @@ from fedroster.training.threads import each_client, keep_freed_memory, torch_thr
 
 _CHUNK = 512  # images at once where only losses are wanted
 _TESTED = {"cpu": 125, "cuda": 1000}  # the same in a test: what lies between two layers has to stay in the cache
-_LEAST_WORK = 1_000_000  # multiplications of one client's step from which batching clients costs more than it saves
+_LEAST_WORK = 1_000_000  # parameters times images of a step from which batching clients costs more than it saves
 
 Device = Literal["cpu", "cuda", "auto"]
 Method = Literal["auto", "batched", "sequential", "softmax"]
@@ -192,8 +192,8 @@ class CohortTrainer:
             return "batched"
         if is_softmax:
             return "softmax"
-        work = self._model.num_products() * min(self._batch_size, self._partition.shape[1])
-        return "sequential" if work >= _LEAST_WORK else "batched"
+        work = self._model.num_params * min(self._batch_size, self._partition.shape[1])
+        return "sequential" if self._model.has_convolutions or work >= _LEAST_WORK else "batched"
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.array(array, order="C")).to(self._device)  # a copy: torch dislikes read-only arrays
