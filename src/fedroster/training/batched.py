@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from threading import RLock, local
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from numpy.random import Generator
 
@@ -31,7 +31,6 @@ from fedroster.training.models import ModelFactory
 from fedroster.training.softmax import is_softmax_regression
 
 _Shape: TypeAlias = tuple[int, ...]
-_Gradient: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 _Gradients: TypeAlias = Callable[..., tuple[Tensor, ...]]
 
 
@@ -92,8 +91,7 @@ class BatchedModel:
         self.num_params = sum(self._sizes)
         self._device = device
         self._of_thread = local()
-        self._records: dict[tuple[_Shape, _Shape], _Gradient] = {}
-        self._client_records: dict[_Shape, _Gradients] = {}
+        self._records: dict[Any, Any] = {}
         sample = torch.zeros((1, *image_shape), device=device)
         try:
             with torch.inference_mode():
@@ -174,21 +172,22 @@ class BatchedModel:
 
         The first call for a shape records the operations (0.05 s or so), later ones play them.
         """
-        key = (tuple(rows.shape), tuple(images.shape))
+        key = (rows.shape, images.shape)
         if key not in self._records:
-            self._records[key] = self._record(rows, images, targets)
+
+            def gradient(*inputs: Tensor) -> Tensor:  # make_fx wants a plain function
+                return self._gradient(*inputs)
+
+            self._records[key] = self._recorded(gradient, rows.shape, images.shape, targets.shape)
         with torch.inference_mode():
-            return self._records[key](rows, images, targets)
+            found: Tensor = self._records[key](rows, images, targets)
+        return found
 
-    def _record(self, *like: Tensor) -> _Gradient:
-        """Write down the operations of :meth:`_gradient` for inputs of these shapes, without any in-place operation."""
-
-        def gradient(rows: Tensor, images: Tensor, targets: Tensor) -> Tensor:  # make_fx wants a plain function
-            return self._gradient(rows, images, targets)
-
+    def _recorded(self, function: Callable[..., Any], *shapes: _Shape) -> Any:
+        """Write down the operations of a function for inputs of these shapes, without any in-place operation."""
         with _GLOBALS_OF_TORCH, torch.inference_mode(False), torch.enable_grad():
-            examples = [torch.zeros_like(value) for value in like]
-            return make_fx(functionalize(gradient))(*examples)
+            examples = [torch.zeros(shape, device=self._device) for shape in shapes]
+            return make_fx(functionalize(function))(*examples)
 
     def client_gradients(self, batch: int) -> _Gradients:
         """A function ``(images, targets, *parameters) -> gradients`` of one client and so many images.
@@ -197,27 +196,20 @@ class BatchedModel:
         channels last.  The first call for a batch size records it; later ones return the record, which any number of
         threads may play.
         """
-        key = (batch,)
-        if key not in self._client_records:
-            self._client_records[key] = self._record_client(batch)
-        return self._client_records[key]
+        if batch not in self._records:
+            module = self._own_module()
 
-    def _record_client(self, batch: int) -> _Gradients:
-        module = self._own_module()
+            def gradients(images: Tensor, targets: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
+                logits, pull_back, *_ = vjp(
+                    lambda named: functional_call(module, named, (images.permute(0, 3, 1, 2),)),
+                    dict(zip(self.layout, parameters, strict=True)),
+                )
+                (found,) = pull_back((torch.softmax(logits, dim=-1) - targets) / batch)
+                return tuple(found[name] for name in self.layout)
 
-        def gradients(images: Tensor, targets: Tensor, *parameters: Tensor) -> tuple[Tensor, ...]:
-            logits, pull_back, *_ = vjp(
-                lambda named: functional_call(module, named, (images.permute(0, 3, 1, 2),)),
-                dict(zip(self.layout, parameters, strict=True)),
-            )
-            (found,) = pull_back((torch.softmax(logits, dim=-1) - targets) / batch)
-            return tuple(found[name] for name in self.layout)
-
-        channels, height, width = self.image_shape
-        with _GLOBALS_OF_TORCH, torch.inference_mode(False), torch.enable_grad():
-            examples = [
-                torch.zeros(shape, device=self._device)
-                for shape in ((batch, height, width, channels), (batch, self.num_classes), *self.layout.values())
-            ]
-            graph = pool_before_relu(make_fx(functionalize(gradients))(*examples))
-            return sparse_pooled_backward(graph) if self._device.type == "cpu" else graph
+            channels, *size = self.image_shape
+            shapes = ((batch, *size, channels), (batch, self.num_classes), *self.layout.values())
+            graph = pool_before_relu(self._recorded(gradients, *shapes))
+            self._records[batch] = sparse_pooled_backward(graph) if self._device.type == "cpu" else graph
+        record: _Gradients = self._records[batch]
+        return record
