@@ -13,11 +13,13 @@ import json
 import logging
 import os
 import re
+import shutil
 import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,7 +34,6 @@ FIRST = hashlib.sha256(b"").hexdigest()
 _NAME = re.compile(r"rounds-(\d{12})\.jsonl(\.gz)?")
 LONGEST_LINE = 2**28
 """Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
-_BLOCK = 2**20
 _sync = getattr(os, "fdatasync", os.fsync)  # the content and its length, and not when it was changed
 
 
@@ -103,9 +104,9 @@ def raw_lines(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
         raise LogFileError(f"{file.name!r} cannot be decompressed ({shown(error, str)})") from error
 
 
-def opened(file: Path) -> IO[bytes]:
+def opened(file: Path) -> BufferedIOBase:
     """Open a file of a log, compressed or not."""
-    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")  # type: ignore[return-value]
+    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
 
 
 def _refuse(constant: str) -> Any:
@@ -305,16 +306,12 @@ def _compress(full: Path) -> None:
     def write(packed: IO[bytes]) -> None:
         zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0)
         with zipped as stream, full.open("rb") as plain:
-            while block := plain.read(_BLOCK):
-                stream.write(block)
+            shutil.copyfileobj(plain, stream, 2**20)
 
     write_atomically(full.with_name(full.name + ".gz"), write)
     full.unlink()
 
 
 def _digest(file: Path) -> str:
-    content = hashlib.sha256()
     with opened(file) as stream:
-        while block := stream.read(_BLOCK):
-            content.update(block)
-    return content.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -7,8 +7,9 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -359,7 +360,7 @@ class _Rounds(Sequence[LoggedRound]):
                 for place in places:
                     yield self._read(place, stream)
 
-    def _read(self, place: _Place, stream: IO[bytes]) -> LoggedRound:
+    def _read(self, place: _Place, stream: BufferedIOBase) -> LoggedRound:
         stream.seek(place.offset)
         line = parse(stream.readline(LONGEST_LINE).rstrip(b"\n"), place.file, place.offset)
         members = self._memberships.at(place.changes)
@@ -392,7 +393,7 @@ class _Rounds(Sequence[LoggedRound]):
         )
 
 
-def _open(file: Path) -> IO[bytes]:
+def _open(file: Path) -> BufferedIOBase:
     """Open a file that may have been compressed since."""
     packed = file.with_name(file.name + ".gz")
     return opened(file if file.exists() or not packed.exists() else packed)

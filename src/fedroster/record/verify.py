@@ -71,19 +71,32 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
     files = files_of(Path(folder))
     if not files:
         raise FileNotFoundError(f"no log in {os.fspath(folder)!r}")
-    checking = _Checking(Path(folder), policy)
     found, flaw, num_lines, num_rounds, torn, anchor = "", "", 0, 0, 0, 0
+    by: Rebuild | Replayed | None = None
+    unverified, same_code = "" if policy is not None else "no policy was named", True
     try:
         for line in lines_of(Path(folder)):
             found, num_lines = line.digest, line.number
             anchor = line.number if head is not None and line.digest == head else anchor
             num_rounds += line.kind == "decided"
-            checking.take(line)
-        checking.finish()
+            if line.number == 1:
+                check_begun(line.content)
+            if line.kind == "begun":
+                same_code &= line.content.get("code") == code()
+            if policy is None or unverified:
+                continue
+            try:
+                if line.number == 1:
+                    by = _deciding_again(line, policy, Path(folder))
+                if by is not None:
+                    by.take(line)
+            except NotKeptError as error:
+                unverified = str(error)
+        if by is not None and not unverified:
+            by.finish()
         torn = torn_bytes(Path(folder))
     except LogFileError as error:
         flaw = str(error)
-    by, unverified = checking.by, checking.unverified
     if not unverified and by is not None and by.num_unknown and not by.num_decided:
         unverified = "the log has no contexts of clients outside the cohorts"
     return Verified(
@@ -98,48 +111,20 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
         num_unknown=0 if by is None else by.num_unknown,
         unverified=unverified,
         differences=() if by is None else tuple(by.differences),
-        same_code=checking.same_code,
+        same_code=same_code,
     )
 
 
-class _Checking:
-    """Takes the lines of a federation's log or a simulation's."""
-
-    def __init__(self, folder: Path, policy: AnyPolicy | None) -> None:
-        self._folder, self._policy = folder, policy
-        self.unverified = "" if policy is not None else "no policy was named"
-        self.same_code = True
-        self.by: Rebuild | Replayed | None = None
-
-    def take(self, line: Line) -> None:
-        if line.number == 1:
-            check_begun(line.content)
-        if line.kind == "begun":
-            self.same_code &= line.content.get("code") == code()
-        if self._policy is None or self.unverified:
-            return
-        if line.number == 1:
-            self._begin(line, self._policy)
-        try:
-            if self.by is not None:
-                self.by.take(line)
-        except NotKeptError as error:
-            self.unverified = str(error)
-
-    def _begin(self, line: Line, policy: AnyPolicy) -> None:
-        named = line.content.get("policy")
-        if not is_label_of(named, policy):
-            raise LogFileError(f"the log is of {named}, and not of {policy!r}")
-        if line.content.get("of") != KIND:
-            self.by = Rebuild(policy, self._folder, verify=True)
-            return
-        try:
-            self.by = Replayed(policy, line.content)
-        except LogFileError as error:
-            self.unverified = str(error)
-        except (FedrosterError, KeyError, TypeError, ValueError) as error:
-            raise LogFileError(f"line 1 begins no simulation ({error})") from error
-
-    def finish(self) -> None:
-        if self.by is not None and not self.unverified:
-            self.by.finish()
+def _deciding_again(line: Line, policy: AnyPolicy, folder: Path) -> Rebuild | Replayed:
+    """What takes the lines of the log that this one begins, a federation's or a simulation's."""
+    named = line.content.get("policy")
+    if not is_label_of(named, policy):
+        raise LogFileError(f"the log is of {named}, and not of {policy!r}")
+    if line.content.get("of") != KIND:
+        return Rebuild(policy, folder, verify=True)
+    try:
+        return Replayed(policy, line.content)
+    except LogFileError as error:
+        raise NotKeptError(str(error)) from error
+    except (FedrosterError, KeyError, TypeError, ValueError) as error:
+        raise LogFileError(f"line 1 begins no simulation ({error})") from error

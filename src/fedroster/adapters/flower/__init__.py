@@ -9,57 +9,47 @@ from typing import TYPE_CHECKING, Any
 from fedroster.core.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from fedroster.adapters.flower.context import ContextReporter, report_context
-    from fedroster.adapters.flower.edge_models import EdgeAggregation
-    from fedroster.adapters.flower.grid import SelectingGrid
-    from fedroster.adapters.flower.replies import check_reply
-    from fedroster.engine.contexts import ContextRules, NodeContext, paper_features
-    from fedroster.engine.edges import EdgeRules, edge_features
-    from fedroster.engine.losses import LossRules
-    from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, RoundSink, TensorBoardLog
-    from fedroster.engine.rules import NoNodesError, RoundRules
+    from fedroster.adapters.flower.context import ContextReporter as ContextReporter
+    from fedroster.adapters.flower.context import report_context as report_context
+    from fedroster.adapters.flower.edge_models import EdgeAggregation as EdgeAggregation
+    from fedroster.adapters.flower.grid import SelectingGrid as SelectingGrid
+    from fedroster.adapters.flower.replies import check_reply as check_reply
+    from fedroster.engine.contexts import ContextRules as ContextRules
+    from fedroster.engine.contexts import NodeContext as NodeContext
+    from fedroster.engine.contexts import paper_features as paper_features
+    from fedroster.engine.edges import EdgeRules as EdgeRules
+    from fedroster.engine.edges import edge_features as edge_features
+    from fedroster.engine.losses import LossRules as LossRules
+    from fedroster.engine.report import CsvLog as CsvLog
+    from fedroster.engine.report import PrometheusEndpoint as PrometheusEndpoint
+    from fedroster.engine.report import RoundReport as RoundReport
+    from fedroster.engine.report import RoundSink as RoundSink
+    from fedroster.engine.report import TensorBoardLog as TensorBoardLog
+    from fedroster.engine.rules import NoNodesError as NoNodesError
+    from fedroster.engine.rules import RoundRules as RoundRules
 
-_HOMES = {
-    f"{__name__}.context": ("ContextReporter", "report_context"),
-    f"{__name__}.edge_models": ("EdgeAggregation",),
-    f"{__name__}.grid": ("SelectingGrid",),
-    f"{__name__}.replies": ("check_reply",),
-    "fedroster.engine.contexts": ("ContextRules", "NodeContext", "paper_features"),
-    "fedroster.engine.edges": ("EdgeRules", "edge_features"),
-    "fedroster.engine.losses": ("LossRules",),
-    "fedroster.engine.report": ("CsvLog", "PrometheusEndpoint", "RoundReport", "RoundSink", "TensorBoardLog"),
-    "fedroster.engine.rules": ("NoNodesError", "RoundRules"),
+_NAMES = {
+    "adapters.flower.context": "ContextReporter report_context",
+    "adapters.flower.edge_models": "EdgeAggregation",
+    "adapters.flower.grid": "SelectingGrid",
+    "adapters.flower.replies": "check_reply",
+    "engine.contexts": "ContextRules NodeContext paper_features",
+    "engine.edges": "EdgeRules edge_features",
+    "engine.losses": "LossRules",
+    "engine.report": "CsvLog PrometheusEndpoint RoundReport RoundSink TensorBoardLog",
+    "engine.rules": "NoNodesError RoundRules",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "ContextReporter",
-    "ContextRules",
-    "CsvLog",
-    "EdgeAggregation",
-    "EdgeRules",
-    "LossRules",
-    "NoNodesError",
-    "NodeContext",
-    "PrometheusEndpoint",
-    "RoundReport",
-    "RoundRules",
-    "RoundSink",
-    "SelectingGrid",
-    "TensorBoardLog",
-    "check_reply",
-    "edge_features",
-    "paper_features",
-    "report_context",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
     """Load a name on first use: a node that only reports its context needs little, and starts for every message."""
-    if name not in _HOME_OF:
+    if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        home = import_module(_HOME_OF[name])
+        home = import_module(f"fedroster.{_HOMES[name]}")
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] != "flwr":
             raise

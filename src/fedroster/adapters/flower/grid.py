@@ -343,11 +343,7 @@ class _Waiting:
 
 
 def addressed(messages: Sequence[Message], node_ids: Sequence[int]) -> list[Message]:
-    """One message for each of some nodes.
-
-    Args:
-        messages: What the strategy made, for the nodes that it sampled; not empty.
-        node_ids: The nodes that get one.
+    """One message for each of some nodes, of what the strategy made for those that it sampled, which is not empty.
 
     Raises:
         ConfigurationError: If a node was made no message, and they are not all the same.

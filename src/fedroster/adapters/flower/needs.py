@@ -75,11 +75,7 @@ class StrategyNeeds:
                 )
 
     def usable(self, replies: list[Message]) -> list[Message]:
-        """The replies of a round; none with fewer updates than the noise is for: each would weigh more than it may.
-
-        Returns:
-            The replies, or none.
-        """
+        """The replies of a round; none with fewer updates than the noise is for: each would weigh more than it may."""
         if not self.num_updates:
             return replies
         updates = [reply for reply in replies if reply.has_content()]

@@ -39,11 +39,7 @@ class NodeBook:
     """
 
     def __init__(self, rules: ContextRules | None) -> None:
-        """Start without nodes.
-
-        Args:
-            rules: When contexts count; None when nodes report nothing: then all are alike, and named by their id.
-        """
+        """Start without nodes; without rules, nodes report nothing: then all are alike, and named by their id."""
         self.rules = rules
         self._by_id: dict[int, Node] = {}
         self._id_of: dict[str, int] = {}

@@ -98,12 +98,7 @@ class ReplyCheck:
     usual: UsualForm = field(default_factory=UsualForm)
 
     def wrong(self, sent: Message, reply: Message) -> str | None:
-        """What is wrong with one reply with content; None when nothing is.
-
-        Args:
-            sent: The training or evaluation message.
-            reply: The reply.
-        """
+        """What is wrong with one reply with content; None when nothing is."""
         if self.check is None:
             return None
         try:
@@ -125,13 +120,9 @@ class ReplyCheck:
         return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
 
     def odd(self, replies: Mapping[str, Message]) -> dict[str, str]:
-        """What is wrong with replies of a round, compared with each other; may reduce them to what all of them hold.
+        """What is wrong with a round's replies, compared with each other, by the names of those that are refused.
 
-        Args:
-            replies: Replies with content in which nothing is wrong by itself, by their node's name.
-
-        Returns:
-            What is wrong, by the names of those that are refused.
+        In each by itself nothing is wrong; they may be reduced to what all of them hold.
         """
         if self.check is None or not replies:
             return {}

@@ -18,14 +18,7 @@ class RoundRunner:
     """Plays rounds, one after the other."""
 
     def __init__(self, desk: PushedRounds, exchange: Exchange, book: NodeBook, check: ReplyCheck) -> None:
-        """Start without rounds.
-
-        Args:
-            desk: Books replies, by the exchange's clock.
-            exchange: Carries messages and replies.
-            book: Learns contexts and bandwidths from replies.
-            check: Says what is wrong with replies.
-        """
+        """Start without rounds; the desk books replies by the exchange's clock."""
         self._desk = desk
         self._exchange = exchange
         self._book = book
@@ -49,14 +42,7 @@ class RoundRunner:
         model_bit: float,
         timeout_s: float | None = None,
     ) -> tuple[list[Message], list[Message]]:
-        """Play a round.
-
-        Args:
-            round_: The round.
-            nodes: The nodes that get a message.
-            messages: Their messages.
-            model_bit: Size of the model, bit.
-            timeout_s: The strategy's own limit, seconds; None for none.
+        """Play a round with a message for each node, within the strategy's own limit too, if it has one.
 
         Returns:
             Replies that count, fastest first, and replies with an error.

@@ -7,7 +7,7 @@ long each exchange takes and whose update comes in time.  So a round has a lengt
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -165,11 +165,8 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         drawn: IntArray = self._streams.at("users", self.selector.round).integers(2**32, size=used.shape)
         rank, workers = this_worker()
         mine = slice(rank, None, workers)
-        return self._datasets(used[mine], drawn[mine])
-
-    def _datasets(self, rows: IntArray, seeds: IntArray) -> Iterator[tuple[AbstractDataset, int]]:
-        for row, seed in zip(rows.tolist(), seeds.tolist(), strict=True):
-            yield self._make_dataset(self.users[row]), seed
+        part = zip(used[mine].tolist(), drawn[mine].tolist(), strict=True)
+        return ((self._make_dataset(self.users[row]), seed) for row, seed in part)
 
     def __next__(self) -> tuple[AbstractDataset, int]:
         """Refuse to choose a single user: a policy chooses cohorts."""
