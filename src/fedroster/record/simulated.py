@@ -183,7 +183,7 @@ class Replayed:
         self._policy, self._spec = policy, ProblemSpec(**{name: settings[name] for name in names})
         self._streams = Streams(settings["seed"])
         self._state = policy.init(self._spec, rng=self._streams.at("policy-init"))
-        self._open: tuple[Decision, int] | None = None
+        self._open: Decision | None = None
         self._members = Members()
         self.num_decided = self.num_unknown = 0
         self.differences: list[Difference] = []
@@ -241,14 +241,13 @@ class Replayed:
             self.differences.append(Difference(line.number, decision.round, tuple(differing)))
         self.num_decided += 1
         self._state = self._policy.commit(self._state, context, Selection(decision.round, np.sort(decision.links)))
-        self._open = decision, line.number
+        self._open = decision
 
     def _learn(self, line: Line) -> None:
         """Learn what came back."""
         answer = read_told(line.content, self._spec.num_clients)
-        decision = None if self._open is None else self._open[0]
+        decision, self._open = self._open, None
         if decision is None or decision.round != answer.round:
             raise LogFileError(f"line {line.number}: round {answer.round} is not open")
         feedback = feedback_of(answer, decision.chosen, decision.features, decision.servers)
         self._state = self._policy.update(self._state, feedback)
-        self._open = None
