@@ -1,4 +1,4 @@
-"""What happens to the replies of a round, in time and late, whichever way an engine hands them over."""
+"""What happens to the replies of a round, in time and late, however an engine hands them over."""
 
 from __future__ import annotations
 
