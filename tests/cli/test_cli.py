@@ -421,12 +421,10 @@ def test_reproduce_a_figure(tmp_path):
     assert made >= {"figure-2.csv", "figure-2.png", "claims.csv", "report.html", "settings.json"}
     assert not any("figure-3" in name or name.startswith(".") for name in made)
     rows = list(csv.DictReader((tmp_path / "new/out/figure-2.csv").read_text().splitlines()))
-    assert {row["policy"] for row in rows} == {f"rbcs-f:V={penalty}" for penalty in (1, 5, 20, 50)}
+    assert {row["label"] for row in rows} == {f"RBCS-F({penalty})" for penalty in (1, 5, 20, 50)}
     assert len(rows) == 4 * 10
-    assert {row["seeds"] for row in rows} == {"2"}
-    assert all(
-        float(row["mean_backlog_low"]) <= float(row["mean_backlog"]) <= float(row["mean_backlog_high"]) for row in rows
-    )
+    assert {float(row["x"]) for row in rows} == set(range(1, 11))
+    assert all(float(row["low"]) <= float(row["mean"]) <= float(row["high"]) for row in rows)
     claims = list(csv.DictReader((tmp_path / "new/out/claims.csv").read_text().splitlines()))
     assert {claim["claim"] for claim in claims} >= {"higher-with-V", "later-with-V", "flat-1", "flat-50"}
     for claim in claims:
@@ -514,7 +512,7 @@ def test_report_on_a_missing_folder(tmp_path):
 def test_report_on_a_foreign_folder(tmp_path):
     fails(2, "settings.json' is not a readable JSON file", "report", tmp_path)
     (tmp_path / "settings.json").write_text("{}")
-    fails(2, "has no 'command'", "report", tmp_path)
+    fails(2, "has no 'scenario'", "report", tmp_path)
     (tmp_path / "settings.json").write_text("[1]")
     fails(2, "holds a list; expected an object", "report", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]

@@ -43,7 +43,7 @@ def no_pictures(monkeypatch):
         monkeypatch.setattr(
             module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.png")
         )
-    monkeypatch.setattr(result, "figures_of", lambda *_, **__: {})
+    monkeypatch.setattr("fedroster.study.compare.figures.figures_of", lambda *_, **__: {})
 
 
 def study(folder, **changes):
