@@ -1,7 +1,7 @@
 # make install | demo | quick | test | chaos | flower | check | size | docs | bench: everything is set up on first use, in .venv
 PYTHON ?= python3
 BIN := .venv/bin
-WORKERS ?= 3
+WORKERS ?= 2
 SIZE ?= full
 
 .PHONY: install demo quick test chaos flower check size docs bench clean
