@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -167,6 +168,9 @@ def panels_figure(
     return figure
 
 
+_LINE = 72  # letters below a figure's panels
+
+
 def intervals_figure(
     panels: Mapping[str, Mapping[str, Interval]],
     *,
@@ -186,7 +190,8 @@ def intervals_figure(
                 low = max(shown.low, 0.5 * shown.mean) if log_x else shown.low  # an interval may pass 0
                 axes.plot((low, shown.high), (height, height), color=drawn, linewidth=1.6)
                 axes.plot(shown.mean, height, "o", color=drawn, markersize=5.5)
-            axes.set(xlabel=measure)
+            lines = measure.split("\n")
+            axes.set(xlabel="\n".join(textwrap.fill(line, max(_LINE // len(panels), 10)) for line in lines))
             if log_x:
                 _plain_log_axis(axes)
         row[0].set_yticks(range(len(labels)), labels)
