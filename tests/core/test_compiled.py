@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from fedroster.core.compiled import INTERPRETED_ROWS, Kernel, interpreted_at_first, njit
 
@@ -100,3 +102,22 @@ def test_a_first_run_is_the_same_interpreted_and_compiled(tmp_path):
     )
     assert (interpreted.stderr.split()[-1], compiled.stderr.split()[-1]) == ("False", "True")
     assert interpreted.stdout == compiled.stdout
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_a_kernel_is_compiled(collects):
+    runs = []
+    kernel = Kernel(lambda values: np.zeros(values.shape[0]) + values, {})
+    kernel.dispatcher()
+    note = lambda phase, info: runs.append(phase)  # noqa: E731
+    was = gc.isenabled()
+    (gc.enable if collects else gc.disable)()
+    try:
+        gc.collect()
+        gc.callbacks.append(note)
+        kernel(np.ones(2))
+        gc.callbacks.remove(note)
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if was else gc.disable)()
+    assert len(runs) < 20  # without this, hundreds

@@ -7,6 +7,7 @@ and a kernel is compiled when it is first called.  Numba's cache keeps it for th
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import Callable
 from threading import RLock, local
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ _interpreting = _Interpreting()
 
 _LOCK = RLock()
 _listeners: list[Callable[[], None]] = []
+_is_listening = False
 
 
 class Kernel:
@@ -103,16 +105,29 @@ def when_compiling(call: Callable[[], None]) -> None:
     _listeners.append(call)
 
 
-@functools.cache
 def _listen() -> None:
+    global _is_listening
+    if _is_listening:
+        return
+    _is_listening = True
     from numba.core import event
 
     class Listener(event.Listener):
+        """Under the compiler's lock; kernels that are called compile within."""
+
+        depth, collects = 0, False
+
         def on_start(self, event: Any) -> None:
             while _listeners:
                 _listeners.pop()()
+            if self.depth == 0:  # the compiler keeps nearly all that it makes: to look for garbage costs a tenth
+                self.collects = gc.isenabled()
+                gc.disable()
+            self.depth += 1
 
         def on_end(self, event: Any) -> None:
-            """Say nothing."""
+            self.depth -= 1
+            if self.depth == 0 and self.collects:
+                gc.enable()
 
     event.register("numba:compile", Listener())
