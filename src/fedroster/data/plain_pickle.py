@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import pickle
 import pickletools
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -81,12 +81,32 @@ _NAMES = {
 }
 
 
-class _Reader(pickle.Unpickler):
+class _Reader(pickle._Unpickler):
+    """The standard library's own in Python, whose steps can be added to: keys of tuples can be made to collide."""
+
+    dispatch: ClassVar[Any] = dict(pickle._Unpickler.dispatch)
+
+    def _set_item(self: Any) -> None:
+        _check_keys(self.stack[-2:-1])
+        self.load_setitem()
+
+    def _set_items(self: Any) -> None:
+        _check_keys(self.stack[::2])
+        self.load_setitems()
+
+    dispatch[pickle.SETITEM[0]], dispatch[pickle.SETITEMS[0]] = _set_item, _set_items
+
     def find_class(self, module: str, name: str, /) -> Any:
         found = _NAMES.get((module.replace("numpy.core.", "numpy._core."), name))
         if found is None:
             raise ValueError(f"it asks for {module}.{name}; expected plain containers and NumPy's numbers")
         return found
+
+
+def _check_keys(keys: Any) -> None:
+    for key in keys:
+        if not isinstance(key, str | int | bytes):
+            raise ValueError(f"a key is {type(key).__name__}")
 
 
 def _check_steps(content: bytes) -> None:
