@@ -100,7 +100,7 @@ def instance(network: HierarchicalNetwork, kind: str, seed: int) -> Instance:
     assert context.cost is not None
     assert context.budget is not None
     assert outcome.participation_probability is not None
-    value, cost = outcome.participation_probability, context.cost
+    value, cost = outcome.participation_probability(), context.cost
     server = np.zeros(context.num_links, np.int64) if context.server is None else context.server
     if kind == "realised":
         value = outcome.in_time.astype(np.float64)
@@ -174,7 +174,7 @@ _DECISION = "N = 100,000, M = 100"
 def _large_network(budget: float) -> HierarchicalNetwork:
     """N = 100,000 clients, M = 100 servers, each client in reach of about 3."""
     return HierarchicalNetwork(
-        num_clients=100_000, num_servers=100, geometry="geometric", mean_reach=3.0, budget=budget, probabilities=False
+        num_clients=100_000, num_servers=100, geometry="geometric", mean_reach=3.0, budget=budget
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.targets import BENCHMARKS, TARGETS, Target
+from fedroster.core import compiled
 from fedroster.core.state import write_text_atomically
 from fedroster.study.store import machine, read_json, write_json
 
@@ -231,6 +232,7 @@ class Session:
         self.parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the results")
         self.parser.add_argument("--data-dir", type=Path, default=os.environ.get("FEDROSTER_DATA"), help="data sets")
         self.parser.add_argument("--quick", action="store_true", help="few repeats: to see that it runs")
+        compiled.INTERPRETED_ROWS = -1  # what is measured is the long run, not the first decisions of a process
         self._name = name
         self._seed = seed
         self._start = time.perf_counter()

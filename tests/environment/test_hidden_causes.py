@@ -37,8 +37,8 @@ def spared(network, plain, **where):
     for (context, outcome), (_, before) in zip(observed(network, **where), observed(plain, **where), strict=True):
         assert (outcome.exchange_time_s == before.exchange_time_s).all()
         assert not (outcome.responds & ~before.responds).any()
-        known = before.participation_probability > 0.0
-        factor = outcome.participation_probability[known] / before.participation_probability[known]
+        known = before.participation_probability() > 0.0
+        factor = outcome.participation_probability()[known] / before.participation_probability()[known]
         works = outcome.responds[known]
         rows.append(
             np.column_stack((factor, works, context.client[known], context.server[known], context.features[known]))

@@ -136,7 +136,7 @@ class TestRounds:
         for (left, first, _), (right, second, _) in zip(few, many, strict=True):
             np.testing.assert_array_equal(left.features, right.features[:, :4])
             np.testing.assert_array_equal(first.exchange_time_s, second.exchange_time_s)
-            np.testing.assert_allclose(first.participation_probability, second.participation_probability)
+            np.testing.assert_allclose(first.participation_probability(), second.participation_probability())
 
     def test_static_resources_stay_and_fading_goes_on(self):
         network = HierarchicalNetwork(num_features=4, static_resources=True)
@@ -145,17 +145,17 @@ class TestRounds:
         np.testing.assert_array_equal(one.features[:, 1:], two.features[:, 1:])
         assert (first.exchange_time_s != second.exchange_time_s).all()
 
-    def test_without_probabilities_the_world_is_the_same(self):
-        plain = HierarchicalNetwork(probabilities=False)
-        for (one, first, _), (two, second, _) in zip(play(HierarchicalNetwork(), 3), play(plain, 3), strict=True):
-            np.testing.assert_array_equal(one.features, two.features)
-            np.testing.assert_array_equal(first.exchange_time_s, second.exchange_time_s)
-            assert second.participation_probability is None
+    def test_computing_probabilities_draws_nothing(self):
+        network = HierarchicalNetwork()
+        times = [outcome.exchange_time_s for _, outcome, _ in play(network, 2)]
+        for (_, outcome, _), exchange_time_s in zip(play(network, 2), times, strict=True):
+            np.testing.assert_array_equal(outcome.participation_probability(), outcome.participation_probability())
+            np.testing.assert_array_equal(outcome.exchange_time_s, exchange_time_s)
 
     def test_an_impossible_deadline_is_never_met(self):
         for context, outcome, _ in play(HierarchicalNetwork(deadline_s=0.5), 5):
             assert not outcome.in_time.any()
-            np.testing.assert_array_equal(outcome.participation_probability, np.zeros(context.num_links))
+            np.testing.assert_array_equal(outcome.participation_probability(), np.zeros(context.num_links))
 
     @pytest.mark.parametrize(
         "network",
@@ -172,7 +172,7 @@ class TestRounds:
         happened, expected = [], []
         for _, outcome, _ in play(network, 150, seed=3):
             happened.append(outcome.in_time)
-            expected.append(outcome.participation_probability)
+            expected.append(outcome.participation_probability())
         x, p = np.concatenate(happened), np.concatenate(expected)
         for low in np.arange(0.0, 1.0, 0.1):
             inside = (p >= low) & (p < low + 0.1)
@@ -281,7 +281,6 @@ class TestBadParameters:
             ("dropout", 1.1),
             ("min_updates", 0),
             ("static_resources", "false"),
-            ("probabilities", 1),
             ("global_period", 0),
             ("edge_time_s", -1.0),
         ],
@@ -294,7 +293,7 @@ class TestBadParameters:
         network = HierarchicalNetwork(compute_min_hz=3e6, compute_max_hz=3e6, bandwidth_min_hz=1e6, shadowing_db=0.0)
         context, outcome, _ = next(play(network, 1))
         assert (context.features[:, 1] == 0.0).all()
-        assert np.isfinite(outcome.participation_probability).all()
+        assert np.isfinite(outcome.participation_probability()).all()
 
 
 def test_a_network_with_other_defaults_checks_them_too():

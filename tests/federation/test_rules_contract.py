@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_no_policy_that_knows_the_truth_breaks_a_limit(name):
             0.3 * times_s,
             np.ones(12, np.bool_),
             deadline_s=3.0,
-            participation_probability=rng.random(12),
+            participation_probability=partial(np.copy, rng.random(12)),
         )
         context = RoundContext(round, rng.random((12, 2)), rng.random(12) < 0.9, 4)
 

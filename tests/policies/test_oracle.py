@@ -53,7 +53,7 @@ def priced(cost, client, server, budget, *, x=None, p=None, features=None, numbe
         expected_upload_s=np.zeros(size),
         responds=np.ones(size, np.bool_),
         deadline_s=2.0,
-        participation_probability=np.full(size, 0.5) if p is None else np.asarray(p, np.float64),
+        participation_probability=lambda: np.full(size, 0.5) if p is None else np.asarray(p, np.float64),
     )
     return context, outcome
 
@@ -82,9 +82,8 @@ class FlatWorld(PolicyContract):
     def world(self, spec, round, rng):
         context, outcome = super().world(spec, round, rng)
         context = dataclasses.replace(context, features=rng.random(context.features.shape))
-        return context, dataclasses.replace(
-            outcome, deadline_s=4.0, participation_probability=rng.random(spec.num_clients)
-        )
+        probability = rng.random(spec.num_clients)
+        return context, dataclasses.replace(outcome, deadline_s=4.0, participation_probability=lambda: probability)
 
 
 class TestOracleContract(PricedWorld):
@@ -166,9 +165,9 @@ class TestOracles:
         assert (in_time(Oracle()) >= in_time(policy)).all()
 
     def test_oracle_p_needs_probabilities(self):
-        network = HierarchicalNetwork(num_clients=5, probabilities=False)
+        context, outcome = priced([1.0] * 3, range(3), [0] * 3, [2.0])
         with pytest.raises(ConfigurationError, match="participation probabilities"):
-            next(simulate(OracleP(), network, num_rounds=1, seed=0))
+            decide(OracleP(), context, dataclasses.replace(outcome, participation_probability=None))
 
     def test_ties_are_broken_by_the_generator(self):
         context, outcome = priced([1.0] * 6, range(6), [0] * 6, [2.0])

@@ -92,7 +92,7 @@ class Misleading:
         }[self.kind]
         works = outcome.responds & (rng.random(context.num_links) < factor)
         return context, replace(
-            outcome, responds=works, participation_probability=outcome.participation_probability * factor
+            outcome, responds=works, participation_probability=lambda: outcome.participation_probability() * factor
         )
 
 
@@ -100,7 +100,7 @@ def expected_utility(policy, network, num_rounds, seed=0):
     """Probabilities of what was chosen, summed: the utility without the noise of single updates."""
     total = 0.0
     for r in simulate(policy, network, num_rounds=num_rounds, seed=seed):
-        total += float(r.outcome.participation_probability[r.selection.links].sum())
+        total += float(r.outcome.participation_probability()[r.selection.links].sum())
     return total
 
 
@@ -173,9 +173,7 @@ class TestRates:
     def test_without_it_some_are_never_chosen(self):
         ledgers = {beta: Ledger(50) for beta in (0.0, 0.05)}
         for beta, ledger in ledgers.items():
-            for played in simulate(
-                PartialPooling(beta=beta), HierarchicalCifar10(probabilities=False), num_rounds=200, seed=1
-            ):
+            for played in simulate(PartialPooling(beta=beta), HierarchicalCifar10(), num_rounds=200, seed=1):
                 ledger.add(played)
         assert ledgers[0.0].served.min() == 0
         assert ledgers[0.05].served.min() >= 0.05 * 200 - 6
@@ -403,7 +401,7 @@ class TestNumbersOnThePage:
         probability, cell, pair = [], [], []
         for played in simulate(Uniform(), network, num_rounds=150, seed=300):
             rank = np.minimum(played.context.features * 20.0, 19.0).astype(np.int64)
-            probability.append(played.outcome.participation_probability)
+            probability.append(played.outcome.participation_probability())
             cell.append(rank[:, 0] * 20 + rank[:, 1])
             pair.append(played.context.client * 3 + played.context.server)
 
@@ -422,8 +420,7 @@ class TestNumbersOnThePage:
     def test_feasible_rates(self):
         ends = {}
         for name, network in zip(("printed", "moving"), self.NETWORKS[1::2], strict=True):
-            quick = replace(network, probabilities=False)
-            rounds = simulate(Uniform(), quick, num_rounds=10, seed=300)
+            rounds = simulate(Uniform(), network, num_rounds=10, seed=300)
             ends[name] = np.array([feasible_rates(played.context) for played in rounds])
         assert_allclose(ends["printed"][:, 0], 0.06)
         assert 0.14 < ends["printed"][:, 1].min() < 0.16

@@ -149,8 +149,8 @@ def test_the_gap_of_every_decision_is_kept():
     recorder, gaps = Recorder(50, 4, rate=0.1), []
     for played in simulate(policy, network, num_rounds=4, seed=0):
         choices = choices_of(played.context)
-        value = played.outcome.participation_probability[choices.rows]
-        worth = played.outcome.participation_probability[played.selection.links].sum()
+        value = played.outcome.participation_probability()[choices.rows]
+        worth = played.outcome.participation_probability()[played.selection.links].sum()
         problem = (value, choices.cost, choices.client, choices.purse, choices.budget)
         optimum = solve_assignment(*problem, num_clients=choices.num_clients).value
         assert worth >= optimum * (1.0 - played.selection.gap) * (1.0 - 1e-9)

@@ -76,8 +76,8 @@ class Outcome:
         expected_upload_s: The part of the expectation that is upload, shape (links,), seconds, >= 0.
         responds: Whether the link's client, if chosen, would send its update at all, shape (links,).
         deadline_s: Updates that take longer are late, tau_dead of Qu et al. 2021, seconds; infinite for none.
-        participation_probability: Probability of being in time given the context, p of Qu et al. 2021, shape (links,),
-            in [0, 1]; None where it is not computed.
+        participation_probability: Computes the probability of being in time given the context, p of Qu et al. 2021,
+            shape (links,), in [0, 1]; a function, because few policies look at it; None where it is not known.
         min_updates: Z of Qu et al. 2021, Eq. 6: beyond the deadline, a server still waits for this many updates, >= 1.
         edge_time_s: EC of Qu et al. 2021, time of an edge aggregation, seconds, >= 0.
         cloud_time_s: Time of a global aggregation, seconds, >= 0.
@@ -91,7 +91,7 @@ class Outcome:
     expected_upload_s: FloatArray
     responds: BoolArray
     deadline_s: float = math.inf
-    participation_probability: FloatArray | None = None
+    participation_probability: Callable[[], FloatArray] | None = None
     min_updates: int = 1
     edge_time_s: float = 0.0
     cloud_time_s: float = 0.0

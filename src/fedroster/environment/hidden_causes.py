@@ -79,8 +79,9 @@ class HiddenCauses(HierarchicalNetwork):
             period=self.period,
         )
         probability = outcome.participation_probability
+        assert probability is not None
         return context, replace(
             outcome,
             responds=outcome.responds & (rng.random(context.num_links) < factor),
-            participation_probability=None if probability is None else probability * factor,
+            participation_probability=lambda: factor * probability(),
         )

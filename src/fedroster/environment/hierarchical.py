@@ -183,8 +183,6 @@ class HierarchicalNetwork(Parameters):
         static_resources: Whether bandwidth, compute and printed distances are drawn once and kept, as the paper does
             for CUCB (Choice B9).  Fading and movement go on.
         dropout: Probability that a chosen client never answers, in [0, 1]; 0 in the paper.
-        probabilities: Whether ``participation_probability`` is computed; Oracle-p needs it.  O(links), about 1 ms for
-            the paper's 150 links.
         min_updates: Z, least number of updates that a server waits for, beyond the deadline too (6), >= 1.
         global_period: T_ES, edge rounds between global aggregations, >= 1.
         edge_time_s: EC, time of an edge aggregation, seconds, >= 0.
@@ -216,7 +214,6 @@ class HierarchicalNetwork(Parameters):
     rate_scale: Positive = 1.0
     static_resources: bool = False
     dropout: Share = 0.0
-    probabilities: bool = True
     min_updates: Count = 1
     global_period: Count = 5
     edge_time_s: NotNegative = 0.0
@@ -301,11 +298,11 @@ class HierarchicalNetwork(Parameters):
         rate_bps = shannon_rate(bandwidth_hz, snr * fading)
         time_s = self.update_size_bit / rate_bps[0] + self.workload_byte / compute_hz
         time_s += self.update_size_bit / rate_bps[1]
-        probability = None
-        if self.probabilities:
+
+        def probability() -> FloatArray:
             # What never changes belongs to the pair, and is known with it.
             known = [self.static_resources or self.num_features >= number for number in (2, 3, 4)]
-            probability = (1.0 - self.dropout) * participation_probability(
+            return (1.0 - self.dropout) * participation_probability(
                 rate_bps[0],
                 deadline_s=self.deadline_s,
                 size_bit=self.update_size_bit,
@@ -316,6 +313,7 @@ class HierarchicalNetwork(Parameters):
                 distance_km=distance_km if known[2] or self.geometry == "geometric" else self.reach_km,
                 min_distance_km=self.min_distance_km,
             )
+
         parts = [
             _scaled(rate_bps[0], 0.0, self.rate_bound_bps),
             _scaled(compute_hz, self.compute_min_hz, self.compute_max_hz),

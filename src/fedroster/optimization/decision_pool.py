@@ -82,7 +82,8 @@ def with_arms(state: PoolState, choices: Choices, pool_size: int) -> PoolState:
 def _playable(position, cost, purse, budget, most):
     left = np.empty_like(budget)
     for arm in range(position.shape[0]):
-        left[:] = budget
+        for m in range(budget.shape[0]):  # not left[:] = budget, which takes three seconds to compile
+            left[m] = budget[m]
         size = 0
         for i in range(position.shape[1]):
             row = position[arm, i]

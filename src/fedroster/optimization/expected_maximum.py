@@ -73,18 +73,21 @@ def ratio_table(counts):
         F at consecutive points of the grid, ascending to 1; its logarithm; and the power of :math:`e^\delta` that the
         first point is.
     """
-    total = counts.sum()
-    if total <= 0.0:
-        return np.array([0.0, 1.0]), np.array([_LOG_ZERO, 0.0]), -1
     first, last = 0, counts.shape[0] - 1
-    below = counts[0]
-    while first < last and below < _NEVER * total:
-        first += 1
-        below += counts[first]
-    while counts[last] <= 0.0:
-        last -= 1
-    table = np.empty(last - first + 2)
-    log_table = np.empty(last - first + 2)
+    total = 0.0
+    for j in range(last + 1):
+        total += counts[j]
+    if total > 0.0:
+        below = counts[0]
+        while first < last and below < _NEVER * total:
+            first += 1
+            below += counts[first]
+        while counts[last] <= 0.0:
+            last -= 1
+    else:
+        first = last = _ORIGIN - 1
+        below = total = 1.0
+    table, log_table = np.empty(last - first + 2), np.empty(last - first + 2)
     table[0], log_table[0] = 0.0, _LOG_ZERO
     for j in range(first, last + 1):  # F at the upper edge of each bin
         if j > first:
@@ -217,8 +220,9 @@ def _by_bin(bins, num_bins):
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _thresholds(time, bits, price, must, origin, num_bins, count, free):
+def _thresholds(time, bits, price, must, origin, count, free, thresholds):
     """For each bin, a price that nearly surely ``free`` rows of this bin and faster ones reach; or minus infinity."""
+    num_bins = thresholds.shape[0]
     stride = max(time.shape[0] // _SAMPLE, 1)
     row = np.empty(time.shape[0] // stride + 1, np.int64)
     bins = np.empty(row.shape[0], np.int64)
@@ -230,13 +234,11 @@ def _thresholds(time, bits, price, must, origin, num_bins, count, free):
     start, order = _by_bin(bins[:size], num_bins)
     keep = int(_SAFETY * free * size / count) + 8
     heap_price = np.empty(keep)
-    thresholds = np.empty(num_bins)
     filled = 0
     for b in range(num_bins):
         for i in range(start[b], start[b + 1]):
             filled = offer(heap_price, None, filled, keep, price[row[order[i]]], 0)
         thresholds[b] = heap_price[0] if filled == keep else -np.inf
-    return thresholds
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -244,9 +246,11 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
     """Rows that can be among the ``free`` most valuable of their bin and the faster ones, with their bins."""
     rows = np.empty(count, np.int64)
     bins = np.empty(count, np.int64)
-    thresholds = np.full(num_bins, -np.inf)
+    thresholds = np.empty(num_bins)
     if count > 4 * _SAMPLE:
-        thresholds = _thresholds(time, bits, price, must, origin, num_bins, count, free)
+        _thresholds(time, bits, price, must, origin, count, free, thresholds)
+    else:
+        thresholds[:] = -np.inf
     while True:
         size = 0
         for n in range(time.shape[0]):
@@ -259,8 +263,15 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
         # ascend, so these are consecutive.  If some threshold has too few, the sample was unlucky: all rows are in.
         change = np.zeros(num_bins + 1, np.int64)
         for i in range(size):
+            low, high = bins[i], num_bins  # its own bin's threshold is reached
+            while high - low > 1:
+                middle = (low + high) >> 1
+                if thresholds[middle] <= price[rows[i]]:
+                    low = middle
+                else:
+                    high = middle
             change[bins[i]] += 1
-            change[np.searchsorted(thresholds, price[rows[i]], side="right")] -= 1
+            change[high] -= 1
         enough, above = True, 0
         for b in range(num_bins):
             above += change[b]
@@ -315,7 +326,8 @@ def _sweep(worth, bin_of, rows, start, stop, must_bins, free, points, log_table)
                 objective = _expected_maximum(log_cdf, points, slowest, width, cdf) - total
                 if objective < best:
                     best = objective
-                    picked[:] = client
+                    for i in range(free):  # not picked[:] = client, which takes three seconds to compile
+                        picked[i] = client[i]
     return picked
 
 
@@ -344,7 +356,8 @@ def _recharge(
     while second >= 0 and members[second] == 0:
         second -= 1
     is_member = np.zeros(worth.shape[0], np.bool_)
-    is_member[cohort] = True
+    for n in cohort:
+        is_member[n] = True
     heap, client = np.empty(free), np.empty(free, np.int64)
     filled = 0
     for b in range(stop.shape[0]):
@@ -359,7 +372,10 @@ def _recharge(
         for i in range(start[b], stop[b]):
             n = rows[i]
             filled = offer(heap, client, filled, free, worth[n] - (inside if is_member[n] else outside), n)
-    return client, is_member[client].all()
+    same = True
+    for n in client:
+        same = same and is_member[n]
+    return client, same
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -379,14 +395,20 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
             slowest_time = max(slowest_time, t)
             spread = max(spread, abs(price[n]))
     size = min(size, count)
-    forced = np.flatnonzero(must) if size > 0 else np.empty(0, np.int64)
-    free = size - forced.shape[0]
+    chosen, num_forced = np.empty(size, np.int64), 0
+    for n in range(must.shape[0]):
+        if must[n] and num_forced < size:
+            chosen[num_forced] = n
+            num_forced += 1
+    free = size - num_forced
     if free == 0:
-        return forced
+        return chosen
     num_bins = min(int(math.log(slowest_time / fastest) / GRID_STEP + 0.5) + 1, _TIME_BINS)
     bits = time.view(np.int64)
     origin = math.log(fastest) - 0.5 * GRID_STEP  # the fastest stands in the middle of bin 0
-    must_bins = np.array([_bin(bits[n], origin, num_bins) for n in forced], dtype=np.int64)
+    must_bins = np.empty(num_forced, np.int64)
+    for i in range(num_forced):
+        must_bins[i] = _bin(bits[chosen[i]], origin, num_bins)
 
     # 1. Candidates by bin.  Ties are broken by a jitter far below every price.
     candidate, bin_of = _candidates(time, bits, price, must, origin, num_bins, count, free)
@@ -420,7 +442,9 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
         if same or better >= objective - jitter:
             break
         picked, objective = other, better
-    return np.concatenate((forced, candidate[picked]))
+    for i in range(free):
+        chosen[num_forced + i] = candidate[picked[i]]
+    return chosen
 
 
 @njit(cache=True, nogil=True)

@@ -69,14 +69,14 @@ class OracleP(SolverOptions, Stateless):
         """Solve P2 with p for values.
 
         Raises:
-            ConfigurationError: If the network computes no probabilities.
+            ConfigurationError: If the network knows no probabilities.
         """
         probability = context.require_truth("Oracle-p").participation_probability
         if probability is None:
             raise ConfigurationError(
-                "Oracle-p needs participation probabilities, which this network does not compute; "
-                "expected Outcome.participation_probability, as HierarchicalNetwork(probabilities=True) gives it"
+                "Oracle-p needs participation probabilities, which this network does not know; "
+                "expected Outcome.participation_probability, as HierarchicalNetwork gives it"
             )
         choices = choices_of(context)
-        links, proven = self.best_links(choices, probability[choices.rows], rng=rng)
+        links, proven = self.best_links(choices, probability()[choices.rows], rng=rng)
         return Selection(context.round, choices.rows[links], gap=proven)

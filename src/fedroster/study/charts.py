@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
 from fedroster.core.state import write_text_atomically
 from fedroster.study.looks import Look
 from fedroster.study.statistics import Interval
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from fedroster.study.figures import Curve
 
 _DASHES = {"-": [1, 0], "--": [7, 4], "-.": [8, 3, 2, 3], ":": [2, 3]}

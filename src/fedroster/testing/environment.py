@@ -51,7 +51,8 @@ class EnvironmentContract:
             (context, ("available", "features", "client", "server", "cost", "budget", "members")),
             (outcome, [field.name for field in dataclasses.fields(outcome)]),
         ):
-            parts |= {name: np.asarray(getattr(value, name)) for name in names if getattr(value, name) is not None}
+            known = {name: getattr(value, name) for name in names if getattr(value, name) is not None}
+            parts |= {name: np.asarray(part() if callable(part) else part) for name, part in known.items()}
         return parts
 
     # What the tests share.
@@ -121,8 +122,8 @@ class EnvironmentContract:
                     not (outcome.responds & (outcome.exchange_time_s > stay_s)).any(),
                     "a client responds that leaves before its exchange is over",
                 )
-            probability = outcome.participation_probability
-            if probability is not None:
+            if outcome.participation_probability is not None:
+                probability = outcome.participation_probability()
                 inside = probability.shape == (links,) and bool(((probability >= 0) & (probability <= 1)).all())
                 require(inside, "participation_probability is not one number in [0, 1] for each link")
             if context.cost is not None:
@@ -186,7 +187,7 @@ class EnvironmentContract:
             expected_s = outcome.expected_time_s[known]
             errors["exchange times"].append((outcome.exchange_time_s[known] - expected_s) / expected_s)
             if outcome.participation_probability is not None:
-                errors["participation"].append(outcome.in_time - outcome.participation_probability)
+                errors["participation"].append(outcome.in_time - outcome.participation_probability())
         for what, parts in errors.items():
             error = np.concatenate(parts) if parts else np.zeros(0)
             if error.size:

@@ -484,6 +484,6 @@ class HierarchicalPolicyContract(PolicyContract):
             expected_upload_s=np.zeros(size),
             responds=rng.random(size) < 0.9,
             deadline_s=3.0,
-            participation_probability=0.9 * quick,
+            participation_probability=lambda: 0.9 * quick,
         )
         return context, outcome

@@ -90,7 +90,7 @@ def select_rows(outcome: Outcome, rows: NDArray[np.int64]) -> Outcome:
         expected_time_s=outcome.expected_time_s[rows],
         expected_upload_s=outcome.expected_upload_s[rows],
         responds=outcome.responds[rows],
-        participation_probability=None if probability is None else probability[rows],
+        participation_probability=None if probability is None else lambda: probability()[rows],
     )
 
 

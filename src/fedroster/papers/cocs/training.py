@@ -43,7 +43,7 @@ def _without_limits(experiment: Experiment, clients: int, rounds: int) -> Need:
     Every client costs 2, so that a budget buys a number of clients.
     """
     price = {"price_min": "1", "price_max": "1", "compute_min_hz": "2e6", "compute_max_hz": "2e6"}
-    settings = {**price, "budget": str(2 * clients), "deadline_s": "1e9", "probabilities": "false"}
+    settings = {**price, "budget": str(2 * clients), "deadline_s": "1e9"}
     return experiment.need("random", settings=settings, rounds=rounds)
 
 

@@ -42,12 +42,6 @@ WANTED, WANTED_EARLY, EARLY, REGRET_SHARE = 0.97, 0.95, 200, 0.2
 """Shares of Oracle-p's utility that are wanted, in all and within the first rounds; share of COCS's regret."""
 
 
-def need(policy: str, scenario: str, settings: tuple[tuple[str, str], ...] = (), stretch: float = 1.0) -> Need:
-    """Runs of a policy; the probabilities are computed for the one that looks at them."""
-    unread = () if policy.startswith("oracle-p") else (("probabilities", "false"),)
-    return Need(policy, scenario, (*settings, *unread), stretch)
-
-
 def utility(run: Run, rounds: int | None = None) -> float:
     """Updates in time within the first rounds, or within all."""
     return float(run.participants[:rounds].sum())
@@ -118,7 +112,7 @@ def _findings(runs: Runs) -> list[str]:
 
 
 def _network(name: str, title: str, settings: tuple[tuple[str, str], ...] = ()) -> FigureRecipe:
-    needs = {policy: need(policy, f"cocs/{name}", settings) for policy in LABELS}
+    needs = {policy: Need(policy, f"cocs/{name}", settings) for policy in LABELS}
     key = f"{name}-static" if settings else name
     title = f"{title}, static resources" if settings else title
     return FigureRecipe(title, needs, _regret, partial(_claims, key, title), _findings)
@@ -168,7 +162,7 @@ COMPARED = {
 
 def _world_needs(policies: Mapping[str, str], worlds: Sequence[str]) -> dict[str, Need]:
     return {
-        f"{label} / {world}": need(policy, *WORLDS[world], STRETCH)
+        f"{label} / {world}": Need(policy, *WORLDS[world], STRETCH)
         for world in worlds
         for label, policy in {"Oracle-p": "oracle-p", **policies}.items()
     }
@@ -290,8 +284,8 @@ def _rates(name: str, title: str) -> FigureRecipe:
             + f". Without it the least chosen client has {rates(runs, 'free').mean():.2%}."
         ]
 
-    needs = {"free": need(OURS, scenario)}
-    needs |= {label: need(policy, scenario) for label, (_, policy) in RATES.items()}
+    needs = {"free": Need(OURS, scenario)}
+    needs |= {label: Need(policy, scenario) for label, (_, policy) in RATES.items()}
     return FigureRecipe(f"The price of rates, {title}", needs, draw, claims, findings)
 
 

@@ -17,12 +17,11 @@ from fedroster.papers.partial_pooling.figures import (
     REGRET_SHARE,
     WANTED,
     WANTED_EARLY,
-    need,
     shares_figure,
     utility,
 )
 from fedroster.study.courses import each
-from fedroster.study.paper import FigureRecipe, Runs
+from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain
 
 NETWORKS = {"MNIST, large": "cocs/mnist-geometric", "CIFAR-10, large": "cocs/cifar-10-geometric"}
@@ -114,7 +113,7 @@ def _findings(runs: Runs) -> list[str]:
 LARGE = FigureRecipe(
     _TITLE,
     {
-        f"{label} / {network}": need(policy, scenario, (("num_clients", "10000"), ("num_servers", "50")))
+        f"{label} / {network}": Need(policy, scenario, (("num_clients", "10000"), ("num_servers", "50")))
         for network, scenario in NETWORKS.items()
         for label, policy in {"Oracle-p": "oracle-p:gap=0.0025", **POLICIES}.items()
     },
