@@ -210,9 +210,7 @@ class Walking:
         return Evaluation(accuracy=0.5, loss=float(parameters["w"][0]))
 
 
-NETWORK = HierarchicalNetwork(
-    num_clients=12, deadline_s=1.1, min_updates=2, global_period=3, dropout=0.2, budget=8.0, probabilities=False
-)
+NETWORK = HierarchicalNetwork(num_clients=12, deadline_s=1.1, min_updates=2, global_period=3, dropout=0.2, budget=8.0)
 
 
 @pytest.mark.parametrize("bad", [(), (0, 1, 2, 3)], ids=["good", "some-infinite"])

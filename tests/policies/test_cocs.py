@@ -242,13 +242,13 @@ def run(policy, network, num_rounds, seed=0):
 class TestLearning:
     def test_the_literal_policy_never_leaves_exploration(self):
         """Choice B11: in 1,000 rounds, every one of them exploring."""
-        _, state = run(COCS(), HierarchicalNetwork(deadline_s=4.0, probabilities=False), 1000)
+        _, state = run(COCS(), HierarchicalNetwork(deadline_s=4.0), 1000)
         assert state.explore_share == 1.0
         assert state.rounds == 1000
 
     def test_the_literal_policy_has_about_5000_in_time(self):
         """Choice B8: 5,125 at 4 s in the paper.  Prices are drawn once a seed and scatter by 15 %, so: an interval."""
-        network = HierarchicalNetwork(deadline_s=4.0, probabilities=False)
+        network = HierarchicalNetwork(deadline_s=4.0)
         utility = np.array([4 * run(COCS(), network, 250, seed)[0].sum() for seed in range(12)])
         half = 2.2 * utility.std(ddof=1) / math.sqrt(12)
         assert abs(utility.mean() - 5000) < half
@@ -268,7 +268,7 @@ class TestLearning:
         assert late > 0
 
     def test_the_oracle_is_never_beaten(self):
-        network = HierarchicalNetwork(num_clients=15, probabilities=False)
+        network = HierarchicalNetwork(num_clients=15)
         assert (run(Oracle(), network, 50)[0] >= run(COCS(scale=0.0), network, 50)[0]).all()
 
     def test_flat_federations_work_with_bounds(self):

@@ -92,7 +92,7 @@ class TestUCB1:
         assert state.plays.tolist() == [1] * 12
 
     def test_finds_the_best_arm_of_static_resources(self):
-        network = HierarchicalCifar10(num_clients=10, static_resources=True, probabilities=False)
+        network = HierarchicalCifar10(num_clients=10, static_resources=True)
         for r in simulate(CUCB(pool_size=5, width=0.2), network, num_rounds=400, seed=1):
             state = r.policy_state
         assert state.plays.sum() == state.rounds == 400

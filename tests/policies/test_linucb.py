@@ -76,7 +76,7 @@ def utility(policy, network, num_rounds=300, seed=0):
 
 class TestDecisions:
     def test_contexts_help(self):
-        network = HierarchicalCifar10(num_clients=20, probabilities=False)
+        network = HierarchicalCifar10(num_clients=20)
         baseline, _ = utility(Uniform(), network)
         assert utility(LinUCB(pool_size=100), network)[0] > 1.1 * baseline
         assert utility(LinUCBPairs(), network)[0] > 1.5 * baseline
