@@ -109,7 +109,7 @@ def not_a_number(state):
     return [name for name, values in held.items() if values.dtype.kind == "f" and np.isnan(values).any()]
 
 
-def play(policy, *, times="", contexts="", losses="", available="all", late=0, rounds=52):
+def play(policy, *, times="", contexts="", losses="", available="all", late=0, rounds=36):
     """A federation in which clients lie, and one of them leaves and joins again; yields the selector."""
     rng = np.random.default_rng(7)
     selector = Selector(policy, cohort_size=COHORT, num_features=NUM_FEATURES, clients=range(NUM_CLIENTS))
