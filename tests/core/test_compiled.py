@@ -62,6 +62,24 @@ def test_threads_may_share_a_first_call():
     np.testing.assert_array_equal(_doubled(np.arange(3)), [0, 2, 4])
 
 
+@njit()
+def _power(base, exponent, inverted):
+    found = 1.0
+    for _ in range(exponent):
+        found *= base
+    return 1.0 / found if inverted else found
+
+
+@njit()
+def _powers(base, exponent):
+    return _power(base, 3, False), _power(base, exponent, exponent > 2), _power(base, 0, True)
+
+
+def test_a_constant_among_the_arguments_compiles_nothing_more():
+    assert _powers(2.0, 4) == (8.0, 1.0 / 16.0, 1.0)
+    assert len(_power.signatures) == 1
+
+
 @njit(error_model="numpy")
 def _halved(values, row):
     return values[row] / values[row + 1]

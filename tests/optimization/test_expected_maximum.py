@@ -13,7 +13,6 @@ from fedroster.optimization.expected_maximum import (
     GRID_STEP,
     RATIO_BINS,
     _candidates,
-    _distribution,
     _expected_maximum,
     _log,
     _marginal,
@@ -224,6 +223,14 @@ def test_against_every_cohort():
     assert np.mean(blind) > 0.01  # negative control: least times net of prices, whatever other clients there are
 
 
+def distribution(members, log_table):
+    """Logarithm of the distribution of a cohort's maximum, by its number in each bin, and the slowest bin."""
+    log_cdf = np.zeros(len(members) + log_table.shape[0])
+    for b in np.flatnonzero(members):
+        log_cdf[b : b + log_table.shape[0]] += members[b] * log_table
+    return log_cdf, np.flatnonzero(members)[-1]
+
+
 def test_the_sweep_alone(monkeypatch):
     """Without improvement: the best of the cohorts "most valuable among those no slower", with those that must."""
     monkeypatch.setattr(module, "_IMPROVEMENTS", 0)
@@ -237,8 +244,8 @@ def test_the_sweep_alone(monkeypatch):
         points = times.min() * np.exp(GRID_STEP * (first + np.arange(num_bins + width)))
 
         def objective(cohort, bins=bins, num_bins=num_bins, points=points, prices=prices):
-            log_cdf, cdf = np.zeros(num_bins + width), np.zeros(num_bins + width)
-            slowest = _distribution(np.bincount(bins[cohort], minlength=num_bins), log_table, log_cdf)
+            log_cdf, slowest = distribution(np.bincount(bins[cohort], minlength=num_bins), log_table)
+            cdf = np.zeros_like(log_cdf)
             return _expected_maximum(log_cdf, points, slowest, width, cdf) - prices[cohort].sum()
 
         forced, free = np.flatnonzero(must), np.flatnonzero(~must)
@@ -260,8 +267,8 @@ def test_marginal_costs():
     points = np.exp(GRID_STEP * (first + np.arange(num_bins + width)))
 
     def mean_of(members):
-        log_cdf, cdf = np.zeros(num_bins + width), np.zeros(num_bins + width)
-        slowest = _distribution(np.asarray(members), log_table, log_cdf)
+        log_cdf, slowest = distribution(members, log_table)
+        cdf = np.zeros_like(log_cdf)
         return _expected_maximum(log_cdf, points, slowest, width, cdf), slowest, cdf, log_cdf
 
     members = np.array([3, 0, 0, 1, 0, 2, 0, 0, 2, 0, 0, 0])

@@ -81,10 +81,7 @@ class Kernel:
         made = numba.njit(**self._options)(self.py_func)
         # A constant among the arguments is a type of its own to Numba, and would have the kernel compiled once more.
         template = made.get_call_template
-        made.get_call_template = lambda args, kws: template(
-            tuple(numba.types.unliteral(kind) for kind in args),
-            {name: numba.types.unliteral(kind) for name, kind in kws.items()},
-        )
+        made.get_call_template = lambda args, kws: template(tuple(map(numba.types.unliteral, args)), kws)
         if names.get(self.py_func.__name__) is self:
             names[self.py_func.__name__] = made
         return made

@@ -74,9 +74,7 @@ def ratio_table(counts):
         first point is.
     """
     first, last = 0, counts.shape[0] - 1
-    total = 0.0
-    for j in range(last + 1):
-        total += counts[j]
+    total = counts.sum()
     if total > 0.0:
         below = counts[0]
         while first < last and below < _NEVER * total:
@@ -85,8 +83,7 @@ def ratio_table(counts):
         while counts[last] <= 0.0:
             last -= 1
     else:
-        first = last = _ORIGIN - 1
-        below = total = 1.0
+        first, last, below, total = _ORIGIN - 1, _ORIGIN - 1, 1.0, 1.0  # all ratios are 1
     table, log_table = np.empty(last - first + 2), np.empty(last - first + 2)
     table[0], log_table[0] = 0.0, _LOG_ZERO
     for j in range(first, last + 1):  # F at the upper edge of each bin
@@ -141,17 +138,6 @@ def tie_breaker(key, row):
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return ((word ^ (word >> np.uint64(31))) >> np.uint64(11)) * 2.0**-53
-
-
-@njit(cache=True, nogil=True)
-def _distribution(members, log_table, log_cdf):
-    """Add up the tables of a cohort, given by its number in each bin; returns the slowest bin."""
-    slowest = 0
-    for b in range(members.shape[0]):
-        if members[b] > 0:
-            _add(log_cdf, log_table, b, float(members[b]))
-            slowest = b
-    return slowest
 
 
 @njit(cache=True, nogil=True)
@@ -246,11 +232,9 @@ def _candidates(time, bits, price, must, origin, num_bins, count, free):
     """Rows that can be among the ``free`` most valuable of their bin and the faster ones, with their bins."""
     rows = np.empty(count, np.int64)
     bins = np.empty(count, np.int64)
-    thresholds = np.empty(num_bins)
+    thresholds = np.full(num_bins, -np.inf)
     if count > 4 * _SAMPLE:
         _thresholds(time, bits, price, must, origin, count, free, thresholds)
-    else:
-        thresholds[:] = -np.inf
     while True:
         size = 0
         for n in range(time.shape[0]):
@@ -342,7 +326,11 @@ def _net_time(cohort, worth, bin_of, must_bins, points, log_table, members, log_
     for n in cohort:
         members[bin_of[n]] += 1
         total += worth[n]
-    slowest = _distribution(members, log_table, log_cdf)
+    slowest = 0
+    for b in range(members.shape[0]):
+        if members[b] > 0:
+            _add(log_cdf, log_table, b, float(members[b]))
+            slowest = b
     return slowest, _expected_maximum(log_cdf, points, slowest, log_table.shape[0], cdf) - total
 
 
