@@ -111,7 +111,7 @@ def test_a_first_run_is_the_same_interpreted_and_compiled(tmp_path):
         "print('numba' in sys.modules, file=sys.stderr)"
     )
     command = ["simulate", "rbcs-f/table-1", "--rounds", "60", "--set", "num_clients=30", "--json"]
-    policies = [part for name in ("rbcs-f", "p3:beta=0.2") for part in ("--policy", name)]
+    policies = [part for name in ("rbcs-f", "p3:beta=0.2", "floor") for part in ("--policy", name)]
     interpreted, compiled = (
         subprocess.run(
             [sys.executable, "-c", code, rows, *command, *policies], capture_output=True, text=True, check=True

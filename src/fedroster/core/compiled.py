@@ -56,11 +56,6 @@ class Kernel:
         finally:
             _interpreting.now = False
 
-    def is_worth_it(self, rows: int) -> bool:
-        """Whether this many more rows make it worth while to compile the kernel."""
-        self._rows += rows
-        return self._dispatcher is not None or self._rows > INTERPRETED_ROWS
-
     def dispatcher(self) -> Any:
         """Numba's own object; from now on the module uses it directly, for this kernel and those that it calls."""
         if self._dispatcher is None:
@@ -95,11 +90,13 @@ def njit(**options: Any) -> Callable[[F], F]:
 def interpreted_at_first(kernel: F, rows: int) -> F:
     """What to call: the source as long as few rows were met, for a small federation's first run; then the kernel.
 
-    Both give the same, bit for bit, if the kernel adds, subtracts, multiplies, compares, takes square roots and divides
-    by elements of arrays, and does nothing else.
+    Both give the same, bit for bit, if the kernel adds, subtracts, multiplies, compares, divides by elements of arrays,
+    takes square roots and calls :mod:`math`, and does nothing else: ``**`` and sums of NumPy round otherwise when compiled.
     """
-    if isinstance(kernel, Kernel) and not kernel.is_worth_it(rows):
-        return kernel.interpret  # type: ignore[return-value]
+    if isinstance(kernel, Kernel):
+        kernel._rows += rows
+        if kernel._dispatcher is None and kernel._rows <= INTERPRETED_ROWS:
+            return kernel.interpret  # type: ignore[return-value]
     return kernel
 
 

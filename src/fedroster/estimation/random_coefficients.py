@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.compiled import njit
+from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import kept, per_client
@@ -216,7 +216,7 @@ def _estimate(client, information, moment, count, scale, noise, precision, shift
     for row in range(begin, stop):
         n = client[row]
         if count[n] > 0.0:
-            variance = _bounded(noise * scale[row] ** 2, information, precision, n)
+            variance = _bounded(noise * (scale[row] * scale[row]), information, precision, n)
             _posterior(information, moment, variance, precision, shift, n, work, spread, theta)
             for i in range(d):
                 coefficients[i, n] = theta[i]
@@ -237,7 +237,7 @@ def _expect(information, moment, square, count, scale, noise, precision, shift):
     for n in range(count.shape[0]):
         if count[n] <= 0.0:
             continue
-        weight_n = 1.0 / scale[n] ** 2
+        weight_n = 1.0 / (scale[n] * scale[n])
         variance = _bounded(noise / weight_n, information, precision, n)
         if variance > noise / weight_n:
             weight_n = noise / variance
@@ -324,7 +324,8 @@ def _estimate_rows(
     stop: int,
 ) -> None:
     shift, known = precision @ mean, (state.information, state.moment, state.count)
-    _estimate(client, *known, scale_s, noise, precision, shift, mean, state.coefficients, begin, stop)
+    estimate = interpreted_at_first(_estimate, stop - begin)
+    estimate(client, *known, scale_s, noise, precision, shift, mean, state.coefficients, begin, stop)
 
 
 def learn(
@@ -343,7 +344,8 @@ def learn(
     """
     fade = 1.0 - 1.0 / memory
     rows = np.ascontiguousarray(features)
-    _absorb(client, rows, time_s, fade, state.information, state.moment, state.square, state.count)
+    absorb = interpreted_at_first(_absorb, rows.shape[0])
+    absorb(client, rows, time_s, fade, state.information, state.moment, state.square, state.count)
     if state.is_known:
         precision = _precision(state.covariance)
         _estimate_rows(state, client, scale_s, state.mean, precision, state.noise, 0, client.shape[0])
@@ -378,7 +380,8 @@ def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, poolin
         mean, covariance = guess, prior
     for _ in range(_ITERATIONS):
         precision = _precision(covariance)
-        clients, first, second, residual, observations, weight, right = _expect(
+        expect = interpreted_at_first(_expect, scale_s.shape[0])
+        clients, first, second, residual, observations, weight, right = expect(
             state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
         )
         noise = max((residual + noise) / (observations + 1.0), _LEAST_NOISE)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.compiled import njit
+from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.problem import Feedback, RoundContext
 from fedroster.core.state import per_client
 from fedroster.estimation.random_coefficients import (
@@ -95,7 +95,7 @@ def next_round(state: UsualTimesState, context: RoundContext, *, pooling: bool) 
     """Note contexts, and estimate the population when it is due; without ``pooling`` no client learns of others."""
     size = min(context.num_links, max(_CONTEXTS, context.num_links // 16))
     if size:
-        _note_contexts(
+        interpreted_at_first(_note_contexts, size)(
             np.ascontiguousarray(context.features.T),
             _ROWS if context.client is None else context.client,
             context.available,

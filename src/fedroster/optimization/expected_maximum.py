@@ -74,7 +74,9 @@ def ratio_table(counts):
         first point is.
     """
     first, last = 0, counts.shape[0] - 1
-    total = counts.sum()
+    total = 0.0
+    for count in counts:
+        total += count
     if total > 0.0:
         below = counts[0]
         while first < last and below < _NEVER * total:
@@ -101,9 +103,9 @@ def batch_factor(table, first, size):
     growth = math.exp(GRID_STEP)
     here = math.exp(GRID_STEP * first)
     total = here
-    before = table[0] ** size
+    before = math.pow(table[0], size)
     for j in range(1, table.shape[0]):
-        power = table[j] ** size
+        power = math.pow(table[j], size)
         total += here * (growth - 1.0) * (1.0 - 0.5 * (before + power))
         here *= growth
         before = power
@@ -411,11 +413,10 @@ def choose_cohort(time, price, must, size, table, log_table, first, key):
             greatest_first(worth, rows, start[b], stop[b], free)
             stop[b] = start[b] + free
     points = np.empty(num_bins + table.shape[0])
-    growth = math.exp(GRID_STEP)
     x = fastest * math.exp(GRID_STEP * first)
     for i in range(points.shape[0]):
         points[i] = x
-        x *= growth
+        x *= math.exp(GRID_STEP)
 
     # 2. Sweep.  3. Improve.
     picked = _sweep(worth, bin_of, rows, start, stop, must_bins, free, points, log_table)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.citation import SOFTWARE
-from fedroster.core.compiled import njit
+from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.parallel import for_ranges
 from fedroster.core.parameters import Natural, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
@@ -93,9 +94,6 @@ def _appraise(
             # What is owed for a client's own rounds goes before what is owed for all.
             level = slack + 1.0 + mine if mine >= urgent else level
             u[n] = level if usable[n] else -1.0
-
-
-_NO_SCATTER = np.zeros(RATIO_BINS)
 
 
 class Parts(NamedTuple):
@@ -196,13 +194,14 @@ class Floor(ForOneServer):
         size = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if size == 0:
             return Selection(context.round, np.zeros(0, np.int64))
-        table, log_table, first = ratio_table(state.ratios if self.parts.scatter else _NO_SCATTER)
+        kernel = partial(interpreted_at_first, rows=num_links)
+        table, log_table, first = kernel(ratio_table)(state.ratios if self.parts.scatter else np.zeros(RATIO_BINS))
         time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
         known: tuple[FloatArray, ...] = (*state.belief.known, state.debt, state.own_debt)
         if context.client is not None:
             known = tuple(np.ascontiguousarray(values[..., context.client]) for values in known)
         for_ranges(
-            _appraise,
+            kernel(_appraise),
             num_links,
             np.ascontiguousarray(context.features.T),
             context.available,
@@ -212,14 +211,14 @@ class Floor(ForOneServer):
             self.urgent_at(num_clients=state.debt.shape[0], cohort_size=context.cohort_size),
             self.share_of == "rounds",
             LEAST_USUAL * state.belief.times.mean_time_s or 1.0,
-            self.parts.price * batch_factor(table, first, size) / size,
+            self.parts.price * kernel(batch_factor)(table, first, size) / size,
             time_s,
             price_s,
             urgency,
         )
         key = tie_key(rng)
-        must = most_urgent(urgency, size, key)
-        links = choose_cohort(time_s, price_s, must, size, table, log_table, first, key)
+        must = kernel(most_urgent)(urgency, size, key)
+        links = kernel(choose_cohort)(time_s, price_s, must, size, table, log_table, first, key)
         links.sort()
         return Selection(context.round, links)
 
