@@ -91,7 +91,7 @@ def interpreted_at_first(kernel: F, rows: int) -> F:
     """What to call: the source as long as few rows were met, for a small federation's first run; then the kernel.
 
     Both give the same, bit for bit, if the kernel adds, subtracts, multiplies, compares, divides by elements of arrays,
-    takes square roots and calls :mod:`math`, and does nothing else: ``**`` and sums of NumPy round otherwise when compiled.
+    takes square roots and calls :mod:`math` alone: ``**`` and NumPy's sums round otherwise when compiled.
     """
     if isinstance(kernel, Kernel):
         kernel._rows += rows
