@@ -10,14 +10,12 @@ from typing import Any, TypeVar
 import polars as pl
 from matplotlib.figure import Figure
 
-from fedroster.catalogue import make_scenario
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.charts import data_of
 from fedroster.study.claims_page import claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Runs, Scale, find_paper
-from fedroster.study.partitions import partitions_figure
 from fedroster.study.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, rounds_table, write_json, write_table
@@ -132,8 +130,6 @@ def reproduce(
     if output.pages:
         sections = [*_judged(made.verdicts, folder)]
         sections += [_section(made, name, figure, folder) for name, figure in figures.items()]
-        if trained:
-            sections.append(_partitions([trial for trial, _ in trained], conditions, folder))
         found, *lead = headline(made.verdicts)
         sections[-1] = replace(sections[-1], notes=[BAND_NOTE, *filter(None, [plan.paper.citation])])
         if trained and plan.scale is not None:
@@ -266,19 +262,6 @@ def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
             f"partition {partitions}, rounds {rounds}"
         )
     return found
-
-
-def _partitions(trials: Sequence[Trial], conditions: Conditions, folder: Path) -> Section:
-    """How each task's samples are divided among the clients, for the first seed."""
-    first = {(trial.task, trial.scenario): trial for trial in reversed(trials) if trial.task is not None}
-    counts = {}
-    for (task, scenario), trial in sorted(first.items(), key=lambda item: repr(item[0])):
-        num_clients = make_scenario(scenario, trial.settings).spec.num_clients
-        counts[f"{task.name}, {task.partition}"] = task.class_counts(
-            num_clients=num_clients, seed=trial.seed, folder=conditions.data_dir
-        )
-    shown = picture(partitions_figure(counts), "Clients' samples by class", folder, "partitions")
-    return Section("Clients' data", text=["The first seed's partition; every seed has its own."], figures=[shown])
 
 
 def _claim_folder(folder: Path, order: Order) -> None:
