@@ -9,6 +9,7 @@ SIZE ?= full
 # Rooms whose tests take seconds: what one runs after each edit.
 QUICK := core estimation federation optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
 	test_catalogue.py test_federated.py test_public_names.py test_queues.py test_selector.py test_simulation.py
+NOT_QUICK := core/test_sources.py federation/test_hostile_files.py federation/test_guard.py
 
 install: .venv/.installed
 
@@ -27,7 +28,7 @@ test: install
 quick: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(addprefix tests/,$(QUICK))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(addprefix tests/,$(QUICK)) $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 chaos: install
 	PYTHONPATH=tests $(BIN)/python -m chaos --size $(SIZE)
