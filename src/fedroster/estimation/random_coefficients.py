@@ -380,7 +380,7 @@ def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, poolin
         mean, covariance = guess, prior
     for _ in range(_ITERATIONS):
         precision = _precision(covariance)
-        expect = interpreted_at_first(_expect, scale_s.shape[0])
+        expect = interpreted_at_first(_expect, 2 * scale_s.shape[0])
         clients, first, second, residual, observations, weight, right = expect(
             state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
         )

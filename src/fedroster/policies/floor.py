@@ -194,7 +194,7 @@ class Floor(ForOneServer):
         size = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if size == 0:
             return Selection(context.round, np.zeros(0, np.int64))
-        kernel = partial(interpreted_at_first, rows=num_links)
+        kernel = partial(interpreted_at_first, rows=2 * num_links)  # a row takes 0.1 ms: 2.5 s in all
         table, log_table, first = kernel(ratio_table)(state.ratios if self.parts.scatter else np.zeros(RATIO_BINS))
         time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
         known: tuple[FloatArray, ...] = (*state.belief.known, state.debt, state.own_debt)
