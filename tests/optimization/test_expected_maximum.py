@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedroster.optimization.expected_maximum as module
+from fedroster.core.compiled import Kernel
 from fedroster.optimization.expected_maximum import (
     GRID_STEP,
     RATIO_BINS,
@@ -108,6 +109,18 @@ def test_ratio_table_of_one_bin(bin):
     assert first == bin - RATIO_BINS // 2
     mean = batch_factor(table, first, 1)
     assert EDGES[bin] < mean < EDGES[bin + 1]
+
+
+def test_interpreted_and_compiled_are_the_same_bit_for_bit():
+    rng = np.random.default_rng(4)
+    tabulate, factor = Kernel(ratio_table.py_func, {}), Kernel(batch_factor.py_func, {})
+    for size in range(1, 60):
+        counts = rng.random(RATIO_BINS) * (rng.random(RATIO_BINS) < 0.5)
+        found = []
+        for table_of, factor_of in ((tabulate.interpret, factor.interpret), (tabulate, factor)):
+            table, log_table, first = table_of(counts)
+            found.append((table.tobytes(), log_table.tobytes(), first, float(factor_of(table, first, size)).hex()))
+        assert found[0] == found[1]
 
 
 def test_ratio_table_is_the_distribution_at_the_upper_edges():

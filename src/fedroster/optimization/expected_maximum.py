@@ -103,9 +103,9 @@ def batch_factor(table, first, size):
     growth = math.exp(GRID_STEP)
     here = math.exp(GRID_STEP * first)
     total = here
-    before = math.pow(table[0], size)
+    before = math.pow(table[0], float(size))
     for j in range(1, table.shape[0]):
-        power = math.pow(table[j], size)
+        power = math.pow(table[j], float(size))  # by an integer, compiled code multiplies
         total += here * (growth - 1.0) * (1.0 - 0.5 * (before + power))
         here *= growth
         before = power
