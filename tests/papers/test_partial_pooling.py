@@ -82,16 +82,23 @@ def test_claims_on_hidden_causes():
 
 
 def test_claims_on_rates():
+    def row(label):
+        return label.partition(" / ")[0]
+
     def kept(label):
-        rate = 0.0 if label == "free" else study.RATES[label][0]
-        share = 1.0 if label == "free" else 0.99
+        rate = 0.0 if row(label) == "free" else study.RATES[row(label)][0]
+        share = 1.0 if row(label) == "free" else 0.99
         return {"share": share, "least": int(rate * rounds) - 3, "lacking": 3, "rounds": rounds}
 
     rounds = 450  # 9 participations are owed at a rate of 0.02
     assert all(verdicts("rates", kept).values())
     rounds = 449
-    assert verdicts("rates", kept) == {"rates-cifar-10-price": True, "rates-cifar-10-kept": False}
-    broken = verdicts("rates", lambda label: {"share": 1.0 if label == "free" else 0.95, "least": 0, "lacking": 20})
+    for network in ("cifar-10", "cifar-10-geometric"):
+        found = verdicts("rates", kept)
+        assert (found[f"rates-{network}-price"], found[f"rates-{network}-kept"]) == (True, False)
+    broken = verdicts(
+        "rates", lambda label: {"share": 1.0 if row(label) == "free" else 0.95, "least": 0, "lacking": 20}
+    )
     assert not any(broken.values())
 
 
@@ -133,7 +140,7 @@ def test_variants_are_shown(figure):
 
 
 def test_a_small_run_of_each_kind(tmp_path):
-    wanted = ["rates-moving", "training-mnist"]
+    wanted = ["rates", "training-mnist"]
     order = Order("partial-pooling", [0, 1], wanted, num_rounds=10, scale="smoke")
     made = reproduce(order, tmp_path, command="", output=Output(tables=True), workers=1)
     assert all(verdict.claim.ours for verdict in made.verdicts)

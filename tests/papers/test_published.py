@@ -75,6 +75,7 @@ def test_the_command_makes_the_figures_of_the_page(page):
     recipes = {**made.figures, **(made.scales[settings["scale"]].figures if "scale" in settings else {})}
     asked = [value for option, value in itertools.pairwise(options) if option == "--figure"]
     wanted = asked or [figure for figure, recipe in recipes.items() if not recipe.on_request]
+    assert set(wanted) <= recipes.keys()
     shown = {path.name for path in page.parent.glob("*.png")} - {"verdicts.png"}
     assert shown == {f"figure-{figure}.png" for figure in wanted}
 

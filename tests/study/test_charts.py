@@ -32,7 +32,7 @@ FIGURES = {
     "logarithmic": lambda: curves_figure(CURVES, log_x=True, log_y=True, **AXES),
     "panels": lambda: panels_figure({"a": CURVES, "b": CURVES}, looks=in_order(CURVES), **AXES),
     "multiples": lambda: small_multiples_figure(CURVES, **AXES),
-    "intervals": lambda: intervals_figure({"ms": ONE}, log_x=True),
+    "intervals": lambda: intervals_figure({"ms": ONE}),
     "pareto": lambda: pareto_figure(PANEL),
 }
 
@@ -74,11 +74,6 @@ def test_labels_stand_where_there_is_room():
         "random": "random",
     }
     assert chart.data["x_low"] == [1.0, 1.1, 7.0]
-
-
-def test_an_interval_that_passes_0_is_drawn_on_a_logarithmic_axis():
-    (chart,) = FIGURES["intervals"]().charts
-    assert chart.data["low"] == [1.0, 0.25]
 
 
 def test_the_library_is_put_together_once(tmp_path, monkeypatch):

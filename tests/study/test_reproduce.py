@@ -89,6 +89,20 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
+@pytest.mark.parametrize(("figures", "places"), [(["3"], 3), (["4"], 1)])
+def test_one_picture_before_the_claims(tmp_path, figures, places):
+    """Marks for the claims of several places; where all are about one figure, that figure."""
+    made = run(tmp_path, figures=figures, output=Output())
+    assert len({(verdict.claim.source, verdict.claim.ours) for verdict in made.verdicts}) == places
+    page = (tmp_path / "index.md").read_text()
+    first, *others = [line for line in page.splitlines() if line.startswith("![")]
+    assert (tmp_path / "verdicts.png").exists() is (places > 1) is ("(verdicts.png)" in first)
+    assert ("(figure-4.png)" in first, len(others)) == ((False, 1) if places > 1 else (True, 0))
+    assert (
+        page.index(first) < page.index("| verdict | claim |") < page.index("## Notes") < page.index("## How this was")
+    )
+
+
 def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
     made = reproduce(Order("rbcs-f", [0, 1], ["2", "2-long"], 10), tmp_path, command="")
     asked = [verdict.claim.ours for verdict in made.verdicts]

@@ -182,16 +182,12 @@ def points(
     return Chart({"layer": layers}, data, looks, title, y_label)
 
 
-def intervals(
-    found: Mapping[str, Interval], looks: Mapping[str, Look], *, x_label: str, title: str = "", log_x: bool = False
-) -> Chart:
+def intervals(found: Mapping[str, Interval], looks: Mapping[str, Look], *, x_label: str, title: str = "") -> Chart:
     """Means with their intervals, a row for each label."""
     data: dict[str, list[Any]] = {"label": list(found)}
     for part in ("mean", "low", "high"):
         data[part] = _rounded(np.array([getattr(one, part) for one in found.values()]))
-    if log_x:  # an interval may pass 0
-        data["low"] = [max(low, 0.5 * mean) for low, mean in zip(data["low"], data["mean"], strict=True)]
-    x = {"field": "mean", **_axis(x_label, log=log_x)}
+    x = {"field": "mean", **_axis(x_label)}
     y = {"field": "label", "type": "nominal", "sort": list(found), "title": None, "axis": {"labelLimit": 150}}
     both = {"y": y, "color": _colours(looks)}
     layers = [

@@ -118,13 +118,19 @@ def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
 _LOOKS = {"holds": ("#0A7D4F", "s"), "contradicted": ("#B3261E", "X"), "undecided": ("#9AA3AE", "o")}
 
 
-def verdicts_figure(verdicts: Sequence[Verdict]) -> Figure:
-    """A mark for each claim, a row for each place in the paper: what holds, what is contradicted, what is open."""
+def by_place(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """Verdicts by the place in the paper that makes the claims."""
     rows: dict[str, list[Verdict]] = {}
     for group in in_groups(verdicts).values():
         for one in group:
             kind = "our question: " if one.claim.ours else ""
             rows.setdefault(f"{kind}{one.claim.source}{', training' * one.claim.training}", []).append(one)
+    return rows
+
+
+def verdicts_figure(verdicts: Sequence[Verdict]) -> Figure:
+    """A mark for each claim, a row for each place in the paper: what holds, what is contradicted, what is open."""
+    rows = by_place(verdicts)
     widest = max((len(row) for row in rows.values()), default=1)
     with styled({"axes.grid": False}):
         figure = Figure(figsize=(6.4, 0.9 + 0.27 * len(rows)))

@@ -13,7 +13,7 @@ from typing import IO, Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 from PIL import Image
 
 from fedroster.core.arrays import FloatArray
@@ -74,6 +74,7 @@ def _draw(axes: Any, curve: Curve, look: Look, label: str, *, scale: int = 1) ->
 
 
 _LONG = 22  # letters of a label in a legend with three columns
+_TALL = 32  # letters of a line beside an ordinate: a longer one leaves the figure where the legend is large
 
 
 def curves_figure(
@@ -116,7 +117,7 @@ def curves_figure(
             axes.set_yscale("log")
         if percent_y:
             _percent_axis(axes, np.concatenate([curve.mean for curve in curves.values()]))
-        axes.set(xlabel=x_label, ylabel=y_label, title=title)
+        axes.set(xlabel=x_label, ylabel=textwrap.fill(y_label, _TALL), title=title)
         axes.margins(x=0)
         # Outside, so that it hides no data, whatever the data.
         columns = 3 if max(map(len, curves), default=0) <= _LONG else 2  # three long labels are wider than the figure
@@ -146,7 +147,7 @@ def panels_figure(
             axes.set(xlabel=x_label)
             axes.set_title(name, fontsize=10.5)
             axes.margins(x=0)
-        row[0].set_ylabel(y_label)
+        row[0].set_ylabel(textwrap.fill(y_label, _TALL))
         means = np.concatenate([curve.mean for curves in panels.values() for curve in curves.values()])
         top = 100 * float(means.max())
         row[0].set_ylim(max(100 * float(means.min()) - 2.0, 0.0), top + 0.05 * top)  # bands may leave the picture
@@ -176,7 +177,6 @@ def intervals_figure(
     *,
     title: str = "",
     looks: Mapping[str, Look] | None = None,
-    log_x: bool = False,
 ) -> Figure:
     """Means with their intervals, a row for each label, and a panel for each measure."""
     with mpl.rc_context(_STYLE):
@@ -187,31 +187,19 @@ def intervals_figure(
             for height, label in enumerate(labels):
                 shown = intervals[label]
                 drawn = PALETTE[0] if looks is None else looks[label].colour
-                low = max(shown.low, 0.5 * shown.mean) if log_x else shown.low  # an interval may pass 0
-                axes.plot((low, shown.high), (height, height), color=drawn, linewidth=1.6)
+                axes.plot((shown.low, shown.high), (height, height), color=drawn, linewidth=1.6)
                 axes.plot(shown.mean, height, "o", color=drawn, markersize=5.5)
             lines = measure.split("\n")
             axes.set(xlabel="\n".join(textwrap.fill(line, max(_LINE // len(panels), 10)) for line in lines))
-            if log_x:
-                _plain_log_axis(axes)
         row[0].set_yticks(range(len(labels)), labels)
         row[0].set_ylim(len(labels) - 0.5, -0.5)
         figure.suptitle(title, fontsize=11.5)
     looks = dict.fromkeys(labels, Look(PALETTE[0])) if looks is None else looks
     figure.charts = [
-        charts.intervals(found, {label: looks[label] for label in found}, x_label=measure, title=measure, log_x=log_x)
+        charts.intervals(found, {label: looks[label] for label in found}, x_label=measure, title=measure)
         for measure, found in panels.items()
     ]
     return figure
-
-
-def _plain_log_axis(axes: Any) -> None:
-    """A logarithmic abscissa with few labels, as plain numbers: 0.02, 0.05, 0.1."""
-    axes.set_xscale("log")
-    low, high = axes.get_xlim()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100.0 * low else (1.0,)))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_formatter(NullFormatter())
 
 
 MANY = 8
@@ -286,7 +274,7 @@ def small_multiples_figure(
                 axes.tick_params(labelbottom=True)
         figure.suptitle(title, fontsize=11.5)
         figure.supxlabel(x_label, fontsize=9.5)
-        figure.supylabel(y_label, fontsize=9.5)
+        figure.supylabel(textwrap.fill(y_label, _TALL), fontsize=9.5)
     looks = in_order(curves) if looks is None else looks
     axis: dict[str, Any] = {"x_label": x_label, "y_label": y_label, "log_x": log_x, "log_y": log_y}
     figure.charts = [charts.lines(curves, looks, scale=100.0 if percent_y else 1.0, level=level, **axis)]

@@ -91,12 +91,12 @@ class Scale:
     Attributes:
         figures: Recipes by the names that the command line uses.
         seeds: Seeds unless asked for otherwise.
-        remark: What is smaller than in the paper, in words.
+        remarks: What is smaller than in the paper, in words, by the name of what is trained.
     """
 
     figures: Mapping[str, FigureRecipe]
     seeds: tuple[int, ...]
-    remark: str
+    remarks: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)

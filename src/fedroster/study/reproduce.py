@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.charts import data_of
-from fedroster.study.claims_page import claims_sections, headline, numbers_of, verdicts_figure
+from fedroster.study.claims_page import by_place, claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Runs, Scale, find_paper
 from fedroster.study.report import BAND_NOTE, Report, Section, picture, write_page
@@ -128,12 +128,11 @@ def reproduce(
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
-        sections = [*_judged(made.verdicts, folder)]
-        sections += [_section(made, name, figure, folder) for name, figure in figures.items()]
+        drawn = [_section(made, name, figure, folder) for name, figure in figures.items()]
+        sections = _in_order(made.verdicts, drawn, folder)
         found, *lead = headline(made.verdicts)
-        sections[-1] = replace(sections[-1], notes=[BAND_NOTE, *filter(None, [plan.paper.citation])])
-        if trained and plan.scale is not None:
-            sections[-1] = replace(sections[-1], notes=[plan.scale.remark, *sections[-1].notes])
+        remarks = _remarks(plan, [trial for trial, _ in trained])
+        sections.append(Section("Notes", notes=[*remarks, BAND_NOTE, *filter(None, [plan.paper.citation])]))
         details = {name: value for name, value in settings.items() if name != "command"}
         version = str(machine().get("fedroster", ""))
         numbers = numbers_of(made.verdicts)
@@ -224,9 +223,9 @@ def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
         "paper": order.paper,
         "scenarios": ", ".join(dict.fromkeys(need.scenario for need in trials)),
         "policies": ", ".join(dict.fromkeys(need.policy for need in trials)),
-        "seeds": ", ".join(map(str, order.seeds)),
     }
     if lengths := {trial.num_rounds for own in trials.values() for trial in own if trial.task is None}:
+        settings["seeds"] = ", ".join(map(str, order.seeds))
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
     if trained := made.trained():  # with a scale, figures without training may be asked for alone
         settings |= {"scale": order.scale, "training seeds": ", ".join(map(str, order.training_seeds or ()))}
@@ -240,12 +239,22 @@ def _section(made: _Made, name: str, figure: Figure, folder: Path) -> Section:
     return Section(title, made.findings[name], [picture(figure, title, folder, f"figure-{name}")])
 
 
-def _judged(verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
-    """All verdicts in one picture, and in groups."""
-    if not verdicts:
-        return []
+def _in_order(verdicts: Sequence[Verdict], figures: Sequence[Section], folder: Path) -> list[Section]:
+    """One picture, the verdicts in groups, the other figures.
+
+    The picture is of all verdicts, or where they are about one figure, that figure: marks would only repeat the table.
+    """
+    if len(by_place(verdicts)) < 2:
+        return [*figures[:1], *claims_sections(verdicts), *figures[1:]]
     shown = picture(verdicts_figure(verdicts), "A mark for each claim", folder, "verdicts")
-    return [Section("Verdicts", figures=[shown]), *claims_sections(verdicts)]
+    return [Section("Verdicts", figures=[shown]), *claims_sections(verdicts), *figures]
+
+
+def _remarks(plan: _Plan, trained: Sequence[Trial]) -> list[str]:
+    """What is smaller than in the paper, of what was trained."""
+    tasks = dict.fromkeys(trial.task.name for trial in trained if trial.task is not None)
+    known = {} if plan.scale is None else plan.scale.remarks
+    return list(dict.fromkeys(known[task] for task in tasks if task in known))
 
 
 def _tasks(trials: Sequence[Trial]) -> dict[str, str]:

@@ -64,8 +64,8 @@ def test_a_page_is_that_of_the_users_own_policy(found):
 def test_figures_by_name(found):
     assert isinstance(found.plot(), Figure)
     assert isinstance(found.plot("participation"), Figure)
-    with pytest.raises(UnknownNameError, match=r"unknown figure 'decision'. Did you mean 'decisions'"):
-        found.plot("decision")
+    with pytest.raises(UnknownNameError, match=r"unknown figure 'queue'. Did you mean 'queues'"):
+        found.plot("queue")
 
 
 def test_it_shows_itself(found):

@@ -189,7 +189,7 @@ def test_the_summary_as_text(rendered):
 
 def test_the_folder_is_complete(rendered):
     folder, summary = rendered
-    names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation", "decisions")
+    names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation")
     figures = {f"{name}.png" for name in (*names, "pareto-round", "pareto-target")}
     tables = {
         "rounds.csv",
@@ -200,9 +200,8 @@ def test_the_folder_is_complete(rendered):
         "settings.json",
     }
     assert contents(folder).keys() == figures | tables | {"report.html", "index.md"}
-    assert "![Cost of a decision](decisions.png)" in (folder / "index.md").read_text()
     page = (folder / "report.html").read_text()
-    assert page.count('<div class="static" role="img"') == page.count('<script type="application/json">') == 7
+    assert page.count('<div class="static" role="img"') == page.count('<script type="application/json">') == 6
     assert "fedroster compare &lt;b&gt;" in page
     page = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert re.findall(r"""<[^<>]*(?:href|src)=["'](?!#|data:)[^<>]*>""", page) == []
@@ -560,7 +559,7 @@ def test_the_figures_with_prices(tmp_path):
     priced(tmp_path)
     render(tmp_path)
     figures = {path.stem for path in tmp_path.glob("*.png")}
-    assert figures == {"pareto-updates", "updates", "participation", "decisions"}
+    assert figures == {"pareto-updates", "updates", "participation"}
 
 
 @pytest.mark.usefixtures("no_pictures")

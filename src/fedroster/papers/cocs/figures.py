@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from fedroster.bounds import delta_regret
 from fedroster.core.arrays import FloatArray
-from fedroster.papers.cocs.theory import EPSILON, SCALED_CONTEXTS, figure_of_bounds, network_of, sure_share
+from fedroster.papers.cocs.theory import EPSILON, SCALED_CONTEXTS, finding_on_bounds, network_of, sure_share
 from fedroster.policies.cucb import CUCB
 from fedroster.policies.linucb import LinUCB
 from fedroster.study.courses import courses_figure, each
@@ -269,7 +269,8 @@ def _findings_on_regret(root: bool, scenario: str, runs: Runs) -> list[str]:
     if root:
         left["regret against the paper's Oracle"] = delta_regret(utility[ORACLE_GREEDY], utility[own], share=1.0)[:, -1]
     shown = ", ".join(f"{name} {mean_interval(values).mean:,.0f}" for name, values in left.items())
-    return [f"{ALL_LABELS[own]} after {utility[own].shape[1]:,} rounds: {shown}."]
+    rounds = utility[own].shape[1]
+    return [f"{ALL_LABELS[own]} after {rounds:,} rounds: {shown}.", finding_on_bounds(scenario, rounds)]
 
 
 def _findings_on_ratios(runs: Runs) -> list[str]:
@@ -425,10 +426,6 @@ FIGURES: Mapping[str, FigureRecipe] = {
         "delta-regret (21), CIFAR-10 network",
         _ON_CIFAR_10,
         partial(_regret, True, "oracle-p", sure_share(network_of(CIFAR_10))),
-    ),
-    "bounds-mnist": figure_of_bounds("Theorems 2 and 4 beside the regret, MNIST network", MNIST, 1.0),
-    "bounds-cifar-10": figure_of_bounds(
-        "Theorems 2 and 4 beside the regret, CIFAR-10 network", CIFAR_10, CIFAR_STRETCH
     ),
     "scale": SCALED_CONTEXTS,
     **{

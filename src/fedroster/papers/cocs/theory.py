@@ -1,4 +1,4 @@
-"""Regret of COCS (Qu et al. 2021, Eqs. 11 and 21) beside the bounds of Theorems 2 and 4, and the contexts' scale."""
+"""What Theorems 2 and 4 (Qu et al. 2021) allow COCS, and the contexts' scale."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from fedroster.bounds import cocs_regret, delta_regret
+from fedroster.bounds import cocs_regret
 from fedroster.catalogue import make_scenario
 from fedroster.core.arrays import FloatArray
 from fedroster.core.streams import Streams
 from fedroster.environment.hierarchical import HierarchicalNetwork
 from fedroster.study.courses import each
-from fedroster.study.figures import Curve, curves_figure, intervals_figure
+from fedroster.study.figures import intervals_figure
 from fedroster.study.looks import in_order
 from fedroster.study.paper import FigureRecipe, Need, Runs
-from fedroster.study.statistics import band, mean_interval
+from fedroster.study.statistics import mean_interval
 
 EPSILON = 0.3
 """Error parameter of Fast Lazy Greedy in section VI-D."""
@@ -57,53 +57,20 @@ def most_updates(network: HierarchicalNetwork) -> float:
     return min(float(network.num_clients), network.num_servers * math.floor(network.budget / network.least_cost))
 
 
-def findings_on_bounds(scenario: str, runs: Runs) -> list[str]:
+def finding_on_bounds(scenario: str, rounds: int) -> str:
     """From how many rounds on the theorems say something."""
     network = network_of(scenario)
-    rounds, most = runs["cocs"][0].num_rounds, most_updates(network)
+    most = most_updates(network)
     said = []
     for name, bound in bounds_of(network).items():
         first = next((2**power for power in range(_LONGEST) if bound(2**power) < most * 2**power), None)
         when = f"in no run of up to {2.0**_LONGEST:.0e} rounds"
         when = when if first is None else f"from about {first:.0e} rounds on"
         said.append(f"{name} allows {bound(rounds):.1e} after {rounds:,} rounds, and less than {most:g} a round {when}")
-    return [
+    return (
         f"No round has more than {most:g} updates in time. With the smallest Hoelder constant, zero, "
         f"{'; '.join(said)}. So no run of this length can break either bound."
-    ]
-
-
-def draw_bounds(scenario: str, runs: Runs) -> Figure:
-    """Measured regret a round against Oracle-p (11), and both bounds, over the number of rounds."""
-    network = network_of(scenario)
-    best, own = (
-        np.stack([run.participants.astype(np.float64) for run in runs[policy]]) for policy in ("oracle-p", "cocs")
     )
-    kept = np.unique(np.geomspace(10, best.shape[1], 60).astype(np.int64)) - 1
-    regret = (delta_regret(best, own, share=1.0) / np.arange(1, best.shape[1] + 1))[:, kept]
-    floor = 1e-3  # of a logarithmic axis
-    measured = (np.maximum(values, floor) for values in band(regret))
-    curves = {"COCS, measured": Curve((kept + 1).astype(np.float64), *measured)}
-    powers = [2**power for power in range(3, _LONGEST)]
-    for name, bound in bounds_of(network).items():
-        values = np.array([bound(rounds) / rounds for rounds in powers])
-        curves[name] = Curve(np.array(powers, np.float64), values, values, values)
-    return curves_figure(
-        curves,
-        x_label="edge rounds T",
-        y_label="regret a round, updates in time",
-        title="Regret (11) against Oracle-p, and the theorems' bounds",
-        reference=(most_updates(network), "all that a round can have"),
-        log_x=True,
-        log_y=True,
-    )
-
-
-def figure_of_bounds(title: str, scenario: str, stretch: float) -> FigureRecipe:
-    """Measured regret and bounds on one network."""
-    needs = {policy: Need(policy, scenario, stretch=stretch) for policy in ("cocs", "oracle-p")}
-    findings = partial(findings_on_bounds, scenario)
-    return FigureRecipe(title, needs, partial(draw_bounds, scenario), findings=findings)
 
 
 # -------------------------------------------------------------------- how contexts are scaled (Choice B13)

@@ -243,57 +243,64 @@ RATES = {
 }
 """Guaranteed rate and policy by label; the first three keep the default V = 5."""
 _KEPT = tuple(RATES)[:3]
+_RATED = {"cifar-10": "", "cifar-10-geometric": "\nmoving"}  # networks, and what their panels add
 
 
-def _rates(name: str, title: str) -> FigureRecipe:
-    scenario = f"cocs/{name}"
+def _rates() -> FigureRecipe:
+    rows = {"free": OURS} | {label: policy for label, (_, policy) in RATES.items()}
 
-    def rates(runs: Runs, label: str) -> FloatArray:
-        return each(runs, label, lambda run: float(run.participation_rate.min()))
+    def lowest(runs: Runs, name: str, row: str) -> FloatArray:
+        return each(runs, f"{row} / {name}", lambda run: float(run.participation_rate.min()))
 
-    def price(runs: Runs, label: str) -> FloatArray:
-        return 1.0 - each(runs, label, utility) / each(runs, "free", utility)
+    def price(runs: Runs, name: str, row: str) -> FloatArray:
+        return 1.0 - each(runs, f"{row} / {name}", utility) / each(runs, f"free / {name}", utility)
 
     def draw(runs: Runs) -> Figure:
-        rows = ["free", *RATES]
         panels = {
-            "price, % of the utility": {row: mean_interval(100.0 * price(runs, row)) for row in rows},
-            "lowest participation, %": {row: mean_interval(100.0 * rates(runs, row)) for row in rows},
+            f"{what}{where}": {row: mean_interval(100.0 * measure(runs, name, row)) for row in rows}
+            for what, measure in (("price, % of utility", price), ("lowest rate, %", lowest))
+            for name, where in _RATED.items()
         }
         return intervals_figure(panels, title="The price of guaranteed rates")
 
     def claims(runs: Runs) -> list[Claim]:
-        asked: dict[str, Question] = {
-            "price": (
-                "a rate of 0.05 for every client costs less than 3 % of the utility.",
-                "3 % minus the share of the utility that it costs, V = 5",
-                [0.03 - price(runs, "beta = 0.05, V = 5")],
-            ),
-            "kept": (
-                "the client that is chosen least lacks at most 8 participations of its share.",
-                "most that a client lacks of floor(beta t), after every round t, at each beta, V = 5",
-                [lacks_at_most(8, runs[label], RATES[label][0]) for label in _KEPT],
-            ),
-        }
-        return claims_of(title, asked, prefix=f"rates-{name}-", about=f"{title}: ", ours=True)
+        def of(name: str) -> list[Claim]:
+            asked: dict[str, Question] = {
+                "price": (
+                    "a rate of 0.05 for every client costs less than 3 % of the utility.",
+                    "3 % minus the share of the utility that it costs, V = 5",
+                    [0.03 - price(runs, name, "beta = 0.05, V = 5")],
+                ),
+                "kept": (
+                    "the client that is chosen least lacks at most 8 participations of its share.",
+                    "most that a client lacks of floor(beta t), after every round t, at each beta, V = 5",
+                    [lacks_at_most(8, runs[f"{label} / {name}"], RATES[label][0]) for label in _KEPT],
+                ),
+            }
+            title = SCENARIOS[name]
+            return claims_of(title, asked, prefix=f"rates-{name}-", about=f"{title}: ", ours=True)
+
+        return [claim for name in _RATED for claim in of(name)]
 
     def findings(runs: Runs) -> list[str]:
         return [
-            "Price of the guarantee, and the share of the rounds in which the client that is chosen least takes part: "
-            + "; ".join(f"{row}: {price(runs, row).mean():.2%}, {rates(runs, row).mean():.2%}" for row in RATES)
-            + f". Without it the least chosen client has {rates(runs, 'free').mean():.2%}."
+            f"{SCENARIOS[name]}: price of the guarantee, and the share of the rounds in which the client that is "
+            "chosen least takes part: "
+            + "; ".join(
+                f"{row}: {price(runs, name, row).mean():.2%}, {lowest(runs, name, row).mean():.2%}" for row in RATES
+            )
+            + f". Without it the least chosen client has {lowest(runs, name, 'free').mean():.2%}."
+            for name in _RATED
         ]
 
-    needs = {"free": Need(OURS, scenario)}
-    needs |= {label: Need(policy, scenario) for label, (_, policy) in RATES.items()}
-    return FigureRecipe(f"The price of rates, {title}", needs, draw, claims, findings)
+    needs = {f"{row} / {name}": Need(policy, f"cocs/{name}") for name in _RATED for row, policy in rows.items()}
+    return FigureRecipe("The price of rates", needs, draw, claims, findings)
 
 
 FIGURES: Mapping[str, FigureRecipe] = {
     **{name: _network(name, title) for name, title in SCENARIOS.items()},
     "hidden": _hidden(),
-    "rates": _rates("cifar-10", "CIFAR-10 network"),
-    "rates-moving": _rates("cifar-10-geometric", "CIFAR-10 network, moving clients"),
+    "rates": _rates(),
     "ablation-hidden": _variants("Without each part, hidden causes", VARIANTS, ("clients", "exclusive", "turns")),
     **{f"{name}-static": _network(name, title, (("static_resources", "true"),)) for name, title in SCENARIOS.items()},
     "ablation": _variants("Without each part", VARIANTS, ("CIFAR-10, static", "CIFAR-10, moving")),

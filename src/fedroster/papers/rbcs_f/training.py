@@ -257,17 +257,19 @@ def _claims_on_data_sets(grids: Sequence[Grid], runs: Runs) -> list[Claim]:
         "harder-needs-fairness": (
             "The effect of fairness is more conspicuous on CIFAR-10 than on Fashion-MNIST.",
             "how far uniform selection ends above the least even one is larger on CIFAR-10, in each panel",
-            [accuracy_gap(hard[panel], easy[panel]) for panel in easy],
+            {panel: accuracy_gap(hard[panel], easy[panel]) for panel in easy},
         )
     }
-    return claims_of("Section 6.2.2", asked, prefix="5-")
+    changed = [f"{grid.experiment.name}: {grid.experiment.changed}" for grid in grids if grid.experiment.changed]
+    return claims_of("Section 6.2.2", asked, prefix="5-", changed="; ".join(changed))
 
 
 def _figure_5_effect(grids: Sequence[Grid]) -> FigureRecipe:
+    least, *_, most = grids[0].selections.items()
     needs = {
         f"{grid.experiment.key}, {label}": need
         for grid in grids
-        for label, need in grid.experiment.in_panels(grid.selections, grid.fairness_panels).items()
+        for label, need in grid.experiment.in_panels(dict([least, most]), grid.fairness_panels).items()
     }
     return FigureRecipe(
         "Fig. 5: the effect of fairness on both data sets",

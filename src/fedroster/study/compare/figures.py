@@ -25,7 +25,6 @@ from fedroster.study.figures import (
     MANY,
     Curve,
     curves_figure,
-    intervals_figure,
     small_multiples_figure,
 )
 from fedroster.study.looks import look
@@ -72,7 +71,6 @@ def figures_of(
         curves = {text: _course(own.mean_backlog) for text, own in runs.items()}
         figures["queues"] = _lines(label, curves, y_label="mean queue length, rounds")
     figures["participation"] = _participation(runs, settings)
-    figures["decisions"] = _decisions(runs)
     return figures
 
 
@@ -162,12 +160,3 @@ def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
         y_label="rounds taken part in, %",
         log_y=len(curves) > MANY,
     )
-
-
-def _decisions(policies: Mapping[str, Runs]) -> Drawn:
-    costs = {text: 1e3 * runs.decision_time_s() for text, runs in policies.items()}
-    ranked = sorted(costs, key=lambda text: float(costs[text].mean()))
-    label = "Cost of a decision"
-    positive = all((cost > 0.0).all() for cost in costs.values())
-    panel = {"milliseconds for deciding and learning": {text: mean_interval(costs[text]) for text in ranked}}
-    return intervals_figure(panel, title=label, log_x=positive), label

@@ -318,8 +318,6 @@ def _sections(
         notes=grey,
         folded=True,
     )
-    if "decisions" in pictures:
-        yield Section("Cost of a decision", figures=shown(decisions=""), folded=True)
     if settings.left_out:
         table = Table(("policy", "why"), list(settings.left_out.items()), text=("policy", "why"))
         yield Section("Policies that are not compared", table=table, folded=True)
