@@ -7,10 +7,18 @@ import pytest
 
 from fedroster.bounds import delta_regret
 from fedroster.core.errors import ConfigurationError
-from fedroster.papers.cocs import PAPER
+from fedroster.papers.cocs import PAPER, theory
 from fedroster.papers.cocs.figures import COCS_GREEDY, CUCB_PAIRS, ORACLE_GREEDY, STATIC
-from fedroster.papers.cocs.theory import bounds_of, clipped_share, most_updates, network_of, sure_share
+from fedroster.papers.cocs.theory import (
+    bounds_of,
+    clipped_share,
+    finding_on_bounds,
+    most_updates,
+    network_of,
+    sure_share,
+)
 from fedroster.study.charts import data_of
+from fedroster.study.reproduce import Order, reproduce
 from fedroster.study.verdicts import judge
 from runs import planted_run
 
@@ -100,12 +108,25 @@ def test_delta_regret():
         delta_regret(best, own, share=1.5)
 
 
-def test_what_is_sure_and_what_is_allowed():
+def test_what_is_sure_and_what_is_allowed(monkeypatch):
     network = network_of("cocs/cifar-10")
     assert sure_share(network) == pytest.approx(1.0 / (1.3 * 8.0))
     bounds = bounds_of(network)
     assert bounds["Theorem 4"](100) == pytest.approx(1.3 * 8.0 * bounds["Theorem 2"](100))
     assert most_updates(network_of("cocs/mnist")) == 9.0  # three servers, 3.5 / (0.5 * 2) each
+    vain = "no run of this length can break either bound"
+    assert vain in finding_on_bounds("cocs/mnist", 1000)
+    monkeypatch.setattr(theory, "bounds_of", lambda _: {"Theorem 2": lambda rounds: 100.0 * np.sqrt(rounds)})
+    assert vain in finding_on_bounds("cocs/mnist", 100)
+    assert vain not in finding_on_bounds("cocs/mnist", 1000)
+
+
+def test_findings_without_a_picture(tmp_path):
+    made = reproduce(Order("cocs", [0, 1], ["scale"], num_rounds=10), tmp_path, command="", workers=1)
+    assert not list(tmp_path.glob("*.png"))
+    page = (tmp_path / "index.md").read_text()
+    assert len(made.findings) == 2
+    assert all(sentence in page for sentence in made.findings)
 
 
 def test_a_wider_scale_clips_less():

@@ -65,7 +65,8 @@ class FigureRecipe:
     Attributes:
         title: What it shows.
         needs: The runs that it needs, by its own labels.
-        draw: Makes it from these runs; ``charts`` of the figure, if it has any, are also its data.
+        draw: Makes it from these runs; ``charts`` of the figure, if it has any, are also its data.  None where the
+            findings say it all.
         claims: The paper's claims about it, measured on these runs.
         findings: What a reader should know beside the verdicts, in sentences.
         on_request: Whether it is made only when it is named, for it takes long.
@@ -73,7 +74,7 @@ class FigureRecipe:
 
     title: str
     needs: Mapping[str, Need]
-    draw: Callable[[Runs], Figure]
+    draw: Callable[[Runs], Figure] | None
     claims: Callable[[Runs], list[Claim]] = lambda _: []
     findings: Callable[[Runs], list[str]] = lambda _: []
     on_request: bool = False

@@ -128,8 +128,8 @@ def reproduce(
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
-        drawn = [_section(made, name, figure, folder) for name, figure in figures.items()]
-        sections = _in_order(made.verdicts, drawn, folder)
+        shown = [_section(made, name, figures.get(name), folder) for name in plan.recipes]
+        sections = _in_order(made.verdicts, shown, folder)
         found, *lead = headline(made.verdicts)
         remarks = _remarks(plan, [trial for trial, _ in trained])
         sections.append(Section("Notes", notes=[*remarks, BAND_NOTE, *filter(None, [plan.paper.citation])]))
@@ -199,15 +199,16 @@ class _Made:
         self.verdicts = judge([claim for claims in self.claims.values() for claim in claims])
         self.findings = self._each(lambda recipe: recipe.findings)
 
-    def _each(self, what: Callable[[FigureRecipe], Callable[[Runs], T]]) -> dict[str, T]:
-        """What a part of each recipe makes of its runs."""
+    def _each(self, what: Callable[[FigureRecipe], Callable[[Runs], T] | None]) -> dict[str, T]:
+        """What a part of each recipe, if it has this part, makes of its runs."""
         return {
-            name: what(recipe)({label: self._played[need] for label, need in recipe.needs.items()})
+            name: make({label: self._played[need] for label, need in recipe.needs.items()})
             for name, recipe in self.plan.recipes.items()
+            if (make := what(recipe)) is not None
         }
 
     def figures(self) -> dict[str, Figure]:
-        """The figures."""
+        """The figures that are drawn."""
         return self._each(lambda recipe: recipe.draw)
 
     def trained(self) -> list[tuple[Trial, Run]]:
@@ -233,10 +234,11 @@ def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
     return settings
 
 
-def _section(made: _Made, name: str, figure: Figure, folder: Path) -> Section:
-    """A figure on the page with what it shows; the picture is written."""
+def _section(made: _Made, name: str, figure: Figure | None, folder: Path) -> Section:
+    """A figure on the page with what it shows; the picture, if there is one, is written."""
     title = made.plan.recipes[name].title
-    return Section(title, made.findings[name], [picture(figure, title, folder, f"figure-{name}")])
+    pictures = [] if figure is None else [picture(figure, title, folder, f"figure-{name}")]
+    return Section(title, made.findings[name], pictures)
 
 
 def _in_order(verdicts: Sequence[Verdict], figures: Sequence[Section], folder: Path) -> list[Section]:
