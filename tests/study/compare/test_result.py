@@ -82,7 +82,7 @@ def test_a_page_alone_and_a_folder(found, tmp_path):
     assert "First:start=1" in page.read_text()
     found.write(tmp_path / "folder")
     assert found.report(tmp_path / "folder", brief=True) == tmp_path / "folder" / "report.html"
-    assert {file.stem for file in (tmp_path / "folder").glob("*.png")} == {"pareto-round", "participation"}
+    assert {file.stem for file in (tmp_path / "folder").glob("*.png")} == {"pareto-round"}
     again = Comparison.read(tmp_path / "folder")
     assert again.frame.drop("decision_s").equals(found.frame.drop("decision_s"))
 

@@ -51,10 +51,10 @@ _LABELS = {
 def figures_of(
     runs: Mapping[str, Runs], values: Values, settings: Settings, *, brief: bool = False
 ) -> dict[str, Drawn]:
-    """All figures of a comparison, by the name of their file; if ``brief``, the front and the participation alone."""
+    """All figures of a comparison, by the name of their file; if ``brief``, the front alone."""
     figures = dict([_pareto(values, settings, settings.front_measure)])
     if brief:
-        return figures | {"participation": _participation(runs, settings)}
+        return figures
     accuracy: dict[str, Any] = {"y_label": "test accuracy, %", "percent_y": True}
     if settings.task is not None:
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:

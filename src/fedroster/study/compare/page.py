@@ -310,12 +310,13 @@ def _sections(
         "The virtual queues (Huang et al. 2021, Eq. 6) and the rates are measured at beta = "
         f"{settings.rate:g} for every policy, whether it keeps queues or not."
     )
+    fairness = [*shown(queues=""), *shown(participation="")]
     yield Section(
         "Fairness",
         text=[owed] if settings.promises_rates else [],
-        figures=[*shown(queues=""), *shown(participation="")],
+        figures=fairness,
         table=summary_table(summary, settings.fairness_measures),
-        notes=grey,
+        notes=grey if fairness else [],
         folded=True,
     )
     if settings.left_out:

@@ -130,7 +130,7 @@ class Comparison:
 
         Args:
             path: A folder, or the name of one page, which ends in .html and is then written alone.
-            brief: Whether the page stands below another one, and has the main pictures only.
+            brief: Whether the page stands below another one, and has the main picture only.
 
         Returns:
             The page.
