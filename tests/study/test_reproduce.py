@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -89,18 +91,25 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
-@pytest.mark.parametrize(("figures", "places"), [(["3"], 3), (["4"], 1)])
-def test_one_picture_before_the_claims(tmp_path, figures, places):
+@pytest.mark.parametrize(
+    ("paper", "figures", "places", "pictures"),
+    [
+        ("rbcs-f", ["3"], 3, ["verdicts", "figure-3"]),
+        ("rbcs-f", ["4"], 1, ["figure-4"]),
+        ("cocs", ["3b-oracle", "4b"], 1, ["figure-4b", "figure-3b-oracle"]),
+    ],
+)
+def test_one_picture_before_the_claims(tmp_path, paper, figures, places, pictures):
     """Marks for the claims of several places; where all are about one figure, that figure."""
-    made = run(tmp_path, figures=figures, output=Output())
+    made = reproduce(Order(paper, [0, 1], figures, 20), tmp_path, command="", workers=1)
     assert len({(verdict.claim.source, verdict.claim.ours) for verdict in made.verdicts}) == places
     page = (tmp_path / "index.md").read_text()
-    first, *others = [line for line in page.splitlines() if line.startswith("![")]
-    assert (tmp_path / "verdicts.png").exists() is (places > 1) is ("(verdicts.png)" in first)
-    assert ("(figure-4.png)" in first, len(others)) == ((False, 1) if places > 1 else (True, 0))
-    assert (
-        page.index(first) < page.index("| verdict | claim |") < page.index("## Notes") < page.index("## How this was")
-    )
+    assert re.findall(r"!\[.*\]\((.*)\.png\)", page) == pictures
+    assert {file.stem for file in tmp_path.glob("*.png")} == set(pictures)
+    places = [
+        page.index(text) for text in (f"({pictures[0]}.png)", "| verdict | claim |", "## Notes", "## How this was")
+    ]
+    assert places == sorted(places)
 
 
 def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):

@@ -128,8 +128,8 @@ def reproduce(
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
-        shown = [_section(made, name, figures.get(name), folder) for name in plan.recipes]
-        sections = _in_order(made.verdicts, shown, folder)
+        shown = {name: _section(made, name, figures.get(name), folder) for name in plan.recipes}
+        sections = _in_order(made, shown, folder)
         found, *lead = headline(made.verdicts)
         remarks = _remarks(plan, [trial for trial, _ in trained])
         sections.append(Section("Notes", notes=[*remarks, BAND_NOTE, *filter(None, [plan.paper.citation])]))
@@ -241,15 +241,17 @@ def _section(made: _Made, name: str, figure: Figure | None, folder: Path) -> Sec
     return Section(title, made.findings[name], pictures)
 
 
-def _in_order(verdicts: Sequence[Verdict], figures: Sequence[Section], folder: Path) -> list[Section]:
+def _in_order(made: _Made, figures: Mapping[str, Section], folder: Path) -> list[Section]:
     """One picture, the verdicts in groups, the other figures.
 
     The picture is of all verdicts, or where they are about one figure, that figure: marks would only repeat the table.
     """
-    if len(by_place(verdicts)) < 2:
-        return [*figures[:1], *claims_sections(verdicts), *figures[1:]]
-    shown = picture(verdicts_figure(verdicts), "A mark for each claim", folder, "verdicts")
-    return [Section("Verdicts", figures=[shown]), *claims_sections(verdicts), *figures]
+    claims = claims_sections(made.verdicts)
+    if len(by_place(made.verdicts)) > 1:
+        shown = picture(verdicts_figure(made.verdicts), "A mark for each claim", folder, "verdicts")
+        return [Section("Verdicts", figures=[shown]), *claims, *figures.values()]
+    judged = [name for name in figures if made.claims[name]][:1]
+    return [*(figures[name] for name in judged), *claims, *(figures[name] for name in figures if name not in judged)]
 
 
 def _remarks(plan: _Plan, trained: Sequence[Trial]) -> list[str]:
