@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
+import time
 import urllib.request
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 from werkzeug.test import Client
 
 from fedroster import Floor, Record, Rules, Selector
+from fedroster.cli import app
 from fedroster.record import Log
 from fedroster.watch.server import Watch, serving
 from fedroster.watch.view import view_of
@@ -47,6 +52,26 @@ def test_the_page_shows_promise_and_fact(tmp_path: Path) -> None:
     assert "20.0%" in view.headline
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+def test_the_time_of_a_round_is_told_alike_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, zone: str
+) -> None:
+    """In UTC, wherever the page and the table are read: the log may come from another place."""
+    played(tmp_path, 1)
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        (decided,) = Log(tmp_path).rounds
+        told = f"{datetime.fromtimestamp(int(decided.at_s), UTC):%Y-%m-%d %H:%M:%SZ}"
+        assert decided.at == told
+        assert told in Client(Watch(tmp_path)).get("/").text
+        assert told in CliRunner().invoke(app, ["log", "show", str(tmp_path)]).output
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert dataclasses.replace(decided, at_s=7200.4).at == "7,200 s"  # a simulation's
 
 
 def test_it_says_why(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -49,7 +48,9 @@ def show(
     header = log.header
     out().print(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines", markup=False)
     columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
-    cells = [[str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows)]
+    cells = [
+        [str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows, wanted)
+    ]
     print_table(columns, cells, right=columns[:1] + columns[2:6], whole=columns[:6])
 
 
@@ -80,14 +81,13 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
     }
 
 
-def _readable(row: dict[str, Any]) -> dict[str, Any]:
+def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
     in_time = sum(status == "completed" for status in row["status"])
     named = ", ".join(map(str, row["cohort"][:_NAMED]))
     more = len(row["cohort"]) - _NAMED
-    at_s = row["at_s"]
     return {
         "round": row["round"],
-        "at": time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_s)) if at_s > 1e9 else f"{at_s:.0f} s",
+        "at": played.at,
         "there": f"{row['available']} of {row['members']}",
         "kept out": sum(row["excluded"].values()),
         "round, s": None if row["round_s"] is None else f"{row['round_s']:.3g}",

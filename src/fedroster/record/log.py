@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from io import BufferedIOBase
@@ -35,6 +36,8 @@ from fedroster.record.lines import (
 )
 from fedroster.record.rebuild import Rebuild, check_begun, follow, settings_of
 from fedroster.selector import Selector
+
+_EPOCH_S = 1e8  # a simulation's clock begins at 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +79,7 @@ class LoggedRound(Decision):
 
     Attributes:
         round: Its number.
-        at_s: When it was decided, seconds since 1970.
+        at_s: When it was decided, seconds since 1970; in a simulation since its beginning.
         cohort_size: Largest number of clients that could be chosen.
         members: Which slots' clients were members, shape (slots,).
         available: Which of them were available, shape (slots,).
@@ -106,6 +109,13 @@ class LoggedRound(Decision):
     deadline_s: float
     line: int
     rules: Mapping[str, Any]
+
+    @property
+    def at(self) -> str:
+        """When it was decided, as people read it: date and time in UTC (Z), or seconds of a simulation."""
+        if self.at_s < _EPOCH_S:
+            return f"{self.at_s:,.0f} s"
+        return time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(self.at_s))
 
 
 class _Place:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,8 +21,6 @@ _ROUNDS = 40
 
 _LATELY = 20  # rounds
 _NAMED = 12  # clients in a cell
-
-_EPOCH_S = 10.0**8  # a simulation's clock begins at 0
 
 
 @dataclass(slots=True)
@@ -206,7 +203,7 @@ def _cells(played: LoggedRound, names: list[str | None], length_s: float, expect
     ends = ((Status.COMPLETED,), (Status.LATE,), (Status.DROPPED, Status.FAILED), (OPEN,))
     return (
         str(played.round),
-        _time(played.at_s),
+        played.at,
         str(np.count_nonzero(played.available & played.members)),
         *(str(np.isin(played.status, end).sum()) for end in ends),
         number(length_s),
@@ -219,10 +216,3 @@ def _cells(played: LoggedRound, names: list[str | None], length_s: float, expect
 def number(value: float, form: str = ".3g") -> str:
     """A number as a cell shows it; empty where it is not known."""
     return f"{value:{form}}" if math.isfinite(value) else ""
-
-
-def _time(at_s: float) -> str:
-    """A moment in the server's time; in a simulation, hours since its beginning."""
-    if at_s < _EPOCH_S:
-        return f"{at_s / 3600.0:.2f} h"
-    return time.strftime("%m-%d %H:%M:%S", time.localtime(at_s))
