@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 from xml.etree import ElementTree
@@ -178,12 +179,23 @@ LONG = {
     "multiples": lambda label: small_multiples_figure(
         dict.fromkeys(NAMES, curve()), x_label="round", y_label=label, title="R"
     ),
+    "intervals": lambda label: intervals_figure(
+        {label: dict.fromkeys(["CIFAR-10, small network, gamma_1 = 0.2", "IID"], Interval(1.0, 0.0, 2.0))}
+    ),
+    "four panels": lambda label: intervals_figure(
+        {measure: {"beta = 0.05, V = 20": Interval(1.0, 0.0, 2.0)} for measure in (label, "a", "b", "c")}
+    ),
 }
 
 
 @pytest.mark.parametrize("name", LONG)
 @pytest.mark.parametrize(
-    "label", ["regret against Oracle, Fast Lazy Greedy", "delta-regret (21) against 0.096 times Oracle-p"]
+    "label",
+    [
+        "regret against Oracle, Fast Lazy Greedy",
+        "delta-regret (21) against 0.096 times Oracle-p",
+        "uniform selection above the least even one, points of final accuracy",
+    ],
 )
 def test_a_long_label_stays_inside_the_figure(name, label):
     figure = LONG[name](label)
@@ -194,3 +206,5 @@ def test_a_long_label_stays_inside_the_figure(name, label):
     box = shown.get_window_extent()
     assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
     assert figure.bbox.y0 <= box.y0 < box.y1 <= figure.bbox.y1
+    beside = [axes.xaxis.label.get_window_extent() for axes in figure.axes if axes.get_xlabel()]
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(beside))

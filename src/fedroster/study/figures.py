@@ -169,7 +169,7 @@ def panels_figure(
     return figure
 
 
-_LINE = 72  # letters below a figure's panels
+_LINE = 80  # letters beside each other in a figure: labels of rows, and below the panels
 
 
 def intervals_figure(
@@ -181,6 +181,7 @@ def intervals_figure(
     """Means with their intervals, a row for each label, and a panel for each measure."""
     with mpl.rc_context(_STYLE):
         labels = list(next(iter(panels.values())))
+        letters = max((_LINE - max(map(len, labels))) // len(panels), 10)
         figure = Pointed(figsize=(6.4, 1.3 + 0.34 * len(labels)))
         row = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
         for axes, (measure, intervals) in zip(row, panels.items(), strict=True):
@@ -190,7 +191,7 @@ def intervals_figure(
                 axes.plot((shown.low, shown.high), (height, height), color=drawn, linewidth=1.6)
                 axes.plot(shown.mean, height, "o", color=drawn, markersize=5.5)
             lines = measure.split("\n")
-            axes.set(xlabel="\n".join(textwrap.fill(line, max(_LINE // len(panels), 10)) for line in lines))
+            axes.set(xlabel="\n".join(textwrap.fill(line, letters) for line in lines))
         row[0].set_yticks(range(len(labels)), labels)
         row[0].set_ylim(len(labels) - 0.5, -0.5)
         figure.suptitle(title, fontsize=11.5)
