@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from fedroster.federated import federate
 from fedroster.policies.uniform import Uniform
 from fedroster.training.models import MODELS
 from fedroster.training.protocol import Evaluation, Parameters, Updates
-from fedroster.training.tasks import FASHION_MNIST, MNIST_LOGISTIC, LocalTraining
+from fedroster.training.tasks import CIFAR_10, CIFAR_10_SMALL, FASHION_MNIST, MNIST_LOGISTIC, LocalTraining
 
 PATIENCE_S = 120.0  # for a contender's answer
 BUDGET_S = 180.0  # for the rounds of a workload; on a busy machine fewer are played, though never fewer than these:
@@ -49,6 +49,7 @@ CONTENDERS: dict[str, tuple[str, ...]] = {
     "flower": ("run_flower",),
     "fedjax": ("run_fedjax",),
     "pfl": ("run_pfl",),
+    "matrix products": ("run_products",),
 }
 """Module and further arguments of each; those that are names of libraries run in the library's environment."""
 
@@ -64,6 +65,7 @@ class Case:
         cohort_size: Clients of a round.
         repeats: Counted rounds of each contender.
         targets: Names of the targets, by peer.
+        peers: Who plays it beside fedroster.
     """
 
     name: str
@@ -72,11 +74,24 @@ class Case:
     cohort_size: int
     repeats: int
     targets: Mapping[str, str]
+    peers: Sequence[str]
 
 
+_LIBRARIES = ("plain PyTorch loop", "channels-last loop", "flower", "fedjax", "pfl")
+_LIMITED = ("plain PyTorch loop", "matrix products")
 CASES = (
-    Case("W1", FASHION_MNIST, 40, 8, 9, {"plain PyTorch loop": "w1-loop", "flower": "w1-flower"}),
-    Case("W2", MNIST_LOGISTIC, 50, 10, 15, {"plain PyTorch loop": "w2-loop", "flower": "w2-flower"}),
+    Case(
+        "W1",
+        FASHION_MNIST,
+        40,
+        8,
+        9,
+        {"plain PyTorch loop": "w1-loop", "flower": "w1-flower"},
+        (*_LIBRARIES, "matrix products"),
+    ),
+    Case("W2", MNIST_LOGISTIC, 50, 10, 15, {"plain PyTorch loop": "w2-loop", "flower": "w2-flower"}, _LIBRARIES),
+    Case("W3", CIFAR_10, 40, 8, 5, {}, _LIMITED),
+    Case("W4", CIFAR_10_SMALL, 40, 8, 9, {}, _LIMITED),
 )
 
 
@@ -87,8 +102,9 @@ def images(case: Case, folder: Path | None) -> tuple[Any, IntArray, str]:
     except FedrosterError:
         rng = np.random.default_rng(0)
         labels = rng.integers(10, size=20_000)
-        patterns = rng.random((10, 1, 28, 28), np.float32)
-        noise = rng.random((labels.shape[0], 1, 28, 28), np.float32)
+        shape = (3, 32, 32) if case.task.dataset == "cifar-10" else (1, 28, 28)
+        patterns = rng.random((10, *shape), np.float32)
+        noise = rng.random((labels.shape[0], *shape), np.float32)
         return 0.5 * patterns[labels] + 0.5 * noise, labels, "noisy patterns"
     return data.train_x, data.train_y, data.name
 
@@ -267,7 +283,9 @@ def main() -> None:
     """Measure everything and publish it."""
     session = Session("training", __doc__, seed="0-2")
     session.parser.add_argument("--only", nargs="*", choices=CONTENDERS, default=list(CONTENDERS), help="contenders")
-    session.parser.add_argument("--cases", nargs="*", choices=[case.name for case in CASES], default=["W1", "W2"])
+    session.parser.add_argument(
+        "--cases", nargs="*", choices=[case.name for case in CASES], default=[case.name for case in CASES]
+    )
     given = session.parser.parse_args()
     rows: list[Row] = []
     notes = [
@@ -277,13 +295,13 @@ def main() -> None:
     for case in CASES:
         if case.name not in given.cases:
             continue
-        medians, found, what = measure(case, given.only, given.data_dir, 1 if given.quick else case.repeats)
+        peers = [peer for peer in case.peers if peer in given.only]
+        repeats = 1 if given.quick else case.repeats
+        medians, found, what = measure(case, ["fedroster", *peers], given.data_dir, repeats)
         ours = medians["fedroster"]
-        for peer in given.only:
-            if peer == "fedroster":
-                continue
+        for peer in peers:
             target = case.targets.get(peer, "")
-            about = f"{case.name}, {what}: time of a client update"
+            about = f"{case.name}, {case.task.model} on {what}: time of a client update"
             if peer in medians:
                 rows.append(Row(about, ours, "ms", target, medians[peer], peer))
             elif target:
