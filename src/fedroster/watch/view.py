@@ -63,7 +63,7 @@ class View:
         promised: Share of the rounds that it promises each client; 0 for none.
         num_rounds: Rounds in the log.
         num_lines: Lines in the log; the page is made again when it changes.
-        rounds: The last rounds, the newest first, as cells: number, when it was decided in the server's time, members
+        rounds: The last rounds, the newest first, as cells: number, when it was decided, members
             that were available, in time, late, lost, not answered, seconds that it took and should have, cohort, and
             clients that were kept out.
         clients: Members, the least served first.
