@@ -1,4 +1,4 @@
-"""The arithmetic of the updates as products of large matrices: as fast as this machine computes."""
+"""The arithmetic of the updates as products of large matrices: about as fast as the machine computes."""
 
 from __future__ import annotations
 

@@ -233,6 +233,22 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == before
 
 
+@pytest.mark.parametrize(
+    ("figure", "said"),
+    [("6-fashion-mnist", "50 rounds"), ("6-cifar-10", "a small network of ours"), ("6-cifar-10-network", "150 rounds")],
+)
+def test_the_page_says_what_is_smaller_of_what_was_trained(tmp_path, figure, said):
+    class Planted:
+        def results(self, trials, jobs, **options):
+            return ((index, course(0.8, seed=trials[index].seed)) for index in jobs)
+
+    order = Order("rbcs-f", [0, 1], [figure], scale="cpu", training_seeds=[0, 1])
+    reproduce(order, tmp_path, command="", engine=Planted())
+    (remark,) = [line for line in (tmp_path / "index.md").read_text().splitlines() if "has CPU size" in line]
+    assert said in remark
+    assert ("small network" in remark) == (figure == "6-cifar-10")
+
+
 def test_a_paused_reproduction_goes_on(tmp_path):
     order = {"figures": ["5-cifar-10"]}
     with pytest.raises(PausedError, match="0 of 4 runs"):
