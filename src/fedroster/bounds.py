@@ -64,9 +64,9 @@ def rbcs_f_regret_as_printed(
 ) -> float:
     r"""Theorem 3's bound on RBCS-F's time-average regret (Huang et al. 2021, Eq. 24), for lambda >= 1.
 
-    Its proof fails: (46) applies a bound for one client, Lemma 3, to the slowest clients of the rounds, which change.
-    The bound that holds is :func:`rbcs_f_regret`, whose arguments it has; docs/explanation/errors-in-the-papers.md has
-    a counterexample.
+    It is false: (46) applies a bound for one client, Lemma 3, to the slowest clients of the rounds, which change.
+    docs/explanation/errors-in-the-papers.md has a counterexample.  :func:`rbcs_f_regret` takes its place under the
+    conditions that it names.
 
     .. math::
         R(T) \le \frac{N(1+\beta^2)}{2V} + \zeta_T \sqrt{\frac{6 \log(1 + T L^2/3\lambda)}{T}},\qquad
@@ -95,11 +95,15 @@ def rbcs_f_regret(
     delta: float,
     ridge: float,
 ) -> float:
-    r"""A bound on RBCS-F's expected time-average regret that holds, in place of Theorem 3's (Huang et al. 2021).
+    r"""A bound on RBCS-F's expected time-average regret, in place of Theorem 3's (Huang et al. 2021).
 
     The regret is that of the mean times, :math:`\frac1T \sum_t \mathbb E[\max_{n \in S_t} \tau^*_{t,n} - \max_{n \in
-    S^*_t} \tau^*_{t,n}]`, against any policy that chooses by the contexts of the round alone and serves each client at
-    rate beta.  RBCS-F runs with Lemma 1's schedule at delta / N, and its lower bounds are cut at K.
+    S^*_t} \tau^*_{t,n}]`.  RBCS-F runs with Lemma 1's schedule at delta / N, and its lower bounds are cut at K.
+
+    Condition: given all that happened before a round, S* serves each client with probability beta or more in it.  It is
+    enough that contexts and availability are drawn independently in each round, whatever was decided before, and that
+    S* chooses by them alone.  A rate over the whole run is not enough, and contexts with the cold flag, as in the
+    paper's own network, depend on past decisions: there, nothing is proved.
 
     .. math::
         R(T) \le \frac{N(1+\beta^2)}{2V}

@@ -25,27 +25,32 @@ def test_the_page_has_the_tables_of_the_claims(maker):
     assert maker.page(text) == text, "run python docs/contradicted.py"
 
 
-def test_a_claim_that_is_contradicted_comes_onto_the_page(maker, tmp_path, monkeypatch):
-    for name in maker.PAPERS:
-        (tmp_path / "reproduction" / name).mkdir(parents=True)
-        shutil.copy(DOCS / "reproduction" / name / "claims.csv", tmp_path / "reproduction" / name)
-    path = tmp_path / "reproduction" / "rbcs-f" / "claims.csv"
-    row = {
-        "asked_by": "paper",
-        "verdict": "contradicted",
-        "changed": "",
-        "runs": "simulation",
-        "why": "2 of 9 seeds broke it",
-    }
-    row |= {"test": "promise", "statement": "A | B.", "source": "Fig. 9"}
-    with path.open("w") as file:
-        writer = csv.DictWriter(file, row)
+def claims(folder, rows):
+    (folder / "reproduction" / "rbcs-f").mkdir(parents=True)
+    (folder / "reproduction" / "cocs").mkdir(parents=True)
+    shutil.copy(DOCS / "reproduction" / "cocs" / "claims.csv", folder / "reproduction" / "cocs")
+    with (folder / "reproduction" / "rbcs-f" / "claims.csv").open("w") as file:
+        writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
-        writer.writerow(row)
-        writer.writerow(row | {"verdict": "holds", "statement": "C."})
-        writer.writerow(row | {"asked_by": "us", "statement": "D."})
+        writer.writerows(rows)
+
+
+ROW = {"claim": "flat-1", "asked_by": "paper", "verdict": "contradicted", "measure": "growth | slope", "unit": "s"}
+ROW |= {"effect": "-1", "effect_low": "-2", "effect_high": "-0.5", "seeds": "9"}
+
+
+def test_a_contradicted_claim_needs_the_papers_words(maker, tmp_path, monkeypatch):
+    claims(tmp_path, [ROW])
     monkeypatch.setattr(maker, "DOCS", tmp_path)
-    found = maker.contradicted()
-    assert "| A \\| B. | Fig. 9 | 2 of 9 seeds broke it | simulation, as in the paper |" in found
-    assert "C." not in found
-    assert "D." not in found
+    with pytest.raises(SystemExit, match="flat-1"):
+        maker.contradicted()
+    said = maker.Words("“flatten”", "6.1.2", "a command", "another slope")
+    monkeypatch.setitem(maker.SAID, "flat-1", said)
+    assert "| “flatten” | 6.1.2 | growth \\| slope: -1 s (-2 to -0.5), 9 seeds |" in maker.contradicted()
+
+
+def test_what_no_paper_says_stays_off_the_page(maker, tmp_path, monkeypatch):
+    claims(tmp_path, [ROW | {"claim": next(iter(maker.NOT_SAID))}, ROW | {"claim": "ours", "asked_by": "us"}])
+    monkeypatch.setattr(maker, "DOCS", tmp_path)
+    assert "growth" not in maker.contradicted()
+    assert not maker.SAID.keys() & maker.NOT_SAID.keys()

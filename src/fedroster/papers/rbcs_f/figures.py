@@ -118,7 +118,7 @@ _CONSTANTS: Any = {
 }
 _BOUNDS: Mapping[str, Callable[[int], float]] = {
     "(24), as printed": partial(rbcs_f_regret_as_printed, **_CONSTANTS),
-    "the bound that holds": partial(
+    "the bound in its place": partial(
         rbcs_f_regret, cohort_size=_NETWORK.cohort_size, num_features=_NETWORK.spec.num_features, **_CONSTANTS
     ),
 }
@@ -298,12 +298,12 @@ def _claims_on_regret(runs: Runs) -> list[Claim]:
     printed, holds = (_bound(name, rounds) for name in _BOUNDS)
     asked: dict[str, Question] = {
         "theorem-3": (
-            "The time-average regret stays below (24), the bound as printed, whose proof fails.",
+            "The time-average regret stays below (24), the bound as printed, which is false.",
             f"R(T) of RBCS-F(20) with alpha = 0.1 against P3(20) is below (24) for every T up to {rounds}",
             [promise(learned > printed, breakable=bool((printed < LONGEST_S).any()))],
         ),
         "theorem-3-mended": (
-            "The time-average regret stays below the bound that holds in place of (24).",
+            "The time-average regret stays below the bound in place of (24); the cold flag breaks its conditions.",
             f"R(T) of RBCS-F(20) with Lemma 1's schedule at delta / N, as the bound wants it, for every T up to "
             f"{rounds}",
             [promise(scheduled > holds, breakable=bool((holds < LONGEST_S).any()))],
@@ -375,7 +375,7 @@ FIGURES: Mapping[str, FigureRecipe] = {
     "3": FigureRecipe("Fig. 3: training time", _needs(FIGURE_POLICIES), _FIGURE_3, _claims_on_time),
     "4": FigureRecipe("Fig. 4: pull record", _needs(FIGURE_POLICIES), _figure_4, _claims_on_pulls, _findings_on_pulls),
     "regret": FigureRecipe(
-        "Regret (23), Theorem 3's bound and the one that holds",
+        "Regret (23), Theorem 3's bound and the one in its place",
         _needs((LEARNED, SCHEDULED, OPTIMAL)),
         _figure_regret,
         _claims_on_regret,
