@@ -94,9 +94,9 @@ TASKS: Mapping[str, tuple[str, str]] = {
 """By name: data and model, and whose experiment it is."""
 
 DATASETS: Mapping[str, tuple[str, str]] = {
-    "mnist": ("MNIST: 60,000 samples, 10,000 for tests", "fedroster data list"),
-    "fashion-mnist": ("Fashion-MNIST: 60,000 samples, 10,000 for tests", "fedroster data list"),
-    "cifar-10": ("CIFAR-10: 50,000 samples, 10,000 for tests", "fedroster data list"),
-    "digits": ("Digits: 1,438 samples, 359 for tests", "fedroster data list"),
+    "mnist": ("MNIST: 60,000 samples, 10,000 for tests", "fedroster data fetch"),
+    "fashion-mnist": ("Fashion-MNIST: 60,000 samples, 10,000 for tests", "fedroster data fetch"),
+    "cifar-10": ("CIFAR-10: 50,000 samples, 10,000 for tests", "fedroster data fetch"),
+    "digits": ("Digits: 1,438 samples, 359 for tests", "fedroster data fetch"),
 }
-"""By name: the size, and the command that says where it lies."""
+"""By name: the size, and the command that brings it."""

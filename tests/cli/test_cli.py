@@ -17,7 +17,6 @@ from fedroster import Uniform, __version__, catalogue, cli, names
 from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.cli.options import complete
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
-from fedroster.core.sources import code
 from fedroster.data.load import DATASETS
 from fedroster.study import processes
 from fedroster.study.store import read_json
@@ -177,7 +176,6 @@ def test_every_scenario_has_usual_policies(scenario, named):
         ("--without is oort, and all is not asked for", ["compare", "--without", "oort", "--policy", RANDOM]),
         ("Invalid value for '--clients'", ["compare", "--clients", "1000000000"]),
         ("--training-seeds is given, and --scale is not", ["reproduce", "rbcs-f", "--training-seeds", "0-1"]),
-        ("--tensorboard is given, and --scale is not", ["reproduce", "rbcs-f", "--tensorboard"]),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(message, arguments, tmp_path):
@@ -292,7 +290,7 @@ def test_debugging_shows_the_error_itself(monkeypatch):
 def test_without_a_command_it_helps():
     result = call()
     assert result.exit_code == 2
-    for name in ("list", "simulate", "compare", "reproduce", "report", "cite"):
+    for name in ("list", "simulate", "compare", "reproduce", "cite"):
         assert name in result.output
     assert call("-h").exit_code == 0
 
@@ -501,94 +499,32 @@ def test_no_bar_is_drawn_before_the_arguments_are_checked(tmp_path):
     assert len(result.stderr.splitlines()) == 1
 
 
-# -------------------------------------------------------------------- report
+# -------------------------------------------------------------------- a folder again
 
 
-def test_report_on_a_missing_folder(tmp_path):
-    fails(2, "is not a folder; expected one that `fedroster compare` wrote", "report", tmp_path / "missing")
+def test_a_missing_folder_is_not_drawn_again(tmp_path):
+    missing = tmp_path / "missing"
+    fails(2, "is not a folder; expected one that `fedroster compare` wrote", "compare", "--again", "--out", missing)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_report_on_a_foreign_folder(tmp_path):
-    fails(2, "settings.json' is not a readable JSON file", "report", tmp_path)
+def test_a_foreign_folder_is_not_drawn_again(tmp_path):
+    again = ("compare", "--again", "--out", tmp_path)
+    fails(2, "settings.json' is not a readable JSON file", *again)
     (tmp_path / "settings.json").write_text("{}")
-    fails(2, "has no 'scenario'", "report", tmp_path)
+    fails(2, "has no 'scenario'", *again)
     (tmp_path / "settings.json").write_text("[1]")
-    fails(2, "holds a list; expected an object", "report", tmp_path)
+    fails(2, "holds a list; expected an object", *again)
+    fails(2, "expected no policies, scenarios or measures", *again, "--policy", RANDOM)
     assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
 
 
-# -------------------------------------------------------------------- run again from one file
-
-
-def test_a_settings_file_is_enough_to_run_again(tmp_path):
-    first, second = tmp_path / "first", tmp_path / "second"
+def test_the_command_of_a_settings_file_can_be_pasted(tmp_path):
+    """Names with spaces included; finished runs are taken from the folder."""
     command = [FEDROSTER, "reproduce", "rbcs-f", "--figure", "3", "--seeds", "0-1", "--rounds", "10", "--data-only"]
-    subprocess.run([*command, "--out", first], check=True, capture_output=True, timeout=600)
-    again = [FEDROSTER, "rerun", first, "--out", second]
-    subprocess.run(again, check=True, capture_output=True, timeout=600)
-    assert (second / "figure-3.csv").read_bytes() == (first / "figure-3.csv").read_bytes()
-    assert str(second) in json.loads((second / "settings.json").read_text())["command"]
-    subprocess.run([FEDROSTER, "rerun", second / "settings.json"], check=True, capture_output=True, timeout=600)
-
-
-def test_a_study_is_run_again_in_its_folder_from_any_place(tmp_path, monkeypatch):
-    """The command names its folder from where it was given; finished runs lie beside the settings file."""
-    monkeypatch.chdir(tmp_path)
-    command = [
-        "reproduce",
-        "rbcs-f",
-        "--figure",
-        "3",
-        "--seeds",
-        "0-1",
-        "--rounds",
-        "10",
-        "--data-only",
-        "--workers",
-        "1",
-    ]
-    subprocess.run([FEDROSTER, *command, "--out", "runs/first"], check=True, capture_output=True, timeout=600)
-    first = tmp_path / "runs/first"
-    before = {path: path.stat().st_mtime_ns for path in (first / "trials").iterdir()}
-    again = [FEDROSTER, "rerun", "settings.json"]
-    done = subprocess.run(again, cwd=first, check=True, capture_output=True, text=True, timeout=600)
-    assert f"written to {first}" in done.stderr.replace("\n", "")
-    assert {path: path.stat().st_mtime_ns for path in (first / "trials").iterdir()} == before
-    assert not (first / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"command": "rm -r ."}',
-        '{"command": "fedroster compare \\"x"}',
-        '{"command": "fedroster cite"}',
-        '{"command": "fedroster"}',
-        "{}",
-        "[]",
-        "{",
-    ],
-)
-def test_only_our_own_commands_are_run_again(tmp_path, content):
-    file = tmp_path / "settings.json"
-    file.write_text(content)
-    result = call("rerun", str(file))
-    assert result.exit_code == 2
-    assert "settings.json" in result.stderr
-
-
-@pytest.mark.parametrize("machine", [{"fedroster": "0.1.0", "code": "abc"}, {"machine": {"fedroster": "0.1.0"}}])
-def test_a_settings_file_of_another_version_that_cannot_be_run_says_what_to_do(tmp_path, machine):
-    file = tmp_path / "settings.json"
-    file.write_text(json.dumps({"command": "fedroster reproduce beyond-rbcs-f", **machine}))
-    result = subprocess.run([FEDROSTER, "rerun", file], capture_output=True, text=True, timeout=600, check=False)
-    assert result.returncode == 2
-    said = " ".join(result.stderr.split())
-    assert "unknown paper 'beyond-rbcs-f'" in said
-    assert f"{file} was written by fedroster 0.1.0" in said
-    assert "run it with that version: fedroster reproduce beyond-rbcs-f" in said
-    file.write_text(json.dumps({"command": "fedroster reproduce beyond", "fedroster": __version__, "code": code()}))
-    result = subprocess.run([FEDROSTER, "rerun", file], capture_output=True, text=True, timeout=600, check=False)
-    assert "unknown paper 'beyond'" in result.stderr
-    assert "was written by" not in result.stderr
+    subprocess.run([*command, "--out", "a folder"], cwd=tmp_path, check=True, capture_output=True, timeout=600)
+    folder = tmp_path / "a folder"
+    before = {path: path.stat().st_mtime_ns for path in (folder / "trials").iterdir()}
+    pasted = read_json(folder / "settings.json")["command"].replace("fedroster", FEDROSTER, 1)
+    subprocess.run(pasted, shell=True, cwd=tmp_path, check=True, capture_output=True, timeout=600)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "trials").iterdir()} == before

@@ -1,6 +1,7 @@
 """``fedroster log`` and ``simulate --record``."""
 
 import json
+import math
 
 import polars as pl
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
 from fedroster import Explored, Floor, Record, Rules, Selector, Uniform, cli
+from fedroster.record import Log
 from fedroster.record.chain import files_of
 
 
@@ -69,7 +71,16 @@ def test_a_log_is_exported(log, tmp_path):
     every, cohorts = pl.read_parquet(tmp_path / "all.parquet"), pl.read_parquet(tmp_path / "cohorts.parquet")
     assert every.height == 6 * 11
     assert every.filter("chosen").drop("excluded").equals(cohorts.drop("excluded"))
-    assert {"inclusion", "owed", "expected_s", "context_2"} <= set(every.columns)
+    assert {"owed", "expected_s", "context_2"} <= set(every.columns)
+    run("log", "export", log, tmp_path / "all.csv")
+    assert pl.read_csv(tmp_path / "all.csv", schema=every.schema).equals(every)
+    (last,) = Log(log).rounds[-1:]
+    told = every.filter(round=last.round)
+    assert told["client"].to_list() == [str(client) for client in Log(log).ids if client is not None]
+    assert told["owed"].to_list() == last.owed[last.members].tolist()
+    assert told["context_2"].fill_null(math.nan).to_list() == pytest.approx(
+        last.contexts[last.members, 2].tolist(), abs=0.0, nan_ok=True
+    )
 
 
 def test_a_log_whose_first_rounds_exclude_no_client_is_exported(tmp_path):

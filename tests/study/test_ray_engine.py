@@ -18,7 +18,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedroster import cli
-from fedroster.cli.rerun import _without
 from fedroster.core.errors import ConfigurationError, InfeasibleError, MissingDependencyError, WorkerLostError
 from fedroster.study.measures import Run
 from fedroster.study.run import gather, key, run_trials
@@ -296,7 +295,7 @@ def test_a_comparison_on_a_cluster_by_its_address_and_again_here(cluster, tmp_pa
     asked = ["compare", "--scenario", "traces/devices", "--clients", "200", "--task", "none", "--rounds", "20"]
     asked += ["--seeds", "0-1", "--policy", "oort", "--policy", "random"]
     command(*asked, "--engine", "ray", "--ray-address", cluster.address, "--out", str(tmp_path / "ray"))
-    command("rerun", str(tmp_path / "ray" / "settings.json"), "--engine", "local", "--out", str(tmp_path / "here"))
+    command(*asked, "--out", str(tmp_path / "here"))
     names = {path.name for path in (tmp_path / "ray" / "trials").iterdir()}
     assert names == {path.name for path in (tmp_path / "here" / "trials").iterdir()}
     assert len(names) == 4
@@ -325,12 +324,6 @@ def test_engines_that_are_not_there(options, message, monkeypatch):
     result = CliRunner().invoke(cli.app, ["simulate", "rbcs-f/table-1", "--rounds", "3", *options])
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
-
-
-def test_a_rerun_takes_other_options_instead():
-    kept = ["compare", "--engine", "ray", "--out", "a", "--ray-address=b:1", "--engine=ray", "--rounds", "3"]
-    assert _without(kept, "--engine") == ["compare", "--out", "a", "--ray-address=b:1", "--rounds", "3"]
-    assert _without(kept, "--ray-address") == [part for part in kept if "address" not in part]
 
 
 # -------------------------------------------------------------------- the board

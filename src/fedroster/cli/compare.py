@@ -29,7 +29,7 @@ from fedroster.cli.terminal import (
     progress,
     remark,
 )
-from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
 from fedroster.names import TASKS
 
 if TYPE_CHECKING:
@@ -128,17 +128,36 @@ class Measured:
     target: Annotated[float, typer.Option(help="Accuracy for the time to accuracy.")] = 0.9
 
 
+def _draw_again(folder: Path) -> None:
+    """Make summaries, figures and pages again from a comparison's tables."""
+    from fedroster.study.compare.overview import is_of_several, render_all
+    from fedroster.study.compare.result import render
+
+    if not folder.is_dir():
+        raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")
+    (render_all if is_of_several(folder) else render)(folder)
+    remark(f"report: {folder / 'report.html'}")
+
+
 @command()
 def compare(
     *,
     competitors: Competitors,
     measured: Measured,
     folder: Annotated[Path, typer.Option("--out", help="Folder.")] = Path("runs/compare"),
+    again: Annotated[
+        bool, typer.Option("--again", help="Play nothing: draw the pages of --out again from its tables.")
+    ] = False,
     training: Training,
     workplace: Workplace,
     as_json: JsonOption = False,
 ) -> None:
     """Compare policies over seeds, with training on real data or without, and write a report."""
+    if again:
+        if (competitors, measured) != (Competitors(), Measured()):
+            raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
+        _draw_again(folder)
+        return
     from fedroster.study.compare.line_up import ALL
     from fedroster.study.compare.overview import compare_all
     from fedroster.study.compare.run import held, play

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -115,16 +116,37 @@ def why(
 @command(group=group)
 def export(
     folder: Folder,
-    file: Annotated[Path, typer.Argument(metavar="FILE.parquet", help="Where the table goes.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Where the table goes; FILE.parquet with polars.")],
     *,
     cohorts: Annotated[bool, typer.Option("--cohorts", help="Only clients that were chosen, not all members.")] = False,
 ) -> None:
-    """Write a Parquet table with a row for each member and round."""
+    """Write a table with a row for each member and round."""
     from fedroster.record import Log
-    from fedroster.study.log_table import export
+    from fedroster.record.export import write_csv
 
-    for written in export(Log(folder), file, cohorts=cohorts):
-        remark(f"written to {written}")
+    log = Log(folder)
+    if file.suffix == ".parquet":
+        with TemporaryDirectory(dir=file.parent) as beside:
+            write_csv(log, table := Path(beside) / "log.csv", cohorts=cohorts)
+            _write_parquet(table, file)
+    else:
+        write_csv(log, file, cohorts=cohorts)
+    remark(f"written to {file}")
+
+
+def _write_parquet(table: Path, file: Path) -> None:
+    """Write a log's table as Parquet; it may be larger than the memory."""
+    from fedroster.core.errors import MissingDependencyError
+    from fedroster.core.state import write_atomically
+
+    try:
+        import polars
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError.of("polars", "study") from error
+    types: dict[str, Any] = dict.fromkeys(polars.read_csv(table, n_rows=0).columns, polars.Float64)
+    types |= dict.fromkeys(("client", "excluded", "status"), polars.String)
+    types |= dict.fromkeys(("available", "chosen"), polars.Boolean) | dict.fromkeys(("round", "server"), polars.Int64)
+    write_atomically(file, polars.scan_csv(table, schema=types).sink_parquet)
 
 
 @command(group=group)

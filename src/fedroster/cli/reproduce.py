@@ -37,7 +37,6 @@ def reproduce(
     folder: Annotated[Path | None, typer.Option("--out", help="Folder; runs/reproduce/PAPER if not given.")] = None,
     tables: Annotated[bool, typer.Option("--tables", help="Write the data of every figure, too.")] = False,
     data_only: Annotated[bool, typer.Option("--data-only", help="Tables only, no pictures and no page.")] = False,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write TensorBoard scalars, too.")] = False,
     training: Training,
     workplace: Workplace,
 ) -> None:
@@ -45,11 +44,10 @@ def reproduce(
     from fedroster.study.reproduce import Order, Output
     from fedroster.study.reproduce import reproduce as make
 
-    for option, is_given in (("--training-seeds", training_seeds is not None), ("--tensorboard", tensorboard)):
-        if is_given and scale is None:
-            raise ConfigurationError(
-                f"{option} is given, and --scale is not; expected --scale smoke, cpu or full with it"
-            )
+    if training_seeds is not None and scale is None:
+        raise ConfigurationError(
+            "--training-seeds is given, and --scale is not; expected --scale smoke, cpu or full with it"
+        )
     target = folder or Path("runs/reproduce") / paper
     check_folder(target)
     numbers = read_seeds(seeds)
@@ -60,7 +58,7 @@ def reproduce(
             Order(paper, numbers, figure or (), rounds, scale, training_numbers),
             target,
             command=this_command(),
-            output=Output(pages=not data_only, tables=tables or data_only, tensorboard=tensorboard),
+            output=Output(pages=not data_only, tables=tables or data_only),
             workers=workplace.workers,
             engine=engine,
             conditions=conditions,

@@ -119,7 +119,7 @@ def _by_hand(source: Source, layout: Layout, folder: Path) -> str:
     return (
         f"Without a network: put {', '.join(file.name for file in files)} from another machine into "
         f"{folder / layout.folders[0]}, or name a folder that holds the data (--data-dir, or the environment variable "
-        f"FEDROSTER_DATA); then fedroster data check {source.name}"
+        f"FEDROSTER_DATA); then fedroster data fetch {source.name} checks them"
     )
 
 

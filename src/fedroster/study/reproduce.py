@@ -19,7 +19,6 @@ from fedroster.study.paper import FigureRecipe, Need, Paper, Runs, Scale, find_p
 from fedroster.study.report import BAND_NOTE, Report, Section, picture, write_page
 from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, rounds_table, write_json, write_table
-from fedroster.study.tensorboard import write_scalars
 from fedroster.study.trial import ALONE, Conditions, Trial
 from fedroster.study.verdicts import Verdict, judge
 
@@ -55,12 +54,10 @@ class Output:
     Attributes:
         pages: Pictures, and the page as HTML and as Markdown.
         tables: The data of every figure, and the rounds of every run with training.
-        tensorboard: The runs with training as TensorBoard scalars.
     """
 
     pages: bool = True
     tables: bool = False
-    tensorboard: bool = False
 
 
 PAGES = Output()
@@ -120,8 +117,6 @@ def reproduce(
     write_table(_claims_frame(made.verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", settings)
     trained = made.trained()
-    if output.tensorboard:
-        write_scalars(trained, folder / "tensorboard")
     if output.tables:
         for name, figure in figures.items():
             write_table(data_of(figure), folder / f"figure-{name}.csv")

@@ -138,7 +138,7 @@ def test_everything_is_made_again_from_the_tables(made, tmp_path):
     for name in ("overview.csv", "cocs-mnist/summary.csv", "cocs-mnist/measures.csv"):
         (folder / name).unlink()
     assert is_of_several(folder)
-    result = CliRunner().invoke(cli.app, ["report", str(folder)])
+    result = CliRunner().invoke(cli.app, ["compare", "--again", "--out", str(folder)])
     assert result.exit_code == 0, result.output
     after = contents(folder)
     assert {name for name in before if not name.endswith(".html")} <= after.keys()

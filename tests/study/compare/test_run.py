@@ -277,7 +277,7 @@ def test_extreme_accuracies_can_be_drawn(tmp_path, accuracy):
 
 @pytest.mark.usefixtures("no_pictures")
 def test_report_makes_the_page_again(tmp_path):
-    result = CliRunner().invoke(cli.app, ["report", str(fill(tmp_path))])
+    result = CliRunner().invoke(cli.app, ["compare", "--again", "--out", str(fill(tmp_path))])
     assert (result.exit_code, result.stdout) == (0, "")
     assert "report.html" in result.stderr.replace("\n", "")
     assert (tmp_path / "report.html").exists()

@@ -1,0 +1,86 @@
+"""A log as a table."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from fedroster.core.problem import Status
+from fedroster.core.state import write_atomically
+from fedroster.record.lines import OPEN
+from fedroster.record.log import Log, LoggedRound
+
+_WORDS = {OPEN: None} | {int(status): status.name.lower() for status in Status}
+
+
+def write_csv(log: Log, file: Path, *, cohorts: bool = False) -> None:
+    """Write a row for each member and round, or each chosen client and round; what is not known is an empty cell."""
+    known = (played.contexts.shape[1] for played in log.rounds if played.contexts is not None)
+    dimension = next(known, 0)
+
+    def write(stream: IO[bytes]) -> None:
+        text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
+        table = csv.writer(text, lineterminator="\n")
+        for place, played in enumerate(log.rounds):
+            columns = _columns(log, played, dimension, cohorts=cohorts)
+            if place == 0:
+                table.writerow(columns)
+            table.writerows(zip(*map(_cells, columns.values()), strict=True))
+        text.detach()
+
+    write_atomically(file, write)
+
+
+def _cells(column: Any) -> Iterator[Any]:
+    """A column's values as a table of text shows them; floats are read back exactly."""
+    for value in column.tolist() if isinstance(column, np.ndarray) else column:
+        if isinstance(value, bool):
+            yield "true" if value else "false"
+        else:
+            yield None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) -> dict[str, Any]:
+    """The columns of a round's rows."""
+    capacity = played.members.shape[0]
+    slots = played.chosen if cohorts else np.flatnonzero(played.members)
+    place = np.full(capacity, -1)
+    place[played.chosen] = np.arange(played.chosen.shape[0])
+    at = place[slots]
+    chosen = at >= 0
+    reason = np.full(capacity, None, object)
+    for why, who in played.excluded.items():
+        reason[who] = why
+    ids = log.ids_at(played.round)
+
+    def of_cohort(values: Any, missing: Any) -> Any:
+        column = np.full(slots.shape[0], missing, np.asarray(values).dtype)
+        column[chosen] = values[at[chosen]]
+        return column
+
+    def of_slots(values: Any) -> Any:
+        return np.full(slots.shape[0], np.nan) if values is None else values[slots]
+
+    contexts = np.full((capacity, dimension), np.nan) if played.contexts is None else played.contexts
+    return {
+        "round": np.full(slots.shape[0], played.round),
+        "at_s": np.full(slots.shape[0], played.at_s),
+        "client": [ids[slot] for slot in slots.tolist()],
+        "available": played.available[slots],
+        "excluded": reason[slots],
+        "chosen": chosen,
+        "expected_s": of_slots(played.expected_s),
+        "owed": of_slots(played.owed),
+        "server": of_cohort(played.chosen * 0 - 1 if played.servers is None else played.servers, -1),
+        "status": [_WORDS[status] for status in of_cohort(played.status, OPEN).tolist()],
+        "time_s": of_cohort(played.exchange_time_s, np.nan),
+        "learned_s": of_cohort(played.learned_s, np.nan),
+        "round_s": np.full(slots.shape[0], played.round_s),
+        **{f"context_{d}": contexts[slots, d] for d in range(dimension)},
+    }
