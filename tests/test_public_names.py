@@ -80,16 +80,21 @@ def test_importing_loads_nothing():
 REFERENCE = Path(__file__, "../../docs/reference").resolve()
 
 
-@pytest.mark.parametrize("module", ["fedroster", "fedroster.types", "fedroster.testing"])
+PAGES = [*sorted(REFERENCE.glob("*.md")), REFERENCE.parent / "policies" / "index.md"]
+GOING = {"Explored", "Steered"}  # leave with their classes
+
+
+@pytest.mark.parametrize("module", ["fedroster", "fedroster.types", "fedroster.testing", "fedroster.policies"])
 def test_the_reference_names_what_is_public(module):
-    text = "\n".join(page.read_text() for page in REFERENCE.glob("*.md"))
+    text = "\n".join(page.read_text() for page in PAGES)
     named = re.findall(
         rf"^\.\. (?:py:|auto)(?:class|exception|function|data):: {re.escape(module)}\.(\w+)$", text, re.M
     )
-    assert sorted(named) == sorted(set(importlib.import_module(module).__all__) - {"__version__"})
+    public = set(importlib.import_module(module).__all__) - {"__version__"} - GOING
+    assert sorted(named) == sorted(public - set(fedroster.policies.__all__) if module == "fedroster" else public)
 
 
-@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_reference_names_what_exists(page):
     for kind, name in re.findall(
         r"^\.\. auto(module|class|exception|function|data):: ([\w.]+)$", page.read_text(), re.M
