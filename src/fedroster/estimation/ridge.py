@@ -172,7 +172,7 @@ def observe(state: RidgeState, client: IntArray, features: FloatArray, target: F
 def alpha_schedule(
     round: int, *, noise: float, feature_norm: float, coefficient_norm: float, delta: float, ridge: float
 ) -> float:
-    r"""Lemma 1's exploration factor (Huang et al. 2021) at t >= 1, for the symbols of :class:`~fedroster.policies.RBCSF`.
+    r"""Lemma 1's exploration factor (Huang et al. 2021) at t >= 1, for :class:`~fedroster.policies.RBCSF`'s symbols.
 
     .. math:: \alpha_t = R \sqrt{3 \log\frac{1 + t L^2/\lambda}{\delta}} + \sqrt\lambda\, S
     """

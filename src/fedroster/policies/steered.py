@@ -61,8 +61,9 @@ class Steered(ForOneServer):
     inside.
 
     Attributes:
-        policy: The policy inside, :class:`~fedroster.policies.Floor` or :class:`~fedroster.policies.RBCSF`; its parameter is where it
-            begins.  In texts its parameters are separated by ``;``.
+        policy: The policy inside, :class:`~fedroster.policies.Floor` or
+            :class:`~fedroster.policies.RBCSF`; its parameter is where it begins.  In texts its parameters are separated
+            by ``;``.
         mean_round_s: Target for the mean length of rounds, seconds, > 0.  The length of a round is the longest time of
             an update that came in time.
     """
