@@ -8,7 +8,7 @@ import typer
 
 from fedroster.cli.command import app, command
 from fedroster.cli.options import DataDirOption, complete
-from fedroster.cli.terminal import interrupted, progress, remark
+from fedroster.cli.terminal import progress, remark
 
 group = typer.Typer(help="Data sets for training.", no_args_is_help=True)
 app.add_typer(group, name="data")
@@ -20,14 +20,9 @@ def fetch(
     *,
     data_dir: DataDirOption = None,
 ) -> None:
-    """Download a data set from its published addresses; after an interruption the same command continues."""
-    from fedroster.data.fetch import fetch
-    from fedroster.data.load import data_folder, find_dataset
+    """Download a data set from its published addresses; what is there already is kept."""
+    from fedroster.data.load import fetch_dataset
 
-    source, root = find_dataset(name), data_folder(data_dir)
-    with (
-        interrupted(lambda: "the part that arrived is kept; run the same command to continue"),
-        progress(source.title, of_bytes=True) as advance,
-    ):
-        location = fetch(source, root, progress=advance)
-    remark(f"{source.title} lies in {location.folder}, and is the published data set")
+    with progress(name, of_bytes=True) as advance:
+        folder = fetch_dataset(name, folder=data_dir, progress=advance)
+    remark(f"{name} lies in {folder}, and is the published data set")

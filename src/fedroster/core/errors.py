@@ -100,7 +100,7 @@ class MissingDataError(FedrosterError, FileNotFoundError):
 
 
 class DownloadError(FedrosterError, ConnectionError):
-    """A file could not be downloaded; what came is kept for the next attempt."""
+    """A file could not be downloaded."""
 
 
 class MissingDependencyError(FedrosterError, ImportError):
