@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,6 +148,33 @@ def _write_parquet(table: Path, file: Path) -> None:
     types |= dict.fromkeys(("client", "excluded", "status"), polars.String)
     types |= dict.fromkeys(("available", "chosen"), polars.Boolean) | dict.fromkeys(("round", "server"), polars.Int64)
     write_atomically(file, polars.scan_csv(table, schema=types).sink_parquet)
+
+
+@command(group=group)
+def page(
+    folder: Folder,
+    *,
+    file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.html", help="Where it goes; DIR.html here if not given.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Write it again whenever the log has grown; Ctrl-C ends it.")
+    ] = False,
+) -> None:
+    """Write a page that shows who was promised what and got it, and how long rounds take."""
+    from fedroster.core.state import write_text_atomically
+    from fedroster.record import Log
+    from fedroster.study.log_page import View, page_of
+    from fedroster.study.log_page import follow as follow_log
+
+    file = file or Path(f"{folder.resolve().name}.html")
+    if follow:
+        remark(f"{file.resolve().as_uri()} follows {folder} (Ctrl-C ends it)")
+        with suppress(KeyboardInterrupt):
+            follow_log(folder, file)
+        return
+    write_text_atomically(file, page_of(View(Log(folder)), folder))
+    remark(f"written to {file}")
 
 
 @command(group=group)

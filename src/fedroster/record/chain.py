@@ -131,26 +131,34 @@ def parse(text: bytes, file: Path, offset: int) -> Line:
     return Line(number, before, hashlib.sha256(text).hexdigest(), content, file, offset)
 
 
-def lines_of(folder: Path, *, start: int = 1) -> Iterator[Line]:
+def lines_of(folder: Path, *, start: int = 1, after: Line | None = None) -> Iterator[Line]:
     """The lines of a log from one on; what a killed writer has left of a last line is passed over.
+
+    Args:
+        folder: The log's folder.
+        start: Number of the first.
+        after: A line that was read before, in place of ``start``: nothing before it is read again.
 
     Raises:
         LogFileError: If a line is damaged, or is not the one that the chain expects.
     """
     files = files_of(folder)
+    start = start if after is None else after.number
     skipped = sum(first_line_of(file) <= start for file in files[1:])
     last: Line | None = None
     for place, file in enumerate(files[skipped:], start=skipped):
-        is_first = True
-        for offset, text, ended in raw_lines(file):
+        is_first = after is None or place > skipped
+        for offset, text, ended in raw_lines(file, 0 if is_first or after is None else after.offset):
             if not ended:
                 if place < len(files) - 1 or file.suffix == ".gz":
                     raise LogFileError(f"{file.name!r} ends in the middle of a line, and is not the newest file")
                 return
             line = parse(text, file, offset)
             _check(line, last, begins_chain=place == 0 and is_first, begins_file=is_first)
+            if after is not None and last is None and line.digest != after.digest:
+                raise LogFileError(f"line {after.number} was changed after it was read")
             last, is_first = line, False
-            if line.number >= start:
+            if line.number >= start + (after is not None):
                 yield line
 
 

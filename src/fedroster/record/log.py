@@ -212,31 +212,49 @@ class Log:
         self._place_of: dict[int, _Place] = {}
         self._memberships = Memberships(self.folder)
         self._rules: Mapping[str, Any] = {}
-        begun: Mapping[str, Any] | None = None
-        held: Line | None = None
-        for line in lines_of(self.folder):
-            self.head, self.num_lines = line.digest, line.number
-            if begun is None:
-                check_begun(begun := line.content)
-            if held is not None and line.kind != "undone":
-                self._keep(held)
-            held = None if line.kind == "undone" else line
-        if held is not None:
-            self._keep(held)
-        if begun is None:
+        self._last: Line | None = None
+        self.rounds: Sequence[LoggedRound] = _Rounds(self._places, self._memberships)
+        self.read_on()
+        if self._last is None:
             if self.torn:
                 raise LogFileError(
                     f"the log in {os.fspath(folder)!r} has {self.torn} bytes of its first line and no more"
                 )
             raise FileNotFoundError(f"no log in {os.fspath(folder)!r}: {len(files_of(self.folder))} files, no line")
-        self.header = _header(begun)
-        self.rounds: Sequence[LoggedRound] = _Rounds(self._places, self._memberships)
+
+    def read_on(self) -> list[int] | None:
+        """Read what was written since, and nothing that was read before.
+
+        Returns:
+            The rounds that were decided or answered since, in order; None where what was read no longer holds, because
+            its last line was taken back or a process began from an earlier state: make a new ``Log`` then.
+
+        Raises:
+            LogFileError: As when a log is made.
+        """
+        begins = self._last is None
+        found: set[int] = set()
+        held: Line | None = None
+        for line in lines_of(self.folder, after=self._last):
+            if self._last is None:
+                check_begun(line.content)
+                self.header = _header(line.content)
+            elif not begins and (line.content.get("start") is not None or (line.kind == "undone" and held is None)):
+                return None
+            self._last, self.head, self.num_lines = line, line.digest, line.number
+            if held is not None and line.kind != "undone":
+                found.add(self._keep(held))
+            held = None if line.kind == "undone" else line
+        if held is not None:
+            found.add(self._keep(held))
+        return sorted(found - {0})
 
     def __repr__(self) -> str:
         """What it is."""
         return f"<Log of {len(self.rounds)} rounds by {self.header.policy} in {os.fspath(self.folder)!r}>"
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: Line) -> int:
+        """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
         memberships, content = self._memberships, line.content
         if isinstance(settings := content.get("settings"), dict):
             self._rules = settings.get("rules", {})
@@ -256,12 +274,15 @@ class Log:
                     raise LogFileError(f"round {place.round} follows round {self._places[-1].round}")
                 self._places.append(place)
                 self._place_of[place.round] = place
+                return int(place.round)
             elif line.kind == "told":
                 answer = read_told(content, memberships.at(len(memberships.changes)).capacity)
                 if answer.round in self._place_of:  # else it was decided before the log began
                     self._place_of[answer.round].answer(answer)
+                    return answer.round
         except LogFileError as error:
             raise LogFileError(f"line {line.number}: {error}") from error
+        return 0
 
     @property
     def ids(self) -> list[ClientId | None]:

@@ -133,16 +133,15 @@ def write_page(report: Report, folder: Path) -> None:
     write_text_atomically(folder / "index.md", as_markdown(report))
 
 
-def as_html(report: Report, *, package: str = "fedroster.study", template: str = "report.html.j2", **more: Any) -> str:
+def as_html(report: Report, *, template: str = "report.html.j2", **more: Any) -> str:
     """The page, with its figures inside.
 
     Args:
         report: What is on it.
-        package: Package whose ``templates`` hold the template; it may extend ``report.html.j2``.
-        template: Name of the template.
+        template: Name of the template; it may extend ``report.html.j2``.
         **more: What the template needs beside the report.
     """
-    templates = _templates(package)
+    templates = _templates()
     source = templates.loader
     css, js = (source.get_source(templates, name)[0] for name in ("page.css", "page.js")) if source else ("", "")
     has_charts = any(shown.charts for section in report.sections for shown in section.figures)
@@ -151,10 +150,9 @@ def as_html(report: Report, *, package: str = "fedroster.study", template: str =
 
 
 @cache
-def _templates(package: str) -> jinja2.Environment:
-    packages = dict.fromkeys((package, "fedroster.study"))
+def _templates() -> jinja2.Environment:
     return jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(each) for each in packages]),
+        loader=jinja2.PackageLoader("fedroster.study"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,1 +1,0 @@
-"""A page on loopback that follows the record of a federation, read-only."""
