@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fedroster.traces.fedscale import CAPACITIES, SESSIONS
-from fedroster.traces.files import Sessions, read_arrays, save_traces, speeds_of
+from fedroster.traces.files import Sessions, read_arrays, save_traces
+from fedroster.traces.population import CAPACITY_FILE, SESSION_FILE
 
 END_S = 518_400.0
 """Where the records are cut: six days."""
@@ -21,7 +21,8 @@ def flash_sessions(path: Path) -> Sessions:
     A device is in a state from a row's time on; state 2 is charging, FedScale's rule of being there.  What the subset
     says of the time before :data:`START_S` is replaced by the state at that time.
     """
-    arrays = read_arrays(path)
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in ("offsets_2st", "time_s_2st", "state_2st")}
     offsets, state = arrays["offsets_2st"].astype(np.int64), arrays["state_2st"]
     time_s = arrays["time_s_2st"].astype(np.float64)
     device = np.repeat(np.arange(offsets.shape[0] - 1), np.diff(offsets))
@@ -39,7 +40,7 @@ def flash_sessions(path: Path) -> Sessions:
 def convert(source: Path, target: Path) -> Path:
     """Write the subsets of a folder as fedroster reads them, into another one, which is returned."""
     target.mkdir(parents=True, exist_ok=True)
-    speeds = speeds_of(read_arrays(source / "fedscale_capacity_first10000.npz"), source="capacities")
-    save_traces(target / f"{CAPACITIES}.npz", speeds=speeds)
-    save_traces(target / f"{SESSIONS}.npz", sessions=flash_sessions(source / "flash_availability_300.npz"))
+    speeds = read_arrays(source / "fedscale_capacity_first10000.npz")[1]
+    save_traces(target / CAPACITY_FILE, speeds=speeds)
+    save_traces(target / SESSION_FILE, sessions=flash_sessions(source / "flash_availability_300.npz"))
     return target

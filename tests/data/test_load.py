@@ -225,13 +225,13 @@ def test_the_next_address_is_asked(tmp_path, monkeypatch):
 def test_no_address_gives_the_file(tmp_path, monkeypatch):
     with serving(tiny_mnist(seed=5).write(tmp_path / "wrong")) as (wrong, _), socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))  # holds the port, so that no other process answers there, and does not listen
-        nobody = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
-        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(nobody, f"{wrong}none/", wrong))
+        deaf_address = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(deaf_address, f"{wrong}none/", wrong))
         with pytest.raises(DownloadError) as raised:
             fetch_dataset("tiny", folder=tmp_path)
     first, *refusals, advice = str(raised.value).splitlines()
     assert first.startswith(IMAGES)
-    for said, expected in zip(refusals, (nobody, "404", "hash"), strict=True):
+    for said, expected in zip(refusals, (deaf_address, "404", "hash"), strict=True):
         assert expected in said
     assert str(tmp_path / "tiny") in advice
     assert list((tmp_path / "tiny").iterdir()) == []

@@ -8,15 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedroster.core.errors import (
-    DataFileError,
-    FedrosterError,
-    InvalidInputError,
-    MissingDataError,
-    MissingDependencyError,
-)
+from fedroster.core.errors import ConfigurationError, DataFileError, MissingDataError, MissingDependencyError
 from fedroster.core.streams import Streams
-from fedroster.traces.describe import convert
+from fedroster.traces.files import save_traces
 from fedroster.traces.network import TraceNetwork
 from fedroster.traces.population import read_source
 from fedroster.traces.table import read_table
@@ -71,16 +65,16 @@ def test_speeds_that_change(table, tmp_path):
     assert (sessions.start_s.tolist(), sessions.end_s.tolist()) == ([0.0, 30.0], [30.0, 60.0])
     assert speeds.by_session
     np.testing.assert_allclose(speeds.bandwidth_bps, [5e6, 50e6])
-    convert(table(changing), tmp_path / "t.npz")
-    found = read_source(tmp_path / "t.npz")
-    assert found.speeds.by_session
-    network = TraceNetwork(
-        num_clients=1, cohort_size=1, traces=str(tmp_path / "t.npz"), resample=False, samples=100, start_time_s=20.0
-    )
-    state = network.init(rng=Streams(0).at("environment-init"))
-    context, outcome = network.observe(state, 1, rng=Streams(0).at("environment", 1))
-    np.testing.assert_allclose(context.features[0], [6.0, 1.0, 8.0])  # 40 Mbit at 5 Mbit/s
-    assert outcome.responds[0]  # its stay goes on to 60 s, on the faster link
+    save_traces(tmp_path / "t.npz", sessions=sessions, speeds=speeds)
+    for path in (tmp_path / "t.npz", table(changing)):
+        assert read_source(path).speeds.by_session
+        network = TraceNetwork(
+            num_clients=1, cohort_size=1, traces=str(path), resample=False, samples=100, start_time_s=20.0
+        )
+        state = network.init(rng=Streams(0).at("environment-init"))
+        context, outcome = network.observe(state, 1, rng=Streams(0).at("environment", 1))
+        np.testing.assert_allclose(context.features[0], [6.0, 1.0, 8.0])  # 40 Mbit at 5 Mbit/s
+        assert outcome.responds[0]  # its stay goes on to 60 s, on the faster link
 
 
 def test_columns_in_any_order_and_further_ones(table):
@@ -98,34 +92,31 @@ def row(line, text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "empty, truncated or damaged"),
-        ("client,time,available,compute,bandwidth\n", "is empty"),
-        (TABLE.replace("bandwidth", "speed"), "has no column 'bandwidth'; expected client, time, .* found .*speed"),
-        (row(3, ",10,1,30,2.5"), "line 3, client None: client is None; expected a name or number"),
-        (row(3, "a,soon,1,30,2.5"), "line 3, client 'a': time is 'soon'; expected a number"),
-        (row(3, "a,,1,30,2.5"), "line 3, client 'a': time is None; expected a number"),
-        (row(3, "a,-10,1,30,2.5"), "line 3, client 'a': expected a finite time >= 0, found -10"),
-        (row(3, "a,inf,1,30,2.5"), "line 3, client 'a': expected a finite time >= 0, found inf"),
-        (row(3, "a,nan,1,30,2.5"), "line 3, client 'a': expected a finite time >= 0, found nan"),
-        (row(3, "a,10,2,30,2.5"), "line 3, client 'a': available is '2'; expected 0, 1, false or true"),
-        (row(3, "a,10,,30,2.5"), "line 3, client 'a': available is None"),
-        (row(3, "a,10,1,fast,2.5"), "line 3, client 'a': compute is 'fast'; expected a number"),
-        (row(3, "a,10,1,,2.5"), "line 3, client 'a': expected a finite compute > 0 where .* found nan"),
-        (row(3, "a,10,1,0,2.5"), "line 3, client 'a': expected a finite compute > 0 where .* found 0"),
-        (row(3, "a,10,1,30,-1"), "line 3, client 'a': expected a finite bandwidth > 0 where .* found -1"),
-        (
-            row(5, "a,10,0,30,2.5"),
-            "line 5, client 'a': expected times that ascend .* found after a later or equal one 10",
-        ),
-        (row(4, "b,90,0,,"), "line 6, client 'b': expected times that ascend .* 80"),
-        (row(3, "a,10,0,30,2.5"), "line 3, client 'a': it is never available; leave it out"),
-        ("client,time,available,compute,bandwidth\na,0,1,20,5\n", "says nothing after 0 s"),
+        ("", "t.csv"),
+        ("client,time,available,compute,bandwidth\n", "empty"),
+        (TABLE.replace("bandwidth", "speed"), "bandwidth"),
+        (row(3, ",10,1,30,2.5"), "line 3, .* a client"),
+        (row(3, "a,soon,1,30,2.5"), "line 3, client 'a': .* time"),
+        (row(3, "a,,1,30,2.5"), "line 3, client 'a': .* time"),
+        (row(3, "a,-10,1,30,2.5"), "line 3, client 'a': .* time"),
+        (row(3, "a,inf,1,30,2.5"), "line 3, client 'a': .* time"),
+        (row(3, "a,nan,1,30,2.5"), "line 3, client 'a': .* time"),
+        (row(3, "a,10,2,30,2.5"), "line 3, client 'a': .* available"),
+        (row(3, "a,10,,30,2.5"), "line 3, client 'a': .* available"),
+        (row(3, "a,10,1,fast,2.5"), "line 3, client 'a': .* compute"),
+        (row(3, "a,10,1,,2.5"), "line 3, client 'a': .* compute"),
+        (row(3, "a,10,1,0,2.5"), "line 3, client 'a': .* compute"),
+        (row(3, "a,10,1,inf,2.5"), "line 3, client 'a': .* compute"),
+        (row(3, "a,10,1,30,-1"), "line 3, client 'a': .* bandwidth"),
+        (row(5, "a,10,0,30,2.5"), "line 5, client 'a': .* later"),
+        (row(4, "b,90,0,,"), "line 6, client 'b': .* later"),
+        (row(3, "a,10,0,30,2.5"), "line 3, client 'a': .* available for some time"),
+        ("client,time,available,compute,bandwidth\na,0,1,20,5\n", "line 2, client 'a': .* available for some time"),
     ],
 )
 def test_malformed(table, text, message):
-    with pytest.raises(DataFileError, match=message) as caught:
+    with pytest.raises(DataFileError, match=message):
         read_table(table(text))
-    assert isinstance(caught.value, FedrosterError)
 
 
 def test_the_first_wrong_line_is_named(table):
@@ -137,21 +128,18 @@ def test_the_first_wrong_line_is_named(table):
 def test_other_mistakes(table, tmp_path):
     with pytest.raises(MissingDataError, match="no file"):
         read_table(tmp_path / "none.csv")
-    (tmp_path / "t.txt").write_text(TABLE)
-    with pytest.raises(InvalidInputError, match=r"ends in '\.txt'; expected \.csv or \.parquet"):
-        read_table(tmp_path / "t.txt")
     (tmp_path / "t.parquet").write_text(TABLE)
-    with pytest.raises(DataFileError, match="truncated or damaged"):
+    with pytest.raises(DataFileError, match="parquet"):
         read_table(tmp_path / "t.parquet")
     pl.DataFrame({name: [[1]] for name in ("client", "time", "available", "compute", "bandwidth")}).write_parquet(
         tmp_path / "t.parquet"
     )
-    with pytest.raises(DataFileError, match=r"the column 'client' is List\(Int64\); expected plain values"):
+    with pytest.raises(DataFileError, match="parquet"):
         read_table(tmp_path / "t.parquet")
     for period_s in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(InvalidInputError, match="period_s is"):
+        with pytest.raises(ConfigurationError, match="period_s"):
             read_table(table(), period_s=period_s)
-    with pytest.raises(DataFileError, match="line 7, client 'b': expected times up to period_s = 90 s, found 100"):
+    with pytest.raises(DataFileError, match=r"line 7, client 'b': .* up to 90 s"):
         read_table(table(), period_s=90.0)
 
 

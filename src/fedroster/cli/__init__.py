@@ -10,7 +10,7 @@ from fedroster.cli.command import app
 
 __all__ = ["app", "main"]
 
-_COMMANDS = "choose list simulate compare plan replay reproduce cite data traces log"
+_COMMANDS = "choose list simulate compare plan replay reproduce cite data log"
 
 for _name in _COMMANDS.split():
     import_module(f"fedroster.cli.{_name}")  # registers its command; --help names them in this order

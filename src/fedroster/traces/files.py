@@ -1,6 +1,7 @@
 r"""Traces of real devices: when each is available, how fast it computes and how fast its link is.
 
-A file of traces is a plain ``.npz`` with some of these arrays, the names and units of FedScale's published records:
+A file of traces is a table (:mod:`fedroster.traces.table`) or a plain ``.npz`` with some of these arrays, the names and
+units of FedScale's published records:
 
 ============================= ============= ===========================================================================
 array                         shape         meaning
@@ -19,7 +20,6 @@ Both speeds may instead have one entry for each session, for devices whose speed
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,144 +82,115 @@ class Speeds:
     by_session: bool = False
 
 
-def _device_name(device: int) -> str:
-    return f"client {device}"
-
-
-def check_sessions(sessions: Sessions, *, source: str, name: Callable[[int], str] = _device_name) -> None:
-    """Check session tables that come from ``source``, a name for messages, as ``name`` is for a device.
+def check_sessions(sessions: Sessions, *, source: str) -> None:
+    """Check session tables that come from ``source``, a name for messages.
 
     Raises:
         DataFileError: If the tables are empty or do not fit together, a number is not finite or out of its range,
             sessions overlap or are out of order, or a device has none.
     """
     offsets, start, end, period = sessions.offsets, sessions.start_s, sessions.end_s, sessions.period_s
-    if period.shape[0] == 0:
-        raise DataFileError(f"{source} holds no devices; expected at least one")
-    if offsets.shape != (period.shape[0] + 1,) or start.shape != end.shape:
+    if (
+        period.shape[0] == 0
+        or offsets.shape != (period.shape[0] + 1,)
+        or start.shape != end.shape
+        or (offsets[0], offsets[-1]) != (0, start.shape[0])
+        or (np.diff(offsets) < 1).any()
+    ):
         raise DataFileError(
-            f"{source} holds {offsets.shape[0]} offsets, {period.shape[0]} periods, {start.shape[0]} starts and "
-            f"{end.shape[0]} ends; expected one offset more than periods, and as many starts as ends"
+            f"{source} is truncated or damaged: it holds {offsets.shape[0]} offsets, {period.shape[0]} periods, "
+            f"{start.shape[0]} starts and {end.shape[0]} ends; expected a session or more for each device, and offsets "
+            "that ascend from 0 to the number of sessions"
         )
-    if offsets[0] != 0 or offsets[-1] != start.shape[0] or (np.diff(offsets) < 0).any():
-        raise DataFileError(
-            f"{source} is truncated or damaged: its offsets run from {offsets[0]} to {offsets[-1]}; "
-            f"expected ascending ones from 0 to {start.shape[0]}, the number of sessions"
-        )
-    wrong = np.flatnonzero(~(np.isfinite(period) & (period > 0.0)))
-    if wrong.size:
-        device = int(wrong[0])
-        raise DataFileError(f"{source}: {name(device)} has the period {period[device]} s; expected a finite one > 0")
-    idle = np.flatnonzero(np.diff(offsets) == 0)
-    if idle.size:
-        raise DataFileError(f"{source}: {name(int(idle[0]))} has no sessions; expected at least one")
-
-    device_of = sessions.device
-
-    def refuse(rows: NDArray[np.bool_], what: Callable[[int], str]) -> None:
-        found = np.flatnonzero(rows)
-        if found.size:
-            row = int(found[0])
-            device = int(device_of[row])
-            raise DataFileError(f"{source}: session {row - int(offsets[device])} of {name(device)} {what(row)}")
-
-    refuse(
-        ~(np.isfinite(start) & np.isfinite(end)),
-        lambda row: f"runs from {start[row]} to {end[row]} s; expected finite numbers",
-    )
-    refuse(end < start, lambda row: f"ends at {end[row]:.12g} s, before it starts at {start[row]:.12g} s")
-    refuse(start < 0.0, lambda row: f"starts at {start[row]:.12g} s; expected 0 or later")
-    refuse(
-        end > period[device_of],
-        lambda row: f"ends at {end[row]:.12g} s; expected at most the period {period[device_of[row]]:.12g} s",
-    )
-    early = np.zeros(start.shape[0], np.bool_)
-    early[1:] = (start[1:] < end[:-1]) & (device_of[1:] == device_of[:-1])
-    refuse(
-        early,
-        lambda row: (
-            f"starts at {start[row]:.12g} s, before the one before it ends at {end[row - 1]:.12g} s; "
-            "expected sessions in order that do not overlap"
-        ),
-    )
+    device = sessions.device
+    earliest = np.append(0.0, end[:-1])
+    earliest[offsets[:-1]] = 0.0
+    for wrong, expected in (
+        (~(np.isfinite(period) & (period > 0.0))[device], "a finite period > 0"),
+        (~(np.isfinite(start) & np.isfinite(end)), "finite times"),
+        (end < start, "an end that is not before the start"),
+        (end > period[device], "an end within the period"),
+        (start < earliest, "a start at 0 or later, and not before the end of the session before it"),
+    ):
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise DataFileError(
+                f"{source}: session {row - offsets[device[row]]} of client {device[row]} runs from {start[row]:.12g} "
+                f"to {end[row]:.12g} s, in a period of {period[device[row]]:.12g} s; expected {expected}"
+            )
 
 
-def check_speeds(speeds: Speeds, *, source: str, name: Callable[[int], str] = _device_name) -> None:
+def check_speeds(speeds: Speeds, *, source: str) -> None:
     """Check that speeds that come from outside are finite, positive, and as many of one kind as of the other."""
     compute, bandwidth = speeds.compute_s, speeds.bandwidth_bps
-    if compute.shape != bandwidth.shape or compute.ndim != 1 or compute.shape[0] == 0:
+    if compute.shape != bandwidth.shape or compute.shape[0] == 0:
         raise DataFileError(
-            f"{source} holds compute and bandwidth of shapes {compute.shape} and {bandwidth.shape}; "
-            "expected one of each for every client"
+            f"{source} holds compute and bandwidth of shapes {compute.shape} and {bandwidth.shape}; expected one of "
+            "each for every client"
         )
-    for what, values, scale, unit in (
-        ("compute", compute, 1e3, "ms a sample"),
-        ("bandwidth", bandwidth, 1e-3, "kbit/s"),
-    ):
-        wrong = np.flatnonzero(~(np.isfinite(values) & (values > 0.0)))
-        if wrong.size:
-            row = int(wrong[0])
-            raise DataFileError(
-                f"{source}: {name(row)} has the {what} {values[row] * scale:.12g} {unit}; expected a finite number > 0"
-            )
+    both = np.stack((compute, bandwidth))
+    wrong = ~(np.isfinite(both) & (both > 0.0)).all(axis=0)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise DataFileError(
+            f"{source}: {'session' if speeds.by_session else 'client'} {row} has the compute {compute[row] * 1e3:.12g} "
+            f"ms a sample and the bandwidth {bandwidth[row] / 1e3:.12g} kbit/s; expected finite numbers > 0"
+        )
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """Read a plain ``.npz`` whole; nothing in it is executed."""
-    if not Path(path).is_file():
-        raise MissingDataError(f"there is no file {os.fspath(path)!r}; expected an .npz of device traces")
+def read_arrays(path: Path) -> tuple[Sessions | None, Speeds | None]:
+    """What an ``.npz`` of traces says, checked; nothing in it is executed.
+
+    Speeds are by session if they are as many as the sessions, and not as the devices.
+
+    Raises:
+        MissingDataError: If there is no such file.
+        DataFileError: If it is damaged, malformed, or holds neither sessions nor speeds.
+    """
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {str(path)!r}; expected device traces")
     try:
-        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            arrays: dict[str, NDArray[Any]] = {name: file[name] for name in file.files}
     except Exception as error:  # damaged archives make zipfile and NumPy raise nearly anything
         raise DataFileError(
-            f"{os.fspath(path)!r} is truncated, damaged or no .npz of plain arrays ({type(error).__name__}: {error})"
+            f"{str(path)!r} is truncated, damaged or no .npz of plain arrays ({type(error).__name__}: {error})"
         ) from error
 
-
-def take(arrays: dict[str, NDArray[Any]], name: str, *, source: str) -> NDArray[Any]:
-    """One array of numbers, in one dimension, from a file's content."""
-    if name not in arrays:
-        raise DataFileError(f"{source} holds no {name!r}; it holds {', '.join(sorted(arrays)) or 'nothing'}")
-    array = arrays[name]
-    if array.ndim != 1 or array.dtype.kind not in "iuf":
-        raise DataFileError(f"{source}: {name!r} is {array.dtype} of shape {array.shape}; expected numbers in a row")
-    return array
-
-
-def sessions_of(arrays: dict[str, NDArray[Any]], *, source: str) -> Sessions:
-    """The session tables of a file's content, checked."""
-    offsets, start, end, period = (take(arrays, name, source=source) for name in SESSION_ARRAYS)
-    if offsets.dtype.kind == "f":
-        raise DataFileError(f"{source}: 'session_offsets' is {offsets.dtype}; expected integers")
-    sessions = Sessions(
-        offsets.astype(np.int64), start.astype(np.float64), end.astype(np.float64), period.astype(np.float64)
-    )
-    check_sessions(sessions, source=source)
-    return sessions
-
-
-def speeds_of(arrays: dict[str, NDArray[Any]], *, source: str, num_sessions: int | None = None) -> Speeds:
-    """The speeds of a file's content, checked; by session if they are as many as its sessions, not as its devices."""
-    compute, bandwidth = (take(arrays, name, source=source).astype(np.float64) for name in SPEED_ARRAYS)
-    by_session = False
-    if num_sessions is not None:
-        num_devices = arrays["finish_time_s"].shape[0]
-        by_session = compute.shape[0] == num_sessions != num_devices
-        if not by_session and compute.shape[0] != num_devices:
+    def take(name: str, kinds: str = "iuf") -> NDArray[Any]:
+        found = arrays.get(name)
+        if found is None or found.ndim != 1 or found.dtype.kind not in kinds:
+            what = "is not there" if found is None else f"is {found.dtype} of shape {found.shape}"
             raise DataFileError(
-                f"{source} holds the speeds of {compute.shape[0]} clients and the sessions of {num_devices}; "
-                "expected the same clients"
+                f"{path}: {name!r} {what}; expected {'integers' if kinds == 'iu' else 'numbers'} in a row"
             )
-    speeds = Speeds(compute_s=compute / 1e3, bandwidth_bps=bandwidth * 1e3, by_session=by_session)
-    check_speeds(speeds, source=source, name=(lambda row: f"session row {row}") if by_session else _device_name)
-    return speeds
+        return found.astype(np.int64 if kinds == "iu" else np.float64)
+
+    sessions, speeds = None, None
+    if SESSION_ARRAYS[0] in arrays:
+        sessions = Sessions(take(SESSION_ARRAYS[0], "iu"), *(take(name) for name in SESSION_ARRAYS[1:]))
+        check_sessions(sessions, source=str(path))
+    if SPEED_ARRAYS[0] in arrays:
+        compute, bandwidth = (take(name) for name in SPEED_ARRAYS)
+        by_session = False
+        if sessions is not None and compute.shape[0] != sessions.num_devices:
+            by_session = compute.shape == sessions.start_s.shape
+            if not by_session:
+                raise DataFileError(
+                    f"{path} holds speeds of {compute.shape[0]} clients and sessions of {sessions.num_devices}; "
+                    "expected the same clients"
+                )
+        speeds = Speeds(compute_s=compute / 1e3, bandwidth_bps=bandwidth * 1e3, by_session=by_session)
+        check_speeds(speeds, source=str(path))
+    if sessions is None and speeds is None:
+        raise DataFileError(f"{path} holds neither sessions nor speeds of devices")
+    return sessions, speeds
 
 
 def save_traces(
     path: str | os.PathLike[str], *, sessions: Sessions | None = None, speeds: Speeds | None = None
 ) -> None:
-    """Write a file of traces, atomically; what is None is left out."""
+    """Write an ``.npz`` of traces, atomically; what is None is left out."""
     arrays: dict[str, NDArray[Any]] = {}
     if sessions is not None:
         values = (sessions.offsets, sessions.start_s, sessions.end_s, sessions.period_s)

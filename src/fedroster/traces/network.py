@@ -156,7 +156,7 @@ class TraceNetwork(Parameters):
     Attributes:
         num_clients: N.
         cohort_size: m.
-        traces: An ``.npz`` of device traces, or a folder with FedScale's files
+        traces: A table (``.csv``, ``.parquet``) or ``.npz`` of device traces, or a folder with FedScale's
             (:func:`~fedroster.traces.population.read_source`); empty for the calibrated mixture.
         resample: Whether the devices of ``traces`` are dealt out to any number of clients.
         jitter_s: Largest shift of a client beside whole days, seconds, >= 0.

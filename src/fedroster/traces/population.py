@@ -15,15 +15,8 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import DataFileError, MissingDataError
-from fedroster.traces.files import (
-    SESSION_ARRAYS,
-    SPEED_ARRAYS,
-    Sessions,
-    Speeds,
-    read_arrays,
-    sessions_of,
-    speeds_of,
-)
+from fedroster.traces.files import Sessions, Speeds, read_arrays
+from fedroster.traces.table import read_table
 
 DAY_S = 86_400.0
 LEVELS = (0.05, 0.25, 0.50, 0.75, 0.95)
@@ -192,55 +185,29 @@ def calibrated_sessions(num_devices: int, *, rng: Generator) -> Sessions:
     )
 
 
-def read_traces(path: Path) -> tuple[Sessions | None, Speeds | None]:
-    """What an ``.npz`` of traces says, or a folder with FedScale's files, which are of different devices."""
-    if not path.is_dir():
-        return _read(path)
-    capacities, sessions = path / CAPACITY_FILE, path / SESSION_FILE
-    if not capacities.is_file() and not sessions.is_file():
-        raise MissingDataError(f"the folder {str(path)!r} holds no traces; expected {CAPACITY_FILE} and {SESSION_FILE}")
-    return (
-        _read(sessions)[0] if sessions.is_file() else None,
-        _read(capacities)[1] if capacities.is_file() else None,
-    )
-
-
-def _read(file: Path) -> tuple[Sessions | None, Speeds | None]:
-    source, arrays = repr(str(file)), read_arrays(file)
-    sessions, speeds, num_sessions = None, None, None
-    if SESSION_ARRAYS[0] in arrays:
-        sessions = sessions_of(arrays, source=source)
-        num_sessions = sessions.start_s.shape[0]
-    if SPEED_ARRAYS[0] in arrays:
-        speeds = speeds_of(arrays, source=source, num_sessions=num_sessions)
-    if sessions is None and speeds is None:
-        raise DataFileError(f"{source} holds neither sessions nor speeds of devices")
-    return sessions, speeds
-
-
 def read_source(path: Path) -> Source:
     """Read what a fleet is drawn from.
 
     Args:
-        path: An ``.npz`` of traces with sessions and speeds (:mod:`fedroster.traces.files`), or a folder with
-            FedScale's capacities (:data:`CAPACITY_FILE`) and sessions (:data:`SESSION_FILE`).
+        path: A table of traces (:mod:`fedroster.traces.table`), an ``.npz`` with sessions and speeds
+            (:mod:`fedroster.traces.files`), or a folder with capacities (:data:`CAPACITY_FILE`) and sessions
+            (:data:`SESSION_FILE`), which are of different devices.
 
     Raises:
-        MissingDataError: If there is no such file, or a folder lacks one.
+        MissingDataError: If there is no such file, or it or a folder lacks sessions or capacities.
         DataFileError: If a file is damaged or malformed.
     """
-    paired = not path.is_dir()
-    if paired and path.suffix != ".npz":
-        raise MissingDataError(
-            f"{str(path)!r} is no folder and no .npz of device traces; tables and pickles are converted once, by "
-            "`fedroster data traces convert`"
-        )
-    sessions, speeds = read_traces(path)
-    if sessions is None:
-        raise MissingDataError(f"{str(path)!r} holds no sessions; expected {SESSION_FILE}")
-    if speeds is None:
-        raise MissingDataError(f"{str(path)!r} holds no device capacities; expected {CAPACITY_FILE}")
-    return Source(sessions, speeds, paired)
+    sessions: Sessions | None
+    speeds: Speeds | None
+    if path.is_dir():
+        sessions, speeds = read_arrays(path / SESSION_FILE)[0], read_arrays(path / CAPACITY_FILE)[1]
+    elif path.suffix in (".csv", ".parquet"):
+        sessions, speeds = read_table(path)
+    else:
+        sessions, speeds = read_arrays(path)
+    if sessions is None or speeds is None:
+        raise MissingDataError(f"{str(path)!r} holds no {'sessions' if sessions is None else 'capacities'} of devices")
+    return Source(sessions, speeds, paired=not path.is_dir())
 
 
 def calibrated_source(num_clients: int, *, rng: Generator) -> Source:

@@ -1,4 +1,4 @@
-"""A user's own device traces: a table of what changed when, as CSV or Parquet, converted once to ``.npz``.
+"""A user's own device traces: a table of what changed when, as CSV or Parquet.
 
 ====================== =========================================================
 column                 meaning
@@ -17,15 +17,13 @@ client is available.  Rows of different clients may be mixed.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError, MissingDependencyError
+from fedroster.core.checks import check_number
+from fedroster.core.errors import DataFileError, MissingDataError, MissingDependencyError
 from fedroster.traces.files import Sessions, Speeds
 
 if TYPE_CHECKING:
@@ -36,117 +34,31 @@ COLUMNS = ("client", "time", "available", "compute", "bandwidth")
 _TRUE, _FALSE = ("1", "true", "1.0", "yes"), ("0", "false", "0.0", "no")
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """A table, sorted by client and then as in the file; the names are those of the clients, by first rows."""
-
-    source: str
-    names: list[Any]
-    client: IntArray
-    line: IntArray
-    time_s: FloatArray
-    available: BoolArray
-    compute_ms: FloatArray
-    bandwidth_mbps: FloatArray
-
-    def refuse(self, wrong: BoolArray, what: str, values: NDArray[Any]) -> None:
-        """Raise an error for the first wrong row in the file, if there is one."""
-        rows = np.flatnonzero(wrong)
-        if rows.size:
-            row = int(rows[self.line[rows].argmin()])
-            client = self.names[self.client[row]]
-            raise DataFileError(f"{self.source}, line {self.line[row]}, client {client!r}: {what} {values[row]}")
-
-
 def _load(path: Path) -> polars.DataFrame:
+    """The table with numbers for numbers, null for what is none, and the number of each line; clients together."""
     try:
         import polars as pl
     except ModuleNotFoundError as error:
         raise MissingDependencyError.of("polars", "study") from error
     if not path.is_file():
         raise MissingDataError(f"there is no file {str(path)!r}; expected a table of traces")
-    if path.suffix not in (".csv", ".parquet"):
-        raise InvalidInputError(f"{path} ends in {path.suffix!r}; expected .csv or .parquet")
+    said = pl.col("available").cast(pl.String).str.to_lowercase()
     try:
-        if path.suffix == ".csv":
-            return pl.read_csv(path, infer_schema=False)  # as text: so that a wrong value can be shown with its line
-        return pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataFileError(f"{path} is empty, truncated or damaged: {error}") from error
-
-
-def _read(path: Path) -> _Rows:
-    table = _load(path)
-    import polars as pl
-
-    lacking = [name for name in COLUMNS if name not in table.columns]
-    if lacking:
-        raise DataFileError(
-            f"{path} has no column {lacking[0]!r}; expected {', '.join(COLUMNS)}, found {', '.join(table.columns)}"
-        )
-    if table.height == 0:
-        raise DataFileError(f"{path} is empty; expected a row for each change of a client")
-    nested = [name for name in COLUMNS if table[name].dtype.is_nested()]
-    if nested:
-        raise DataFileError(f"{path}: the column {nested[0]!r} is {table[nested[0]].dtype}; expected plain values")
-    first = 2 if path.suffix == ".csv" else 1
-    line = np.arange(first, first + table.height)
-
-    def complain(wrong: polars.Series, name: str, expected: str) -> None:
-        if wrong.any():
-            row = int(wrong.arg_true()[0])
-            client, value = table["client"][row], table[name][row]
-            raise DataFileError(
-                f"{path}, line {line[row]}, client {client!r}: {name} is {value!r}; expected {expected}"
+        is_csv = path.suffix == ".csv"
+        table = pl.read_csv(path, infer_schema=False) if is_csv else pl.read_parquet(path)
+        return (
+            table.select(COLUMNS)
+            .with_columns(pl.col(pl.String).str.strip_chars())
+            .with_columns(
+                pl.col("client").cast(pl.String),
+                pl.col("time", "compute", "bandwidth").cast(pl.Float64, strict=False),
+                pl.when(said.is_in(_TRUE)).then(True).when(said.is_in(_FALSE)).then(False).alias("available"),
             )
-
-    complain(table["client"].is_null() | (table["client"].cast(pl.String) == ""), "client", "a name or number")
-
-    def numbers(name: str, *, needed: bool) -> FloatArray:
-        column = table[name]
-        said = column.is_not_null()
-        if column.dtype == pl.String:
-            column = column.str.strip_chars()
-            said &= column != ""
-        if not (column.dtype == pl.String or column.dtype.is_numeric() or column.dtype == pl.Null):
-            raise DataFileError(f"{path}: the column {name!r} is {column.dtype}; expected numbers")
-        values = column.cast(pl.Float64, strict=False)
-        complain((said & values.is_null()) | (~said if needed else said & ~said), name, "a number")
-        numbers_: FloatArray = values.fill_null(float("nan")).to_numpy().astype(np.float64)
-        return numbers_
-
-    text = table["available"].cast(pl.String).str.strip_chars().str.to_lowercase()
-    known = text.is_in([*_TRUE, *_FALSE]).fill_null(value=False)
-    complain(~known, "available", "0, 1, false or true")
-    available = text.is_in(list(_TRUE)).to_numpy().astype(np.bool_)
-    names = table["client"].unique(maintain_order=True)
-    index = pl.DataFrame({"client": names, "index": np.arange(names.len())})
-    client = table.select("client").join(index, on="client", how="left", maintain_order="left")["index"].to_numpy()
-    order = np.argsort(client, kind="stable")
-    rows = _Rows(
-        source=str(path),
-        names=names.to_list(),
-        client=client[order].astype(np.int64),
-        line=line[order],
-        time_s=numbers("time", needed=True)[order],
-        available=available[order],
-        compute_ms=numbers("compute", needed=False)[order],
-        bandwidth_mbps=numbers("bandwidth", needed=False)[order],
-    )
-    _check(rows)
-    return rows
-
-
-def _check(rows: _Rows) -> None:
-    time_s = rows.time_s
-    rows.refuse(~(np.isfinite(time_s) & (time_s >= 0.0)), "expected a finite time >= 0, found", time_s)
-    same = rows.client[1:] == rows.client[:-1]
-    late = np.zeros(time_s.shape, np.bool_)
-    late[1:] = same & (time_s[1:] <= time_s[:-1])
-    rows.refuse(late, "expected times that ascend for each client, found after a later or equal one", time_s)
-    for what, values in (("compute", rows.compute_ms), ("bandwidth", rows.bandwidth_mbps)):
-        wrong = rows.available & ~(np.isfinite(values) & (values > 0.0))
-        rows.refuse(wrong, f"expected a finite {what} > 0 where the client is available, found", values)
+            .with_row_index("line", offset=2 if is_csv else 1)
+            .sort(pl.col("line").min().over("client"), "line")
+        )
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataFileError(f"{path} is no table with the columns {', '.join(COLUMNS)}: {error}") from error
 
 
 def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -> tuple[Sessions, Speeds]:
@@ -163,31 +75,46 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
         FedrosterError: If there is no such file, or it is damaged or empty, lacks a column, or a row is malformed, out
             of order, later than the end, or of a client that is never available: names line and client.
     """
-    if period_s is not None and not (np.isfinite(period_s) and period_s > 0.0):
-        raise InvalidInputError(f"period_s is {period_s!r}; expected a finite number > 0")
-    rows = _read(Path(path))
-    end = float(rows.time_s.max()) if period_s is None else float(period_s)
-    if end == 0.0:
-        raise DataFileError(f"{rows.source} says nothing after 0 s; expected a last row at the end, or period_s")
-    rows.refuse(rows.time_s > end, f"expected times up to period_s = {end:.12g} s, found", rows.time_s)
+    if period_s is not None:
+        check_number("period_s", period_s, above=0.0)
+    table = _load(Path(path))
+    import polars as pl
 
-    last = np.append(rows.client[1:] != rows.client[:-1], True)
-    end_s = np.where(last, end, np.append(rows.time_s[1:], end))
-    there = rows.available & (end_s > rows.time_s)
-    count = np.bincount(rows.client[there], minlength=len(rows.names))
-    idle = np.flatnonzero(count == 0)
-    if idle.size:
-        line = rows.line[rows.client.searchsorted(idle[0])]
-        raise DataFileError(
-            f"{rows.source}, line {line}, client {rows.names[idle[0]]!r}: it is never available; leave it out"
-        )
+    time, available = pl.col("time"), pl.col("available")
+    end = float(table["time"].max() or 0.0) if period_s is None else float(period_s)  # type: ignore[arg-type]
+    until = time.shift(-1, fill_value=end).over("client")
+    table = table.with_columns(until=until, there=available & (until > time))
+    rules = {
+        "a client": pl.col("client").is_null() | (pl.col("client") == ""),
+        "a finite time >= 0": ~(time.is_finite() & (time >= 0.0)).fill_null(value=False),
+        "a time later than the client's one before": time <= time.shift(1).over("client"),
+        "0, 1, false or true for available": available.is_null(),
+        f"a time up to {end:.12g} s, the end of the trace": time > end,
+    }
+    for name in ("compute", "bandwidth"):
+        is_speed = pl.col(name).is_finite() & (pl.col(name) > 0.0)
+        rules[f"a finite {name} > 0 where the client is available"] = available & ~is_speed.fill_null(value=False)
+    rules["a client that is available for some time"] = ~pl.col("there").any().over("client")
+    for expected, wrong in rules.items():
+        found = table.filter(wrong).sort("line")
+        if found.height:
+            row = found.row(0, named=True)
+            shown = ", ".join(f"{name} {row[name]}" for name in COLUMNS[1:])
+            raise DataFileError(
+                f"{path}, line {row['line']}, client {row['client']!r}: expected {expected}, not {shown}"
+            )
+    if table.height == 0:
+        raise DataFileError(f"{path} is empty; expected a row for each change of a client")
+
+    counts = table.group_by("client", maintain_order=True).agg(pl.col("there").sum())["there"].to_numpy()
+    rows = table.filter(pl.col("there"))
     sessions = Sessions(
-        offsets=np.concatenate(([0], np.cumsum(count))).astype(np.int64),
-        start_s=rows.time_s[there],
-        end_s=end_s[there],
-        period_s=np.full(len(rows.names), end),
+        offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        start_s=np.array(rows["time"]),
+        end_s=np.array(rows["until"]),
+        period_s=np.full(counts.shape[0], end),
     )
-    compute_s, bandwidth_bps = rows.compute_ms[there] / 1e3, rows.bandwidth_mbps[there] * 1e6
+    compute_s, bandwidth_bps = rows["compute"].to_numpy() / 1e3, rows["bandwidth"].to_numpy() * 1e6
     first = sessions.offsets[:-1]
     device = sessions.device
     if (compute_s == compute_s[first][device]).all() and (bandwidth_bps == bandwidth_bps[first][device]).all():
