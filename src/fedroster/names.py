@@ -84,6 +84,7 @@ SCENARIOS: Mapping[str, tuple[str, str]] = {
 
 TASKS: Mapping[str, tuple[str, str]] = {
     "digits": ("handwritten digits of 8 x 8, a small network; ships with scikit-learn", OURS),
+    "digits-logistic": ("the same digits, logistic regression: without PyTorch", OURS),
     "fashion-mnist": ("Fashion-MNIST, a convolutional network, 500 samples a client", RBCS_F),
     "cifar-10": ("CIFAR-10, a convolutional network, 500 samples a client", RBCS_F),
     "mnist-logistic": ("MNIST, logistic regression, 1,000 samples a client", COCS),

@@ -10,7 +10,7 @@ from torch import nn
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
 from fedroster.core.streams import Streams
-from fedroster.training import cohort as cohort_module
+from fedroster.training import pytorch
 from fedroster.training.batched import BatchedModel
 from fedroster.training.cohort import CohortTrainer, batch_order
 from fedroster.training.models import MODELS, model_factory, register
@@ -88,8 +88,8 @@ SHAPES = {
     "cifar-10-cnn": (3, 32, 32),
     "cifar-10-small": (3, 32, 32),
     "mnist-logistic": (1, 28, 28),
-}
-SOFTMAX = [digits_softmax, "mnist-logistic", weightless_bias]
+}  # the others: digits
+SOFTMAX = [digits_softmax, "digits-logistic", "mnist-logistic", weightless_bias]
 ANY = [*MODELS, digits_cnn, in_place, normalised, strided]
 METHODS = [
     *((model, method) for model in ANY for method in ("batched", "sequential")),
@@ -207,7 +207,7 @@ def test_memory_that_does_not_suffice_makes_fewer_clients_at_once(data, monkeypa
     cohort = trainer(data, method="batched")
     start = cohort.init(rng=STREAMS.at("model"))
     expected = cohort.train(start, np.arange(6), round=1, streams=STREAMS)
-    gradient, asked, limit = cohort._model.gradient, [], 2
+    gradient, asked, limit = cohort._learner._model.gradient, [], 2
 
     def scarce(rows, images, targets):
         asked.append(rows.shape[0])
@@ -215,7 +215,7 @@ def test_memory_that_does_not_suffice_makes_fewer_clients_at_once(data, monkeypa
             raise torch.OutOfMemoryError
         return gradient(rows, images, targets)
 
-    monkeypatch.setattr(cohort._model, "gradient", scarce)
+    monkeypatch.setattr(cohort._learner._model, "gradient", scarce)
     found = cohort.train(start, np.arange(6), round=1, streams=STREAMS)
     assert asked[:3] == [6, 3, 1]
     for name, values in expected.parameters.items():
@@ -307,7 +307,7 @@ def test_losses_without_training(data, monkeypatch):
     cohort = trainer(data, measure_losses=False)
     start = cohort.init(rng=STREAMS.at("model"))
     whole = cohort.losses(start, CLIENTS)
-    monkeypatch.setattr(cohort_module, "_CHUNK", 7)
+    monkeypatch.setattr(pytorch, "_CHUNK", 7)
     np.testing.assert_allclose(cohort.losses(start, CLIENTS), whole, rtol=1e-6)
     np.testing.assert_allclose(cohort.losses(start, CLIENTS[::-1]), whole[::-1], rtol=1e-6)
     assert np.ptp(whole) > 1e-3
@@ -354,7 +354,7 @@ def test_cuda_is_not_replaced_in_silence(data, monkeypatch):
 
 
 def test_a_gpu_batches(data, monkeypatch):
-    monkeypatch.setattr(cohort_module, "_device", lambda name: torch.device("meta"))
+    monkeypatch.setattr(pytorch, "device_of", lambda name: torch.device("meta"))
     with pytest.raises(ConfigurationError, match="method is 'softmax' for a GPU"):
         trainer(data, model=digits_softmax, method="softmax", device="cuda")
 

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
+from fedroster.core.errors import ConfigurationError
+from fedroster.training.batched import BatchedModel, is_softmax_regression
 from fedroster.training.models import MODELS
-from fedroster.training.softmax import descend, is_softmax_regression
+from fedroster.training.protocol import Work
+from fedroster.training.softmax import SoftmaxLearner, SoftmaxRegression, descend
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -55,3 +62,53 @@ def test_what_is_softmax_regression():
     ]
     assert not any(is_softmax_regression(module) for module in others)
     assert is_softmax_regression(MODELS["mnist-logistic"]())
+
+
+@pytest.mark.parametrize(("pixels", "classes"), [(784, 10), (64, 10), (5, 2)])
+def test_the_first_model_is_the_one_that_torch_draws(pixels, classes):
+    ours = SoftmaxRegression(pixels, classes)
+    theirs = BatchedModel(ours, image_shape=(1, 1, pixels), device=torch.device("cpu"))
+    for seed in range(3):
+        drawn, expected = (model.draw(rng=np.random.default_rng(seed)) for model in (ours, theirs))
+        np.testing.assert_allclose(drawn, expected.numpy(), rtol=1e-6, atol=1e-8)  # here and with AVX2: bit for bit
+
+
+def test_images_of_another_size_are_refused():
+    images, labels = np.zeros((3, 1, 8, 8)), np.zeros(3, np.int64)
+    with pytest.raises(ConfigurationError, match=r"does not take images of shape .1, 8, 8.*expected 784 pixels"):
+        SoftmaxLearner(SoftmaxRegression(784, 10), Work(images, labels, images, labels, 1, 0.1))
+
+
+WITHOUT_TORCH = """
+import sys
+
+class Without:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, *more):
+        return None if name == "torch" else self.finder.find_spec(name, *more)
+
+sys.meta_path[:] = map(Without, sys.meta_path)
+from fedroster.core.streams import Streams
+from fedroster.core.errors import MissingDependencyError
+from fedroster.task import Task
+trainer = Task("digits-logistic").trainer(num_clients=5, seed=0, num_threads=2, device="auto", measure_losses=True)
+model = trainer.init(rng=Streams(0).at("model"))
+import numpy as np
+updates = trainer.train(model, np.arange(5), round=1, streams=Streams(0))
+assert (updates.train_loss < updates.loss_before).all()
+mean = {name: values.mean(axis=0) for name, values in updates.parameters.items()}
+assert trainer.evaluate(mean).loss < trainer.evaluate(model).loss
+for wish in (lambda: Task("digits").trainer(num_clients=5, seed=0), lambda: trainer.module(model)):
+    try:
+        wish()
+    except MissingDependencyError as error:
+        print(error)
+"""
+
+
+def test_softmax_regression_trains_without_pytorch():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("this needs the package 'torch', which is not installed") == 2

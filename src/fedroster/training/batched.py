@@ -28,7 +28,6 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from fedroster.training.graph import pool_before_relu, sparse_pooled_backward
 from fedroster.training.models import ModelFactory
-from fedroster.training.softmax import is_softmax_regression
 
 _Shape: TypeAlias = tuple[int, ...]
 _Gradients: TypeAlias = Callable[..., tuple[Tensor, ...]]
@@ -63,6 +62,16 @@ def _refusal(module: nn.Module) -> str | None:
     if not any(True for _ in module.parameters()):
         return "there are no parameters; expected some"
     return None
+
+
+def is_softmax_regression(module: nn.Module) -> bool:
+    """Whether a module is one linear layer on the flattened image, and nothing else."""
+    if type(module) is not nn.Sequential or len(module) != 2:
+        return False
+    flatten, linear = module
+    is_plain = type(flatten) is nn.Flatten and (flatten.start_dim, flatten.end_dim) in ((1, -1), (1, 3))
+    has_hooks = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+    return is_plain and type(linear) is nn.Linear and not has_hooks
 
 
 class BatchedModel:

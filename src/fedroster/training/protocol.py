@@ -10,6 +10,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.errors import InvalidInputError
 from fedroster.core.streams import Streams
 
 Parameters: TypeAlias = Mapping[str, NDArray[Any]]
@@ -47,6 +48,36 @@ class Evaluation:
 
     accuracy: float
     loss: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """What a trainer's clients train on, and how.
+
+    Attributes:
+        train_x: Images to train on, shape (n, channels, height, width).
+        train_y: Their classes, shape (n,).
+        test_x: Images to test on, shape (n', channels, height, width).
+        test_y: Their classes, shape (n',).
+        batch_size: Samples in a step.
+        learning_rate: eta.
+    """
+
+    train_x: NDArray[Any]
+    train_y: IntArray
+    test_x: NDArray[Any]
+    test_y: IntArray
+    batch_size: int
+    learning_rate: float
+
+    def check_classes(self, num_classes: int) -> None:
+        """Raise InvalidInputError if a class is none of the model's."""
+        for name, labels in (("train", self.train_y), ("test", self.test_y)):
+            if labels.min() < 0 or labels.max() >= num_classes:
+                raise InvalidInputError(
+                    f"{name}_y has classes {labels.min()} to {labels.max()}; "
+                    f"expected 0 to {num_classes - 1}, as the model has {num_classes} logits"
+                )
 
 
 class Trainer(Protocol):

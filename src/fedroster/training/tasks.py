@@ -42,6 +42,11 @@ DIGITS = LocalTraining(
 )
 """Handwritten digits, 8 x 8: a class has about 143 training images, so a client of one class still finds its 100."""
 
+DIGITS_LOGISTIC = LocalTraining(
+    dataset="digits", model="digits-logistic", samples_per_client=100, epochs=2, batch_size=20, learning_rate=0.1
+)
+"""The same data and work with softmax regression: the one task that needs neither PyTorch nor a download."""
+
 FASHION_MNIST = LocalTraining(
     dataset="fashion-mnist",
     model="fashion-mnist-cnn",
@@ -79,6 +84,7 @@ CIFAR_10_B_SMALL = LocalTraining(
 
 TASKS: Mapping[str, LocalTraining] = {
     "digits": DIGITS,
+    "digits-logistic": DIGITS_LOGISTIC,
     "fashion-mnist": FASHION_MNIST,
     "cifar-10": CIFAR_10,
     "mnist-logistic": MNIST_LOGISTIC,

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from threading import Barrier
-
-from fedroster.core.errors import MissingDependencyError
-
-try:
-    import torch
-except ImportError as error:
-    raise MissingDependencyError.of("torch", "train") from error
+from types import ModuleType
 
 
 @contextmanager
 def torch_threads(count: int | None) -> Iterator[None]:
     """Let torch use ``count`` threads inside; None leaves it alone.  A process-wide setting, restored at the end."""
+    import torch
+
     before = torch.get_num_threads()
     if count is None or count == before:
         yield
@@ -32,9 +29,10 @@ def torch_threads(count: int | None) -> Iterator[None]:
 
 
 @cache
-def _pool(process_id: int, workers: int) -> ThreadPoolExecutor:
+def _pool(process_id: int, workers: int, torch: ModuleType | None) -> ThreadPoolExecutor:
     # Keyed by process: a pool does not survive a fork.  OpenMP's number of threads belongs to each thread.
-    pool = ThreadPoolExecutor(workers, "fedroster-client", initializer=torch.set_num_threads, initargs=(1,))
+    begin = None if torch is None else partial(torch.set_num_threads, 1)
+    pool = ThreadPoolExecutor(workers, "fedroster-client", initializer=begin)
     # All start now: who sets his own number sets that of later threads of the process, too, which the caller restores.
     met = Barrier(workers)
     list(pool.map(lambda _: met.wait(), range(workers)))
@@ -42,7 +40,7 @@ def _pool(process_id: int, workers: int) -> ThreadPoolExecutor:
 
 
 def each_client(work: Callable[[int], None], num_clients: int, *, num_threads: int) -> None:
-    """Call ``work`` with 0, 1, ... on several threads, for which torch is set to one thread (:func:`torch_threads`).
+    """Call ``work`` with 0, 1, ... on several threads, for which torch, if it is loaded, is set to one thread.
 
     Operations of torch and compiled kernels release the GIL, so that the clients do run at the same time.
     """
@@ -50,7 +48,7 @@ def each_client(work: Callable[[int], None], num_clients: int, *, num_threads: i
         for client in range(num_clients):
             work(client)
         return
-    for _ in _pool(os.getpid(), num_threads).map(work, range(num_clients)):
+    for _ in _pool(os.getpid(), num_threads, sys.modules.get("torch")).map(work, range(num_clients)):
         pass
 
 
@@ -62,4 +60,6 @@ def keep_freed_memory() -> None:
     time of a step of a small CNN.  Freeing one block of nearly 32 MiB once raises the limits (mallopt(3),
     M_MMAP_THRESHOLD).  Other C libraries are not affected.
     """
+    import torch
+
     torch.empty(31 * 2**20, dtype=torch.uint8)
