@@ -11,16 +11,16 @@ QUICK := core estimation federation optimization/test_drift_plus_penalty.py poli
 	test_catalogue.py test_federated.py test_public_names.py test_queues.py test_selector.py test_simulation.py
 NOT_QUICK := core/test_sources.py federation/test_hostile_files.py federation/test_guard.py
 
-install: .venv/.installed
+install: .venv/.dev
 
-.venv/.installed: requirements/constraints.txt pyproject.toml
+# demo: what the comparison needs; dev: everything.  `requirements/lock` writes the lists.
+.venv/.demo .venv/.dev: .venv/.%: requirements/%.txt requirements/nvidia.txt requirements/install pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --requirement requirements/constraints.txt
-	$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python requirements/install $*
 	touch $@
 
-demo: install
-	$(BIN)/fedroster compare --out runs/demo
+demo: .venv/.demo
+	$(BIN)/fedroster compare --task digits-logistic --out runs/demo
 
 test: install
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal

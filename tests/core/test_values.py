@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -68,10 +69,12 @@ def test_unknown_names_come_with_the_nearest():
     assert str(UnknownNameError.of("client", "zzz", [])) == "unknown client 'zzz'. Known: none."
 
 
-def test_missing_dependencies_say_what_to_install():
+def test_missing_dependencies_say_what_to_install(monkeypatch, tmp_path):
     error = MissingDependencyError.of("torch", "train")
-    assert str(error).endswith("pip install '.[train]' in fedroster's repository")
+    assert str(error).endswith(f"run pip install '.[train]' in {Path(__file__).parents[2]}")
     assert "'torch'" in str(error)
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "site-packages" / "fedroster" / "core" / "errors.py"))
+    assert str(MissingDependencyError.of("torch", "train")).endswith('run pip install "fedroster[train]"')
 
 
 # --- checks --------------------------------------------------------------------------------------------------------

@@ -7,16 +7,21 @@ a caller would expect.  A message says what is wrong, which value was met and wh
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def how_to_install(extra: str) -> str:
-    """What brings the packages of an extra: fedroster is installed from its repository, not from a package index.
+    """What brings the packages of an extra, for a copy of the repository and for an installed wheel.
 
     Args:
         extra: Such as "train".
     """
-    return f"run pip install '.[{extra}]' in fedroster's repository"
+    repository = Path(__file__).parents[3]
+    if (repository / "pyproject.toml").is_file():
+        return f"run pip install '.[{extra}]' in {os.fspath(repository)}"
+    return f'run pip install "fedroster[{extra}]"'
 
 
 class FedrosterError(Exception):
