@@ -11,7 +11,6 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.compiled import njit
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
@@ -46,31 +45,6 @@ class HierarchicalState:
     velocity_m_s: FloatArray
 
 
-@njit(cache=True, nogil=True)
-def _in_reach(position, site, reach_square):
-    num_clients, num_sites = position.shape[1], site.shape[1]
-    num_links = 0
-    for n in range(num_clients):
-        for m in range(num_sites):
-            dx, dy = position[0, n] - site[0, m], position[1, n] - site[1, m]
-            if dx * dx + dy * dy <= reach_square:
-                num_links += 1
-    client = np.empty(num_links, np.int64)
-    server = np.empty(num_links, np.int64)
-    distance = np.empty(num_links)
-    row = 0
-    for n in range(num_clients):
-        for m in range(num_sites):
-            dx, dy = position[0, n] - site[0, m], position[1, n] - site[1, m]
-            square = dx * dx + dy * dy
-            if square <= reach_square:
-                client[row] = n
-                server[row] = m
-                distance[row] = math.sqrt(square)
-                row += 1
-    return client, server, distance
-
-
 def links_in_reach(
     position_km: FloatArray, site_km: FloatArray, reach_km: float
 ) -> tuple[IntArray, IntArray, FloatArray]:
@@ -79,8 +53,10 @@ def links_in_reach(
     Returns:
         Client and server of each link, clients ascending, and their distances in km, each of shape (links,).
     """
-    client, server, distance_km = _in_reach(position_km, site_km, reach_km * reach_km)
-    return client, server, distance_km
+    dx, dy = (position[:, None] - site for position, site in zip(position_km, site_km, strict=True))
+    square = dx * dx + dy * dy
+    client, server = np.nonzero(square <= reach_km * reach_km)
+    return client, server, np.sqrt(square[client, server])
 
 
 def server_sites(num_servers: int, side_km: float) -> FloatArray:
