@@ -53,9 +53,7 @@ _DEVICES = {"num_clients": "200", "cohort_size": "10"}
 CELLS = {
     "table-1": Cell(_FLAT, {}, "random", ("floor", "rbcs-f:V=5"), 120),
     "drift": Cell(_FLAT, {"drift": "0.5"}, "floor", ("random", "rbcs-f:V=5"), 160),
-    "churn": Cell(
-        _FLAT, {"churn": "0.3", "churn_rounds": "60", "dropout": "0.1"}, "explored:policy=rbcs-f:V=5", ("random",), 120
-    ),
+    "churn": Cell(_FLAT, {"churn": "0.3", "churn_rounds": "60", "dropout": "0.1"}, "rbcs-f:V=5", ("random",), 120),
     "traces": Cell(_TRACES, _DEVICES, "random", ("floor:beta=0.02", "round-robin"), 120),
     "table-1 by rbcs-f": Cell(_FLAT, {"noise_shape": "log-normal"}, "rbcs-f:V=20", ("random",), 140),
     "traces by floor": Cell(
@@ -100,31 +98,27 @@ def run(name: str, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Coverage by cell, policy, kind and measure, as Markdown."""
+    """Coverage by cell, policy and measure, as Markdown."""
     lines = [
-        "| log | of | replayed | kind | measure | logs | refused | held | above | mean truth | mean estimate | width |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| log | of | replayed | measure | logs | refused | held | above | mean truth | mean estimate | width |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for name, cell in CELLS.items():
         for text in cell.others:
-            for kind in ("modelled", "off-policy"):
-                for measure in MEASURES:
-                    own = [
-                        row
-                        for row in rows
-                        if (row["cell"], row.get("policy"), row.get("kind"), row.get("measure"))
-                        == (name, text, kind, measure)
-                    ]
-                    told = [row for row in own if row["refused"] is None]
-                    if not told:
-                        continue
-                    held = np.mean([row["low"] <= row["truth"] <= row["high"] for row in told])
-                    above = np.mean([row["truth"] > row["high"] for row in told])
-                    truth, estimate = (np.mean([row[part] for row in told]) for part in ("truth", "estimate"))
-                    width = np.mean([row["high"] - row["low"] for row in told])
-                    log = f"{name} | `{cell.logging}`, {cell.rounds} rounds | `{text}` | {kind} | `{measure}`"
-                    counts = f"{len(own)} | {len(own) - len(told)} | {held:.0%} | {above:.0%}"
-                    lines.append(f"| {log} | {counts} | {truth:.4g} | {estimate:.4g} | {width:.3g} |")
+            for measure in MEASURES:
+                own = [
+                    row for row in rows if (row["cell"], row.get("policy"), row.get("measure")) == (name, text, measure)
+                ]
+                told = [row for row in own if row["refused"] is None]
+                if not told:
+                    continue
+                held = np.mean([row["low"] <= row["truth"] <= row["high"] for row in told])
+                above = np.mean([row["truth"] > row["high"] for row in told])
+                truth, estimate = (np.mean([row[part] for row in told]) for part in ("truth", "estimate"))
+                width = np.mean([row["high"] - row["low"] for row in told])
+                log = f"{name} | `{cell.logging}`, {cell.rounds} rounds | `{text}` | `{measure}`"
+                counts = f"{len(own)} | {len(own) - len(told)} | {held:.0%} | {above:.0%}"
+                lines.append(f"| {log} | {counts} | {truth:.4g} | {estimate:.4g} | {width:.3g} |")
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedroster import RBCSF, Explored, FedCS, RoundRobin, Uniform
+from fedroster import RBCSF, FedCS, Uniform
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
 from fedroster.core.problem import Status
 from fedroster.core.protocols import poll_times
@@ -472,12 +472,3 @@ def test_a_polling_run_goes_on_where_it_stopped(tmp_path, digits):
     start = load_training(tmp_path / "half.npz", policy=POW_D, environment=FlatNetwork(), seed=3)
     for one, two in zip(play(POW_D, digits, rounds=6, start=start), whole[3:], strict=True):
         assert_equal(snapshot(one), two)
-
-
-def test_weights_over_probabilities_change_the_average_and_need_to_be_known(digits):
-    (plain,) = play(Explored(RoundRobin()), digits, rounds=1)
-    (weighted,) = play(Explored(RoundRobin()), digits, rounds=1, weights="inverse")
-    assert plain.round.selection.links.tolist() == weighted.round.selection.links.tolist()
-    assert any((plain.parameters[name] != weighted.parameters[name]).any() for name in plain.parameters)
-    with pytest.raises(ConfigurationError, match="does not know with which probability"):
-        next(play(Oort(max_participations=1), digits, rounds=1, weights="inverse"))

@@ -42,7 +42,7 @@ _NAMES = {
     "federation.failures": "FailureRules",
     "federation.rules": "Group Rules",
     "policies": (
-        "COCS CSUCB CUCB E3CS RBCSF CUCBPairs Dirichlet Explored FedCS FedCSGreedy Floor LinUCB LinUCBPairs "
+        "COCS CSUCB CUCB E3CS RBCSF CUCBPairs Dirichlet FedCS FedCSGreedy Floor LinUCB LinUCBPairs "
         "OmniscientP3 Oort Oracle OracleP PartialPooling PowerOfChoice RoundRobin SizeWeighted Steered TiFL "
         "Uniform"
     ),

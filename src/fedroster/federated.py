@@ -6,19 +6,18 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedroster.aggregation.fedavg import federated_average, finite_updates
 from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_globally, broadcast, edge_answers
-from fedroster.aggregation.weights import inverse_weights
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_choice, check_integer
+from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, inclusion_of, polls, wants_losses
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, polls, wants_losses
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.simulation import Checkpoint, Round, restore_checkpoint, simulate
@@ -83,7 +82,6 @@ class _Exchange:
         self._squared_loss: FloatArray = np.empty(0)
         self._num_samples: FloatArray = np.empty(0)
         self.parameters = parameters
-        self.inclusion: FloatArray | None = None
         self.edges = edges
         self.evaluation: Evaluation | None = None
         self.train_loss: FloatArray = np.empty(0)
@@ -127,10 +125,7 @@ class _Exchange:
         )
         self._note(updates, np.flatnonzero(arrived))
         everybody = np.ones(updates.num_samples.shape[0], np.bool_)
-        worth: IntArray | FloatArray = updates.num_samples
-        if self.inclusion is not None:
-            worth = inverse_weights(worth, self.inclusion[arrived]).weight
-        average = federated_average(self.parameters, updates.parameters, worth, arrived=everybody)
+        average = federated_average(self.parameters, updates.parameters, updates.num_samples, arrived=everybody)
         if average.used.any():
             self.parameters, self.evaluation = average.parameters, None
         return average.used
@@ -206,7 +201,6 @@ def federate(
     num_rounds: int,
     seed: int,
     evaluate_every: int = 1,
-    weights: Literal["samples", "inverse"] = "samples",
     start: TrainingCheckpoint | None = None,
 ) -> Iterator[FederatedRound]:
     """Play rounds with training.
@@ -220,9 +214,6 @@ def federate(
         num_rounds: Last round to play.
         seed: Seed of all random streams.
         evaluate_every: Rounds from one test of the model to the next, >= 1; the last round has one, too.
-        weights: What weighs the updates in the average: the clients' "samples", or these over the probabilities with
-            which the clients were chosen, "inverse" (:func:`~fedroster.aggregation.weights.inverse_weights`), with one
-            server.
         start: Checkpoint to continue from; the loop may change it. None to begin.
 
     Yields:
@@ -230,8 +221,8 @@ def federate(
         arrives, the model does not change.
 
     Raises:
-        ConfigurationError: If ``evaluate_every`` is not a positive integer, the policy polls and the trainer cannot
-            measure losses without training, or a policy does not know the probabilities that ``weights`` needs.
+        ConfigurationError: If ``evaluate_every`` is not a positive integer, or the policy polls and the trainer cannot
+            measure losses without training.
         InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
     """
@@ -245,19 +236,6 @@ def federate(
     kind = _Exchange if servers == 1 else _HierarchicalExchange
     exchange = kind(trainer, first, edges, streams, losses=wants_losses(policy))
     elapsed_s = 0.0 if start is None else start.elapsed_s
-    check_choice("weights", weights, ("samples", "inverse"))
-    if weights == "inverse" and servers > 1:
-        raise ConfigurationError(f"weights is 'inverse' with {servers} servers; expected 'samples', or one server")
-
-    def note(context: RoundContext, outcome: Outcome, selection: Selection, state: Any, network: Any) -> None:
-        known = inclusion_of(policy, state, context, selection)
-        if known is None:
-            raise ConfigurationError(
-                f"weights is 'inverse', and {policy!r} does not know with which probability it chose in round "
-                f"{context.round}; expected a policy that does, such as Explored(...)"
-            )
-        exchange.inclusion = known[selection.links]
-
     rounds = simulate(
         policy,
         environment,
@@ -266,7 +244,6 @@ def federate(
         start=None if start is None else start.rounds,
         exchange=exchange,
         ask=exchange.losses if polls(policy) else None,
-        witness=note if weights == "inverse" else None,
     )
     for played in rounds:
         elapsed_s += played.time_s

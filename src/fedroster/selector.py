@@ -261,7 +261,6 @@ class Selector(Views):
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         events: list[Decided] = []
         limits = self._book.limits(self._members, at_work)
-        is_known = bool(self._observers) and (limits is None or not limits.bind)
 
         def announce(selection: Selection) -> None:
             links = selection.links
@@ -278,7 +277,6 @@ class Selector(Views):
                 selection=selection,
                 chosen=chosen,
                 servers=None if context.server is None else context.server[links],
-                inclusion=self._learner.inclusion(context, selection) if is_known else None,
                 places=context.cohort_size,
                 busy=None if asked.busy_too else np.flatnonzero(busy),
             )

@@ -8,7 +8,6 @@ from fedroster.core.problem import Feedback, Outcome, Poll, ProblemSpec, RoundCo
 from fedroster.core.protocols import (
     AnyEnvironment,
     AnyPolicy,
-    DrawsKnown,
     Environment,
     ExpectsTimes,
     NoState,
@@ -23,7 +22,6 @@ __all__ = [
     "AnyEnvironment",
     "AnyPolicy",
     "BoolArray",
-    "DrawsKnown",
     "Environment",
     "ExpectsTimes",
     "Feedback",

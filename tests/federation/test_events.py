@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from federations import contexts, kept, make
-from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Selector, Uniform
+from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Selector
 from fedroster.federation.events import Began, Decided, Joined, Left, Told
 
 
@@ -125,13 +125,3 @@ def test_a_loaded_selector_begins_where_it_was(tmp_path):
 def test_what_is_no_observer_is_refused():
     with pytest.raises(ConfigurationError, match="expected a callable"):
         Selector(RBCSF(), cohort_size=1, observers=["tensorboard"])
-
-
-@pytest.mark.parametrize(("policy", "expected"), [(Uniform(), [2 / 3, 0.0, 2 / 3, 2 / 3]), (RBCSF(beta=0.0), None)])
-def test_a_decision_comes_with_its_probabilities(policy, expected):
-    events = []
-    selector = Selector(policy, cohort_size=2, clients=list("abcd"), seed=0, observers=[lambda e, _: events.append(e)])
-    selector.select({"a": [1.0], "c": [1.0], "d": [1.0]})
-    decided = events[-1]
-    by_slot = [float(slot in decided.chosen) for slot in range(4)] if expected is None else expected
-    assert decided.inclusion.tolist() == pytest.approx(by_slot)

@@ -181,7 +181,7 @@ def test_the_schedules():
     assert [increasing.fairness_at(number) for number in (1, 25, 26, 100)] == [0.0, 0.0, 1.0, 1.0]
     assert [E3CS(fairness=0.3).fairness_at(number) for number in (1, 1000)] == [0.3, 0.3]
     late = context_of(6, 2, round=90)
-    np.testing.assert_allclose(increasing.inclusion(with_weights(np.arange(1.0, 7.0)), late)[1], 1 / 3)
+    np.testing.assert_allclose(increasing.allocation(with_weights(np.arange(1.0, 7.0)), late)[1], 1 / 3)
 
 
 def test_reliable_clients_are_preferred_and_nobody_falls_below_the_quota():

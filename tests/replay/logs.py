@@ -15,15 +15,8 @@ from fedroster.simulation import simulate
 def log_of(policy="random", *, rounds=40, seed=0, network=None):
     """Rounds of a simulation with a few clients, and their mean time."""
     network = network or FlatNetwork(num_clients=12, cohort_size=4)
-    chooser, logged, at_s = make_policy(policy), [], 100.0
-    probabilities = []
-
-    def look(context, outcome, selection, state, environment):
-        from fedroster.core.protocols import inclusion_of
-
-        probabilities.append(inclusion_of(chooser, state, context, selection))
-
-    for played in simulate(chooser, network, num_rounds=rounds, seed=seed, witness=look):
+    logged, at_s = [], 100.0
+    for played in simulate(make_policy(policy), network, num_rounds=rounds, seed=seed):
         context, links = played.context, played.selection.links
         everybody = np.ones(context.num_links, np.bool_)
         logged.append(
@@ -37,7 +30,6 @@ def log_of(policy="random", *, rounds=40, seed=0, network=None):
                 contexts=np.where(context.available[:, None], context.features, np.nan),
                 chosen=links,
                 servers=None,
-                inclusion=probabilities[-1],
                 status=played.feedback.status,
                 exchange_time_s=played.feedback.exchange_time_s,
                 round_s=played.time_s,

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedroster import RoundRobin
+from fedroster import Floor
 from fedroster.core.errors import ConfigurationError, PausedError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import processes
@@ -85,8 +85,8 @@ def test_digests_change_with_the_code_of_a_policy_inside_another(monkeypatch):
     """A plug-in's policy may stand in one of ours; its edits are edits of the trial."""
 
     def found(code):
-        monkeypatch.setattr(running, "code_of", lambda made: {made.__name__: code} if made is RoundRobin else {})
-        return key(Trial("rbcs-f/table-1", "explored:policy=round-robin", 0, 5))
+        monkeypatch.setattr(running, "code_of", lambda made: {made.__name__: code} if made is Floor else {})
+        return key(Trial("rbcs-f/table-1", "steered:policy=floor", 0, 5))
 
     assert found("old") == found("old") != found("new")
 

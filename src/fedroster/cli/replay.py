@@ -47,7 +47,7 @@ def replay(
     told = [one for one in found if one.refused is None]
     if told:
         columns = [heading.replace("counts ", "counts\n") for heading in COLUMNS]
-        print_table(columns, [cells(one) for one in told], title=title, right=columns[3:], whole=columns[1:])
+        print_table(columns, [cells(one) for one in told], title=title, right=columns[2:], whole=columns[1:])
     for one in found:
         if one.refused is not None:
-            remark(f"{one.policy}, {one.kind}, {MEASURES[one.measure]}: {one.refused}")
+            remark(f"{one.policy}, {MEASURES[one.measure]}: {one.refused}")

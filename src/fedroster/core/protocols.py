@@ -13,8 +13,8 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Parameters
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
 
-Draws: TypeAlias = Literal["never", "uniform", "known", "unknown"]
-"""How chance decides: not but for ties, with equal probabilities, with other known ones, or in a way not known."""
+Draws: TypeAlias = Literal["never", "uniform", "unknown"]
+"""How chance decides: not but for ties, with equal probabilities, or in another way."""
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -34,8 +34,7 @@ class Policy(Protocol[S]):
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
     whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  One that owes participations is
     also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.  How chance decides is
-    said by ``draws`` (:func:`draws`), "unknown" where nothing is said; with "uniform" and "known" goes a method
-    ``inclusion`` (:class:`DrawsKnown`).
+    said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
 
@@ -137,18 +136,6 @@ class ExpectsTimes(Protocol):
         ...
 
 
-@runtime_checkable
-class DrawsKnown(Protocol):
-    """A policy that knows with which probability it draws each row."""
-
-    def inclusion(self, state: Any, context: RoundContext, /) -> FloatArray | None:
-        """Return the probability of each row to be chosen by ``select``, shape (links,), in [0, 1].
-
-        The chance is that of ``rng``, ties included.  None for a round in which the policy does not know it.
-        """
-        ...
-
-
 class Environment(Protocol[E]):
     """A simulated network: the four-stage loop asks it what is reported and what happens.
 
@@ -206,25 +193,6 @@ def draws(policy: AnyPolicy) -> Draws:
     """How chance decides in a policy; "unknown" for one that does not say."""
     found: Draws = getattr(policy, "draws", "unknown")
     return found
-
-
-def inclusion_of(policy: AnyPolicy, state: Any, context: RoundContext, selection: Selection) -> FloatArray | None:
-    """Probability of each row to be chosen in a round, shape (links,); None where it is not known.
-
-    Of a policy that never draws, 1 for the rows that were chosen and 0 for others: ties count as if they were decided.
-
-    Args:
-        policy: The policy.
-        state: Its state before :meth:`Policy.commit`.
-        context: The context with which :meth:`Policy.select` was called.
-        selection: What it decided.
-    """
-    kind = draws(policy)
-    if kind == "never":
-        chosen = np.zeros(context.num_links)
-        chosen[selection.links] = 1.0
-        return chosen
-    return policy.inclusion(state, context) if kind != "unknown" and isinstance(policy, DrawsKnown) else None
 
 
 def check_limits(policy: AnyPolicy, *, limited: bool) -> None:

@@ -93,7 +93,6 @@ class Decided:
         selection: The decision: rows of ``context``.
         chosen: Slots of the cohort, shape (k,).
         servers: Number of the edge server of each, shape (k,); None without edge servers.
-        inclusion: Probability with which each row of ``context`` was to be chosen; None where it is not known.
         places: Largest number of clients that could be chosen.
         busy: Slots of clients that still owe an answer and were therefore not chosen.
     """
@@ -109,7 +108,6 @@ class Decided:
     selection: Selection
     chosen: IntArray
     servers: IntArray | None = None
-    inclusion: FloatArray | None = None
     places: int = 0
     busy: IntArray | None = None
 

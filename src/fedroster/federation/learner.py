@@ -14,7 +14,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, inclusion_of
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.federation.composing import Limits, compose
@@ -177,10 +177,6 @@ class Learner:
         selection = self.policy.select(self.state, given, rng=self.streams.at("policy", *address))
         check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
         return selection
-
-    def inclusion(self, context: RoundContext, selection: Selection) -> FloatArray | None:
-        """Probability of each row to be chosen, before the decision is booked; None where it is not known."""
-        return inclusion_of(self.policy, self.state, context, selection)
 
     def learn(self, feedback: Feedback, announce: Callable[[], None]) -> None:
         """Announce and learn feedback; if that fails, nothing was learned."""

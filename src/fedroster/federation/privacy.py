@@ -46,7 +46,7 @@ class Privacy:
 
     Attributes:
         reads: What the decisions depend on.
-        draws: How chance decides: "never", "uniform", with "known" probabilities, or "unknown".
+        draws: How chance decides: "never", "uniform", or "unknown".
         amplification: Whether sampling may be counted: m of N clients, uniformly and without replacement.
         sampled: m and N; None where sampling may not be counted.
         separation: b, a client that took part in round t takes part again in round t + b at the earliest, >= 1.
@@ -99,8 +99,7 @@ def privacy_of(
     how = draws(policy)
     against = []
     if how != "uniform":
-        known = {"never": "it draws nothing at random", "known": "clients have different probabilities"}
-        why = known.get(how, "it does not say how it draws")
+        why = "it draws nothing at random" if how == "never" else "clients may have different probabilities"
         against.append(f"{type(policy).__name__} does not draw uniformly: {why}")
     against += [reason for reason, holds in circumstances.items() if holds]
     conditions = (

@@ -93,19 +93,14 @@ def sample_systematically(inclusion: FloatArray, *, rng: Generator) -> IntArray:
     return rows
 
 
-def candidates_above(score: FloatArray, size: int, *, cut_off: float) -> IntArray:
-    """The clients among which :func:`sample_above` draws; positions, ascending."""
-    place = max(score.shape[0] - 1 - size, 0)
-    return np.flatnonzero(score >= cut_off * float(np.partition(score, place)[place]))
-
-
 def sample_above(score: FloatArray, size: int, *, cut_off: float, rng: Generator) -> IntArray:
     """Sample by score among those above a cut-off, as Oort exploits (Lai et al. 2021); positions, ascending.
 
     Candidates have at least ``cut_off``, in [0, 1], times the score of the first that would not be among the best
     ``size``, or of the last if there is none.
     """
-    candidates = candidates_above(score, size, cut_off=cut_off)
+    place = max(score.shape[0] - 1 - size, 0)
+    candidates = np.flatnonzero(score >= cut_off * float(np.partition(score, place)[place]))
     return candidates[sample_by_weight(score[candidates], size, rng=rng)]
 
 

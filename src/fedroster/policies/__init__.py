@@ -5,7 +5,6 @@ from fedroster.policies.cs_ucb import CSUCB
 from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.dirichlet import Dirichlet
 from fedroster.policies.e3cs import E3CS
-from fedroster.policies.explored import Explored
 from fedroster.policies.fedcs import FedCS, FedCSGreedy
 from fedroster.policies.floor import Floor
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
@@ -29,7 +28,6 @@ __all__ = [
     "RBCSF",
     "CUCBPairs",
     "Dirichlet",
-    "Explored",
     "FedCS",
     "FedCSGreedy",
     "Floor",

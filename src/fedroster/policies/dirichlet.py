@@ -15,9 +15,8 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import Positive
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
-from fedroster.optimization.inclusion import at_rows, race_inclusion
 from fedroster.policies.rbcs_f import CITATION
 
 
@@ -60,7 +59,6 @@ class Dirichlet(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "known"
 
     gamma_2: Positive = 1.0
 
@@ -77,9 +75,3 @@ class Dirichlet(ForOneServer):
             winners = np.argpartition(race[rows], context.cohort_size)[: context.cohort_size]
             rows = np.sort(rows[winners])
         return Selection(context.round, rows)
-
-    def inclusion(self, state: DirichletState, context: RoundContext, /) -> FloatArray | None:
-        """Probability to be among the first m of the race; None for fleets so large that it would take too long."""
-        rows = np.flatnonzero(context.available)
-        race = race_inclusion(state.log_weight[context.clients_of(rows)], context.cohort_size)
-        return None if race is None else at_rows(race, rows, context.num_links)

@@ -16,9 +16,8 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Count, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import kept, per_client
-from fedroster.optimization.inclusion import at_rows
 from fedroster.optimization.ranking import sample_systematically
 
 CITATION = """@article{huang2022e3cs,
@@ -140,7 +139,6 @@ class E3CS(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "known"
     reads: ClassVar[str] = "system"
 
     fairness: Share = 0.5
@@ -175,11 +173,6 @@ class E3CS(ForOneServer):
         if rows.shape[0] > context.cohort_size:
             rows = rows[sample_systematically(probability, rng=rng)]
         return Selection(context.round, rows)
-
-    def inclusion(self, state: E3CSState, context: RoundContext, /) -> FloatArray:
-        """The allocated probabilities, which systematic sampling keeps exactly."""
-        rows, probability, *_ = self.allocation(state, context)
-        return at_rows(probability, rows, context.num_links)
 
     def commit(self, state: E3CSState, context: RoundContext, selection: Selection, /) -> E3CSState:
         """Note what each chosen client's success is worth."""

@@ -16,10 +16,9 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Column, Count, Natural, NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.utility import PacerState, client_utility, pace, preferred_time_s, statistical_utility, tell
-from fedroster.optimization.inclusion import above_inclusion, at_rows, filled_up, window_inclusion
 from fedroster.optimization.ranking import fill_up, greatest, sample_above, sample_by_weight
 from fedroster.policies.size_weighted import check_feature
 
@@ -94,7 +93,6 @@ class Oort(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "known"
     wants_losses: ClassVar[bool] = True
 
     exploration: Share = 0.9
@@ -184,29 +182,6 @@ class Oort(ForOneServer):
         fill_up(chosen, rows, context.cohort_size, rng=rng)
         fill_up(chosen, np.flatnonzero(context.available), context.cohort_size, rng=rng)
         return Selection(context.round, np.flatnonzero(chosen))
-
-    def inclusion(self, state: OortState, context: RoundContext, /) -> FloatArray | None:
-        """Probability over the samples that exploit, explore and fill up; None with ``max_participations``.
-
-        How many clients exploit and explore is not drawn.  None, too, for fleets so large that it would take too long.
-        """
-        rows = np.flatnonzero(context.available)
-        if rows.shape[0] <= context.cohort_size:
-            return at_rows(np.ones(rows.shape[0]), rows, context.num_links)
-        if self.max_participations:
-            return None
-        explored = state.last[context.clients_of(rows)] > 0
-        old, new = np.flatnonzero(explored), np.flatnonzero(~explored)
-        num_exploit, num_explore = self._places(state, context, old, new)
-        score, speed = self._score(state, context, context.clients_of(rows[old])), self._speed(context, rows[new])
-        exploit = above_inclusion(score, num_exploit, cut_off=self.cut_off)
-        explore = window_inclusion(speed, math.ceil(self.sample_window * num_explore), num_explore)
-        if exploit is None or explore is None:
-            return None
-        probability = np.zeros(rows.shape[0])
-        probability[old], probability[new] = exploit, explore
-        missing = context.cohort_size - num_exploit - num_explore
-        return at_rows(filled_up(probability, missing, num_exploit + num_explore), rows, context.num_links)
 
     def _explore(self, context: RoundContext, rows: IntArray, size: int, *, rng: Generator) -> IntArray:
         """Sample by speed among the fastest; positions in ``rows``."""

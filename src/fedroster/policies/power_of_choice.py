@@ -16,10 +16,9 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Natural
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
-from fedroster.optimization.inclusion import at_rows, best_of_inclusion
 from fedroster.optimization.ranking import greatest, sample_by_weight
 
 CITATION = """@misc{cho2020powerofchoice,
@@ -79,7 +78,6 @@ class PowerOfChoice(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "known"
     wants_losses: ClassVar[bool] = True
 
     d: Natural = 0
@@ -107,17 +105,6 @@ class PowerOfChoice(ForOneServer):
         else:
             loss = state.loss[context.clients_of(rows)]
         return Selection(context.round, rows[greatest(loss, context.cohort_size, rng=rng)])
-
-    def inclusion(self, state: PowerOfChoiceState, context: RoundContext, /) -> FloatArray | None:
-        """Probability to be a candidate and among the best, for clients of equal size; else None, and for "pow-d"."""
-        rows = np.flatnonzero(context.available)
-        client = context.clients_of(rows)
-        weight = assumed_sizes(state.num_samples)[client]
-        if (self.polls and context.poll is not None) or (weight != weight[:1]).any():
-            return None
-        num_candidates = max(self.d or 2 * context.cohort_size, context.cohort_size)
-        best = best_of_inclusion(state.loss[client], num_candidates, context.cohort_size)
-        return at_rows(best, rows, context.num_links)
 
     def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
         """Keep the latest loss of each client; feedback of an earlier round does not replace it."""

@@ -16,10 +16,9 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Column
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_sizes
-from fedroster.optimization.inclusion import at_rows, log_weights, race_inclusion
 from fedroster.optimization.ranking import sample_by_weight
 
 CITATION = """@inproceedings{li2020convergence,
@@ -78,7 +77,6 @@ class SizeWeighted(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "known"
     wants_losses: ClassVar[bool] = True
 
     size_feature: Column = -1
@@ -103,12 +101,6 @@ class SizeWeighted(ForOneServer):
         rows = np.flatnonzero(context.available)
         weight = self._weight(state, context, rows)
         return Selection(context.round, rows[sample_by_weight(weight, context.cohort_size, rng=rng)])
-
-    def inclusion(self, state: SizesState, context: RoundContext, /) -> FloatArray | None:
-        """Probability to be among the first m drawn; None for fleets so large that it would take too long."""
-        rows = np.flatnonzero(context.available)
-        race = race_inclusion(log_weights(self._weight(state, context, rows)), context.cohort_size)
-        return None if race is None else at_rows(race, rows, context.num_links)
 
     def update(self, state: SizesState, feedback: Feedback, /) -> SizesState:
         """Learn the sizes."""

@@ -17,11 +17,10 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
 from fedroster.estimation.reports import LARGEST, learn_losses
-from fedroster.optimization.inclusion import at_rows, greatest_inclusion
 from fedroster.optimization.ranking import greatest
 
 CITATION = """@inproceedings{chai2020tifl,
@@ -162,7 +161,6 @@ class TiFL(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "known"
     wants_losses: ClassVar[bool] = True
 
     tiers: Count = 5
@@ -209,33 +207,30 @@ class TiFL(ForOneServer):
             return replace(state, tier_loss=tier_loss)
         return replace(state, tier_loss=tier_loss, probability=changed_probabilities(tier_loss, state.credits != 0))
 
-    def _plan(
-        self, state: TiFLState, context: RoundContext
-    ) -> tuple[IntArray, BoolArray, IntArray, int, FloatArray, TiFLState]:
+    def _plan(self, state: TiFLState, context: RoundContext) -> tuple[IntArray, BoolArray, IntArray, int, TiFLState]:
         """Everything but the cohort; its draw comes from the state, so that booking finds the same tier.
 
         Returns:
-            Available rows, whether each is yet to be profiled, their tiers, the tier that is drawn, the weights with
-            which it is, and the state after the look.
+            Available rows, whether each is yet to be profiled, their tiers, the tier that is drawn, and the state after
+            the look.
         """
         rows = np.flatnonzero(context.available)
         client = context.clients_of(rows)
         fresh = state.asked[client] < self.profile_rounds
         everybody = tiers_of(state.measured, state.total_s, self.tiers)
         tier, drawn, state = everybody[client], _NO_TIER, self._look(state, everybody, context.round)
-        weight: FloatArray = np.zeros(self.tiers)
         there = np.bincount(tier[~fresh & (tier >= 0)], minlength=self.tiers) > 0
         if np.count_nonzero(fresh) < context.cohort_size and there.any():
-            weight = there * state.probability * (state.credits != 0)
+            weight: FloatArray = there * state.probability * (state.credits != 0)
             for otherwise in (there * state.probability, there.astype(np.float64)):
                 weight = weight if weight.any() else otherwise
             rng = Streams(state.seed).at("tier", context.round)
             drawn = int(rng.choice(self.tiers, p=weight / weight.sum()))
-        return rows, fresh, tier, drawn, weight, state
+        return rows, fresh, tier, drawn, state
 
     def select(self, state: TiFLState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw a cohort of the tier."""
-        rows, fresh, tier, drawn, _, _ = self._plan(state, context)
+        rows, fresh, tier, drawn, _ = self._plan(state, context)
         rank = self._rank(state, context.clients_of(rows), fresh, tier, drawn)
         return Selection(context.round, rows[greatest(rank, context.cohort_size, rng=rng)])
 
@@ -246,19 +241,9 @@ class TiFL(ForOneServer):
         rank[fresh] = 1 + self.profile_rounds - state.asked[client[fresh]]
         return rank
 
-    def inclusion(self, state: TiFLState, context: RoundContext, /) -> FloatArray:
-        """Probability over the draw of the tier, which the state's seed decides, and of the cohort in it."""
-        rows, fresh, tier, drawn, weight, _ = self._plan(state, context)
-        client, probability = context.clients_of(rows), np.zeros(rows.shape[0])
-        for number in np.flatnonzero(weight) if drawn != _NO_TIER else (_NO_TIER,):
-            rank = self._rank(state, client, fresh, tier, int(number))
-            share = weight[number] / weight.sum() if drawn != _NO_TIER else 1.0
-            probability += share * greatest_inclusion(rank, context.cohort_size)
-        return at_rows(probability, rows, context.num_links)
-
     def commit(self, state: TiFLState, context: RoundContext, selection: Selection, /) -> TiFLState:
         """Count the asked clients and the credit; keep the look."""
-        _, _, _, drawn, _, looked = self._plan(state, context)
+        _, _, _, drawn, looked = self._plan(state, context)
         state.asked[context.clients_of(selection.links)] += 1
         if drawn == _NO_TIER:
             return looked

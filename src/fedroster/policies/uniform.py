@@ -12,11 +12,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import Draws, NoState, Stateless
 from fedroster.optimization.budgeted import choices_of, fill_in_order
-from fedroster.optimization.inclusion import draw_uniformly
 
 CITATION = r"""@inproceedings{mcmahan2017communication,
   author    = {McMahan, H. Brendan and Moore, Eider and Ramage, Daniel and Hampson, Seth
@@ -55,9 +53,3 @@ class Uniform(Stateless):
         choices = choices_of(context)
         picks = fill_in_order(choices, rng.permutation(choices.rows.shape[0]))
         return Selection(context.round, np.sort(choices.rows[picks]))
-
-    def inclusion(self, state: NoState, context: RoundContext, /) -> FloatArray | None:
-        """The same for every available client of a single server; None with servers or budgets."""
-        if context.cost is not None or context.server is not None:
-            return None
-        return draw_uniformly(context.available, context.cohort_size)

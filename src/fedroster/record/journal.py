@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
+from fedroster.core.protocols import draws
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import save_arrays
 from fedroster.federation.events import Began, Decided, Event, Ruled
@@ -210,6 +211,7 @@ class Record:
             "fedroster": __version__,
             "code": code(),
             "policy": repr(selector.policy),
+            "draws": draws(selector.policy),
             "settings": self._settings,
             "num_features": selector.num_features,
             "contexts": self._contexts,

@@ -53,7 +53,6 @@ class Decision:
         believed: Their own contexts as far as they are plausible, shape (k, D).
         expected_s: Exchange times that the policy expected, shape (slots,); NaN where it is not known.
         owed: Rounds owed to each slot's client before the decision, shape (slots,).
-        inclusion: Probability with which each row of the policy's context was to be chosen; None where not known.
         busy: Slots of clients that still owed an answer.
         state: Digest of the policy's state before the decision.
     """
@@ -72,7 +71,6 @@ class Decision:
     believed: FloatArray
     expected_s: FloatArray | None
     owed: FloatArray | None
-    inclusion: FloatArray | None
     busy: IntArray
     state: str
 
@@ -210,10 +208,6 @@ def decided(
     for name, values in (("expected_s", expected_s), ("owed", owed)):
         if values is not None:
             line[name] = pack_floats(values)
-    if event.inclusion is not None:
-        is_sure = np.count_nonzero(event.inclusion) == chosen.shape[0]  # 1 for the cohort and 0 for all others
-        is_sure &= bool((event.inclusion[event.selection.links] == 1.0).all())
-        line["inclusion"] = "chosen" if is_sure else pack_floats(event.inclusion)
     if event.busy is not None and event.busy.shape[0]:
         line["busy"] = pack_ints(event.busy)
     return line
@@ -350,7 +344,6 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
             raise LogFileError(f"the cohort of round {content.get('round')} is not that of its links")
     told_to = _matrix(content.get("features"), chosen.shape[0], length)
     believed = _matrix(content["believed"], chosen.shape[0], length) if "believed" in content else told_to
-    num_rows = capacity if links is None else links.row.shape[0]
     return Decision(
         round=number(content, "round", 1, 2**52),
         at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
@@ -366,18 +359,9 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
         believed=believed,
         expected_s=_by_slot(content.get("expected_s"), chosen, capacity),
         owed=_by_slot(content.get("owed"), chosen, capacity),
-        inclusion=_read_inclusion(content.get("inclusion"), num_rows, taken),
         busy=unpack_ints(content.get("busy", []), below=capacity, most=capacity, order="distinct"),
         state=str(content.get("state")),
     )
-
-
-def _read_inclusion(value: Any, rows: int, taken: IntArray) -> FloatArray | None:
-    if value != "chosen":
-        return None if value is None else unpack_floats(value, rows)
-    inclusion = np.zeros(rows)
-    inclusion[taken] = 1.0
-    return inclusion
 
 
 def _matrix(value: Any, rows: int, length: int) -> FloatArray:

@@ -47,6 +47,7 @@ class Header:
     Attributes:
         kind: "selector", "edge-selector" or "simulation".
         policy: The policy and its parameters, as Python writes them.
+        draws: How chance decides, as the policy says: "never", "uniform" or "unknown".
         policy_text: The same as commands take it; empty where it is not known.
         settings: What the selector was made with.
         cohort_size: Largest number of clients in a round.
@@ -61,6 +62,7 @@ class Header:
 
     kind: str
     policy: str
+    draws: str
     policy_text: str
     settings: Mapping[str, Any]
     cohort_size: int
@@ -90,7 +92,6 @@ class LoggedRound(Decision):
         owed: Rounds owed to each slot's client before the decision, in the same form.
         chosen: Slots of the cohort, shape (k,).
         servers: Edge server of each, shape (k,); None without edge servers.
-        inclusion: Probability with which each slot's client was to be chosen, shape (slots,); None where not known.
         status: How each exchange ended (:class:`~fedroster.types.Status`), shape (k,); 255 while nothing is known.
         exchange_time_s: Times as they were told, shape (k,), seconds; NaN where none was.
         learned_s: Times as the policy learned them, in the same form.
@@ -402,16 +403,12 @@ class _Rounds(Sequence[LoggedRound]):
         if "members" in line.content:  # a simulation's: which of the joined clients are away
             here &= unpack_bits(line.content["members"], decision.capacity)
         asked = decision.asked
-        contexts, inclusion = None, decision.inclusion
+        contexts = None
         if decision.has_contexts and asked.links is None:
             contexts = np.full((decision.capacity, asked.rows.shape[1]), np.nan)
             contexts[asked.slot] = asked.rows
-        if inclusion is not None and asked.links is not None:  # a client is on one link at most
-            of_link = asked.slot[asked.links.row]
-            inclusion = np.bincount(of_link, inclusion, decision.capacity).astype(np.float64)
-        said = {each.name: getattr(decision, each.name) for each in fields(decision)} | {"inclusion": inclusion}
         return LoggedRound(
-            **said,
+            **{each.name: getattr(decision, each.name) for each in fields(decision)},
             members=here,
             contexts=contexts,
             status=place.status.copy(),
@@ -440,6 +437,7 @@ def _header(begun: Mapping[str, Any]) -> Header:
     return Header(
         kind=str(begun.get("of")),
         policy=str(begun.get("policy")),
+        draws=str(begun.get("draws", "unknown")),
         policy_text=str(begun.get("policy_text", "")),
         settings=settings,
         cohort_size=number(settings, "cohort_size", 1, 2**31),

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedroster.core.errors import FedrosterError, LogFileError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, inclusion_of
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, draws
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
 from fedroster.federation.candidates import Candidates, Links
@@ -92,6 +92,7 @@ class SimulationRecord:
             "fedroster": __version__,
             "code": code(),
             "policy": repr(policy),
+            "draws": draws(policy),
             "policy_text": policy_text,
             "settings": {**dataclasses.asdict(spec), "seed": seed},
             "scenario": {"name": scenario, "settings": dict(settings)},
@@ -128,7 +129,6 @@ class SimulationRecord:
             selection=selection,
             chosen=context.clients_of(selection.links),
             servers=None if links is None else links.server[selection.links],
-            inclusion=inclusion_of(self._policy, state, context, selection),
             places=context.cohort_size,
         )
         policy = self._policy
@@ -231,12 +231,6 @@ class Replayed:
         differing = [] if np.array_equal(own.links, np.sort(decision.links)) else ["chosen"]
         if state_digest(self._state) != decision.state:
             differing.append("state")
-        inclusion = inclusion_of(self._policy, self._state, context, own)
-        logged = decision.inclusion
-        if (inclusion is None) != (logged is None) or (
-            inclusion is not None and not np.array_equal(inclusion, np.asarray(logged))
-        ):
-            differing.append("inclusion")
         if differing:
             self.differences.append(Difference(line.number, decision.round, tuple(differing)))
         self.num_decided += 1

@@ -22,11 +22,11 @@ _ENDED = {
     Status.DROPPED: "it dropped out",
     Status.FAILED: "its answer was an error, or refused",
 }
-_SURE = 1.0 - 1e-9
+_DRAWS = {"never": "the policy does not draw at random", "uniform": "the policy draws uniformly"}
 
 
 def why(log: Log, client: ClientId, round: int) -> str:
-    """Say why a client was chosen in a round, or was not: rules, probability, debt, time, price.
+    """Say why a client was chosen in a round, or was not: rules, chance, debt, time, price.
 
     Args:
         log: The log.
@@ -55,22 +55,19 @@ def why(log: Log, client: ClientId, round: int) -> str:
     place = np.flatnonzero(played.chosen == slot)
     out = sum(slots.shape[0] for slots in played.excluded.values())
     eligible = int(np.count_nonzero(played.available & played.members)) - out
-    facts = _facts(played, slot, ids, eligible)
+    facts = _facts(played, slot, ids, _DRAWS.get(log.header.draws, ""))
     could = f"{played.chosen.shape[0]} of {eligible} eligible clients"
     if place.shape[0]:
         return f"{start} was chosen, one of {could}{facts}; {_ended(played, int(place[0]))}."
     return f"{start} was available and not chosen; {could} were chosen{facts}."
 
 
-def _facts(played: LoggedRound, slot: int, ids: list[ClientId | None], eligible: int) -> str:
+def _facts(played: LoggedRound, slot: int, ids: list[ClientId | None], draws: str) -> str:
     """What the decision used for this client, beside the same values of the rest of the cohort."""
     others = played.chosen[played.chosen != slot]
     parts = _by_rules(played, slot, ids)
-    if played.inclusion is not None:
-        drawn = (played.inclusion > 0.0) & (played.inclusion < _SURE)
-        is_sure = not drawn.any() and np.count_nonzero(played.inclusion) < eligible
-        known = "the policy does not draw at random" if is_sure else f"its probability was {played.inclusion[slot]:.3g}"
-        parts.append(known)
+    if draws and not parts:  # with priorities or groups, the policy decides parts of the cohort
+        parts.append(draws)
     for name, unit, values in (
         ("it was owed", " rounds", played.owed),
         ("it was expected to take", " s", played.expected_s),

@@ -16,7 +16,6 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.record import Log
 from fedroster.replay.history import History, read_history
 from fedroster.replay.modelled import Fit, Played
-from fedroster.replay.off_policy import off_policy_misses, off_policy_time, whole_ends
 
 Measure: TypeAlias = Literal["mean_round_time_s", "min_participation_rate", "deadline_misses"]
 MEASURES: tuple[Measure, ...] = ("mean_round_time_s", "min_participation_rate", "deadline_misses")
@@ -39,19 +38,19 @@ class Estimate:
 
     Attributes:
         policy: The policy, as it was named.
-        kind: "modelled" by worlds that are fitted to the log, or "off-policy" by weighing what the log has.
+        kind: "modelled": by worlds that are fitted to the log.
         measure: Mean time of a round, seconds; least share of the rounds in which a client was chosen; chosen clients
             whose update was late or never came.
         estimate: What the policy would have realised in the log's rounds; NaN if refused.
         low: Lower end of the 90 % interval.
         high: Upper end.
         rounds: Rounds of the log.
-        effective_sample_size: Exchanges of the log (rounds, for an off-policy time) that count for it; NaN if refused.
+        effective_sample_size: Exchanges of the log that count for it; NaN if refused.
         refused: Why there is no estimate; None if there is one.
     """
 
     policy: str
-    kind: Literal["modelled", "off-policy"]
+    kind: Literal["modelled"]
     measure: Measure
     estimate: float
     low: float
@@ -95,17 +94,12 @@ def history_of(log: Log) -> History:
 
 def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
     nothing = math.nan, math.nan, math.nan, rounds, math.nan, reason
-    kinds: tuple[Literal["modelled", "off-policy"], ...] = ("modelled", "off-policy")
-    return [Estimate(name, kind, measure, *nothing) for kind in kinds for measure in MEASURES]
+    return [Estimate(name, "modelled", measure, *nothing) for measure in MEASURES]
 
 
 def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     history = fit.history
     rounds = history.num_rounds
-
-    def refused(kind: Literal["modelled", "off-policy"], measure: Measure, reason: str) -> Estimate:
-        return Estimate(name, kind, measure, math.nan, math.nan, math.nan, rounds, math.nan, reason)
-
     try:
         reason = "" if not policy.omniscient else f"{type(policy).__name__} knows true times, which no log has"
         if not reason:
@@ -118,26 +112,14 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     beyond, unknown = (float(np.mean([getattr(one, what) for one in played])) for what in ("beyond", "unknown"))
     reason = too_far(beyond, unknown) or too_wrong(fit)
     if reason:
-        found = [refused("modelled", measure, reason) for measure in MEASURES]
-    else:
-        size = _informed_by(fit, played)
-        values = {
-            "mean_round_time_s": _time(fit, played),
-            "min_participation_rate": _rate(history, played),
-            "deadline_misses": _count(np.array([float(one.missed) for one in played]), int(history.missed.sum())),
-        }
-        found = [Estimate(name, "modelled", measure, *values[measure], rounds, size) for measure in MEASURES]
-    share = np.mean([one.share for one in played], axis=0)
-    for measure in MEASURES:
-        if measure == "min_participation_rate":
-            found.append(refused("off-policy", measure, "a least rate is no mean over exchanges: see modelled"))
-            continue
-        told = off_policy_time(fit, policy) if measure == "mean_round_time_s" else off_policy_misses(fit, share, played)
-        if isinstance(told, str):
-            found.append(refused("off-policy", measure, told))
-        else:
-            found.append(Estimate(name, "off-policy", measure, *told[:3], rounds, told[3]))
-    return found
+        return _all_refused(name, rounds, reason)
+    size = _informed_by(fit, played)
+    values = {
+        "mean_round_time_s": _time(fit, played),
+        "min_participation_rate": _rate(history, played),
+        "deadline_misses": _count(np.array([float(one.missed) for one in played]), int(history.missed.sum())),
+    }
+    return [Estimate(name, "modelled", measure, *values[measure], rounds, size) for measure in MEASURES]
 
 
 def too_far(beyond: float, unknown: float) -> str:
@@ -202,7 +184,9 @@ def _count(values: FloatArray, logged: int) -> tuple[float, float, float]:
     away = 0.5 * (middle - math.sqrt(logged + 0.375)) if logged else 0.0
     half = 1.2 * _T * math.hypot(float(root.std(ddof=1)), away)
     estimate = float(values.mean())
-    return estimate, *whole_ends(estimate, max(middle - half, 0.0) ** 2 - 0.375, (middle + half) ** 2 - 0.375)
+    low, high = max(middle - half, 0.0) ** 2 - 0.375, (middle + half) ** 2 - 0.375
+    least, most = min(math.ceil(low - 0.5), math.floor(estimate)), max(math.floor(high + 0.5), math.ceil(estimate))
+    return estimate, float(max(least, 0)), float(most)
 
 
 def _informed_by(fit: Fit, played: list[Played]) -> float:

@@ -31,7 +31,6 @@ class History:
         members: Whether each client was a member, shape (rounds, clients).
         available: Whether each client could be chosen, shape (rounds, clients).
         features: Contexts, shape (rounds, clients, D); NaN where they are not known.
-        inclusion: Probability of each client to be chosen, shape (rounds, clients); NaN where it is not known.
         round: Round of each exchange, an index, ascending, shape (exchanges,).
         client: Its client.
         status: How it ended; exchanges without an end are left out.
@@ -45,7 +44,6 @@ class History:
     members: BoolArray
     available: BoolArray
     features: FloatArray
-    inclusion: FloatArray
     round: IntArray
     client: IntArray
     status: StatusArray
@@ -104,7 +102,6 @@ def read_history(rounds: Sequence[Any], *, num_clients: int) -> History:
     shape = (count, num_clients)
     members, available = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
     features = np.full((*shape, width), np.nan)
-    inclusion = np.full(shape, np.nan)
     parts: list[tuple[IntArray, IntArray, StatusArray, FloatArray]] = []
     for index, one in enumerate(rounds):
         if one.servers is not None and np.any(np.asarray(one.servers) != 0):
@@ -118,8 +115,6 @@ def read_history(rounds: Sequence[Any], *, num_clients: int) -> History:
             available[index, slots] = False
         if one.contexts is not None and width:
             features[index, :present] = one.contexts
-        if one.inclusion is not None:
-            inclusion[index, :present] = one.inclusion
         told = one.status != OPEN
         parts.append((np.full(int(told.sum()), index), one.chosen[told], one.status[told], one.exchange_time_s[told]))
     return History(
@@ -130,7 +125,6 @@ def read_history(rounds: Sequence[Any], *, num_clients: int) -> History:
         members=members,
         available=available,
         features=features,
-        inclusion=inclusion,
         round=np.concatenate([part[0] for part in parts]),
         client=np.concatenate([part[1] for part in parts]).astype(np.int64),
         status=np.concatenate([part[2] for part in parts]),

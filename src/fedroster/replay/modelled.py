@@ -39,18 +39,14 @@ class Played:
         round_s: How long each round took, shape (rounds,), seconds.
         chosen: How often each client was chosen, shape (clients,).
         missed: Chosen clients without an update in time, of all rounds.
-        share: How often each client was chosen at each look of the log, shape (rounds, clients).
         beyond: Share of the rounds that lie after the log's end.
-        between: Share of the rounds that begin between two rounds of the log.
         unknown: Share of the chosen that the log never measured.
     """
 
     round_s: FloatArray
     chosen: IntArray
     missed: int
-    share: FloatArray
     beyond: float
-    between: float
     unknown: float
 
 
@@ -66,7 +62,6 @@ class PlayedRound:
         overhead_s: What the round took beyond that, seconds.
         length_s: How long it took, seconds.
         is_beyond: Whether it began after the log's end.
-        is_between: Whether it began between two rounds of the log.
     """
 
     index: int
@@ -76,7 +71,6 @@ class PlayedRound:
     overhead_s: float
     length_s: float
     is_beyond: bool
-    is_between: bool
 
 
 class Fit:
@@ -139,19 +133,14 @@ class Fit:
         history = self.history
         num_rounds, num_clients = history.available.shape
         round_s, count = np.zeros(num_rounds), np.zeros(num_clients, np.int64)
-        share = np.zeros((num_rounds, num_clients))
-        missed = beyond = between = 0
+        missed = beyond = 0
         for round, one in enumerate(self.rounds(policy, number)):
-            links, index = one.feedback.client, one.index
-            # A client that came after a look counts for the next one.
-            share[np.where(history.available[index, links], index, min(index + 1, num_rounds - 1)), links] += 1.0
             missed += int(np.count_nonzero(one.feedback.status != Status.COMPLETED))
-            count[links] += 1
+            count[one.feedback.client] += 1
             round_s[round] = one.length_s
             beyond += one.is_beyond
-            between += one.is_between
         unknown = float(count[self.is_unknown].sum()) / max(int(count.sum()), 1)
-        return Played(round_s, count, missed, share, beyond / num_rounds, between / num_rounds, unknown)
+        return Played(round_s, count, missed, beyond / num_rounds, unknown)
 
     def rounds(self, policy: AnyPolicy, number: int, *, spare: int = 0) -> Iterator[PlayedRound]:
         """Play the rounds of the log one after the other.
@@ -180,9 +169,8 @@ class Fit:
             if not selection.is_empty:
                 length_s = max(min(float(waited_s.max()), float(history.deadline_s[index])) + overhead_s, 0.0)
             is_beyond = self.clock.by_time and now_s > self.clock.end_s
-            is_between = self.clock.by_time and abs(now_s - float(history.at_s[index])) > 1.0
             members = history.members[index]
-            yield PlayedRound(index, members, feedback, waited_s, overhead_s, length_s, is_beyond, is_between)
+            yield PlayedRound(index, members, feedback, waited_s, overhead_s, length_s, is_beyond)
             state = policy.update(policy.commit(state, context, selection), feedback)
             warm = np.zeros(history.num_clients, np.bool_)
             warm[selection.links] = True
@@ -249,25 +237,6 @@ class Fit:
             exchange_time_s=np.where(lost, np.nan, time_s),
         )
         return feedback, waited_s, world.waits.overhead(over)
-
-    def expected_misses(self) -> FloatArray:
-        """Probability of each client to miss in each round of the log, were it chosen, shape (rounds, clients)."""
-        history = self.history
-        total = np.zeros(history.available.shape)
-        client, worlds = np.arange(history.num_clients), self.worlds[:: max(len(self.worlds) // 5, 1)]
-        for world in worlds:
-            for index in range(history.num_rounds):
-                mean_s = world.times.means(client, self.features[index], index)
-                leaves = self.leaves.within(index, client, float(history.at_s[index]), mean_s)
-                lost = world.answers.lost(client, leaves, mean_s)
-                deadline_s = float(history.deadline_s[index])
-                late = 0.0
-                if np.isfinite(deadline_s):
-                    beyond = 1.0 + (deadline_s / mean_s - 1.0) / world.times.spread
-                    late = 1.0 - np.searchsorted(world.times.ratios, beyond, side="right") / world.times.ratios.shape[0]
-                total[index] += lost + (1.0 - lost) * late
-        found: FloatArray = total / len(worlds)
-        return found
 
     def logged_again(self, number: int) -> float:
         """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn again, seconds."""

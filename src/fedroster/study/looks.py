@@ -59,7 +59,6 @@ _LOOKS: Mapping[str, Look] = {
     "e3cs": Look("#7F1D3F", "--"),
     "cs-ucb": Look("#7A7A1F"),
     "steered": Look("#7A7A1F", "--"),
-    "explored": Look("#5A5A5A", "-."),
 }
 
 

@@ -17,18 +17,17 @@ MEASURES: dict[Measure, str] = {
 }
 """Headings of what is estimated."""
 
-COLUMNS = ("policy", "kind", "measure", "estimate", "interval", "counts for it")
+COLUMNS = ("policy", "measure", "estimate", "interval", "counts for it")
 _ABOUT = {
-    "kind": "modelled: in worlds that are fitted to the log; off-policy: the log's exchanges, weighed",
     "interval": "90 %",
-    "counts for it": "exchanges of the log that tell of the policy; rounds, for an off-policy time",
+    "counts for it": "exchanges of the log that tell of the policy",
 }
 
 
 def cells(one: Estimate) -> tuple[str, ...]:
     """An estimate as text, by column."""
     interval, counted = f"{one.low:.4g} to {one.high:.4g}", f"{one.effective_sample_size:,.0f}"
-    return one.policy, one.kind, MEASURES[one.measure], f"{one.estimate:.4g}", interval, counted
+    return one.policy, MEASURES[one.measure], f"{one.estimate:.4g}", interval, counted
 
 
 def replay_page(log: Log, found: Sequence[Estimate], folder: Path, *, command: str) -> None:
@@ -41,9 +40,9 @@ def replay_page(log: Log, found: Sequence[Estimate], folder: Path, *, command: s
         command: The command that makes the page again.
     """
     told = [one for one in found if one.refused is None]
-    refused = [(one.policy, one.kind, MEASURES[one.measure], one.refused) for one in found if one.refused is not None]
+    refused = [(one.policy, MEASURES[one.measure], one.refused) for one in found if one.refused is not None]
     times = sorted(
-        (one for one in told if one.measure == "mean_round_time_s" and one.kind == "modelled"),
+        (one for one in told if one.measure == "mean_round_time_s"),
         key=lambda one: one.estimate,
     )
     lengths = [f"{one.estimate:.3g} s under {one.policy} ({one.low:.3g} to {one.high:.3g})" for one in times]
@@ -51,8 +50,8 @@ def replay_page(log: Log, found: Sequence[Estimate], folder: Path, *, command: s
     headline = f"A mean round would have taken {'; '.join(lengths)}." if lengths else "The log says too little."
     lead = f"Estimates from {rounds} rounds under {policy}, with 90 % intervals that include the model's error."
     sections = [
-        Section("Estimates", table=Table(COLUMNS, [cells(one) for one in told], COLUMNS[:3], _ABOUT)),
-        Section("What the log cannot tell", table=Table((*COLUMNS[:3], "why"), refused, (*COLUMNS[:3], "why"))),
+        Section("Estimates", table=Table(COLUMNS, [cells(one) for one in told], COLUMNS[:2], _ABOUT)),
+        Section("What the log cannot tell", table=Table((*COLUMNS[:2], "why"), refused, (*COLUMNS[:2], "why"))),
     ]
     report = Report(
         f"Replay of {log.folder.name}",
