@@ -23,7 +23,7 @@ from fedroster import (
 from fedroster.catalogue import make_policy, policies
 from fedroster.engine.report import RoundSink
 from fedroster.record import Log
-from fedroster.watch.view import view_of
+from fedroster.study.log_page import View
 
 CLIENTS = [f"c{number:02d}" for number in range(20)]
 SLOW = {client: 1.0 + number % 5 for number, client in enumerate(CLIENTS)}
@@ -204,9 +204,9 @@ def test_a_rate_counts_filled_places_as_the_promise_does(tmp_path):
     assert sum(report.num_in_time for report in sink) == 600 - len(at_work)
     assert sink[-1].broken == ()
 
-    view = view_of(Log(tmp_path / "log"))
-    assert {each.name: each.rate for each in view.clients} == pytest.approx(rates)
-    assert {each.promise(view.promised) for each in view.clients} == {"kept"}
+    members, shares = View(Log(tmp_path / "log")).members_table()
+    assert {row[0]: share for row, share in zip(members.rows, shares.tolist(), strict=True)} == pytest.approx(rates)
+    assert {row[3] for row in members.rows} == {"kept"}
 
     selector.save(tmp_path / "state.npz")
     assert Selector.load(tmp_path / "state.npz", Floor(beta=beta)).participation_rates() == rates
