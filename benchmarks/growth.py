@@ -94,7 +94,6 @@ PANELS: Mapping[str, Sequence[str]] = {
     "one server, policies that learn": (
         "rbcs-f",
         "floor",
-        "steered",
         "p3",
         "oort",
         "tifl",

@@ -43,7 +43,7 @@ _NAMES = {
     "federation.rules": "Group Rules",
     "policies": (
         "COCS CSUCB CUCB E3CS RBCSF CUCBPairs Dirichlet FedCS FedCSGreedy Floor LinUCB LinUCBPairs "
-        "OmniscientP3 Oort Oracle OracleP PartialPooling PowerOfChoice RoundRobin SizeWeighted Steered TiFL "
+        "OmniscientP3 Oort Oracle OracleP PartialPooling PowerOfChoice RoundRobin SizeWeighted TiFL "
         "Uniform"
     ),
     "record": "Record",

@@ -21,12 +21,12 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any, cast
+from typing import Any
 
 import fedroster.policies as our
 from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, Policy, check_policy
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy
 from fedroster.environment.flat import FlatNetwork
 from fedroster.environment.hidden_causes import HiddenCauses
 from fedroster.environment.hierarchical import (
@@ -89,7 +89,7 @@ class Entry:
 def _default(field: dataclasses.Field[Any]) -> Any:
     """A field's default; None for one that must be given."""
     if field.default is not dataclasses.MISSING:
-        return policy_text(field.default) if hasattr(field.default, "select") else field.default
+        return field.default
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
@@ -156,7 +156,7 @@ def scenarios() -> Mapping[str, Entry]:
     return _with_plugins(_SCENARIOS, "fedroster.scenarios")
 
 
-_RESERVED = ":,;=@"
+_RESERVED = ":,=@"
 """What stands between names and parameters in texts."""
 
 
@@ -269,8 +269,6 @@ def _written(value: Any) -> str:
     """A parameter as :func:`make_policy` reads it."""
     if value is None:
         return AUTOMATIC
-    if hasattr(value, "select"):
-        return policy_text(value).replace(",", ";")
     if isinstance(value, tuple):
         return "/".join(map(_written, value)) or "()"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -324,27 +322,21 @@ def policy_of_label(label: str) -> AnyPolicy:
     try:
         if len(label) > _LONGEST_LABEL:
             raise ValueError("too long")
-        return cast("AnyPolicy", _of_call(ast.parse(label, mode="eval").body))
+        node = ast.parse(label, mode="eval").body
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
+            raise ValueError("not a call with named parameters")
+        name = node.func.id
+        made: Any = next((entry.make for entry in policies().values() if entry.make.__name__ == name), None)
+        if made is None:
+            raise UnknownNameError.of("policy class", name, [entry.make.__name__ for entry in policies().values()])
+        policy: AnyPolicy = made(**{str(each.arg): ast.literal_eval(each.value) for each in node.keywords})
+        return policy
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, FedrosterError):
             raise
         raise UnknownNameError(
             f"{shown(label, str)!r} is not written as a policy of the catalogue; expected --policy NAME:P=V,..."
         ) from error
-
-
-def _of_call(node: ast.expr) -> Any:
-    """A policy of the catalogue with its parameters, or a plain value."""
-    if not isinstance(node, ast.Call):
-        return ast.literal_eval(node)
-    if not isinstance(node.func, ast.Name) or node.args:
-        raise ValueError("not a call with named parameters")
-    name = node.func.id
-    made: Any = next((entry.make for entry in policies().values() if entry.make.__name__ == name), None)
-    if made is None:
-        raise UnknownNameError.of("policy class", name, [entry.make.__name__ for entry in policies().values()])
-    values = {keyword.arg: _of_call(keyword.value) for keyword in node.keywords if keyword.arg is not None}
-    return made(**values)
 
 
 _LONGEST_LABEL = 10_000
@@ -411,11 +403,8 @@ def _make(entry: Entry, settings: Mapping[str, str], kind: str) -> Any:
 def _convert(name: str, value: str, hint: Any) -> Any:
     """Read a value as its parameter's type.
 
-    Entries of a tuple are separated by ``/``, ``()`` is the empty one, None is written ``auto``, and the parameters of
-    a policy inside another are separated by ``;``.
+    Entries of a tuple are separated by ``/``, ``()`` is the empty one, and None is written ``auto``.
     """
-    if typing.get_origin(hint) is Policy:
-        return make_policy(value.replace(";", ","))
     parts = typing.get_args(hint)
     if type(None) in parts:
         if value == AUTOMATIC:

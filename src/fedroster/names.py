@@ -34,7 +34,6 @@ POLICIES: Mapping[str, tuple[str, str, str]] = {
         "one curve over contexts, deviations where data shows them; rates with beta",
         OURS,
     ),
-    "steered": ("Steered", "another policy whose share or V follows a target for the mean length of rounds", OURS),
     "oort": ("Oort", "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
     "power-of-choice": (
         "PowerOfChoice",

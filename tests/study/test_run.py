@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedroster import Floor
 from fedroster.core.errors import ConfigurationError, PausedError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import processes
@@ -79,16 +78,6 @@ def test_digests_change_with_the_version(monkeypatch):
     before = key(Trial("rbcs-f/table-1", "random", 0, 5))
     monkeypatch.setattr(running, "__version__", "9.9.9")
     assert key(Trial("rbcs-f/table-1", "random", 0, 5)) != before
-
-
-def test_digests_change_with_the_code_of_a_policy_inside_another(monkeypatch):
-    """A plug-in's policy may stand in one of ours; its edits are edits of the trial."""
-
-    def found(code):
-        monkeypatch.setattr(running, "code_of", lambda made: {made.__name__: code} if made is Floor else {})
-        return key(Trial("rbcs-f/table-1", "steered:policy=floor", 0, 5))
-
-    assert found("old") == found("old") != found("new")
 
 
 def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):

@@ -74,9 +74,6 @@ class Privacy:
 
 def reads(policy: AnyPolicy) -> Reads:
     """What a policy's decisions depend on: as it declares in ``reads``, or as its interface shows."""
-    inside = getattr(policy, "policy", None)
-    if inside is not None:  # one that explores around another
-        return reads(inside)
     declared: Reads | None = getattr(policy, "reads", None)
     if declared is not None:
         return declared

@@ -16,7 +16,6 @@ from fedroster.policies.power_of_choice import PowerOfChoice
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.policies.round_robin import RoundRobin
 from fedroster.policies.size_weighted import SizeWeighted
-from fedroster.policies.steered import Steered
 from fedroster.policies.tifl import TiFL
 from fedroster.policies.uniform import Uniform
 
@@ -41,7 +40,6 @@ __all__ = [
     "PowerOfChoice",
     "RoundRobin",
     "SizeWeighted",
-    "Steered",
     "TiFL",
     "Uniform",
 ]

@@ -58,7 +58,6 @@ _LOOKS: Mapping[str, Look] = {
     "tifl": Look("#7F1D3F"),
     "e3cs": Look("#7F1D3F", "--"),
     "cs-ucb": Look("#7A7A1F"),
-    "steered": Look("#7A7A1F", "--"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fedroster import __version__
-from fedroster.catalogue import find_policy, find_scenario, make_policy
+from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import load_arrays, pack, remove_leftovers, save_arrays
@@ -74,19 +74,9 @@ def key(trial: Trial) -> str:
     scenario, policy = find_scenario(trial.scenario), find_policy(trial.policy)
     texts = {name for name, default in scenario.parameters().items() if isinstance(default, str)}
     read = {name: _content(value) for name, value in trial.settings.items() if name in texts}
-    parts = map(code_of, map(type, _inside(make_policy(trial.policy))))
-    made_by = [__version__, scenario.version, code_of(scenario.make), dict(ChainMap(code_of(policy.make), *parts))]
+    made_by = [__version__, scenario.version, code_of(scenario.make), code_of(policy.make)]
     content = json.dumps([dataclasses.asdict(trial), made_by, read], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
-
-
-def _inside(policy: object) -> Iterator[object]:
-    """The policies that a policy is made of."""
-    for one in dataclasses.fields(policy):  # type: ignore[arg-type]
-        value = getattr(policy, one.name)
-        if hasattr(value, "select"):
-            yield value
-            yield from _inside(value)
 
 
 def _content(path: str) -> str:
