@@ -256,9 +256,7 @@ def test_alike_has_the_shares_of_the_data_set(disjoint):
 
 
 def test_alike_needs_samples():
-    with pytest.raises(
-        ConfigurationError, match=r"1400 samples; expected at least .* 21 \* 70 = 1470, or disjoint=False"
-    ):
+    with pytest.raises(ConfigurationError, match="1470"):
         alike(num_clients=21)
     alike(num_clients=21, disjoint=False)
     with pytest.raises(ConfigurationError, match="expected at least samples_per_client = 1401"):

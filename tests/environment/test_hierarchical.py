@@ -45,19 +45,26 @@ class TestMnistContract(Contract):
         return HierarchicalNetwork(num_clients=12)
 
 
-class TestCifar10Contract(Contract):
-    def environment(self):
-        return HierarchicalCifar10(num_clients=12, num_servers=2, num_features=1)
-
-
 class TestGeometricContract(Contract):
     def environment(self):
         return GeometricCifar10(num_clients=20, num_servers=4, num_features=3)
 
 
-class TestStaticContract(Contract):
-    def environment(self):
-        return HierarchicalCifar10(num_clients=12, num_features=6, static_resources=True, dropout=0.2)
+@pytest.mark.parametrize(
+    "network",
+    [
+        HierarchicalCifar10(num_clients=12, num_servers=2, num_features=1),
+        HierarchicalCifar10(num_clients=12, num_features=6, static_resources=True, dropout=0.2),
+    ],
+    ids=["one feature", "static"],
+)
+def test_variants(network):
+    class Variant(Contract):
+        def environment(self):
+            return network
+
+    Variant().test_shapes_types_and_ranges()
+    Variant().test_every_policy_meets_the_same_world()
 
 
 class TestTableI:
@@ -297,5 +304,5 @@ class TestBadParameters:
 
 
 def test_a_network_with_other_defaults_checks_them_too():
-    with pytest.raises(ConfigurationError, match=r"deadline_s is 0\.0; expected a finite number > 0"):
+    with pytest.raises(ConfigurationError, match="deadline_s"):
         HierarchicalCifar10(deadline_s=0.0)

@@ -90,9 +90,10 @@ SHAPES = {
     "mnist-logistic": (1, 28, 28),
 }  # the others: digits
 SOFTMAX = [digits_softmax, "digits-logistic", "mnist-logistic", weightless_bias]
-ANY = [*MODELS, digits_cnn, in_place, normalised, strided]
+SMALL = ["digits-mlp", "mnist-logistic", digits_cnn, in_place, normalised, strided]
 METHODS = [
-    *((model, method) for model in ANY for method in ("batched", "sequential")),
+    *((model, "batched") for model in SMALL),
+    *((model, "sequential") for model in dict.fromkeys([*MODELS, *SMALL])),
     *((model, "softmax") for model in SOFTMAX),
 ]
 
@@ -222,7 +223,7 @@ def test_memory_that_does_not_suffice_makes_fewer_clients_at_once(data, monkeypa
         np.testing.assert_allclose(found.parameters[name], values, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(found.train_loss, expected.train_loss, rtol=1e-5)
     limit = 0
-    with pytest.raises(ConfigurationError, match="batch_size is 8, and the memory of cpu does not suffice"):
+    with pytest.raises(ConfigurationError, match="batch_size"):
         cohort.train(start, np.arange(6), round=1, streams=STREAMS)
 
 
