@@ -18,7 +18,6 @@ from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.cli.options import complete
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
 from fedroster.data.load import DATASETS
-from fedroster.study import processes
 from fedroster.study.store import read_json
 from fedroster.study.trial import Trial
 from fedroster.training.tasks import TASKS
@@ -484,7 +483,7 @@ def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes.Processes, "results", interrupt)
+    monkeypatch.setattr(Trial, "run", interrupt)
     arguments = (*command, "--seeds", "0-1", "--rounds", "10", "--out", tmp_path)
     fails(1, "interrupted: no run was finished, and nothing is kept", *arguments)
     (tmp_path / "trials").mkdir(exist_ok=True)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from fedroster import cli
 from fedroster.core.errors import ConfigurationError, InfeasibleError, MissingDependencyError, WorkerLostError
+from fedroster.study import run as running
 from fedroster.study.measures import Run
 from fedroster.study.run import gather, key, run_trials
 from fedroster.study.trial import ALONE, Trial
@@ -27,7 +28,7 @@ from runs import assert_same_run
 
 pytest.importorskip("ray")
 from fedroster.study import ray_engine
-from fedroster.study.ray_engine import RETRIES, Board, RayEngine
+from fedroster.study.ray_engine import RETRIES, RayEngine
 
 # Some versions of Ray leave files open.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -72,9 +73,11 @@ class Deadly(Trial):
     Its run says which attempt it was, and what its checkpoint held.
 
     Attributes:
-        deaths: How often it dies.
+        parts: How often it stops before, with a checkpoint.
+        deaths: How often it dies then.
     """
 
+    parts: int = 0
     deaths: int = 0
     work = 1.0
 
@@ -82,27 +85,20 @@ class Deadly(Trial):
         folder = Path(self.settings["folder"])  # it leaves a mark there each time it starts
         attempt = len(list(folder.glob(f"{self.seed}-*")))
         Path(folder, f"{self.seed}-{attempt}").touch()
-        found = np.zeros(1)
-        if conditions.checkpoint is not None and conditions.checkpoint.exists():
-            found = np.load(conditions.checkpoint)
-        if attempt < self.deaths:
-            if conditions.checkpoint is not None:
-                conditions.checkpoint.write_bytes(b"")
-                np.save(conditions.checkpoint.with_suffix(".npy"), np.full(1, attempt + 1.0))
-                conditions.checkpoint.with_suffix(".npy").replace(conditions.checkpoint)
-                kept = folder.parent / "trials"  # of the process that asked
-                patience = time.monotonic() + 600.0
-                while time.monotonic() < patience and not list(kept.glob("*.checkpoint.npz")):
-                    time.sleep(0.2)
-                    conditions.played(0)  # reports the checkpoint
+        found = np.load(conditions.checkpoint) if conditions.checkpoint.exists() else np.zeros(1)
+        if attempt < self.parts:
+            with conditions.checkpoint.open("wb") as file:
+                np.save(file, np.full(1, attempt + 1.0))
+            return None
+        if attempt < self.parts + self.deaths:
             os.kill(os.getpid(), signal.SIGKILL)
         conditions.played(self.num_rounds)
         return dataclasses.replace(Run.unplayed(2, 1), chosen=np.array([self.seed, attempt]), accuracy=found)
 
 
-def deadly(marks, seed, deaths):
+def deadly(marks, seed, **when):
     marks.mkdir(exist_ok=True)
-    return Deadly("rbcs-f/table-1", "random", seed, 4, {"folder": str(marks)}, deaths=deaths)
+    return Deadly("rbcs-f/table-1", "random", seed, 4, {"folder": str(marks)}, **when)
 
 
 # -------------------------------------------------------------------- the same results
@@ -123,6 +119,38 @@ def test_trials_on_a_cluster_are_those_of_this_process_bit_by_bit(engine, tmp_pa
             np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
     assert seen[-1] == 90
     assert seen == sorted(seen)
+
+
+def test_training_in_parts_is_the_same_bit_by_bit():
+    """Each part is a round."""
+    trial = Trial("rbcs-f/table-1", "rbcs-f:V=5", 0, 4, task=Task())
+    (whole,) = gather([trial], workers=1)
+    start, rounds = None, []
+    for _ in range(4):
+        part = ray_engine.work(trial, ALONE, start, 0.0)
+        start = part.checkpoint
+        rounds.append(part.rounds)
+    assert rounds == [1, 2, 3, 4]
+    assert_same_run(part.run, whole)
+
+
+def test_what_came_back_before_the_end_of_the_process_that_asked_is_gone_on_from(connected, tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "_TELL_S", 0.0)
+    trial = Trial("rbcs-f/table-1", "random", 0, 4, task=Task())
+    engine = RayEngine(part_s=0.0)
+
+    def interrupted(rounds):
+        if rounds == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gather([trial], engine=engine, folder=tmp_path, progress=interrupted)
+    (file,) = tmp_path.iterdir()
+    assert file.name == f"{key(trial)}.checkpoint.npz"
+    seen = []
+    (found,) = gather([trial], engine=engine, folder=tmp_path, progress=seen.append)
+    assert seen[:2] == [0, 3]
+    assert_same_run(found, gather([trial], workers=1)[0])
 
 
 def test_training_is_the_same_bit_by_bit_and_goes_on(engine, tmp_path):
@@ -164,13 +192,13 @@ def test_what_is_there_already_needs_no_ray(tmp_path):
 
 
 def test_a_worker_killed_in_the_middle_loses_nothing(engine, tmp_path, caplog):
-    trials = [deadly(tmp_path / "marks", seed, deaths=1 if seed == 1 else 0) for seed in range(4)]
+    trials = [deadly(tmp_path / "marks", seed, **({"parts": 2, "deaths": 1} if seed == 1 else {})) for seed in range(4)]
     with caplog.at_level(logging.WARNING, "fedroster"):
         found = gather(trials, engine=engine, workers=2, folder=tmp_path / "trials")
     (said,) = (record.getMessage() for record in caplog.records if record.name.startswith("fedroster"))
     assert re.match(r"the worker of Deadly\(.*seed=1.*\) is lost, attempt 1 of 4 \(\w", said)
-    assert [each.chosen.tolist() for each in found] == [[0, 0], [1, 1], [2, 0], [3, 0]]
-    assert found[1].accuracy.tolist() == [1.0], "the second attempt goes on from the first one's checkpoint"
+    assert [each.chosen.tolist() for each in found] == [[0, 0], [1, 3], [2, 0], [3, 0]]
+    assert found[1].accuracy.tolist() == [2.0], "the attempt after its death goes on from the checkpoint before"
     assert [each.accuracy.tolist() for each in found[2:]] == [[0.0], [0.0]]
     assert {path.name for path in (tmp_path / "trials").iterdir()} == {f"{key(trial)}.npz" for trial in trials}
 
@@ -324,21 +352,3 @@ def test_engines_that_are_not_there(options, message, monkeypatch):
     result = CliRunner().invoke(cli.app, ["simulate", "rbcs-f/table-1", "--rounds", "3", *options])
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())
-
-
-# -------------------------------------------------------------------- the board
-
-
-def test_the_board_keeps_checkpoints_until_they_are_seen():
-    board = Board()
-    assert board.take(0)[:2] == ({}, {})
-    board.report(3, 10, None)
-    board.report(4, 5, b"first")
-    board.report(4, 6, b"second")
-    board.report(4, 7, None)
-    rounds, checkpoints, number = board.take(0)
-    assert (rounds, checkpoints) == ({3: 10, 4: 7}, {4: b"second"})
-    assert board.take(0)[:2] == ({}, {4: b"second"}), "that answer may have been lost"
-    board.report(3, 12, b"third")
-    assert board.take(number)[:2] == ({3: 12}, {3: b"third"})
-    assert Board().take(0)[2] > number, "a board that starts again must not take new checkpoints for seen ones"

@@ -20,7 +20,7 @@ from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.study import processes
 from fedroster.study import run as running
 from fedroster.study.reproduce import Order, Output, reproduce
-from fedroster.study.run import PROCESSES, finish, gather, key, provenance, run_trials
+from fedroster.study.run import finish, gather, key, provenance, run_trials
 from fedroster.study.trial import ALONE, Trial
 from fedroster.task import Task
 from fedroster.traces.files import Sessions, Speeds, save_traces
@@ -129,9 +129,9 @@ def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
     started = []
     pool = processes.ProcessPoolExecutor
 
-    def counted(**options):
-        started.append(options["max_workers"])
-        return pool(**options)
+    def counted(workers, **options):
+        started.append(workers)
+        return pool(workers, **options)
 
     monkeypatch.setattr(processes, "ProcessPoolExecutor", counted)
     together = gather(TRIALS, workers=2, folder=tmp_path)
@@ -142,7 +142,7 @@ def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
 
 
 def test_small_studies_start_no_process(monkeypatch):
-    def never(**options):
+    def never(workers, **options):
         raise AssertionError("started")
 
     monkeypatch.setattr(processes, "ProcessPoolExecutor", never)
@@ -298,9 +298,9 @@ class Spy:
     def __init__(self):
         self.asked = []
 
-    def results(self, trials, jobs, *, workers, progress):
+    def __call__(self, trials, jobs, *, workers, progress):
         self.asked += [trials[index] for index in jobs]
-        return PROCESSES.results(trials, jobs, workers=1, progress=progress)
+        return processes.in_processes(trials, jobs, workers=1, progress=progress)
 
 
 def test_studies_run_where_they_are_told(tmp_path):

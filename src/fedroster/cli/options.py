@@ -69,7 +69,7 @@ class Workplace:
     def open(self) -> Engine:
         """The engine that these options name."""
         from fedroster.core.checks import check_choice
-        from fedroster.study.run import PROCESSES
+        from fedroster.study.processes import in_processes
 
         check_choice("engine", self.engine, ("local", "ray"))
         if self.engine == "ray":
@@ -80,7 +80,7 @@ class Workplace:
             raise ConfigurationError(
                 f"--ray-address is {self.ray_address!r} and --engine {self.engine!r}; expected --engine ray with it"
             )
-        return PROCESSES
+        return in_processes
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from fedroster.study.charts import data_of
 from fedroster.study.claims_page import by_place, claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Runs, Scale, find_paper
+from fedroster.study.processes import in_processes
 from fedroster.study.report import BAND_NOTE, Report, Section, picture, write_page
-from fedroster.study.run import PROCESSES, Done, Engine, finish, provenance
+from fedroster.study.run import Done, Engine, finish, provenance
 from fedroster.study.store import machine, read_json, rounds_table, write_json, write_table
 from fedroster.study.trial import ALONE, Conditions, Trial
 from fedroster.study.verdicts import Verdict, judge
@@ -80,7 +81,7 @@ def reproduce(
     command: str,
     output: Output = PAGES,
     workers: int | None = None,
-    engine: Engine = PROCESSES,
+    engine: Engine = in_processes,
     conditions: Conditions = ALONE,
     progress: Callable[[float], None] | None = None,
 ) -> Reproduction:

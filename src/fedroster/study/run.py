@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,16 +13,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-
 from fedroster import __version__
 from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import load_arrays, pack, remove_leftovers, save_arrays
 from fedroster.study.measures import Run
-from fedroster.study.processes import Processes
+from fedroster.study.processes import in_processes
 from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
+
+_TELL_S = 0.1  # a round may take less than what it takes to tell of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,22 +45,18 @@ class Done:
 class Engine(Protocol):
     """Where trials run.  Their runs do not depend on it."""
 
-    def results(
+    def __call__(
         self, trials: Sequence[Trial], jobs: Jobs, *, workers: int | None, progress: Callable[[int], None]
-    ) -> Iterator[tuple[int, Run | None]]:
-        """Run trials; yield place and run of each as soon as it is done, None for one that stopped in the middle.
+    ) -> Iterator[tuple[int, Run]]:
+        """Run trials; yield place and run of each as soon as it is done, and nothing of one whose time was up before.
 
         Args:
             trials: All trials.
             jobs: By the place of each trial that is to be run, its conditions.
             workers: Trials at the same time; None for as many as there are cores.
-            progress: Called now and then with the number of rounds that these trials have played together.
+            progress: Called with the number of rounds that these trials have played together.
         """
         ...
-
-
-PROCESSES: Engine = Processes()
-"""The engine where none is named."""
 
 
 def key(trial: Trial) -> str:
@@ -102,7 +99,7 @@ def run_trials(
     trials: Sequence[Trial],
     *,
     workers: int | None = None,
-    engine: Engine = PROCESSES,
+    engine: Engine = in_processes,
     folder: Path | None = None,
     conditions: Conditions = ALONE,
     progress: Callable[[int], None] = ALONE.played,
@@ -126,20 +123,19 @@ def run_trials(
     files = [None if folder is None else folder / f"{key(trial)}.npz" for trial in trials]
     missing: list[int] = []
     for index, (trial, file) in enumerate(zip(trials, files, strict=True)):
-        kept = None if file is None else _load(file, trained=trial.task is not None)
+        kept = None if file is None else _load(file)
         if kept is None:
             missing.append(index)
         else:
             run, made_by = kept
             yield Done(trial, run, index, made_by)
-    kept_rounds = played = finished = sum(trial.num_rounds for trial in trials) - sum(
-        trials[index].num_rounds for index in missing
-    )
+    kept_rounds = sum(trial.num_rounds for trial in trials) - sum(trials[index].num_rounds for index in missing)
+    played, told_at = kept_rounds, time.monotonic()
 
     def advance(rounds: int) -> None:
-        nonlocal played
-        if rounds > played:
-            played = rounds
+        nonlocal played, told_at
+        if kept_rounds + rounds > played and time.monotonic() - told_at > _TELL_S:
+            played, told_at = kept_rounds + rounds, time.monotonic()
             progress(played)
 
     progress(played)
@@ -151,35 +147,28 @@ def run_trials(
     for index in missing:
         file = files[index]
         jobs[index] = dataclasses.replace(conditions, checkpoint=None if file is None else _checkpoint_of(file))
-    results = engine.results(trials, jobs, workers=workers, progress=lambda rounds: advance(kept_rounds + rounds))
-    for index, result in results:
-        if result is None:
-            continue
+    finished = kept_rounds
+    for index, result in engine(trials, jobs, workers=workers, progress=advance):
         trial, file = trials[index], files[index]
         if file is not None:
             save_arrays(file, pack(result), {"trial": repr(trial), "code": code()}, kind="run")
             _checkpoint_of(file).unlink(missing_ok=True)
         finished += trial.num_rounds
-        advance(finished)
+        if finished > played:
+            progress(played := finished)
         yield Done(trial, result, index, code())
-
-
-_LATER = ("lacking", "lacking_available")
-"""Measures that came later, and that no figure with training looks at."""
 
 
 def _checkpoint_of(file: Path) -> Path:
     return file.with_suffix(".checkpoint.npz")
 
 
-def _load(path: Path, *, trained: bool) -> tuple[Run, str] | None:
+def _load(path: Path) -> tuple[Run, str] | None:
     """A kept run and the code that made it."""
     if not path.exists():
         return None
     try:
         arrays, header = load_arrays(path, kind="run")
-        if trained:  # a night of training is not done again for what an older version did not measure
-            arrays = {name: np.full_like(arrays["accuracy"], np.nan) for name in _LATER} | arrays
         return Run(**arrays), str(header.get("code", "unknown"))
     except (StateFileError, KeyError, TypeError, FileNotFoundError):
         return None  # damaged, of an older version, or just taken away: run it again
