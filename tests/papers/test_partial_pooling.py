@@ -134,11 +134,6 @@ def test_the_large_networks_are_large():
         assert need.trials(seeds=[0], num_rounds=1000)[0].num_rounds == 1000
 
 
-@pytest.mark.parametrize("figure", ["ablation", "ablation-hidden", "sensitivity"])
-def test_variants_are_shown(figure):
-    assert verdicts(figure, lambda label: 1.0 if label.startswith("Oracle-p") else 0.9) == {}
-
-
 def test_a_small_run_of_each_kind(tmp_path):
     wanted = ["rates", "training-mnist"]
     order = Order("partial-pooling", [0, 1], wanted, num_rounds=10, scale="smoke")

@@ -1,7 +1,8 @@
 """Partial pooling, a policy of fedroster's own, beside the policies of Qu et al. 2021.
 
 There is no paper: docs/explanation/partial-pooling.md has the policy and its guarantee.  The four networks, hidden
-causes, ablation and rates are in ``figures``, 10,000 clients in ``large``, training in ``training``.
+causes and rates are in ``figures``, 10,000 clients in ``large``, training in ``training``.  What each part of the
+policy brings is measured by ``benchmarks/partial_pooling.py``.
 """
 
 from fedroster.papers.partial_pooling.figures import FIGURES

@@ -1,4 +1,4 @@
-"""Simulations: partial pooling beside the policies of Qu et al. 2021, without each of its parts, and with rates."""
+"""Simulations: partial pooling beside the policies of Qu et al. 2021, and with rates."""
 
 from __future__ import annotations
 
@@ -118,54 +118,17 @@ def _network(name: str, title: str, settings: tuple[tuple[str, str], ...] = ()) 
     return FigureRecipe(title, needs, _regret, partial(_claims, key, title), _findings)
 
 
-# -------------------------------------------------------------------- shares of Oracle-p's utility, in many worlds
+# -------------------------------------------------------------------- causes that no context tells
 
 STRETCH = 0.4  # of the rounds: what is compared here shows early, and there is much of it
 
-WORLDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
-    "CIFAR-10, static": ("cocs/cifar-10", (("static_resources", "true"),)),
-    "CIFAR-10, moving": ("cocs/cifar-10-geometric", ()),
-    **{cause: ("hidden/mnist", (("cause", cause),)) for cause in CAUSES},
-}
-
-VARIANTS = {
-    "as it is": OURS,
-    "no deviations": f"{OURS}:variances=(),memories=()",
-    "no contexts": f"{OURS}:intervals=0",
-    "straight lines": f"{OURS}:intervals=1",
-    "nothing fades": f"{OURS}:memories=0",
-    "all fades": f"{OURS}:memories=30",
-    "one variance, 0.1": f"{OURS}:variances=0.1",
-    "one variance, 1": f"{OURS}:variances=1",
-    "no sharing of weight": f"{OURS}:share=0",
-    "optimistic": f"{OURS}:optimism=1",
-}
-SETTINGS = {
-    "as it is": OURS,
-    "4 intervals": f"{OURS}:intervals=4",
-    "16 intervals": f"{OURS}:intervals=16",
-    "variances 0.05, 0.5": f"{OURS}:variances=0.05/0.5",
-    "variances 0.2, 2": f"{OURS}:variances=0.2/2",
-    "memory 15": f"{OURS}:memories=0/15",
-    "memory 60": f"{OURS}:memories=0/60",
-    "share 1e-4": f"{OURS}:share=0.0001",
-    "share 1e-2": f"{OURS}:share=0.01",
-}
 COMPARED = {
     "Partial pooling": OURS,
-    "without deviations": VARIANTS["no deviations"],
+    "without deviations": f"{OURS}:variances=(),memories=()",
     "LinUCB per pair": "linucb-pairs",
     LABELS[TUNED]: TUNED,
     "CUCB per pair": "cucb-pairs",
 }
-
-
-def _world_needs(policies: Mapping[str, str], worlds: Sequence[str]) -> dict[str, Need]:
-    return {
-        f"{label} / {world}": Need(policy, *WORLDS[world], STRETCH)
-        for world in worlds
-        for label, policy in {"Oracle-p": "oracle-p", **policies}.items()
-    }
 
 
 def _shares(runs: Runs, label: str, world: str) -> FloatArray:
@@ -179,25 +142,6 @@ def shares_figure(panels: Mapping[str, Mapping[str, FloatArray]], title: str) ->
         for panel, rows in panels.items()
     }
     return intervals_figure(percent, title=title)
-
-
-def _variants(title: str, policies: Mapping[str, str], worlds: Sequence[str]) -> FigureRecipe:
-    def draw(runs: Runs) -> Figure:
-        panels = {world: {label: _shares(runs, label, world) for label in policies} for world in worlds}
-        return shares_figure(panels, title)
-
-    def findings(runs: Runs) -> list[str]:
-        worst = {label: {world: float(_shares(runs, label, world).mean()) for world in worlds} for label in policies}
-        return [
-            "Lowest mean share of Oracle-p's utility over these worlds: "
-            + ", ".join(
-                f"{label} {min(shares.values()):.1%} ({min(shares, key=lambda world: shares[world])})"
-                for label, shares in worst.items()
-            )
-            + "."
-        ]
-
-    return FigureRecipe(title, _world_needs(policies, worlds), draw, findings=findings)
 
 
 def _hidden() -> FigureRecipe:
@@ -229,7 +173,12 @@ def _hidden() -> FigureRecipe:
         }
         return claims_of("hidden causes", asked, prefix="hidden-", ours=True)
 
-    return FigureRecipe("Causes that no context tells", _world_needs(COMPARED, CAUSES), draw, claims)
+    needs = {
+        f"{label} / {cause}": Need(policy, "hidden/mnist", (("cause", cause),), STRETCH)
+        for cause in CAUSES
+        for label, policy in {"Oracle-p": "oracle-p", **COMPARED}.items()
+    }
+    return FigureRecipe("Causes that no context tells", needs, draw, claims)
 
 
 # -------------------------------------------------------------------- the price of rates
@@ -301,9 +250,6 @@ FIGURES: Mapping[str, FigureRecipe] = {
     **{name: _network(name, title) for name, title in SCENARIOS.items()},
     "hidden": _hidden(),
     "rates": _rates(),
-    "ablation-hidden": _variants("Without each part, hidden causes", VARIANTS, ("clients", "exclusive", "turns")),
     **{f"{name}-static": _network(name, title, (("static_resources", "true"),)) for name, title in SCENARIOS.items()},
-    "ablation": _variants("Without each part", VARIANTS, ("CIFAR-10, static", "CIFAR-10, moving")),
-    "sensitivity": _variants("Other settings", SETTINGS, ("CIFAR-10, moving", "clients", "exclusive")),
 }
 """Recipes by the names that the command line uses."""
