@@ -346,8 +346,8 @@ def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, caps
     monkeypatch.setattr(catalogue, "entry_points", lambda *, group: points)
     with pytest.warns(PluginWarning, match=reason):
         found = policies()
-    assert found.keys() == catalogue._POLICIES.keys() | {"favourites"}
-    assert found["random"] is catalogue._POLICIES["random"]
+    assert found.keys() == catalogue.POLICIES.keys() | {"favourites"}
+    assert found["random"] is catalogue.POLICIES["random"]
     assert make_policy("favourites") == Favourites()
     assert capsys.readouterr().out == ""  # nothing of theirs among results
 

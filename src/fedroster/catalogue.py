@@ -5,7 +5,7 @@ written with its module, ``my_package.MyPolicy:parameter=value``.  A scenario is
 ``rbcs-f/table-1``, optionally with its version, ``rbcs-f/table-1@1``: a version's defaults never change.
 
 Other packages add policies through the entry point group ``fedroster.policies`` and scenarios through
-``fedroster.scenarios``.
+``fedroster.scenarios``.  What is made is imported when it is asked for: names and lines cost nothing to look up.
 """
 
 from __future__ import annotations
@@ -21,23 +21,12 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-import fedroster.policies as our
-from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy
-from fedroster.environment.flat import FlatNetwork
-from fedroster.environment.hidden_causes import HiddenCauses
-from fedroster.environment.hierarchical import (
-    GeometricCifar10,
-    GeometricMnist,
-    HierarchicalCifar10,
-    HierarchicalNetwork,
-)
-from fedroster.environment.volatile import VolatileNetwork
-from fedroster.names import POLICIES, SCENARIOS
-from fedroster.traces.network import TraceNetwork
+
+if TYPE_CHECKING:
+    from fedroster.core.protocols import AnyEnvironment, AnyPolicy
 
 AUTOMATIC = "auto"
 """How None is written, for a parameter that a policy then sets by itself."""
@@ -48,16 +37,21 @@ REFERENCE = "random"
 DEFAULT_SCENARIO = "rbcs-f/table-1"
 """Where policies are compared if no scenario is named."""
 
+RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
+COCS = "Qu et al., 2021, arXiv:2112.00925"
+FEDSCALE = "Lai et al., ICML 2022, arXiv:2105.11367"
+FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
+OURS = "fedroster"
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """Something that can be made by name, and what commands do with it by default.
 
     Attributes:
-        make: A frozen dataclass; its fields are the parameters.
+        made: A frozen dataclass, whose fields are the parameters; or its path.
         summary: One line.
         source: Where it is published.
-        is_ours: Whether comparisons are about it by default; policies only.
         version: Grows when defaults change; this and all that follow are for scenarios only.
         optimal: Policy that the regret is measured against; empty for none.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
@@ -68,10 +62,9 @@ class Entry:
         compared: What a comparison in this scenario alone compares, as text; empty for all policies that can run.
     """
 
-    make: Callable[..., Any]
+    made: Callable[..., Any] | str
     summary: str
     source: str
-    is_ours: bool = field(default=False, kw_only=True)
     version: int = 1
     optimal: str = ""
     yardstick: str = ""
@@ -80,6 +73,19 @@ class Entry:
     settings: Mapping[str, str] = field(default_factory=dict)
     policies: tuple[str, ...] = (REFERENCE, "round-robin", "oort")
     compared: tuple[str, ...] = ()
+
+    @property
+    def make(self) -> Callable[..., Any]:
+        """What is made, imported where it must be."""
+        if not isinstance(self.made, str):
+            return self.made
+        module, _, name = self.made.rpartition(".")
+        return cast("Callable[..., Any]", getattr(importlib.import_module(module), name))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether comparisons are about it by default; policies only."""
+        return self.source == OURS
 
     def parameters(self) -> dict[str, Any]:
         """Names and defaults of the parameters."""
@@ -93,67 +99,141 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return None if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-_POLICIES: dict[str, Entry] = {
-    name: Entry(getattr(our, made), summary, source, is_ours=name in ("floor", "partial-pooling"))
-    for name, (made, summary, source) in POLICIES.items()
+def _policy(name: str, summary: str, source: str) -> Entry:
+    return Entry(f"fedroster.policies.{name}", summary, source)
+
+
+POLICIES: Mapping[str, Entry] = {
+    "rbcs-f": _policy("RBCSF", "Lyapunov queues and a contextual bandit: short rounds, guaranteed rates", RBCS_F),
+    "floor": _policy(
+        "Floor", "every client's share at every moment: urgent clients first, the rest by price; no V", OURS
+    ),
+    "random": _policy("Uniform", "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
+    "fedcs": _policy(
+        "FedCS", "all clients expected in time, as adapted by Huang et al. 2021; knows the true means", RBCS_F
+    ),
+    "fedcs-greedy": _policy(
+        "FedCSGreedy", "greedy upload schedule within a deadline, as published; knows the true means", FEDCS
+    ),
+    "dirichlet": _policy("Dirichlet", "fixed random probabilities, Dir(gamma_2), to study unfairness", RBCS_F),
+    "p3": _policy("OmniscientP3", "RBCS-F's problem with the true means: regret is measured against it", RBCS_F),
+    "cocs": _policy("COCS", "contextual bandit over client-server pairs: most updates in time for the budgets", COCS),
+    "oracle": _policy("Oracle", "knows which updates will be in time", COCS),
+    "oracle-p": _policy("OracleP", "knows the probability of every update to be in time", COCS),
+    "cucb": _policy("CUCB", "UCB over a pool of whole decisions, as published", COCS),
+    "linucb": _policy("LinUCB", "LinUCB over a pool of whole decisions, as published", COCS),
+    "cucb-pairs": _policy("CUCBPairs", "UCB per client-server pair, the solver chooses", COCS),
+    "linucb-pairs": _policy("LinUCBPairs", "LinUCB per client-server pair, the solver chooses", COCS),
+    "partial-pooling": _policy(
+        "PartialPooling", "one curve over contexts, deviations where data shows them; rates with beta", OURS
+    ),
+    "oort": _policy("Oort", "exploits great losses on fast clients, explores by speed, paced", "Lai et al., OSDI 2021"),
+    "power-of-choice": _policy(
+        "PowerOfChoice", "of d random candidates those of greatest last known loss (rpow-d)", "arXiv:2010.01243"
+    ),
+    "tifl": _policy(
+        "TiFL", "cohorts from one tier of equally fast clients", "Chai et al., HPDC 2020, doi:10.1145/3369583.3392686"
+    ),
+    "e3cs": _policy(
+        "E3CS",
+        "exponential weights for clients that answer in time, with a fairness quota",
+        "Huang et al., IEEE IoT Journal 2022, doi:10.1109/JIOT.2022.3172113",
+    ),
+    "cs-ucb": _policy(
+        "CSUCB", "UCB on times, with fairness queues", "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091"
+    ),
+    "round-robin": _policy(
+        "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
+    ),
+    "size-weighted": _policy(
+        "SizeWeighted", "with probabilities proportional to the clients' samples", "Li et al., ICLR 2020"
+    ),
 }
-
-_EDGE = Entry(
-    HierarchicalNetwork,
-    *SCENARIOS["cocs/mnist"],
-    optimal="oracle",
-    yardstick="oracle-p",
-    untrained_rounds=1000,
-    policies=("cocs", "partial-pooling", REFERENCE),
-)
+"""Our policies by name."""
 
 
-def _edge(name: str, make: Callable[..., Any]) -> Entry:
-    summary, source = SCENARIOS[name]
-    return replace(_EDGE, make=make, summary=summary, source=source)
+def _edge(name: str, summary: str) -> Entry:
+    return Entry(
+        f"fedroster.environment.hierarchical.{name}",
+        summary,
+        COCS,
+        optimal="oracle",
+        yardstick="oracle-p",
+        untrained_rounds=1000,
+        policies=("cocs", "partial-pooling", REFERENCE),
+    )
 
 
-_SCENARIOS: dict[str, Entry] = {
+SCENARIOS: Mapping[str, Entry] = {
     DEFAULT_SCENARIO: Entry(
-        FlatNetwork,
-        *SCENARIOS[DEFAULT_SCENARIO],
+        "fedroster.environment.flat.FlatNetwork",
+        "40 clients of four classes, one server, linear exchange times",
+        RBCS_F,
         untrained_rounds=500,
         policies=("rbcs-f:V=20", REFERENCE, "fedcs:deadline_s=3"),
         compared=("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", REFERENCE, "fedcs:deadline_s=3", "p3:V=20"),
     ),
     "rbcs-f/volatile": Entry(
-        VolatileNetwork,
-        *SCENARIOS["rbcs-f/volatile"],
+        "fedroster.environment.volatile.VolatileNetwork",
+        "the same, and clients vanish and return at random, between rounds and in them",
+        OURS,
         untrained_rounds=500,
         policies=("floor", "rbcs-f:V=20", REFERENCE),
     ),
-    "cocs/mnist": _EDGE,
-    "cocs/cifar-10": _edge("cocs/cifar-10", HierarchicalCifar10),
-    "cocs/mnist-geometric": _edge("cocs/mnist-geometric", GeometricMnist),
-    "cocs/cifar-10-geometric": _edge("cocs/cifar-10-geometric", GeometricCifar10),
-    "hidden/mnist": replace(_edge("hidden/mnist", HiddenCauses), optimal="oracle-p"),
+    "cocs/mnist": _edge("HierarchicalNetwork", "50 clients, 3 edge servers, a small model, every pair in reach"),
+    "cocs/cifar-10": _edge("HierarchicalCifar10", "the same with a large model"),
+    "cocs/mnist-geometric": _edge("GeometricMnist", "moving clients, coverage that changes, a small model"),
+    "cocs/cifar-10-geometric": _edge("GeometricCifar10", "the same with a large model"),
+    "hidden/mnist": replace(
+        _edge("HierarchicalNetwork", "cocs/mnist with failures that no context explains"),
+        made="fedroster.environment.hidden_causes.HiddenCauses",
+        source=OURS,
+        optimal="oracle-p",
+    ),
     # A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
     # rounds take, and a device that is available for 3 % of the time has ten chances.
     "traces/devices": Entry(
-        TraceNetwork,
-        *SCENARIOS["traces/devices"],
+        "fedroster.traces.network.TraceNetwork",
+        "up to a million devices that come and go, on a virtual clock; real traces if given",
+        FEDSCALE,
         num_rounds=336,
         untrained_rounds=336,
         settings={"round_interval_s": "1800"},
     ),
 }
+"""Our scenarios by name."""
+
+TASKS: Mapping[str, tuple[str, str]] = {
+    "digits": ("handwritten digits of 8 x 8, a small network; ships with scikit-learn", OURS),
+    "digits-logistic": ("the same digits, logistic regression: without PyTorch", OURS),
+    "fashion-mnist": ("Fashion-MNIST, a convolutional network, 500 samples a client", RBCS_F),
+    "cifar-10": ("CIFAR-10, a convolutional network, 500 samples a client", RBCS_F),
+    "mnist-logistic": ("MNIST, logistic regression, 1,000 samples a client", COCS),
+    "cifar-10-b": ("CIFAR-10, a convolutional network, 1,000 samples a client", COCS),
+    "cifar-10-small": ("CIFAR-10, a small network for the processor", OURS),
+    "cifar-10-b-small": ("the same with 2 local epochs", OURS),
+}
+"""By name: data and model, and whose experiment it is."""
+
+DATASETS: Mapping[str, tuple[str, str]] = {
+    "mnist": ("MNIST: 60,000 samples, 10,000 for tests", "fedroster data fetch"),
+    "fashion-mnist": ("Fashion-MNIST: 60,000 samples, 10,000 for tests", "fedroster data fetch"),
+    "cifar-10": ("CIFAR-10: 50,000 samples, 10,000 for tests", "fedroster data fetch"),
+    "digits": ("Digits: 1,438 samples, 359 for tests", "scikit-learn"),
+}
+"""By name: the size, and what brings it."""
 
 
 @cache
 def policies() -> Mapping[str, Entry]:
     """All policies by name, plug-ins included."""
-    return _with_plugins(_POLICIES, "fedroster.policies")
+    return _with_plugins(POLICIES, "fedroster.policies")
 
 
 @cache
 def scenarios() -> Mapping[str, Entry]:
     """All scenarios by name, plug-ins included."""
-    return _with_plugins(_SCENARIOS, "fedroster.scenarios")
+    return _with_plugins(SCENARIOS, "fedroster.scenarios")
 
 
 _RESERVED = ":,=@"
@@ -239,6 +319,8 @@ def policy_text(policy: str | AnyPolicy) -> str:
         parts = [part.partition("=") for part in tail.split(",")]
         tail = ",".join("".join((_known_as(first.strip(), known) or first, *rest)) for first, *rest in parts)
         return f"{_known_as(name.strip(), policies()) or name.strip()}{colon}{tail}"
+    from fedroster.core.protocols import check_policy
+
     check_policy(policy)
     made: Any = type(policy)
     name = next((known for known, entry in policies().items() if entry.make is made), "") or _name_of(made)
@@ -319,6 +401,8 @@ def policy_of_label(label: str) -> AnyPolicy:
         UnknownNameError: If it is none of the catalogue's.
         ConfigurationError: If a parameter is out of its range.
     """
+    from fedroster.core.checks import shown
+
     try:
         if len(label) > _LONGEST_LABEL:
             raise ValueError("too long")

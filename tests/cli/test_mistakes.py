@@ -46,7 +46,7 @@ MISTAKES = [
     ("list polices", "unknown part of the catalogue 'polices'. Did you mean 'policies'?"),
     ("cite rbcsf", "unknown policy 'rbcsf'. Did you mean 'rbcs-f'?"),
     ("data fetch fashion", "unknown data set 'fashion'. Did you mean 'fashion-mnist'?"),
-    ("data fetch digits", "is not to be downloaded; expected a data set with an address"),
+    ("data fetch digits", "ships with a package; expected a data set that has files"),
 ]
 
 

@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from fedroster import __version__
 from fedroster.cli.terminal import err, was_interrupted
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
+from fedroster.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
 

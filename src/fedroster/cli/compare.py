@@ -30,7 +30,6 @@ from fedroster.cli.terminal import (
     remark,
 )
 from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
-from fedroster.names import TASKS
 
 if TYPE_CHECKING:
     from fedroster.study.compare.tables import Settings
@@ -158,6 +157,7 @@ def compare(
             raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
         _draw_again(folder)
         return
+    from fedroster.catalogue import TASKS
     from fedroster.study.compare.line_up import ALL
     from fedroster.study.compare.overview import compare_all
     from fedroster.study.compare.run import held, play

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -36,7 +35,7 @@ def list_(
     if what is not None and what.casefold() not in _WHAT:
         raise UnknownNameError.of("part of the catalogue", what, _WHAT)
     wanted = _WHAT if what is None else (what.casefold(),)
-    groups = {name: rows for name, rows in _groups(long or as_json).items() if name in wanted}
+    groups = {name: rows for name, rows in _groups().items() if name in wanted}
     found = {
         name: {key: row for key, row in rows.items() if search.casefold() in f"{key} {row[0]} {row[1]}".casefold()}
         for name, rows in groups.items()
@@ -57,21 +56,16 @@ def list_(
         remark("--long: parameters; list policies, list scenarios, list tasks, list data; --search TEXT")
 
 
-def _groups(full: bool) -> dict[str, dict[str, tuple[str, str, Entry | None]]]:
-    """By group and name: the line, the source, and the entry where that is asked for or a plug-in's."""
-    from fedroster import names
+def _groups() -> dict[str, dict[str, tuple[str, str, Entry | None]]]:
+    """By group and name: the line, the source, and the entry of what is made by name."""
+    from fedroster.catalogue import DATASETS, TASKS, policies, scenarios
 
     groups: dict[str, dict[str, tuple[str, str, Entry | None]]] = {
-        "policies": {name: (line, source, None) for name, (_, line, source) in names.POLICIES.items()},
-        "scenarios": {name: (*row, None) for name, row in names.SCENARIOS.items()},
-        "tasks": {name: (*row, None) for name, row in names.TASKS.items()},
-        "data": {name: (*row, None) for name, row in names.DATASETS.items()},
+        group: {name: (entry.summary, entry.source, entry) for name, entry in entries.items()}
+        for group, entries in (("policies", policies()), ("scenarios", scenarios()))
     }
-    if full or entry_points(group="fedroster.policies") or entry_points(group="fedroster.scenarios"):
-        from fedroster.catalogue import policies, scenarios
-
-        for group, entries in (("policies", policies()), ("scenarios", scenarios())):
-            groups[group] = {name: (entry.summary, entry.source, entry) for name, entry in entries.items()}
+    for group, rows in (("tasks", TASKS), ("data", DATASETS)):
+        groups[group] = {name: (*row, None) for name, row in rows.items()}
     return groups
 
 

@@ -25,9 +25,9 @@ def complete(kind: str) -> Callable[[str], list[str]]:
     """What a shell offers for the name of a policy, scenario, task or data set, plug-ins included."""
 
     def names(incomplete: str) -> list[str]:
-        from fedroster import names
+        from fedroster import catalogue
 
-        known = [*getattr(names, kind), *(point.name for point in entry_points(group=f"fedroster.{kind.lower()}"))]
+        known = [*getattr(catalogue, kind), *(point.name for point in entry_points(group=f"fedroster.{kind.lower()}"))]
         begun, comma, last = incomplete.rpartition(",")
         return [f"{begun}{comma}{name}" for name in known if name.startswith(last.casefold())]
 

@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedroster import __version__
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, MissingDependencyError, WorkerLostError
 from fedroster.core.parallel import num_threads
 from fedroster.core.state import write_bytes_atomically
 from fedroster.study.measures import Run
 from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
+from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
 

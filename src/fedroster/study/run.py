@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedroster import __version__
 from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
 from fedroster.core.sources import code, code_of
@@ -21,6 +20,7 @@ from fedroster.core.state import load_arrays, pack, remove_leftovers, save_array
 from fedroster.study.measures import Run
 from fedroster.study.processes import in_processes
 from fedroster.study.trial import ALONE, Conditions, Jobs, Trial
+from fedroster.version import __version__
 
 _TELL_S = 0.1  # a round may take less than what it takes to tell of it
 
