@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import csv
-import errno
-import json
 import logging
 import math
-import re
-import socket
-import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fedroster.core.problem import Status
-from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, TensorBoardLog
+from fedroster.engine.report import CsvLog, RoundReport
 
 
 def a_report(**changes) -> RoundReport:
@@ -42,6 +36,22 @@ def test_counts_of_a_report():
     report = a_report()
     assert (report.num_in_time, report.num_missed, report.num_lost, report.least_rate) == (1, 2, 1, 0.125)
     assert math.isnan(a_report(members=(), rate=np.empty(0), backlog=np.empty(0)).least_rate)
+
+
+def test_metrics_are_flat_and_always_of_the_same_names():
+    report = a_report(num_capped=1, at_s=7.0)
+    metrics = report.metrics()
+    assert (metrics["round"], metrics["chosen"], metrics["missed"], metrics["at_s"]) == (3, 4, 2, 7.0)
+    assert (metrics["expected_s"], metrics["longest_queue"], metrics["capped_share"]) == (1.25, 2.5, 0.5)
+    unknown = a_report(predicted_s=math.nan, members=(), rate=np.empty(0), backlog=np.empty(0), times_s={}).metrics()
+    assert list(unknown) == list(metrics)
+    assert all(type(value) in (int, float) for each in (metrics, unknown) for value in each.values())
+    assert {name for name, value in unknown.items() if math.isnan(value)} == {
+        "predicted_s",
+        "least_rate",
+        "longest_queue",
+    }
+    assert (unknown["expected_s"], unknown["capped_share"]) == (1.5, 0.0)
 
 
 def test_the_lines_of_a_round():
@@ -75,7 +85,7 @@ def test_csv(tmp_path):
     assert [row["round"] for row in rows] == ["3", "4"]
     assert rows[0]["missed"] == "2"
     assert float(rows[0]["longest_queue"]) == 2.5
-    assert rows[1]["longest_queue"] == ""
+    assert rows[1]["longest_queue"] == "nan"
     assert rows[0]["capped"] == "3"
 
 
@@ -90,72 +100,3 @@ def test_csv_goes_on_after_a_line_that_was_cut(tmp_path, left):
     assert path.read_bytes().startswith(kept)
     assert len(lines) == (1 if kept else 2)
     assert lines[-1].startswith(b"3,4,1,2,1,8,9,")
-
-
-def test_prometheus_serves_the_last_report():
-    pytest.importorskip("prometheus_client", reason="needs the extra 'metrics'")
-    endpoint = PrometheusEndpoint(0)
-    endpoint(a_report())
-    endpoint(a_report(round=4, members=("a", "f"), rate=np.array([0.4, 0.2]), backlog=np.empty(0)))
-    value = endpoint.registry.get_sample_value
-    assert value("fedroster_round") == 4.0
-    assert value("fedroster_round_seconds") == 1.5
-    assert value("fedroster_times_capped") == 3.0
-    assert value("fedroster_participation_rate", {"node": "f"}) == 0.2
-    assert value("fedroster_participation_rate", {"node": "b"}) is None
-    assert value("fedroster_exchanges_total", {"outcome": "missed"}) == 4.0
-    assert value("fedroster_exchange_seconds", {"node": "d"}) == 4.0
-
-
-def endpoint_on_a_free_port():
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        try:
-            return PrometheusEndpoint(port), port
-        except OSError as error:  # another program was quicker
-            if error.errno != errno.EADDRINUSE:
-                raise
-
-
-def test_prometheus_over_http():
-    pytest.importorskip("prometheus_client", reason="needs the extra 'metrics'")
-    endpoint, port = endpoint_on_a_free_port()
-    try:
-        endpoint(a_report())
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as page:
-            text = page.read().decode()
-    finally:
-        endpoint.close()
-    assert 'fedroster_queue_rounds{node="c"} 2.5' in text
-    assert "fedroster_round_predicted_seconds 1.25" in text
-
-
-def test_tensorboard():
-    written = []
-
-    class Writer:
-        def add_scalar(self, name, value, step):
-            written.append((name, value, step))
-
-    TensorBoardLog(Writer())(a_report(predicted_s=math.nan))
-    assert ("fedroster/missed", 2, 3) in written
-    assert all(name != "fedroster/predicted_s" for name, *_ in written)
-
-
-def test_the_dashboard_asks_for_metrics_that_exist():
-    prometheus_client = pytest.importorskip("prometheus_client", reason="needs the extra 'metrics'")
-    dashboard = Path(__file__).parents[2] / "examples" / "monitoring" / "grafana.json"
-    if not dashboard.exists():
-        pytest.skip("the example is not part of this distribution")
-    endpoint = PrometheusEndpoint(0)
-    endpoint(a_report())
-    served = prometheus_client.generate_latest(endpoint.registry).decode()
-    asked = {
-        name
-        for panel in json.loads(dashboard.read_text())["panels"]
-        for target in panel["targets"]
-        for name in re.findall(r"fedroster_\w+", target["expr"])
-    }
-    assert len(asked) >= 9
-    assert all(re.search(rf"^{name}[ {{]", served, re.MULTILINE) for name in asked)

@@ -14,7 +14,7 @@ import pytest
 
 from fedroster import RBCSF, FairnessWarning, Floor, Rules, Selector, Uniform
 from fedroster.core.problem import Selection, Status
-from fedroster.engine.report import CsvLog, OpenTelemetryMetrics, RoundSink
+from fedroster.engine.report import CsvLog, RoundSink
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 
@@ -29,26 +29,6 @@ class Kept(RoundSink):
 
     def show(self, report):
         self.reports.append(report)
-
-
-class Meter:
-    """What OpenTelemetry's meters have: the last value of each gauge, and the sum of each counter."""
-
-    def __init__(self):
-        self.values = {}
-
-    def create_gauge(self, name, unit, description):
-        return type("Gauge", (), {"set": lambda _, value, where=None: self._put(name, value, where)})()
-
-    def create_counter(self, name, unit, description):
-        add = lambda _, value, where: self._put(name, self.of(name, where) + value, where)  # noqa: E731
-        return type("Counter", (), {"add": add})()
-
-    def _put(self, name, value, where):
-        self.values[name, *sorted((where or {}).items())] = value
-
-    def of(self, name, where=None):
-        return self.values.get((name, *sorted((where or {}).items())), 0)
 
 
 def test_a_round_is_reported_when_all_its_answers_are_in():
@@ -97,33 +77,6 @@ def test_behind_an_engine_a_sink_gets_each_round_once(tmp_path):
     assert kept.reports == []
 
 
-def test_open_telemetry_has_what_prometheus_has():
-    meter = Meter()
-    selector = Selector(Floor(beta=0.1), cohort_size=2, clients=["a", "b"], observers=[OpenTelemetryMetrics(meter)])
-    for _ in range(2):
-        cohort = selector.select()
-        selector.observe(cohort.round, times_s={"a": 1.0}, dropped=["b"], round_s=3.0)
-    assert meter.of("fedroster_round") == 2
-    assert meter.of("fedroster_round_seconds") == 3.0
-    assert meter.of("fedroster_participation_rate", {"node": "b"}) == 1.0
-    assert meter.of("fedroster_exchanges", {"outcome": "lost"}) == 2
-    assert meter.of("fedroster_exchange_seconds", {"node": "a"}) == 1.0
-
-
-def test_open_telemetry_itself():
-    metrics = pytest.importorskip("opentelemetry.sdk.metrics", reason="needs OpenTelemetry")
-    from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-
-    reader = InMemoryMetricReader()
-    meter = metrics.MeterProvider([reader]).get_meter("fedroster")
-    selector = Selector(Uniform(), cohort_size=1, clients=["a"], observers=[OpenTelemetryMetrics(meter)])
-    selector.observe(selector.select().round, times_s={"a": 2.5})
-    (scope,) = reader.get_metrics_data().resource_metrics[0].scope_metrics
-    found = {metric.name: metric.data.data_points[0].value for metric in scope.metrics}
-    assert found["fedroster_round_seconds"] == 2.5
-    assert found["fedroster_exchanges"] == 1
-
-
 class Favourites(Uniform):
     """Promises a rate, and always takes the first clients."""
 
@@ -133,22 +86,21 @@ class Favourites(Uniform):
         return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
 
 
-def ringing(meter, now_s=None):
+def ringing(kept, now_s=None):
     """Names of the alerts whose expression holds; the expressions are Python as well as PromQL."""
     if not ALERTS.exists():
         pytest.skip("the example is not part of this distribution")
     rules = re.findall(r"- alert: Fedroster(\w+)\n +expr: (.+)\n", ALERTS.read_text())
     assert len(rules) == 4
-    names = {name: meter.of(name) for _, expr in rules for name in re.findall(r"fedroster_\w+", expr)}
-    assert all((name,) in meter.values for name in names)
+    names = {f"fedroster_{name}": value for name, value in kept.reports[-1].metrics().items()}
     names["time"] = lambda: time.time() if now_s is None else now_s
     return {alert for alert, expr in rules if eval(expr, {"__builtins__": {}}, names)}
 
 
 def watched(policy=None, **options):
-    meter = Meter()
+    kept = Kept()
     policy = RBCSF(beta=0.1) if policy is None else policy
-    return Selector(policy, cohort_size=2, clients=[*"abcd"], observers=[OpenTelemetryMetrics(meter)], **options), meter
+    return Selector(policy, cohort_size=2, clients=[*"abcd"], observers=[kept], **options), kept
 
 
 def rounds(selector, number, time_s=1.0):
@@ -158,45 +110,45 @@ def rounds(selector, number, time_s=1.0):
 
 
 def test_no_alert_rings_while_all_is_well():
-    selector, meter = watched()
+    selector, kept = watched()
     rounds(selector, 80)
-    assert ringing(meter) == set()
+    assert ringing(kept) == set()
 
 
 def test_the_alert_of_broken_promises():
-    selector, meter = watched(Favourites())
+    selector, kept = watched(Favourites())
     rounds(selector, 49)
-    assert ringing(meter) == set()
+    assert ringing(kept) == set()
     rounds(selector, 1)
-    assert ringing(meter) == {"PromiseBroken"}
+    assert ringing(kept) == {"PromiseBroken"}
     assert selector.below_promise() == ("c", "d")
 
 
 def test_the_alert_of_no_client():
-    selector, meter = watched()
+    selector, kept = watched()
     rounds(selector, 1)
     selector.select(available=[False] * 4)
-    assert ringing(meter) == {"NoClientAvailable"}
+    assert ringing(kept) == {"NoClientAvailable"}
     rounds(selector, 1)
-    assert ringing(meter) == set()
+    assert ringing(kept) == set()
     with pytest.warns(FairnessWarning, match="the lists exclude all 4 members"):
         selector.rules = Rules(deny=["*"])
     selector.select()
-    assert ringing(meter) == {"NoClientAvailable"}
+    assert ringing(kept) == {"NoClientAvailable"}
 
 
 @pytest.mark.parametrize("policy", [RBCSF(beta=0.1), Uniform()])
 def test_the_alert_of_a_round_that_does_not_end(policy):
-    selector, meter = watched(policy)
+    selector, kept = watched(policy)
     rounds(selector, 30, time_s=20.0)
-    ended_s = meter.of("fedroster_round_end_timestamp_seconds")
-    assert ringing(meter, ended_s + 50.0) == set()
-    assert ringing(meter, ended_s + 70.0) == {"RoundOverdue"}
+    ended_s = kept.reports[-1].at_s
+    assert ringing(kept, ended_s + 50.0) == set()
+    assert ringing(kept, ended_s + 70.0) == {"RoundOverdue"}
 
 
 def test_the_alert_of_many_times_that_are_cut():
-    selector, meter = watched(longest_s=5.0)
+    selector, kept = watched(longest_s=5.0)
     rounds(selector, 2, time_s=4.0)
-    assert ringing(meter) == set()
+    assert ringing(kept) == set()
     rounds(selector, 1, time_s=6.0)
-    assert ringing(meter) == {"ManyTimesCapped"}
+    assert ringing(kept) == {"ManyTimesCapped"}

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import evaluate, initial_model, test_digits
 from fedroster import RBCSF, Selector, Uniform
-from fedroster.adapters.flower import ContextRules, CsvLog, PrometheusEndpoint, RoundRules, RoundSink, SelectingGrid
+from fedroster.adapters.flower import ContextRules, CsvLog, RoundRules, RoundSink, SelectingGrid
 
 app = ServerApp()
 
@@ -45,8 +45,6 @@ def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path | None, 
     sinks = [RoundSink(reports.append)]
     if folder is not None:
         sinks.append(CsvLog(folder / f"{config['sampling']}.csv"))
-    if config["prometheus-port"]:
-        sinks.append(PrometheusEndpoint(int(config["prometheus-port"])))
     return SelectingGrid(
         grid,
         Selector(policy, cohort_size=int(config["cohort-size"]), observers=sinks),

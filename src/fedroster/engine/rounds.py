@@ -213,19 +213,13 @@ class Rounds:
         keep(self.selector, self.current)
         report = report_of(
             self.selector,
+            choice,
+            outcomes,
+            round_s,
             capped_before=self._capped,
-            round=choice.round,
-            clients=choice.clients,
             num_connected=num_connected,
             num_available=num_available,
-            status=dict(outcomes.status),
-            times_s=dict(outcomes.times_s),
-            reasons=dict(outcomes.reasons),
             select_s=select_s,
-            round_s=round_s,
-            predicted_s=choice.predicted_s,
-            edges=dict(choice.edges),
-            resumed=choice.is_resumed,
         )
         self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):

@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from fedroster.engine.edges import edge_features as edge_features
     from fedroster.engine.losses import LossRules as LossRules
     from fedroster.engine.report import CsvLog as CsvLog
-    from fedroster.engine.report import PrometheusEndpoint as PrometheusEndpoint
     from fedroster.engine.report import RoundReport as RoundReport
     from fedroster.engine.report import RoundSink as RoundSink
-    from fedroster.engine.report import TensorBoardLog as TensorBoardLog
     from fedroster.engine.rules import NoNodesError as NoNodesError
     from fedroster.engine.rules import RoundRules as RoundRules
 
@@ -36,7 +34,7 @@ _NAMES = {
     "engine.contexts": "ContextRules NodeContext paper_features",
     "engine.edges": "EdgeRules edge_features",
     "engine.losses": "LossRules",
-    "engine.report": "CsvLog PrometheusEndpoint RoundReport RoundSink TensorBoardLog",
+    "engine.report": "CsvLog RoundReport RoundSink",
     "engine.rules": "NoNodesError RoundRules",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -18,7 +18,7 @@ from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.losses import LossRules
 from fedroster.engine.pushed import Reply
-from fedroster.engine.report import CsvLog, PrometheusEndpoint, RoundReport, RoundSink, TensorBoardLog
+from fedroster.engine.report import CsvLog, RoundReport, RoundSink
 from fedroster.engine.rules import NoNodesError, RoundRules
 
 __all__ = [
@@ -27,7 +27,6 @@ __all__ = [
     "EdgeRules",
     "LossRules",
     "NoNodesError",
-    "PrometheusEndpoint",
     "Reply",
     "RoundReport",
     "RoundRules",
@@ -35,7 +34,6 @@ __all__ = [
     "Selecting",
     "SelectingClients",
     "SelectingEdges",
-    "TensorBoardLog",
     "call_clients",
     "check_update",
     "edge_features",
