@@ -26,7 +26,7 @@ from numpy.random import Generator
 
 from benchmarks.peers.environments import LIBRARIES, make, python_of
 from benchmarks.rows import Row, Session
-from fedroster.core.arrays import IntArray
+from fedroster.core.arrays import IntArray, Model
 from fedroster.core.errors import FedrosterError
 from fedroster.core.parallel import num_threads
 from fedroster.core.streams import Streams
@@ -35,7 +35,7 @@ from fedroster.environment.flat import FlatNetwork
 from fedroster.federated import federate
 from fedroster.policies.uniform import Uniform
 from fedroster.training.models import MODELS
-from fedroster.training.protocol import Evaluation, Parameters, Updates
+from fedroster.training.protocol import Evaluation, Updates
 from fedroster.training.tasks import CIFAR_10, CIFAR_10_SMALL, FASHION_MNIST, MNIST_LOGISTIC, LocalTraining
 
 PATIENCE_S = 120.0  # for a contender's answer
@@ -256,13 +256,13 @@ class _Instant:
             train_loss=np.full(size, np.nan),
         )
 
-    def init(self, *, rng: Generator) -> Parameters:
+    def init(self, *, rng: Generator) -> Model:
         return self._parameters
 
-    def train(self, parameters: Parameters, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
+    def train(self, parameters: Model, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
         return self._updates
 
-    def evaluate(self, parameters: Parameters, /) -> Evaluation:
+    def evaluate(self, parameters: Model, /) -> Evaluation:
         return Evaluation(accuracy=0.0, loss=0.0)
 
 

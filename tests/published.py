@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 
-from fedroster.data.load import PublishedFile, Source, read_batches, read_idx
+from fedroster.data.load import PublishedData, PublishedFile, read_batches, read_idx
 
 
 def md5(content):
@@ -35,7 +35,7 @@ def samples(number, shape, seed):
 class Published:
     """A source, what is downloaded of it, and the samples."""
 
-    source: Source
+    source: PublishedData
     files: dict[str, bytes]
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
@@ -93,7 +93,7 @@ def tiny_mnist(*, seed=0, labels=None):
         content = idx(values)
         packed = files[f"{name}.gz"] = gzip.compress(content, mtime=0)
         published.append(PublishedFile(name, md5(content), md5(packed)))
-    source = Source("Tiny", tuple(published), 2, read_idx, ("tiny", ""))
+    source = PublishedData("Tiny", tuple(published), 2, read_idx, ("tiny", ""))
     return Published(source, files, (train[0][:, None], train[1]), (test[0][:, None], test[1]))
 
 
@@ -117,7 +117,7 @@ def tiny_cifar():
     }
     # Beside them what the original also holds.
     packed = gzip.compress(tar({"readme.html": b"<html>", **batches}, folder="tiny-bin"), mtime=0)
-    source = Source(
+    source = PublishedData(
         "Tiny CIFAR",
         tuple(PublishedFile(name, md5(content)) for name, content in batches.items()),
         1,

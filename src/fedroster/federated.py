@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedroster.aggregation.fedavg import federated_average, finite_updates
 from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_globally, broadcast, edge_answers
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, Model
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
@@ -21,7 +21,7 @@ from fedroster.core.protocols import AnyEnvironment, AnyPolicy, polls, wants_los
 from fedroster.core.state import load_arrays, pack, save_arrays
 from fedroster.core.streams import Streams
 from fedroster.simulation import Checkpoint, Round, restore_checkpoint, simulate
-from fedroster.training.protocol import Evaluation, MeasuringTrainer, Parameters, Trainer, Updates
+from fedroster.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +41,8 @@ class FederatedRound:
     """
 
     round: Round
-    parameters: Parameters
-    edges: Parameters | None
+    parameters: Model
+    edges: Model | None
     accuracy: float
     test_loss: float
     train_loss: FloatArray
@@ -63,9 +63,9 @@ class TrainingCheckpoint:
     """
 
     rounds: Checkpoint
-    parameters: Parameters
+    parameters: Model
     elapsed_s: float
-    edges: Parameters | None = None
+    edges: Model | None = None
     records: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
@@ -73,7 +73,7 @@ class _Exchange:
     """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
 
     def __init__(
-        self, trainer: Trainer, parameters: Parameters, edges: Parameters | None, streams: Streams, *, losses: bool
+        self, trainer: Trainer, parameters: Model, edges: Model | None, streams: Streams, *, losses: bool
     ) -> None:
         self._trainer = trainer
         self._streams = streams

@@ -2,16 +2,11 @@ r"""Federated averaging (McMahan et al. 2017): the mean of the clients' models, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-
-Parameters: TypeAlias = Mapping[str, NDArray[Any]]
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +18,11 @@ class Aggregate:
         used: Which updates went into it, shape (k,).
     """
 
-    parameters: Parameters
+    parameters: Model
     used: BoolArray
 
 
-def finite_updates(stacked: Parameters, num_clients: int) -> BoolArray:
+def finite_updates(stacked: Model, num_clients: int) -> BoolArray:
     """Which updates hold only finite numbers, shape (k,)."""
     finite = np.ones(num_clients, np.bool_)
     for values in stacked.values():
@@ -36,7 +31,7 @@ def finite_updates(stacked: Parameters, num_clients: int) -> BoolArray:
 
 
 def federated_average(
-    current: Parameters, stacked: Parameters, num_samples: IntArray | FloatArray, *, arrived: BoolArray
+    current: Model, stacked: Model, num_samples: IntArray | FloatArray, *, arrived: BoolArray
 ) -> Aggregate:
     r"""One step of FedAvg, :math:`w \gets \sum_{k \in A} n_k w_k / \sum_{k \in A} n_k`.
 

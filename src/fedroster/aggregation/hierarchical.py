@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedroster.aggregation.fedavg import Parameters, finite_updates
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.aggregation.fedavg import finite_updates
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, Model
 from fedroster.core.problem import Outcome, RoundContext, Selection
 
 
@@ -65,7 +65,7 @@ def edge_deadline(
     return EdgeDeadline(used=used, closed_s=closed_s)
 
 
-def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, used: BoolArray) -> Parameters:
+def aggregate_edges(edges: Model, models: Model, server: IntArray, used: BoolArray) -> Model:
     r"""Edge aggregation: every server's mean of the models it uses (Qu et al. 2021, Eq. 3 and 6).
 
     .. math:: w_m \gets \frac{1}{|A_m|} \sum_{n \in A_m} w_n \;=\; w_m + \frac{1}{|A_m|} \sum_{n \in A_m} \Delta_n,
@@ -84,12 +84,12 @@ def aggregate_edges(edges: Parameters, models: Parameters, server: IntArray, use
     return following
 
 
-def aggregate_globally(edges: Parameters) -> Parameters:
+def aggregate_globally(edges: Model) -> Model:
     r"""Global aggregation, :math:`w \gets \frac1M \sum_m w_m` (Qu et al. 2021, section III-A (iv))."""
     return {name: values.mean(axis=0, dtype=np.float64).astype(values.dtype) for name, values in edges.items()}
 
 
-def broadcast(model: Parameters, num_servers: int) -> Parameters:
+def broadcast(model: Model, num_servers: int) -> Model:
     """Give every server the global model, shape (servers, ...) by name."""
     return {name: np.repeat(values[None], num_servers, axis=0) for name, values in model.items()}
 

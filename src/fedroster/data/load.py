@@ -30,7 +30,7 @@ from fedroster.core.errors import (
 from fedroster.data.dataset import Dataset
 from fedroster.data.digits import load_digits
 
-Progress: TypeAlias = Callable[[int, int], None]
+Told: TypeAlias = Callable[[int, int], None]
 """Gets the bytes of a file that have arrived, and the file's bytes."""
 
 _LARGEST = 1 << 26  # bytes; a foreign file is read no further
@@ -53,7 +53,7 @@ class PublishedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class PublishedData:
     """A published data set of ten classes.
 
     Attributes:
@@ -104,8 +104,8 @@ def _files(rows: str) -> tuple[PublishedFile, ...]:
 _CIFAR_10_FOLDER = "cifar-10-batches-bin"
 
 # Of MNIST's own address it is known that it often refuses; the two mirrors are those of PyTorch and of Google.
-DATASETS: dict[str, Source] = {
-    "mnist": Source(
+DATASETS: dict[str, PublishedData] = {
+    "mnist": PublishedData(
         "MNIST",
         _files("""
             train-images-idx3-ubyte 6bbc9ace898e44ae57da46a324031adb f68b3c2dcbeaaa9fbdd348bbdeb94873
@@ -122,7 +122,7 @@ DATASETS: dict[str, Source] = {
             "https://storage.googleapis.com/cvdf-datasets/mnist/",
         ),
     ),
-    "fashion-mnist": Source(
+    "fashion-mnist": PublishedData(
         "Fashion-MNIST",
         _files("""
             train-images-idx3-ubyte f4a8712d7a061bf5bd6d2ca38dc4d50a 8d4fb7e6c68d591d4c3dfef9ec88bf0d
@@ -138,7 +138,7 @@ DATASETS: dict[str, Source] = {
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
         ),
     ),
-    "cifar-10": Source(
+    "cifar-10": PublishedData(
         "CIFAR-10",
         _files("""
             data_batch_1.bin 5dd7e06a14cb22eb9f671a540d1b7c25
@@ -154,7 +154,7 @@ DATASETS: dict[str, Source] = {
         ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
         ("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
     ),
-    "digits": Source("Digits"),
+    "digits": PublishedData("Digits"),
 }
 """The data sets by name."""
 
@@ -162,7 +162,7 @@ FOLDER_VARIABLE = "FEDROSTER_DATA"
 """The environment variable that names the data folder."""
 
 
-def find_dataset(name: str) -> Source:
+def find_dataset(name: str) -> PublishedData:
     """Look a data set up by its key in :data:`DATASETS`; the error for another one names the nearest."""
     if name not in DATASETS:
         raise UnknownNameError.of("data set", name, DATASETS)
@@ -257,7 +257,7 @@ def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, dow
     )
 
 
-def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> Path:
+def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, progress: Told | None = None) -> Path:
     """Make sure that a data set lies in a folder: download what is missing from its published addresses.
 
     What lies there already is checked and kept; nothing is overwritten.  A download that ended early begins again.
@@ -283,7 +283,7 @@ def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, pr
     return next(iter(paths.values())).parent
 
 
-def _download(source: Source, root: Path, progress: Progress | None) -> None:
+def _download(source: PublishedData, root: Path, progress: Told | None) -> None:
     """Download what is missing; an archive is unpacked, and removed unless it was there before."""
     place = root / source.folders[0]
     if source.archive is None:
@@ -299,9 +299,9 @@ def _download(source: Source, root: Path, progress: Progress | None) -> None:
 
 
 class _Bar:
-    """What pooch tells of a download, as our :data:`Progress`."""
+    """What pooch tells of a download, as our :data:`Told`."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Told) -> None:
         self.total = 0
         self._progress, self._done = progress, 0
 
@@ -317,7 +317,7 @@ class _Bar:
 
 
 def _retrieve(
-    source: Source, name: str, md5: str, folder: Path, progress: Progress | None, unpack: Sequence[str] = ()
+    source: PublishedData, name: str, md5: str, folder: Path, progress: Told | None, unpack: Sequence[str] = ()
 ) -> None:
     """Download one file, and unpack these members of it; it gets its name only once its digest is right."""
     try:

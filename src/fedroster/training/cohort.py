@@ -18,13 +18,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import FloatArray, IntArray, Model
 from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.parallel import num_threads as available_threads
 from fedroster.core.streams import Streams
 from fedroster.training.models import ModelFactory, model_factory
-from fedroster.training.protocol import Evaluation, Parameters, Updates, Work
+from fedroster.training.protocol import Evaluation, Updates, Work
 from fedroster.training.softmax import SoftmaxLearner, SoftmaxRegression
 from fedroster.training.threads import each_client
 
@@ -170,7 +170,7 @@ class CohortTrainer:
         self._measures_before = bool(measure_losses)
         self._measures_after = measure_losses is True
 
-    def _row(self, parameters: Parameters) -> NDArray[Any]:
+    def _row(self, parameters: Model) -> NDArray[Any]:
         """Put a model's arrays into one row, shape (P,)."""
         layout = self._learner.layout
         found = {name: value.shape for name, value in parameters.items()}
@@ -178,7 +178,7 @@ class CohortTrainer:
             raise InvalidInputError(f"parameters have names and shapes {found}; expected {layout}")
         return np.concatenate([parameters[name].ravel() for name in layout], dtype=np.float32)
 
-    def _named(self, rows: NDArray[Any]) -> Parameters:
+    def _named(self, rows: NDArray[Any]) -> Model:
         """Views of the parameters of rows (..., P), by name."""
         layout = self._learner.layout
         parts = np.split(rows, np.cumsum([math.prod(shape) for shape in layout.values()])[:-1], axis=-1)
@@ -192,11 +192,11 @@ class CohortTrainer:
         """Number of clients that have data."""
         return int(self._partition.shape[0])
 
-    def init(self, *, rng: Generator) -> Parameters:
+    def init(self, *, rng: Generator) -> Model:
         """Return the model before the first round, as its constructor draws it."""
         return self._named(self._learner.draw(rng=rng))
 
-    def module(self, parameters: Parameters) -> nn.Module:
+    def module(self, parameters: Model) -> nn.Module:
         """Return a torch module of its own with these parameters, to save or to use."""
         return self._learner.module(self._row(parameters))
 
@@ -206,7 +206,7 @@ class CohortTrainer:
                 f"clients are {clients.min()} to {clients.max()}; expected 0 to {self.num_clients - 1}, who have data"
             )
 
-    def train(self, parameters: Parameters, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
+    def train(self, parameters: Model, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
         """Train each of the clients from the same model; the round says in which order samples are visited.
 
         Raises:
@@ -252,7 +252,7 @@ class CohortTrainer:
                 learner.prepare(visits.shape[2])
             each_client(work, rows.shape[0], num_threads=self._threads)
 
-    def losses(self, parameters: Parameters, clients: IntArray, /) -> FloatArray:
+    def losses(self, parameters: Model, clients: IntArray, /) -> FloatArray:
         """Return the mean loss of a model over each client's samples, shape (k,), without training.
 
         Equal to ``loss_before`` of :meth:`train` up to rounding.
@@ -272,7 +272,7 @@ class CohortTrainer:
         each = self._learner.losses(row, samples)[place.reshape(held.shape)]
         return np.stack((each.mean(axis=1), np.square(each).mean(axis=1)))
 
-    def evaluate(self, parameters: Parameters, /) -> Evaluation:
+    def evaluate(self, parameters: Model, /) -> Evaluation:
         """Test a model: accuracy and mean cross-entropy on the test images."""
         with self._learner.threads(self._threads):
             return self._learner.evaluate(self._row(parameters))

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import FloatArray, IntArray, Model
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.streams import Streams
-
-Parameters: TypeAlias = Mapping[str, NDArray[Any]]
-"""A model: arrays by name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +26,7 @@ class Updates:
             None if not measured.
     """
 
-    parameters: Parameters
+    parameters: Model
     num_samples: IntArray
     loss_before: FloatArray
     train_loss: FloatArray
@@ -86,11 +82,11 @@ class Trainer(Protocol):
     For policies that poll it also has ``losses(parameters, clients)``, see :class:`MeasuringTrainer`.
     """
 
-    def init(self, *, rng: Generator) -> Parameters:
+    def init(self, *, rng: Generator) -> Model:
         """Return the model before the first round."""
         ...
 
-    def train(self, parameters: Parameters, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
+    def train(self, parameters: Model, clients: IntArray, /, *, round: int, streams: Streams) -> Updates:
         """Train each of the clients from the same model.
 
         What a client does depends on the model, the round and the client, never on who else is in the cohort: two
@@ -98,7 +94,7 @@ class Trainer(Protocol):
         """
         ...
 
-    def evaluate(self, parameters: Parameters, /) -> Evaluation:
+    def evaluate(self, parameters: Model, /) -> Evaluation:
         """Test a model."""
         ...
 
@@ -107,6 +103,6 @@ class Trainer(Protocol):
 class MeasuringTrainer(Trainer, Protocol):
     """A trainer that measures losses without training, as policies that poll need."""
 
-    def losses(self, parameters: Parameters, clients: IntArray, /) -> FloatArray:
+    def losses(self, parameters: Model, clients: IntArray, /) -> FloatArray:
         """Return the mean loss of a model over each client's samples, shape (k,)."""
         ...
