@@ -231,7 +231,8 @@ class Federation:
     def register(self, key: str, *options: str) -> None:
         """Put a node's key on the SuperLink's list; its node id is kept in ``node_ids``."""
         public = self.folder / "keys" / f"{key}.pub"
-        told = json.loads(self.tell("supernode", "register", public, "here", "--format", "json", *options))
+        where = ("here",) if self.is_http else (self.app, "here")
+        told = json.loads(self.tell("supernode", "register", public, *where, "--format", "json", *options))
         if not told["success"]:
             raise RuntimeError(f"{key} is not registered: {told['error-message']}")
         self.node_ids[key] = str(told["node-id"])
@@ -358,7 +359,8 @@ def deployment(
         keys = federation.folder / "keys"
         keys.mkdir(exist_ok=True)
         make_certificates(keys)
-        public = [make_node_key(keys, f"node-{n}") for n in range(num_nodes)]
+        for n in range(num_nodes):
+            make_node_key(keys, f"node-{n}")
         data = write_data(federation.folder / "data", num_nodes)
         tls = (
             *("--ssl-ca-certfile", keys / "ca.pem"),
@@ -379,17 +381,13 @@ def deployment(
             federation.start_superlink(fleet)
             federation.fleet_port = fleet
             _write_connection(federation, connection.format(fleet))
-            for n in range(num_nodes):
-                name = ("--name", f"node-{n}") if federation.ties_names else ()
-                federation.register(f"node-{n}", *name)
         else:
-            (keys / "known.csv").write_text(",".join(public))
             fleet, control, app_io = free_ports(3)
             federation.superlink = (
                 "flower-superlink",
                 *tls,
                 *("--database", federation.folder / "superlink.db"),
-                *("--auth-list-public-keys", keys / "known.csv"),
+                "--enable-supernode-auth",
                 *("--fleet-api-address", f"127.0.0.1:{fleet}"),
                 *("--control-api-address", f"127.0.0.1:{control}"),
                 *("--serverappio-api-address", f"127.0.0.1:{app_io}"),
@@ -397,6 +395,8 @@ def deployment(
             federation.start_superlink(control)
             federation.fleet_port = fleet
             _write_connection(federation, connection.format(control))
+        for n in range(num_nodes):
+            federation.register(f"node-{n}", *(("--name", f"node-{n}") if federation.ties_names else ()))
         for n in range(num_nodes):
             start_node(
                 federation,
@@ -444,7 +444,6 @@ def start_node(
         *("--superlink", f"127.0.0.1:{port}"),
         *("--root-certificates", keys / "ca.pem"),
         *("--auth-supernode-private-key", keys / name),
-        *(() if federation.is_http else ("--auth-supernode-public-key", keys / f"{name}.pub")),
         *("--node-config", config),
         *(("--port", str(own)) if federation.is_http else ("--clientappio-api-address", f"127.0.0.1:{own}")),
     )
