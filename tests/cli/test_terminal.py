@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -31,3 +35,26 @@ def test_a_summary_fits_any_terminal(monkeypatch, width):
     for measure in measures:
         assert f"{measure.heading.partition(',')[0]}: " in shown  # the legend
     assert "±: half of a 95 % interval over 2 seeds" in shown
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize(("arguments", "status"), [("list", 0), ("list --no-such-option", 2), ("simulate nowhere", 2)])
+def test_outputs_may_be_closed(closed, arguments, status):
+    done = subprocess.run(
+        f"{shlex.quote(sys.executable)} -m fedroster {arguments} {closed}", shell=True, capture_output=True, check=False
+    )
+    assert done.returncode == status, done
+    assert b"Traceback" not in done.stderr
+
+
+def test_an_output_in_ascii_ends_nothing(tmp_path):
+    command = [sys.executable, "-m", "fedroster", "compare", "--task", "none", "--seeds", "0-1", "--rounds", "5"]
+    done = subprocess.run(
+        [*command, "--policy", "random", "--policy", "floor", "--out", tmp_path],
+        capture_output=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"+-" in done.stdout
+    assert done.stdout.isascii()

@@ -1,6 +1,7 @@
 """A file of states that are appended one after the other: the last whole one counts."""
 
 import errno
+import io
 import os
 
 import numpy as np
@@ -88,3 +89,26 @@ def test_a_full_disk_leaves_the_file_as_it_was(file, monkeypatch):
         append(file, 2)
     assert raised.value.filename == str(file)
     assert (number_of(file), cut_torn(file)) == (1, 0)
+
+
+def buffers_of(error):
+    """What the frames that an error passed still hold."""
+    frame = error.__traceback__
+    while frame is not None:
+        yield from (value for value in frame.tb_frame.f_locals.values() if isinstance(value, io.BytesIO))
+        frame = frame.tb_next
+
+
+def test_a_failed_save_leaves_no_view_of_its_buffer(file, monkeypatch):
+    """An error that lives on with such a view crashes Python 3.12.1 when both are collected."""
+    append(file, 1)
+
+    def full(number, content):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="no space left") as found:
+        append(file, 2)
+    (buffer,) = buffers_of(found.value)
+    buffer.close()  # BufferError if there is a view
+    assert number_of(file) == 1

@@ -55,6 +55,25 @@ def _doubled(values):
     return 2 * values
 
 
+@pytest.mark.parametrize(
+    ("home", "more"), [("~", {}), ("mine.py", {}), ("mine.py", {"NUMBA_CACHE_DIR": "mine.py/cache"})]
+)
+def test_a_machine_without_a_place_for_the_cache_compiles_without_one(tmp_path, home, more):
+    """As a container's user without a home and with read-only packages; nothing is left there."""
+    (tmp_path / "mine.py").write_text(MODULE)
+    (tmp_path / "__pycache__").write_text("in the way")  # a user who may write everywhere cannot write here
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
+    }
+    environment |= {"HOME": home, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), **more}
+    command = [sys.executable, "-c", f"{RUN}; print(mine.total(mine.np.arange(3.0), 2))"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, cwd=tmp_path)
+    assert done.stdout.split() == ["compiling", "14.0", "5.0"]
+    assert done.stderr.count("RuntimeWarning: there is no place to keep compiled code") == 1
+    assert "NUMBA_CACHE_DIR names a folder" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["__pycache__", "mine.py"]
+
+
 def test_threads_may_share_a_first_call():
     with ThreadPoolExecutor(4) as pool:
         assert [*pool.map(_doubled, [1, 2, 3, 4])] == [2, 4, 6, 8]

@@ -331,6 +331,16 @@ class Deadly(Trial):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def test_a_script_without_a_guard_is_told_what_to_write(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text("import fedroster\nfedroster.simulate_many(['random'], rounds=20_000, seeds=8, workers=2)\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("fedroster.core.errors.WorkerLostError: no worker process came to life")
+    assert 'put it under `if __name__ == "__main__":`, or pass workers=1' in last
+
+
 def test_a_process_that_is_killed(monkeypatch):
     # The processes of the pool find this file by its path.
     monkeypatch.setitem(sys.modules, Deadly.__module__, sys.modules[__name__])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import math
 import os
 
@@ -118,3 +119,21 @@ def test_the_machine_is_described():
     assert about["cores"] >= 1
     assert all(value != "" for name, value in about.items() if name != "processor")
     assert not any(isinstance(value, float) and math.isnan(value) for value in about.values())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_failed_write_leaves_no_view_of_its_buffer(tmp_path, monkeypatch, suffix):
+    """An error that lives on with such a view crashes Python 3.12.1 when both are collected."""
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left") as found:
+        write_table(TABLE, tmp_path / f"table.{suffix}")
+    frame, buffers = found.value.__traceback__, []
+    while frame is not None:
+        buffers += [value for value in frame.tb_frame.f_locals.values() if isinstance(value, io.BytesIO)]
+        frame = frame.tb_next
+    assert len(buffers) == 1
+    buffers[0].close()  # BufferError if there is a view

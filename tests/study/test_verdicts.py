@@ -111,6 +111,19 @@ def test_an_effect_points_as_its_test_does():
     assert (verdict.word, verdict.test, verdict.effect) == ("holds", "sign", Interval(5.0, 5.0, 5.0))
 
 
+def test_the_same_data_give_equal_verdicts():
+    """From Python 3.13 on a NaN in a dataclass differs from itself."""
+    never, late = np.array([np.inf, 3.0, np.inf]), np.array([np.inf, 4.0, 5.0])
+
+    def judged():
+        return judge([claim("kept", promise(np.zeros((20, 50), bool))), claim("sooner", time_gap(never, late))])
+
+    assert judged() == judged()
+    kept, sooner = judged()
+    assert (kept.p_holds, kept.p_contradicted, kept.seeds_to_decide) == (None, None, None)
+    assert sooner.claim.parts[0].advantage == (None, 1.0, -np.inf)
+
+
 # -------------------------------------------------------------------- promises
 
 

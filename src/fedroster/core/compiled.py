@@ -6,9 +6,13 @@ and a kernel is compiled when it is first called.  Numba's cache keeps it for th
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import os
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from threading import RLock, local
 from typing import Any, TypeVar
 
@@ -73,13 +77,42 @@ class Kernel:
             called = names.get(name)
             if isinstance(called, Kernel) and called is not self:
                 names[name] = called.dispatcher()
-        made = numba.njit(**self._options)(self.py_func)
+        try:
+            if not _has_place():
+                raise RuntimeError("no locator available")
+            made = numba.njit(**self._options)(self.py_func)
+        except RuntimeError as error:
+            if "no locator available" not in str(error):
+                raise
+            _warn_once()
+            made = numba.njit(**self._options | {"cache": False})(self.py_func)
         # A constant among the arguments is a type of its own to Numba, and would have the kernel compiled once more.
         template = made.get_call_template
         made.get_call_template = lambda args, kws: template(tuple(map(numba.types.unliteral, args)), kws)
         if names.get(self.py_func.__name__) is self:
             names[self.py_func.__name__] = made
         return made
+
+
+@functools.cache
+def _has_place() -> bool:
+    """Whether there is a folder for Numba's cache; without a home it would make one called ~, wherever it is."""
+    if "XDG_CACHE_HOME" in os.environ or os.path.expanduser("~") != "~":  # noqa: PTH111 (Path raises an error)
+        return True
+    given = Path(os.environ.get("NUMBA_CACHE_DIR", os.devnull))
+    with contextlib.suppress(OSError):
+        given.mkdir(parents=True, exist_ok=True)
+    return given.is_dir() and os.access(given, os.W_OK)
+
+
+@functools.cache
+def _warn_once() -> None:
+    warnings.warn(
+        "there is no place to keep compiled code, so every process compiles it again, which takes seconds; "
+        "NUMBA_CACHE_DIR names a folder that may be written to",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 def njit(**options: Any) -> Callable[[F], F]:

@@ -441,8 +441,9 @@ def save_arrays(
         write_atomically(path, write)
         return
     write(buffer := io.BytesIO())
-    if not _append(path, buffer.getbuffer()):
-        write_bytes_atomically(path, buffer.getbuffer())
+    content = buffer.getvalue()  # no view of the buffer, which a traceback would keep longer than the buffer lives
+    if not _append(path, memoryview(content)):
+        write_bytes_atomically(path, content)
 
 
 def _append(path: str | os.PathLike[str], content: memoryview) -> bool:

@@ -33,6 +33,7 @@ the best of K models at most :math:`\log(K / \alpha) - (R-1)\log(1 - \alpha)` in
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -123,7 +124,7 @@ class ProbitState:
     @property
     def weight(self) -> FloatArray:
         """Weight of each model before the new observations, shape (K,), sum 1."""
-        relative = np.exp(self.log_weight - self.log_weight.max())
+        relative = _each(math.exp, self.log_weight - self.log_weight.max())
         weight: FloatArray = relative / relative.sum()
         return weight
 
@@ -145,6 +146,11 @@ def _interacts(num_features: int, intervals: int) -> bool:
     return intervals > 1 and pairs > 0 and size <= _MOST_WEIGHTS
 
 
+def _each(function: Callable[[float], float], values: FloatArray) -> FloatArray:
+    """A function of each value by the C library: NumPy's own exp, log and powers differ from processor to processor."""
+    return np.array([function(value) for value in values.ravel().tolist()]).reshape(values.shape)
+
+
 @lru_cache(maxsize=8)
 def prior_covariance(num_features: int, intervals: int) -> FloatArray:
     r"""Prior covariance of the curve's weights, shape (d, d); shared, not to be written to.
@@ -155,8 +161,7 @@ def prior_covariance(num_features: int, intervals: int) -> FloatArray:
 
     def near(parts: int) -> FloatArray:
         rank = np.arange(parts + 1) / parts
-        kernel: FloatArray = np.exp(-np.abs(rank[:, None] - rank))
-        return kernel
+        return _each(math.exp, -np.abs(rank[:, None] - rank))
 
     blocks = [np.full((1, 1), _INTERCEPT)]
     if intervals:
@@ -213,7 +218,7 @@ def probit_init(
         num_knots=np.zeros(num_features, np.int64),
         log_weight=np.zeros(models),
         variance=own,
-        decay=np.exp(-1.0 / np.array(memory, np.float64)),
+        decay=_each(math.exp, -1.0 / np.array(memory, np.float64)),
         mean=np.zeros((models, prior.shape[0])),
         covariance=np.repeat(prior[None], models, axis=0),
         server_mean=np.zeros((models, num_servers)),
@@ -390,7 +395,7 @@ def predict(
     weight[weight < _NEGLIGIBLE] = 0.0
     weight = (weight / weight.sum())[asked]
     variance, decay = state.variance[asked], state.decay[asked]
-    faded = (decay ** (round - state.round))[:, None]
+    faded = _each(lambda each: each ** (round - state.round), decay)[:, None]
     links = (np.ascontiguousarray(features), client, _servers(server, num_links))
     models = (asked, weight, float(optimism), variance, decay)
     curve = (_side_by_side(state.mean[asked]), _side_by_side(state.covariance[asked]))
@@ -419,7 +424,7 @@ def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, r
     fresh = client[state.tag[client] < 0]
     state.tag[fresh] = num_tags + np.arange(fresh.shape[0])
     passed = max(round - state.round, 0)
-    left = state.decay**passed
+    left = _each(lambda each: each**passed, state.decay)
     parts = (state.server_mean, state.server_variance), (state.client_mean, state.client_variance)
     for mean, variance in parts:
         for k in np.flatnonzero(left < 1.0):
@@ -431,7 +436,7 @@ def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, r
         state.mean[k] *= kept
         state.covariance[k] = _spread(state.covariance[k], prior, np.array(kept))
     weight = (1.0 - share) * state.weight + share / state.log_weight.shape[0]
-    state.log_weight[:] = np.log(np.maximum(weight, 1e-300))
+    state.log_weight[:] = _each(math.log, np.maximum(weight, 1e-300))
     state = replace(state, round=max(round, state.round), num_tags=num_tags + int(fresh.shape[0]))
     return _with_knots(state, contexts)
 

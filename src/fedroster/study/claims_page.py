@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from fedroster.study.figures import styled
@@ -92,7 +91,7 @@ def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
     """Contradicted claims: first those in the paper's own set-up, without training, the clearest first."""
     found = sorted(
         (one for one in verdicts if one.word == "contradicted"),
-        key=lambda one: (bool(one.claim.changed), one.claim.training, np.nan_to_num(one.p_contradicted)),
+        key=lambda one: (bool(one.claim.changed), one.claim.training, one.p_contradicted or 0.0),
     )
     if not found:
         return []
@@ -103,7 +102,7 @@ def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
 
 def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
     undecided = [one for one in verdicts if one.word == "undecided"]
-    needed = [one.seeds_to_decide for one in undecided]
+    needed = [one.seeds_to_decide or math.inf for one in undecided]
     if len(undecided) < 2:
         return [f"Undecided: “{one.claim.statement.rstrip('.')}” ({one.why})." for one in undecided]
     with_20, with_50, with_200 = (sum(seeds <= limit for seeds in needed) for limit in (20, 50, 200))
@@ -209,5 +208,5 @@ def _number(value: float, unit: str = "") -> str:
     return f"{value:.3g}{f' {unit}' if unit else ''}"
 
 
-def _p(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.2g}"
+def _p(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"

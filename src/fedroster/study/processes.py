@@ -27,6 +27,7 @@ def _begin(played: Any, lifeline: Connection) -> None:
     """Make a worker ready: it counts in ``played``, and ends with the process that asked."""
     global _PLAYED
     _PLAYED = played
+    _PLAYED[-1] = 1  # there is a process that came this far
     Thread(target=_end_with, args=(lifeline,), daemon=True).start()
 
 
@@ -77,7 +78,7 @@ def _together(
     trials: Sequence[Trial], jobs: Jobs, workers: int, progress: Callable[[int], None]
 ) -> Iterator[tuple[int, Run]]:
     context = multiprocessing.get_context("spawn")  # a fork of a process with threads (PyTorch, Numba) may hang
-    played = context.RawArray("q", len(trials))  # without a lock, which a worker that is killed might hold
+    played = context.RawArray("q", len(trials) + 1)  # without a lock, which a worker that is killed might hold
     lifeline, ours = context.Pipe(duplex=False)
     with (
         closing(lifeline),
@@ -95,11 +96,16 @@ def _together(
         try:
             while waiting:
                 finished, waiting = wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED)
-                progress(sum(played))
+                progress(sum(played[:-1]))
                 for future in finished:
                     if (run := future.result()) is not None:
                         yield futures[future], run
         except BrokenProcessPool as error:
+            if not played[-1]:
+                raise WorkerLostError(
+                    "no worker process came to life: each begins by running the script that started it, and must not "
+                    'come to this call again; put it under `if __name__ == "__main__":`, or pass workers=1'
+                ) from error
             raise WorkerLostError(
                 "a worker process was killed, perhaps because memory ran out; finished runs are kept, and the same "
                 "command continues"

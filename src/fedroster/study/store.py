@@ -96,7 +96,7 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()  # polars has errors of its own for a full disk
     (table.write_parquet if path.suffix == ".parquet" else table.write_csv)(content)
-    write_bytes_atomically(path, content.getbuffer())
+    write_bytes_atomically(path, content.getvalue())
 
 
 def read_table(path: Path) -> pl.DataFrame:

@@ -38,8 +38,8 @@ class Part:
     """One of the comparisons that a claim rests on, one value for each seed.
 
     Attributes:
-        advantage: Positive where the part is right; infinite where one of two runs never got there, NaN where both did
-            not: a tie.
+        advantage: Positive where the part is right; infinite where one of two runs never got there, None where both
+            did not: a tie.
         surplus: The advantage less the smallest effect that matters; the advantage where no effect is claimed but a
             threshold.
         unit: Of the advantage.
@@ -47,8 +47,8 @@ class Part:
         where: Which comparison it is, such as a panel; empty where the claim says it.
     """
 
-    advantage: tuple[float, ...]
-    surplus: tuple[float, ...]
+    advantage: tuple[float | None, ...]
+    surplus: tuple[float | None, ...]
     unit: str = ""
     least: str = ""
     where: str = ""
@@ -68,7 +68,9 @@ class Promise:
 
 
 def _part(advantage: FloatArray, surplus: FloatArray, unit: str = "", least: str = "") -> Part:
-    return Part(tuple(advantage.tolist()), tuple(surplus.tolist()), unit, least)
+    # No NaN: parts are compared.
+    each, less = (tuple(None if math.isnan(one) else one for one in of.tolist()) for of in (advantage, surplus))
+    return Part(each, less, unit, least)
 
 
 def threshold(advantage: FloatArray, unit: str = "") -> Part:
@@ -204,10 +206,10 @@ class Verdict:
         effect: That part's mean (or median) advantage with its 95 % interval, not corrected; for a promise the share of
             the seeds that broke it.
         test: "t", "sign", or "promise".
-        p_holds: Corrected p-value of "the claim is wrong"; NaN for a promise.
-        p_contradicted: Corrected p-value of "the claim is right"; NaN for a promise.
+        p_holds: Corrected p-value of "the claim is wrong"; None for a promise.
+        p_contradicted: Corrected p-value of "the claim is right"; None for a promise.
         seeds: How many there were.
-        seeds_to_decide: About how many would decide; NaN where it is decided, infinite where no number would.
+        seeds_to_decide: About how many would decide; None where it is decided, infinite where no number would.
     """
 
     claim: Claim
@@ -216,21 +218,15 @@ class Verdict:
     part: int
     effect: Interval
     test: Literal["t", "sign", "promise"]
-    p_holds: float
-    p_contradicted: float
+    p_holds: float | None
+    p_contradicted: float | None
     seeds: int
-    seeds_to_decide: float = math.nan
+    seeds_to_decide: float | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the claim holds."""
         return self.word == "holds"
-
-    @property
-    def p_value(self) -> float:
-        """The corrected p-value that decided; the smaller one where none did."""
-        found = {"holds": self.p_holds, "contradicted": self.p_contradicted}
-        return found.get(self.word, min(self.p_holds, self.p_contradicted))
 
     @property
     def unit(self) -> str:
@@ -279,8 +275,8 @@ class _Tests:
     @classmethod
     def of(cls, claim: Claim) -> Self:
         parts = tuple(part for part in claim.parts if isinstance(part, Part))
-        favour = tuple(one_sided_p(part.advantage) for part in parts)
-        return cls(parts, favour, tuple(one_sided_p(_negative(part.surplus)) for part in parts))
+        favour = tuple(one_sided_p(_numbers(part.advantage)) for part in parts)
+        return cls(parts, favour, tuple(one_sided_p(-_numbers(part.surplus)) for part in parts))
 
     @property
     def p_values(self) -> tuple[float, float]:
@@ -288,8 +284,9 @@ class _Tests:
         return max(self.favour), min(1.0, len(self.parts) * min(self.against))
 
 
-def _negative(values: Sequence[float]) -> FloatArray:
-    return -np.asarray(values, np.float64)
+def _numbers(values: Sequence[float | None]) -> FloatArray:
+    """A tie is NaN to the tests."""
+    return np.asarray(values, np.float64)
 
 
 def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level: float, each_level: float) -> Verdict:
@@ -297,22 +294,22 @@ def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level:
     weakest, worst = int(np.argmax(tests.favour)), int(np.argmin(tests.against))
     seeds = len(parts[0].advantage)
     word: Word = "contradicted" if p_contradicted < level else "holds" if p_holds < level else "undecided"
-    why, needed, part = "", math.nan, weakest
+    why, part, needed = "", weakest, None
     if word == "contradicted":
         part = worst
         # The opposite, where it is shown by the same standard; else an effect that is too small.
-        opposite = not parts[worst].least or len(parts) * one_sided_p(_negative(parts[worst].advantage)) < each_level
+        opposite = not parts[worst].least or len(parts) * one_sided_p(-_numbers(parts[worst].advantage)) < each_level
         why = "the opposite is shown" if opposite else f"less than {parts[worst].least}"
         why += f": {parts[worst].where}" if parts[worst].where else ""
     elif word == "undecided":
-        for_it = max(seeds_needed(one.advantage, each_level) for one in parts)
-        against = [seeds_needed(_negative(one.surplus), each_level / len(parts)) for one in parts]
+        for_it = max(seeds_needed(_numbers(one.advantage), each_level) for one in parts)
+        against = [seeds_needed(-_numbers(one.surplus), each_level / len(parts)) for one in parts]
         needed = min(for_it, *against)
         part = weakest if for_it <= min(against) else int(np.argmin(against))
         needed = max(needed, seeds + 1.0)
         why = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
-    shown = parts[part].surplus if word == "contradicted" else parts[part].advantage
-    effect = effect_interval(parts[part].advantage)
+    shown = _numbers(parts[part].surplus if word == "contradicted" else parts[part].advantage)
+    effect = effect_interval(_numbers(parts[part].advantage))
     return Verdict(claim, word, why, part, effect, which_test(shown), p_holds, p_contradicted, seeds, needed)
 
 
@@ -331,10 +328,10 @@ def _promised(claim: Claim) -> Verdict:
     worst = int(np.argmax((broken > 0).sum(axis=1)))
     count = int((broken > 0).any(axis=0).sum())
     share = count / seeds
-    why, needed = f"kept by all {seeds} seeds in every round", math.nan
+    why, needed = f"kept by all {seeds} seeds in every round", None
     word: Word = "holds"
     if count:
         word, why = "contradicted", f"{count} of {seeds} seeds broke it"
     elif not all(part.breakable for part in claim.parts if isinstance(part, Promise)):
         word, why, needed = "undecided", "no run of this length could break it", math.inf
-    return Verdict(claim, word, why, worst, Interval(share, share, share), "promise", math.nan, math.nan, seeds, needed)
+    return Verdict(claim, word, why, worst, Interval(share, share, share), "promise", None, None, seeds, needed)
