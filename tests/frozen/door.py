@@ -81,6 +81,11 @@ def cohorts_of(folder):
     return [(one.round, tuple(log.ids_at(one.round)[slot] for slot in one.chosen.tolist())) for one in log.rounds]
 
 
+def files_of(folder):
+    """The files that hold what was decided, the oldest first."""
+    return sorted((folder / "log").glob("rounds-*"))
+
+
 def head_of(folder):
     """What is kept elsewhere to prove that nothing was cut off."""
     return Log(folder / "log").head
