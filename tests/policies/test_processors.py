@@ -8,14 +8,15 @@ import subprocess
 import sys
 
 import pytest
-from fedroster.names import POLICIES
+
+from fedroster.catalogue import POLICIES
 
 PLAY = """
 import dataclasses, hashlib, json, sys
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.state import pack
-from fedroster.names import POLICIES
+from fedroster.catalogue import POLICIES
 from fedroster.simulation import simulate
 
 
