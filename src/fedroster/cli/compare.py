@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +33,7 @@ from fedroster.cli.terminal import (
 from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from fedroster.study.compare.tables import Settings
+    from fedroster.study.run import Where
 
 
 @dataclass(frozen=True)
@@ -74,24 +75,16 @@ class Competitors:
     ] = None
     set_: SetOption = None
 
-    def plans(self, **measured: Any) -> list[Settings]:
-        """What is compared in each scenario."""
-        from fedroster.catalogue import DEFAULT_SCENARIO, parse_settings
-        from fedroster.study.compare.line_up import line_ups, split_policies
+    def asked(self) -> list[str]:
+        """All policies that are named."""
+        from fedroster.study.compare.line_up import split_policies
 
+        found: list[str] = []
         for text in self.policies or ():
-            if not split_policies(text):
+            if not (names := split_policies(text)):
                 raise ConfigurationError(f"--policies is {text!r}; expected all, or names separated by commas")
-        return line_ups(
-            self.scenario or [DEFAULT_SCENARIO],
-            [*(name for text in self.policies or () for name in split_policies(text)), *(self.policy or ())],
-            without=self.without or (),
-            clients=self.clients,
-            beta=self.beta,
-            rounds=self.rounds,
-            settings=parse_settings(self.set_ or []),
-            **measured,
-        )
+            found += names
+        return found + (self.policy or [])
 
 
 @dataclass(frozen=True)
@@ -157,8 +150,8 @@ def compare(
             raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
         _draw_again(folder)
         return
-    from fedroster.catalogue import TASKS
-    from fedroster.study.compare.line_up import ALL
+    from fedroster.catalogue import DEFAULT_SCENARIO, TASKS, parse_settings
+    from fedroster.study.compare.line_up import ALL, line_up, line_ups
     from fedroster.study.compare.overview import compare_all
     from fedroster.study.compare.run import held, play
     from fedroster.task import Task
@@ -168,31 +161,38 @@ def compare(
     if name != "none" and name not in TASKS:  # known before PyTorch is loaded
         raise UnknownNameError.of("task", measured.task, [*TASKS, "none"])
     task = None if name == "none" else Task(name, measured.partition)
-    plans = competitors.plans(
+    plan = functools.partial(
+        line_up,
+        policies=competitors.asked(),
         seeds=read_seeds(measured.seeds),
+        rounds=competitors.rounds,
         task=task,
         target_accuracy=measured.target,
-        against=measured.against or (),
-        focus=measured.focus or "",
+        without=competitors.without or (),
+        clients=competitors.clients,
+        beta=competitors.beta,
+        settings=parse_settings(competitors.set_ or []),
         command=this_command(),
     )
-    is_one = len(competitors.scenario or [""]) == 1 and competitors.scenario != [ALL]
-    for plan in plans:
-        plan.check()
-    options = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
+    wanted = competitors.scenario or [DEFAULT_SCENARIO]
+    plans = line_ups(wanted, plan, focus=measured.focus or "", against=measured.against or ())
+    is_one = len(wanted) == 1 and wanted != [ALL]
+    for each in plans:
+        each.check()
+    where: Where = {"workers": workplace.workers, "engine": workplace.open(), "conditions": training.conditions()}
     what = "simulating" if task is None else "training"
     with interrupted(lambda: kept_runs(folder)), progress(what) as advance:
         if is_one:
             with held(folder):
-                found = [play(plans[0], folder, progress=advance, **options)]
+                found = [play(plans[0], folder, progress=advance, **where)]
                 found[0].report(folder)
         else:
-            table, found = compare_all(plans, folder, progress=advance, **options)
+            table, found = compare_all(plans, folder, progress=advance, **where)
     if as_json:
         print_json((found[0].summary() if is_one else table).to_dicts())
     else:
         for one in found:
             print_summary(one, [each for each in one.settings.main_measures if not each.is_long])
-        for words in {f"{left}: {reason}": None for plan in plans for left, reason in plan.left_out.items()}:
+        for words in {f"{left}: {reason}": None for each in plans for left, reason in each.left_out.items()}:
             remark(f"not compared: {words}")
     remark(f"report: {folder / 'report.html'}")

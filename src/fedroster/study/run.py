@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol, TypedDict, Unpack
 
 from fedroster.catalogue import find_policy, find_scenario
 from fedroster.core.errors import PausedError, StateFileError
@@ -57,6 +57,21 @@ class Engine(Protocol):
             progress: Called with the number of rounds that these trials have played together.
         """
         ...
+
+
+class Where(TypedDict, total=False):
+    """Where trials run, as :func:`run_trials` takes it and others hand it on."""
+
+    workers: int | None
+    engine: Engine
+    conditions: Conditions
+
+
+class Options(Where, total=False):
+    """All options of :func:`run_trials`."""
+
+    folder: Path | None
+    progress: Callable[[int], None]
 
 
 def key(trial: Trial) -> str:
@@ -174,7 +189,7 @@ def _load(path: Path) -> tuple[Run, str] | None:
         return None  # damaged, of an older version, or just taken away: run it again
 
 
-def finish(trials: Sequence[Trial], **options: Any) -> list[Done]:
+def finish(trials: Sequence[Trial], **options: Unpack[Options]) -> list[Done]:
     """Run trials to the end, in order; options are those of :func:`run_trials`.
 
     Raises:
@@ -186,7 +201,7 @@ def finish(trials: Sequence[Trial], **options: Any) -> list[Done]:
     return finished
 
 
-def gather(trials: Sequence[Trial], **options: Any) -> list[Run]:
+def gather(trials: Sequence[Trial], **options: Unpack[Options]) -> list[Run]:
     """Return the runs of :func:`finish` alone."""
     return [done.run for done in finish(trials, **options)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import json
 import re
@@ -17,7 +18,7 @@ from fedroster.catalogue import scenarios
 from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
 from fedroster.core.sources import code
 from fedroster.study.compare import overview, result
-from fedroster.study.compare.line_up import line_ups, scenarios_of
+from fedroster.study.compare.line_up import line_up, line_ups, scenarios_of
 from fedroster.study.compare.overview import compare_all, folder_of, is_of_several, render_all
 from fedroster.study.report import Picture
 from fedroster.study.statistics import holm
@@ -50,7 +51,10 @@ def study(folder, **changes):
     policies = changes.pop("policies", WANTED)
     options = {name: changes.pop(name) for name in ("conditions", "progress") if name in changes}
     asked = {"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes
-    plans = line_ups(asked.pop("scenarios", SCENARIOS), policies, rounds=6, must_run=False, **asked)
+    sides = {name: asked.pop(name) for name in ("focus", "against") if name in asked}
+    wanted = asked.pop("scenarios", SCENARIOS)
+    plan = functools.partial(line_up, policies=policies, rounds=6, **asked)
+    plans = line_ups(wanted, plan, must_run=False, **sides)
     table, found = compare_all(plans, folder, workers=1, **options)
     assert [one.settings.scenario for one in found] == [plan.scenario for plan in plans]
     return table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 
@@ -167,23 +166,24 @@ def line_up(
 
 def line_ups(
     wanted: Sequence[str],
-    policies: Sequence[str],
+    plan: Callable[..., Settings],
     *,
     focus: str = "",
     against: Sequence[str] = (),
-    **more: Any,
+    must_run: bool | None = None,
 ) -> list[Settings]:
-    """Decide what is compared in each scenario of :func:`scenarios_of`, as :func:`line_up` does for one.
+    """Decide what is compared in each scenario of :func:`scenarios_of`.
 
-    With several, policies that cannot run in one of them are left out there.
+    Args:
+        wanted: Scenarios, or "all".
+        plan: :func:`line_up` with all that holds for every scenario.
+        focus: Policy that the pages are about; it must take part in one of them.
+        against: What the others are tested against; so must these.
+        must_run: Whether it is an error if a policy that is named cannot run in a scenario, or it is left out there;
+            None for an error with one scenario.
     """
-    names = scenarios_of(wanted)
-    options: dict[str, Any] = {
-        "must_run": len(wanted) == 1 and wanted[0] != ALL,
-        "focus": focus,
-        "against": against,
-    } | more
-    plans = [line_up(scenario, policies, **options) for scenario in names]
+    strict = (len(wanted) == 1 and wanted[0] != ALL) if must_run is None else must_run
+    plans = [plan(scenario, must_run=strict, focus=focus, against=against) for scenario in scenarios_of(wanted)]
     _check_sides((text for plan in plans for text in plan.policies), focus, against)
     return plans
 

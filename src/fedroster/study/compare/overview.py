@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import numpy as np
 import polars as pl
@@ -32,7 +32,7 @@ from fedroster.study.compare.tables import (
 )
 from fedroster.study.pareto import pareto_panels_figure
 from fedroster.study.report import Number, Picture, Report, Section, Table, picture, write_page
-from fedroster.study.run import key
+from fedroster.study.run import Where, key
 from fedroster.study.statistics import mean_interval
 from fedroster.study.store import machine, read_json, write_json, write_table
 from fedroster.study.trial import Trial
@@ -66,7 +66,7 @@ def folder_of(scenario: str) -> str:
 
 
 def compare_all(
-    plans: Sequence[Settings], folder: Path, *, progress: Progress | None = None, **options: Any
+    plans: Sequence[Settings], folder: Path, *, progress: Progress | None = None, **where: Unpack[Where]
 ) -> tuple[pl.DataFrame, list[Comparison]]:
     """Compare policies in several scenarios, each in a folder of its own, and write one page above them.
 
@@ -100,7 +100,7 @@ def compare_all(
         for plan in plans:
             own = folder / folders[plan.scenario]
             try:
-                found.append(play(plan, own, progress=advance, **options))
+                found.append(play(plan, own, progress=advance, **where))
             except PausedError as error:
                 done = sum(_finished(some, folder / folders[name] / "trials") for name, some in trials.items())
                 raise PausedError.of(done, total) from error

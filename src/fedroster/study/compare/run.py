@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 
@@ -27,10 +27,11 @@ from fedroster.study.compare.contrasts import focus_of
 from fedroster.study.compare.line_up import line_up
 from fedroster.study.compare.result import Comparison
 from fedroster.study.compare.tables import Settings
+from fedroster.study.processes import in_processes
 from fedroster.study.rehearsal import rehearse
-from fedroster.study.run import Done, provenance, run_trials
+from fedroster.study.run import Done, Engine, Where, provenance, run_trials
 from fedroster.study.store import clients_table, read_json, rounds_table
-from fedroster.study.trial import Conditions
+from fedroster.study.trial import ALONE, Conditions
 from fedroster.task import Task
 
 Progress = Callable[[float, int, str], None]
@@ -44,12 +45,19 @@ def compare(
     seeds: int | Sequence[int] = 5,
     rounds: int | None = None,
     task: str | Task | None = None,
+    target_accuracy: float = 0.9,
     focus: str | AnyPolicy = "",
     against: Sequence[str | AnyPolicy] = (),
+    without: Sequence[str] = (),
+    clients: int | None = None,
+    beta: float | None = None,
+    settings: Mapping[str, str] | None = None,
     folder: str | Path | None = None,
+    command: str = "",
     progress: Progress | None = None,
     workers: int | None = None,
-    **more: Any,
+    engine: Engine = in_processes,
+    conditions: Conditions = ALONE,
 ) -> Comparison:
     """Play every policy with every seed in a scenario.
 
@@ -61,14 +69,20 @@ def compare(
         seeds: Seeds, or how many: 0, 1, 2, ...
         rounds: Rounds T; None for the scenario's own number.
         task: What is trained, such as "digits"; None for no training.
+        target_accuracy: For the time to accuracy, in (0, 1).
         focus: Policy that the page is about; if empty, one of your own, else one of fedroster's, else the first.
         against: Policies that the others are tested against; if empty, ``random`` and the policy in focus.
+        without: Names that "all" leaves out.
+        clients: Number of clients N; the cohort grows with them.  None for the scenario's.
+        beta: Rate that is owed to every client, in (0, 1]; None to choose it.
+        settings: Parameters of the scenario that are overridden, as text.
         folder: Where finished runs are kept, and tables, figures and page are written; a killed comparison continues.
             None to keep nothing.
+        command: The command that makes it again, for the page.
         progress: Called now and then with the number of finished runs, of all runs, and the current run.
         workers: Runs at the same time; None for one for each core.
-        **more: Of :func:`~fedroster.study.compare.line_up.line_up`: target_accuracy, without, clients, beta, settings,
-            command; and of :func:`~fedroster.study.run.run_trials`: engine, conditions.
+        engine: Where runs are played.
+        conditions: Device, data sets and the end of the time.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy, parameter or task.
@@ -85,23 +99,27 @@ def compare(
         >>> found.summary()["policy"].to_list()
         ['floor', 'random']
     """
-    where = {name: more.pop(name) for name in ("engine", "conditions") if name in more}
-    settings = line_up(
+    planned = line_up(
         scenario,
         [policies] if isinstance(policies, str) else policies,
         seeds=seeds,
         rounds=rounds,
         task=Task(task) if isinstance(task, str) else task,
+        target_accuracy=target_accuracy,
         focus=focus,
         against=against,
-        **more,
+        without=without,
+        clients=clients,
+        beta=beta,
+        settings=settings,
+        command=command,
     )
-    settings.check()
-    if folder is None:
-        return play(settings, None, progress=progress, workers=workers, **where)
-    with held(Path(folder)):
-        found = play(settings, Path(folder), progress=progress, workers=workers, **where)
-        found.report(folder)
+    planned.check()
+    place = None if folder is None else Path(folder)
+    with nullcontext() if place is None else held(place):
+        found = play(planned, place, progress=progress, workers=workers, engine=engine, conditions=conditions)
+        if place is not None:
+            found.report(place)
     return found
 
 
@@ -114,7 +132,8 @@ def simulate_many(
     settings: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     record: Path | None = None,
-    **options: Any,
+    workers: int | None = None,
+    engine: Engine = in_processes,
 ) -> Comparison:
     """Play every policy with every seed without training, with parameters as they are given.
 
@@ -128,7 +147,8 @@ def simulate_many(
         settings: Parameters of the scenario that are overridden, as text.
         progress: Called now and then with the number of finished runs, of all runs, and the current run.
         record: Folder for the log of the run, or with several policies and seeds for a folder of each; None for none.
-        **options: Of :func:`~fedroster.study.run.run_trials`: workers, engine.
+        workers: Runs at the same time; None for one for each core.
+        engine: Where runs are played.
 
     Raises:
         UnknownNameError: If there is no such scenario, policy or parameter.
@@ -148,8 +168,9 @@ def simulate_many(
         rehearse(text, scenario, environment)
     focus = focus_of(texts)
     seeds = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    conditions = ALONE
     if record is not None:
-        options["conditions"] = Conditions(records=_records(record, [(text, seed) for text in texts for seed in seeds]))
+        conditions = Conditions(records=_records(record, [(text, seed) for text in texts for seed in seeds]))
     texts += [entry.optimal] if entry.optimal and entry.optimal not in texts else []
     planned = Settings(
         scenario=scenario,
@@ -164,7 +185,7 @@ def simulate_many(
         yardstick=entry.yardstick,
     )
     planned.check()
-    return play(planned, None, progress=progress, **options)
+    return play(planned, None, progress=progress, workers=workers, engine=engine, conditions=conditions)
 
 
 def _records(folder: Path, runs: Sequence[tuple[str, int]]) -> dict[tuple[str, int], Path]:
@@ -192,10 +213,12 @@ def held(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def play(settings: Settings, folder: Path | None, *, progress: Progress | None = None, **options: Any) -> Comparison:
+def play(
+    settings: Settings, folder: Path | None, *, progress: Progress | None = None, **where: Unpack[Where]
+) -> Comparison:
     """Play what is checked, and write its tables into a folder that is held; None to write nothing.
 
-    Finished runs are kept in ``folder/trials``.  Options are those of :func:`~fedroster.study.run.run_trials`.
+    Finished runs are kept in ``folder/trials``.
     """
     if folder is not None:
         _check_folder(folder, settings)
@@ -208,7 +231,8 @@ def play(settings: Settings, folder: Path | None, *, progress: Progress | None =
             progress(rounds / settings.rounds, len(trials), "" if now is None else f"{now.policy}, seed {now.seed}")
 
     finished: list[Done] = []
-    for done in run_trials(trials, folder=None if folder is None else folder / "trials", progress=advance, **options):
+    kept = None if folder is None else folder / "trials"
+    for done in run_trials(trials, folder=kept, progress=advance, **where):
         finished.append(done)
         left.pop(done.index)
     if left:
