@@ -340,8 +340,9 @@ def _retrieve(
             processor = pooch.Untar(unpack, ".") if unpack else None
             pooch.retrieve(address + name, f"md5:{md5}", name, folder, processor=processor, downloader=downloader)
         except (requests.RequestException, ValueError) as error:  # the latter for another file's digest
-            said = "".join(letter if letter.isprintable() else "?" for letter in str(error)[:300])
-            refusals.append(f"  {address}{name}: {said}")  # nothing that a server says may steer a terminal
+            said = str(error).rsplit("Caused by ")[-1][:300]
+            said = "".join(letter if letter.isprintable() else "?" for letter in said)  # or it steers a terminal
+            refusals.append(f"  {address}{name}: {said}")
         else:
             return
     raise DownloadError(
