@@ -18,6 +18,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedroster.core.arrays import ImageArray, IntArray
 from fedroster.core.errors import (
     ConfigurationError,
     DataFileError,
@@ -242,19 +243,14 @@ def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, dow
         return load_digits()
     if download:
         fetch_dataset(name, folder=folder)
-    paths = _located(name, root)
+    paths, read = _located(name, root), source.read
+
+    def part(files: tuple[PublishedFile, ...]) -> tuple[ImageArray, IntArray]:
+        images, labels = read([_content(file, paths[file]) for file in files])
+        return np.divide(images, np.float32(255.0)), labels.astype(np.int64)
+
     first_test = len(source.files) - source.num_test_files
-    contents = [_content(file, paths[file]) for file in source.files]
-    train, test = source.read(contents[:first_test]), source.read(contents[first_test:])
-    scale = np.float32(255.0)
-    return Dataset(
-        name=name,
-        train_x=np.divide(train[0], scale),
-        train_y=train[1].astype(np.int64),
-        test_x=np.divide(test[0], scale),
-        test_y=test[1].astype(np.int64),
-        num_classes=10,
-    )
+    return Dataset(name, *part(source.files[:first_test]), *part(source.files[first_test:]), 10)
 
 
 def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, progress: Told | None = None) -> Path:
