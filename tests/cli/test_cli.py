@@ -170,8 +170,8 @@ def test_every_scenario_has_usual_policies(scenario, named):
 @pytest.mark.parametrize(
     ("message", "arguments"),
     [
-        ("--policies is ','; expected all, or names", ["compare", "--policies", ","]),
-        ("--policies is ''; expected all, or names", ["compare", "--policies", "", "--policy", RANDOM]),
+        ("--policy is ','; expected all, or names", ["compare", "--policies", ","]),
+        ("--policy is ''; expected all, or names", ["compare", "--policies", "", "--policy", RANDOM]),
         ("--without is oort, and all is not asked for", ["compare", "--without", "oort", "--policy", RANDOM]),
         ("Invalid value for '--clients'", ["compare", "--clients", "1000000000"]),
         ("--training-seeds is given, and --scale is not", ["reproduce", "rbcs-f", "--training-seeds", "0-1"]),

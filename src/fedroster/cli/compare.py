@@ -12,7 +12,6 @@ import typer
 from fedroster.cli.command import command
 from fedroster.cli.options import (
     JsonOption,
-    PolicyOption,
     SeedsOption,
     SetOption,
     Training,
@@ -49,14 +48,15 @@ class Competitors:
             "each and a page above them. Policies that cannot run in one of them are left out there.",
         ),
     ] = None
-    policy: PolicyOption = None
-    policies: Annotated[
+    policy: Annotated[
         list[str] | None,
         typer.Option(
+            "--policy",
+            "--policies",
             metavar="all|NAME[:P=V,...],...",
             autocompletion=complete("POLICIES"),
-            help="Policies, separated by commas; may be repeated. all: every policy of `fedroster list`, plug-ins "
-            "included, that can run in the scenario (two rounds are played to find out); the page names the others "
+            help="Policy, or several separated by commas; may be repeated. all: every policy of `fedroster list` that "
+            "can run in the scenario, plug-ins included (two rounds are played to find out); the page names the others "
             "with the reason. An impossible rate, N beta > m, becomes m / 2N, and V fits it.",
         ),
     ] = None
@@ -80,11 +80,11 @@ class Competitors:
         from fedroster.study.compare.line_up import split_policies
 
         found: list[str] = []
-        for text in self.policies or ():
+        for text in self.policy or ():
             if not (names := split_policies(text)):
-                raise ConfigurationError(f"--policies is {text!r}; expected all, or names separated by commas")
+                raise ConfigurationError(f"--policy is {text!r}; expected all, or names separated by commas")
             found += names
-        return found + (self.policy or [])
+        return found
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which policies are compared, and where: what ``--scenario all``, ``--policies all`` and ``--clients`` mean."""
+"""Which policies are compared, and where: what ``--scenario all``, ``--policy all`` and ``--clients`` mean."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def _check(
         find_policy(name)  # raises, and names the nearest
     if without and ALL not in asked:
         raise ConfigurationError(
-            f"--without is {', '.join(without)}, and all is not asked for; expected --policies all with it"
+            f"--without is {', '.join(without)}, and all is not asked for; expected --policy all with it"
         )
     if rounds is not None:
         check_integer("rounds", rounds, least=1)
