@@ -353,11 +353,11 @@ def test_a_plugin_that_cannot_be_used_costs_the_others_nothing(monkeypatch, caps
 
 
 def test_a_class_is_named_by_its_module():
-    made = make_policy("fedroster.papers.floor.variants.NoPrices:beta=0.1")
-    assert (type(made).__name__, made.beta, made.parts.price) == ("NoPrices", 0.1, 0.0)
-    assert "fedroster.papers.floor.variants.NoPrices" not in policies()
+    made = make_policy("benchmarks.floor.NoPrices:beta=0.1")
+    assert (type(made).__name__, made.beta, made.factor) == ("NoPrices", 0.1, 0.0)
+    assert "benchmarks.floor.NoPrices" not in policies()
     with pytest.raises(UnknownNameError, match=r"parameter of policy .*NoPrices 'price'"):
-        make_policy("fedroster.papers.floor.variants.NoPrices:price=1")
+        make_policy("benchmarks.floor.NoPrices:price=1")
     for path in ("gone.away.Policy", "fedroster.policies.floor.Ceiling", "fedroster.policies.floor.Literal", ".x"):
         with pytest.raises(UnknownNameError, match=f"policy '{path}' cannot be imported"):
             make_policy(path)

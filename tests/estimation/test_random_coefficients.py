@@ -239,22 +239,6 @@ def test_a_client_that_was_never_seen_has_the_mean():
     assert (state.coefficients[:, :6] != state.mean[:, None]).any(axis=0).all()
 
 
-def test_without_pooling_others_teach_nothing():
-    """Client 0's estimate is the posterior under the pseudo-client alone, whatever the others' times."""
-    state, data, scale_s = some_history()
-    state = estimate_population(state, scale_s=scale_s, pooling=False)
-    guess = _guess(state)
-    np.testing.assert_array_equal(state.mean, guess)
-    np.testing.assert_array_equal(state.covariance, np.diag(guess**2))
-    np.testing.assert_array_equal(state.coefficients[:, 6], guess)
-    contexts, times, weights = data.of(0, 1e12)
-    _, expected = dense_posterior(contexts, times, weights, scale_s[0], state.noise, guess, np.diag(guess**2))
-    np.testing.assert_allclose(state.coefficients[:, 0], expected, rtol=1e-5)
-    pooled, _, _ = some_history()
-    pooled = estimate_population(pooled, scale_s=scale_s)
-    assert np.linalg.det(pooled.covariance) < 0.1 * np.linalg.det(state.covariance)
-
-
 def test_old_observations_fade():
     """Client 0's time jumps from 1 to 3.  With a memory of 5 it is believed after 15 more, with 1,000 it is not."""
     rng = np.random.default_rng(0)

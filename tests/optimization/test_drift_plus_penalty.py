@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 
@@ -354,3 +355,20 @@ def test_interpreted_and_compiled_choose_alike(monkeypatch):
         ]
 
     assert chosen(10**9) == chosen(-1)
+
+
+def test_a_heap_holds_the_greatest_and_shows_the_least():
+    """Alone: a rare fault would hide in large instances."""
+    rng = np.random.default_rng(38)
+    for case in range(1500):
+        num = int(rng.integers(1, 40))
+        values, size = rng.integers(0, 6, num) * 1.0 if case % 2 else rng.random(num), int(rng.integers(1, num + 1))
+        heap, expected = np.full(size, -np.inf), []
+        for value in values:
+            if value > heap[0]:
+                drift_plus_penalty._replace_least(heap, value)
+            (heapq.heappush if len(expected) < size else heapq.heappushpop)(expected, value)
+            assert heap[0] == (expected[0] if len(expected) == size else -np.inf)
+        assert sorted(heap) == sorted(expected)
+        drift_plus_penalty._greatest_first(values, size)
+        assert sorted(values[:size]) == sorted(heap)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+import os
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import fedroster.policies.floor as module
 from fedroster import RBCSF, Selector
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, check_selection
@@ -18,8 +21,6 @@ from fedroster.core.state import grow, pack
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
 from fedroster.estimation import usual_times
-from fedroster.optimization.expected_maximum import batch_factor, expected_maximum, ratio_bins, ratio_table
-from fedroster.papers.floor.variants import DoublePrices, NoPrices, NoScatter
 from fedroster.policies import Floor
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
@@ -189,7 +190,7 @@ def test_the_condition_is_needed():
     """Negative control: with 6 clients where m floor(1 / beta) is 4, adversaries do harm."""
     for adversary in (reveal_the_least_crowd, reveal_from_a_level_up):
         harm = worst_shortfall(
-            lambda beta: Floor(beta=beta, slack=0, share_of="available"), adversary, fleets=[(6, 2, "0.45")]
+            lambda beta: Floor(beta=beta, slack=0, share_of="available"), adversary, fleets=[(6, 2, "0.45")], seeds=8
         )
         assert harm > 0
 
@@ -376,113 +377,63 @@ def test_urgent_at(policy, num_clients, size, expected):
     assert policy.urgent_at(num_clients=num_clients, cohort_size=size) == pytest.approx(expected, abs=1e-8)
 
 
-def seen_by_the_solver(monkeypatch):
-    """What every later decision passes to the solver: time, price, who must."""
-    seen = []
-    solver = module.choose_cohort
-
-    def spy(time, price, must, *rest):
-        seen.append((time.copy(), price.copy(), must.copy()))
-        return solver(time, price, must, *rest)
-
-    monkeypatch.setattr(module, "choose_cohort", spy)
-    return seen
-
-
 @pytest.mark.parametrize("share_of", ["rounds", "available"])
 @pytest.mark.parametrize("slack", [0, 2])
-def test_against_a_plain_loop(monkeypatch, slack, share_of):
-    """Times, prices and urgent clients as the documentation has them, and a cohort near the best of all."""
-    seen = seen_by_the_solver(monkeypatch)
+def test_against_a_plain_loop(slack, share_of):
+    """Times, prices and urgent clients as the documentation has them, and the best of all cohorts."""
     policy = Floor(beta=0.375, slack=slack, share_of=share_of, absence=1)
     world = World(policy, num_clients=8, cohort_size=3)
     rng = np.random.default_rng(0)
-    shares, urgent_ones, gaps = set(), 0, []
+    urgent_at = max(slack + 1 - 0.375 * (min(3, 2) + (share_of == "rounds")), 0.0)
+    prices, urgent_ones, best, crowded = set(), 0, 0, 0
     for t in range(1, 161):
         if t % 8 == 0:  # one participation of everybody is forgotten, so that places get scarce
             world.took_part -= 1
             world.state.debt[:] += 1.0
             world.state.own_debt[:] += 1.0
-        state, available = world.state, rng.random(8) < (0.35 if t % 40 < 12 else 0.9)
-        counts = state.ratios.copy()
-        times = state.belief.times
-        theta, usual, mean_s = times.coefficients.copy(), state.belief.usual_s.copy(), times.mean_time_s
-        debt, own = 0.375 * t - world.took_part, 0.375 * (world.was_there + available)
-        own = own - world.took_part
-        if not available.any():
-            world.play(available)
-            continue
+        available = rng.random(8) < (0.35 if t % 40 < 12 else 0.9)
+        theta, usual = world.state.belief.times.coefficients.copy(), world.state.belief.usual_s.copy()
+        mean_s = world.state.belief.times.mean_time_s
+        debt = 0.375 * t - world.took_part
+        own = 0.375 * (world.was_there + available) - world.took_part
+        world.round += 1
+        context = world.context(available)
+        time, price, urgency = policy.appraise(world.state, context)
+        world.round -= 1
         chosen = world.play(available)
-        time, price, must = seen.pop()
-        assert not seen
         size = min(3, available.sum())
-        table, _, first = ratio_table(counts)
-        kappa = batch_factor(table, first, size)
-        urgent_at = max(slack + 1 - 0.375 * (min(3, 2) + (share_of == "rounds")), 0.0)
-        features = world.context(available).features
-        first_rank, second_rank = [], []
+        level = np.full(8, -1.0)
         for n in range(8):
-            predicted = sum(theta[i, n] * features[n, i] for i in range(2))
+            predicted = sum(theta[i, n] * context.features[n, i] for i in range(2))
             mu = max(usual[n] if usual[n] != 0.0 else predicted, 0.05 * mean_s if mean_s else 1.0)
-            if available[n]:
-                assert time[n] == pytest.approx(max(predicted, 0.1 * mu), rel=1e-12)
-            else:
-                assert time[n] == math.inf
+            if not available[n]:
+                assert (time[n], urgency[n]) == (math.inf, -1.0)
                 continue
+            assert time[n] == pytest.approx(max(predicted, 0.1 * mu), rel=1e-12)
             owed = debt[n] if share_of == "rounds" else own[n]
-            expected = kappa / size * mu * max(1.0 + owed / (slack + 1), 0.0)
+            expected = mu * max(1.0 + owed / (slack + 1), 0.0)
             assert price[n] == pytest.approx(expected, rel=1e-9, abs=1e-12)
-            shares.add(expected > 0.0)
-            if own[n] >= urgent_at - 1e-7:
-                first_rank.append((-own[n], n))
+            prices.add(expected > 0.0)
+            if own[n] >= urgent_at - 1e-7:  # first rank: greater than any debt of the second
+                level[n] = 100.0 + own[n]
             elif share_of == "rounds" and urgent_at - 1e-7 <= debt[n] < slack + 1 - 1e-7:
-                second_rank.append((-debt[n], n))
-        ranked = [*sorted(first_rank), *sorted(second_rank)]
-        urgent_ones += len(ranked)
-        assert must.sum() == min(size, len(ranked))
-        last = ranked[must.sum() - 1] if must.any() else None
-        for n in np.flatnonzero(must):
-            assert n in [client for _, client in ranked]
-        for rank in (first_rank, second_rank):  # greatest debt first: no client with less goes before
-            inside = [debt for debt, n in rank if must[n]]
-            outside = [debt for debt, n in rank if not must[n]]
-            assert not inside or not outside or max(inside) <= min(outside) + 1e-7
-        if last is not None and any(must[n] for _, n in second_rank):
-            assert all(must[n] for _, n in first_rank)
-        assert must[chosen].sum() == must.sum()
-        if t > 20:
-            cohorts = [
-                c for c in itertools.combinations(np.flatnonzero(available), size) if must[list(c)].sum() == must.sum()
-            ]
-            values = [expected_maximum(time[list(c)], counts) - price[list(c)].sum() for c in cohorts]
-            mine = expected_maximum(time[chosen], counts) - price[chosen].sum()
-            gaps.append((mine - min(values)) / expected_maximum(time[chosen], counts))
+                level[n] = debt[n]
+        must = np.flatnonzero(level >= 0.0)
+        urgent_ones += must.size
+        np.testing.assert_array_equal(np.flatnonzero(urgency >= 0.0), must)
+        if must.size >= size:  # greatest debt first
+            crowded += 1
+            assert np.isin(chosen, must).all()
+            assert level[chosen].min(initial=math.inf) >= np.sort(level)[::-1][:size].min(initial=math.inf) - 1e-7
+        else:
+            best += 1
+            cohorts = [c for c in map(list, itertools.combinations(np.flatnonzero(available), size)) if {*must} <= {*c}]
+            values = [time[c].max() - price[c].sum() / size for c in cohorts]
+            assert time[chosen].max() - price[chosen].sum() / size == pytest.approx(min(values), rel=1e-9)
     assert urgent_ones > 30
-    assert True in shares
-    assert np.mean(gaps) < 0.01
-    assert max(gaps) < 0.15
-
-
-def test_each_ingredient_can_be_off(monkeypatch):
-    """Prices scale with their factor; without scatter the table is a step; without pooling others teach nothing."""
-    seen = seen_by_the_solver(monkeypatch)
-    everybody = np.ones(8, np.bool_)
-    world = World(Floor(), num_clients=8, cohort_size=2)
-    for _ in range(25):
-        world.play(everybody)
-    world.round += 1
-    context = world.context(everybody)
-    policies = (Floor(), DoublePrices(), NoPrices(), NoScatter())
-    for policy in policies:
-        policy.select(world.state, context, rng=Streams(0).at("x"))
-    (_, price, _), (_, more, _), (_, none, _), (_, step, _) = seen[-4:]
-    np.testing.assert_allclose(more, 2.0 * price, rtol=1e-12)
-    assert (none == 0.0).all()
-    table, _, first = ratio_table(np.zeros_like(world.state.ratios))
-    scattered, _, origin = ratio_table(world.state.ratios)
-    factor = batch_factor(table, first, 2) / batch_factor(scattered, origin, 2)
-    np.testing.assert_allclose(step, factor * price, rtol=1e-12)
-    assert factor < 0.9
+    assert best > (5 if slack == 0 else 40)
+    assert crowded > 5
+    assert True in prices
 
 
 def test_nobody_is_favoured_at_first():
@@ -502,14 +453,12 @@ def test_nobody_urgent_is_favoured():
     assert inclusion_p_value(found, 3, 1500) > 0.001
 
 
-def test_a_client_far_ahead_has_no_price(monkeypatch):
-    seen = seen_by_the_solver(monkeypatch)
+def test_a_client_far_ahead_has_no_price():
     world = World(Floor(beta=0.15), num_clients=6, cohort_size=2)
     for _ in range(5):
         world.play(np.ones(6, np.bool_))
     world.state.debt[:] = [-3.15, -3.2, -50.0, -3.1, 0.0, 1.0]
-    world.play(np.ones(6, np.bool_))
-    price = seen[-1][1]
+    _, price, _ = world.policy.appraise(world.state, world.context(np.ones(6, np.bool_)))
     assert (price[:3] < 1e-9).all()
     assert (price[3:] > 0.0).all()
 
@@ -616,21 +565,6 @@ def test_a_round_is_learned_alike_in_any_order_and_parts(policy):
     contract.test_the_order_of_feedback_does_not_matter()
 
 
-def test_ratios_are_counted_and_fade():
-    world = World(Floor(), num_clients=12, cohort_size=2)
-    everybody = np.ones(12, np.bool_)
-    world.play(everybody)
-    assert world.state.ratios.sum() == 0.0  # nothing was predicted yet
-    expected = 0.0
-    for _ in range(30):
-        world.play(everybody)
-        expected = expected * (1.0 - 2 / 10_000) + 2.0
-        assert world.state.ratios.sum() == pytest.approx(expected, rel=1e-12)
-    counts = world.state.ratios.copy()
-    middle = np.flatnonzero(counts).mean()
-    assert ratio_bins(np.array([0.1]))[0] < middle < ratio_bins(np.array([4.0]))[0]
-
-
 @pytest.mark.parametrize("value", [1e101, 1e160, 1e300, 1.7e308])
 @pytest.mark.parametrize("what", ["time", "feature"])
 def test_a_broken_clock_costs_the_others_nothing(what, value):
@@ -694,7 +628,6 @@ def test_contexts_of_zeros():
         cohort = selector.select(np.zeros((6, 2)))
         selector.observe(cohort.round, times_s={n: float(rng.uniform(1.0, 2.0)) for n in cohort.clients})
         assert selector.participation(as_array=True).min() >= math.floor(0.15 * t + 1e-9) - 2
-    assert np.isfinite(selector._learner.state.ratios).all()
 
 
 def test_usual_times():
@@ -743,24 +676,6 @@ def test_observations_weigh_by_usual_times(monkeypatch):
     assert {(False, True), (False, False)} < kinds
 
 
-def test_ratios_to_predictions_of_nearly_nothing(monkeypatch):
-    """A prediction below a tenth of the usual time counts as that tenth, a usual time as 5 % of the mean at least."""
-    world = World(Floor(), num_clients=4, cohort_size=2)
-    for _ in range(20):
-        world.play(np.ones(4, np.bool_))
-    state = world.state
-    monkeypatch.setattr(usual_times, "learn", lambda times, *_, **__: times)
-    state.belief.times.coefficients[:] = np.array([[1.0, 10.0, 0.0, 1.0], [-2.0, -20.0, 0.0, 1.0]])
-    state.belief.usual_context[:] = np.array([[1.0] * 4, [0.1] * 4])  # usual times 0.8, 8, 0 and 1.1
-    features = np.array([[1.0, 0.9]] * 4)  # predictions -0.8, -8, 0 and 1.9
-    feedback = Feedback(21, np.arange(4), features, np.zeros(4, np.uint8), np.full(4, 1.0))
-    counts = world.policy.update(state, feedback).ratios - state.ratios
-    least = 0.05 * state.belief.times.mean_time_s
-    expected = 1.0 / np.array([0.1 * max(0.8, least), 0.1 * 8.0, 0.1 * least, 1.9])
-    np.testing.assert_array_equal(counts, np.bincount(ratio_bins(expected), minlength=counts.size))
-    assert ratio_bins(expected)[1] < counts.size - 1
-
-
 def test_memory_follows_drift():
     """Client 0 becomes four times as slow: a short memory predicts it soon, a long one late."""
     predicted = {}
@@ -782,6 +697,31 @@ def test_drop_outs_teach_nothing_about_times():
     assert last.policy_state.belief.times.observations == 0
     assert not last.policy_state.belief.times.is_known
     assert last.policy_state.debt.max() < 30 * 0.15  # but they were served
+
+
+PLAY = """
+import hashlib
+import numpy as np
+from test_floor import World
+from fedroster.core.state import pack
+from fedroster.policies import Floor
+world = World(Floor(), num_clients=12, cohort_size=3)
+cohorts = [sorted(world.play(np.ones(12, np.bool_))) for _ in range(80)]
+state = b"".join(np.ascontiguousarray(value).tobytes() for _, value in sorted(pack(world.state).items()))
+print(hashlib.sha256(repr(cohorts).encode() + state).hexdigest())
+"""
+
+
+def test_the_state_does_not_depend_on_the_processor():
+    """BLAS and NumPy choose other instructions on another one; what FLOOR believes is the same bit for bit."""
+
+    def played(**environment):
+        paths = {"PYTHONPATH": os.pathsep.join((str(Path(__file__).parent), *sys.path))}
+        command = [sys.executable, "-W", "ignore", "-c", PLAY]
+        return subprocess.run(command, env=os.environ | paths | environment, check=True, capture_output=True).stdout
+
+    simple = " ".join(("AVX2", "FMA3", "AVX512F", "AVX512CD", "AVX512_SKX", "X86_V3", "X86_V4", "AVX512_ICL"))
+    assert played() == played(OPENBLAS_CORETYPE="Prescott", NPY_DISABLE_CPU_FEATURES=simple)
 
 
 # --- parameters ----------------------------------------------------------------------------------------------------

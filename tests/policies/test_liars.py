@@ -25,7 +25,6 @@ FLAT = [
     "rbcs-f:V=1",
     "rbcs-f:ridge=1e-300",
     "floor",
-    "fedroster.papers.floor.variants.NoPooling",
     "random",
     "dirichlet",
     "oort",
@@ -148,7 +147,7 @@ def test_lies_break_no_policy(name):
             pass
 
 
-@pytest.mark.parametrize("name", ["floor", "floor:share_of=available", "fedroster.papers.floor.variants.NoPooling"])
+@pytest.mark.parametrize("name", ["floor", "floor:share_of=available"])
 @pytest.mark.filterwarnings("ignore::fedroster.core.errors.FairnessWarning")
 def test_lies_do_not_break_floors_promise(name):
     for lie in LIES:

@@ -288,12 +288,32 @@ def _absorb(client, features, time_s, fade, information, moment, square, count):
         count[n] = fade * count[n] + 1.0
 
 
+def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve linear equations, shapes (D, D) and (D, k): the same on every processor, as LAPACK is not."""
+    size = matrix.shape[0]
+    table = np.column_stack((matrix, right))
+    for i in range(size):  # Gauss and Jordan, with the largest pivot of the column
+        pivot = i + int(np.argmax(np.abs(table[i:, i])))
+        table[[i, pivot]] = table[[pivot, i]]
+        table[i] /= table[i, i]
+        others = np.arange(size) != i
+        table[others] -= np.outer(table[others, i], table[i])
+    return table[:, size:]
+
+
+def _times(matrix: FloatArray, vector: FloatArray) -> FloatArray:
+    """Product with a vector: the same on every processor, as that of BLAS is not."""
+    product: FloatArray = (matrix * vector).sum(axis=1)
+    return product
+
+
 def _precision(covariance: FloatArray) -> FloatArray:
     # By way of the correlations: coefficients may be in seconds and in seconds per bit.
     deviation = np.sqrt(np.diagonal(covariance))
     unit = np.outer(deviation, deviation)
-    inverse: FloatArray = np.linalg.inv(covariance / unit + _JITTER * np.eye(covariance.shape[0])) / unit
-    return inverse
+    one = np.eye(covariance.shape[0])
+    precision: FloatArray = _solved(covariance / unit + _JITTER * one, one) / unit
+    return precision
 
 
 def _guess(state: CoefficientsState) -> FloatArray:
@@ -323,7 +343,7 @@ def _estimate_rows(
     begin: int,
     stop: int,
 ) -> None:
-    shift, known = precision @ mean, (state.information, state.moment, state.count)
+    shift, known = _times(precision, mean), (state.information, state.moment, state.count)
     estimate = interpreted_at_first(_estimate, stop - begin)
     estimate(client, *known, scale_s, noise, precision, shift, mean, state.coefficients, begin, stop)
 
@@ -362,12 +382,12 @@ def learn(
     )
 
 
-def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, pooling: bool = True) -> CoefficientsState:
+def estimate_population(state: CoefficientsState, *, scale_s: FloatArray) -> CoefficientsState:
     """Estimate the population, and with it every client, again; the state's arrays are reused.
 
     One pseudo-client and one pseudo-observation keep the first rounds from certainty, and no feature is ever ruled out:
-    the pseudo-client's coefficients give every feature an equal part in the times, and are spread by as much.  Without
-    ``pooling`` the pseudo-client is the population.  Nothing changes if no client that was observed is left.
+    the pseudo-client's coefficients give every feature an equal part in the times, and are spread by as much.  Nothing
+    changes if no client that was observed is left.
 
     Cost: O(N D^3).  It pays when there is a tenth more to learn from, which ``estimate_at`` says.
     """
@@ -382,13 +402,17 @@ def estimate_population(state: CoefficientsState, *, scale_s: FloatArray, poolin
         precision = _precision(covariance)
         expect = interpreted_at_first(_expect, 2 * scale_s.shape[0])
         clients, first, second, residual, observations, weight, right = expect(
-            state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
+            state.information,
+            state.moment,
+            state.square,
+            state.count,
+            scale_s,
+            noise,
+            precision,
+            _times(precision, mean),
         )
         noise = max((residual + noise) / (observations + 1.0), _LEAST_NOISE)
-        if not pooling:
-            mean, covariance = guess, prior
-            continue
-        mean = np.linalg.solve(weight + pseudo, right + pseudo @ guess)
+        mean = _solved(weight + pseudo, (right + 1.0 / guess)[:, None])[:, 0]
         around = second - np.outer(first, mean) - np.outer(mean, first) + clients * np.outer(mean, mean)
         covariance = (around + prior) / (clients + 1.0)
     precision = _precision(covariance)

@@ -91,8 +91,8 @@ def _scale(usual_s: FloatArray, mean_time_s: float) -> FloatArray:
     return known
 
 
-def next_round(state: UsualTimesState, context: RoundContext, *, pooling: bool) -> UsualTimesState:
-    """Note contexts, and estimate the population when it is due; without ``pooling`` no client learns of others."""
+def next_round(state: UsualTimesState, context: RoundContext) -> UsualTimesState:
+    """Note contexts, and estimate the population when it is due."""
     size = min(context.num_links, max(_CONTEXTS, context.num_links // 16))
     if size:
         interpreted_at_first(_note_contexts, size)(
@@ -108,34 +108,23 @@ def next_round(state: UsualTimesState, context: RoundContext, *, pooling: bool) 
         )
     times = begin_round(state.times)
     if times.observations >= times.estimate_at:
-        scale_s = _scale(state.usual_s, times.mean_time_s)
-        times = estimate_population(times, scale_s=scale_s, pooling=pooling)
-        np.einsum("ij,ij->j", times.coefficients, state.usual_context, out=state.usual_s)
+        times = estimate_population(times, scale_s=_scale(state.usual_s, times.mean_time_s))
+        (times.coefficients * state.usual_context).sum(axis=0, out=state.usual_s)
     return replace(state, times=times)
 
 
-def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) -> tuple[UsualTimesState, FloatArray]:
-    """Learn times; ``memory`` is the number of observations of a client after which one counts for 1/e, >= 1.
-
-    Returns:
-        What is believed, and the ratios of the realised to the predicted times; none before the first estimate.
-    """
+def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) -> UsualTimesState:
+    """Learn times; ``memory`` is the number of observations of a client after which one counts for 1/e, >= 1."""
     # What a broken clock says must not cost the others what is known of them.
     time_s, size = feedback.exchange_time_s, np.abs(feedback.features)
     observed = (time_s >= 1.0 / LARGEST) & (time_s <= LARGEST) & (size <= LARGEST).all(axis=1)
     client, time_s = feedback.client[observed], time_s[observed]
     features = np.where(size < 1.0 / LARGEST, 0.0, feedback.features)[observed]
-    usual_s, mean_time_s = state.usual_s, state.times.begun_mean_time_s
-    scale_s = _scale(usual_s[client], mean_time_s)
+    scale_s = _scale(state.usual_s[client], state.times.begun_mean_time_s)
     times = learn(state.times, client, features, time_s, scale_s=scale_s, memory=memory)
-    times_ratio = np.empty(0)
     if times.is_known:
-        theta = times.coefficients[:, client]
-        usual_s[client] = (theta * state.usual_context[:, client]).sum(axis=0)
-        least_s = LEAST_NOW * np.maximum(usual_s[client], LEAST_USUAL * mean_time_s)
-        times_ratio = time_s / np.maximum((theta * features.T).sum(axis=0), least_s)
-        times_ratio = times_ratio[np.isfinite(times_ratio)]
-    return replace(state, times=times), times_ratio
+        state.usual_s[client] = (times.coefficients[:, client] * state.usual_context[:, client]).sum(axis=0)
+    return replace(state, times=times)
 
 
 def expected_times(state: UsualTimesState, clients: IntArray, features: FloatArray) -> FloatArray:

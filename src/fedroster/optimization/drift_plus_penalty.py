@@ -25,17 +25,60 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.compiled import interpreted_at_first, njit
-from fedroster.optimization.heaps import greatest_first, push, replace_least
 
 _TIME_BINS = 128
 _QUEUE_BINS = 256
 _SWEEP_AT_ONCE = 4096  # fewer rows than this are swept without pruning
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _replace_least(heap, key):
+    """Put a key in the place of the least of a heap, which stands first."""
+    i = 0
+    while True:
+        child = 2 * i + 1
+        if child >= heap.shape[0]:
+            break
+        if child + 1 < heap.shape[0] and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= key:
+            break
+        heap[i] = heap[child]
+        i = child
+    heap[i] = key
+
+
+@njit(cache=True, nogil=True)
+def _greatest_first(keys, size):
+    """Three-way quickselect in place: afterwards the ``size`` greatest stand first, in any order."""
+    low, high = 0, keys.shape[0]
+    while high - low > 1:
+        a, b, c = keys[low], keys[(low + high) >> 1], keys[high - 1]
+        pivot = max(min(a, b), min(max(a, b), c))
+        larger, smaller, i = low, high, low
+        while i < smaller:
+            key = keys[i]
+            if key > pivot:
+                keys[i], keys[larger] = keys[larger], key
+                larger += 1
+                i += 1
+            elif key < pivot:
+                smaller -= 1
+                keys[i], keys[smaller] = keys[smaller], key
+            else:
+                i += 1
+        if size <= larger:
+            high = larger
+        elif size <= smaller:
+            break
+        else:
+            low = smaller
+
+
 @njit(cache=True, nogil=True)
 def _sweep(time, backlog, order, size, penalty):
     """F at every threshold, in order of time.  Returns all best thresholds and the k-th longest queue at each."""
-    heap = np.empty(size)
+    heap = np.full(size, -np.inf)
     filled = 0
     total = 0.0
     best = np.inf
@@ -50,14 +93,10 @@ def _sweep(time, backlog, order, size, penalty):
         improved = False
         while i < order.shape[0] and time[order[i]] == threshold:
             queue = backlog[order[i]]
-            if filled < size:
-                push(heap, None, filled, queue, 0)
-                filled += 1
-                total += queue
-                improved = True
-            elif queue > heap[0]:
-                total += queue - heap[0]
-                replace_least(heap, None, size, queue, 0)
+            if queue > heap[0]:
+                total += queue - heap[0] if filled == size else queue
+                filled = min(filled + 1, size)
+                _replace_least(heap, queue)
                 improved = True
             i += 1
         if improved and filled == size:  # otherwise the same cohort was met at an earlier threshold
@@ -188,7 +227,7 @@ def _prune(time, backlog, size, penalty):
                     new_queue[num_new] = backlog[n]
                     num_new += 1
         if base >= 0:
-            greatest_first(base_queue, None, 0, num_base, size)
+            _greatest_first(base_queue[:num_base], size)
             # As if all of the base had the base's largest time: its own threshold, or one that no optimum has.
             base_time = least if base == 0 else least + base * time_width
             cut = base_queue[0]

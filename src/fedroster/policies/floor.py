@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -20,7 +19,7 @@ from fedroster.core.parallel import for_ranges
 from fedroster.core.parameters import Natural, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import Draws, ForOneServer
-from fedroster.core.state import kept, per_client
+from fedroster.core.state import per_client
 from fedroster.estimation.usual_times import (
     LARGEST,
     LEAST_NOW,
@@ -31,19 +30,11 @@ from fedroster.estimation.usual_times import (
     next_round,
     usual_times_init,
 )
-from fedroster.optimization.expected_maximum import (
-    RATIO_BINS,
-    batch_factor,
-    choose_cohort,
-    most_urgent,
-    ratio_bins,
-    ratio_table,
-    tie_key,
-)
+from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
+from fedroster.optimization.ranking import greatest
 from fedroster.queues import check_rate, debt_step, snap_rate
 
 _BLOCK = 1024
-_RATIO_MEMORY = 10_000.0  # observations over which the scatter is counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +43,11 @@ class FloorState:
 
     Attributes:
         belief: What is believed about each client's exchange time, in general and now.
-        ratios: Histogram of realised over predicted times, shape (RATIO_BINS,).
         debt: beta t - x_n over the rounds t of its membership, shape (clients,), participations; negative when ahead.
         own_debt: beta A_n - x_n, likewise.
     """
 
     belief: UsualTimesState
-    ratios: FloatArray = kept(0.0, 2.0**53)
     debt: FloatArray = per_client(least=-(2.0**53), most=2.0**53)
     own_debt: FloatArray = per_client(least=-(2.0**53), most=2.0**53)
 
@@ -66,7 +55,7 @@ class FloorState:
 @njit(cache=True, nogil=True, error_model="numpy")
 def _appraise(
     features, available, coefficients, usual_s, debt, own_debt,
-    arrival, slack, urgent, by_rounds, least_s, part, time, price, urgency, begin, stop,
+    arrival, slack, urgent, by_rounds, least_s, time, price, urgency, begin, stop,
 ):  # fmt: skip
     """Predicted time, price and urgency of each row; not available is infinite, not urgent is negative."""
     predicted = np.empty(_BLOCK)
@@ -87,27 +76,13 @@ def _appraise(
             now = min(max(predicted[n], LEAST_NOW * mean), LARGEST)
             t[n] = now if usable[n] else np.inf
             owed = arrival + (total[n] if by_rounds else own[n])
-            p[n] = part * mean * max(1.0 + relief * owed, 0.0)
+            p[n] = mean * max(1.0 + relief * owed, 0.0)
         for n in range(width):
             owed, mine = total[n] + arrival, own[n] + arrival
             level = owed if by_rounds and urgent <= owed < slack + 1.0 else -1.0
             # What is owed for a client's own rounds goes before what is owed for all.
             level = slack + 1.0 + mine if mine >= urgent else level
             u[n] = level if usable[n] else -1.0
-
-
-class Parts(NamedTuple):
-    """Parts of FLOOR that an ablation takes away, in a subclass.
-
-    Attributes:
-        price: Factor of all prices.
-        scatter: Whether the expected maximum is minimised; the largest of the means if not.
-        pooling: Whether clients learn from each other.
-    """
-
-    price: float = 1.0
-    scatter: bool = True
-    pooling: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +92,17 @@ class Floor(ForOneServer):
     Each round:
 
     1. **Predict** every client's time from its context, by regression on its own history and on all others'
-       (:mod:`fedroster.estimation.random_coefficients`), and how realised times scatter about predictions.
+       (:mod:`fedroster.estimation.random_coefficients`).
     2. **Urgent clients take part.** With the debt :math:`d_n = \beta A_n - x_n` (rounds in which it could be chosen,
        participations), those with :math:`d_n \ge u` are chosen, greatest debt first, where
        :math:`u = c + 1 - \beta (\min\{\lceil N/m \rceil, \lfloor 1/\beta \rfloor\} + a)`.
-    3. **The rest by price.** The other places go to the cohort that minimises expected round time less prices
-       (:mod:`fedroster.optimization.expected_maximum`).  A client's price is its part of a round
-       among its like, and more of it the more it is owed: with :math:`\kappa_m` the expected maximum of m scatter
-       ratios and :math:`\mu_n` the client's usual time,
+    3. **The rest by price.** The other places go to the cohort S that minimises the longest predicted time less prices,
+       which is P4 of Huang et al. 2021 (:mod:`fedroster.optimization.drift_plus_penalty`).  A client's price is its
+       part of the time of a round among its like, and more of it the more it is owed: with :math:`\mu_n` the client's
+       usual time,
 
-       .. math:: p_n = \frac{\kappa_m}{m}\, \mu_n \Bigl[1 + \frac{d_n}{c + 1}\Bigr]^+
+       .. math:: \min_S\ \max_{n \in S} \tau_n - \sum_{n \in S} p_n,\qquad
+           p_n = \frac{\mu_n}{m} \Bigl[1 + \frac{d_n}{c + 1}\Bigr]^+
 
        So slow clients are worth choosing when the others are slow too, when their context is good for once, and when
        they are owed; a client that is c + 1 participations ahead has no price.
@@ -154,7 +130,6 @@ class Floor(ForOneServer):
     citation: ClassVar[str] = SOFTWARE
     draws: ClassVar[Draws] = "never"
     reads: ClassVar[str] = "system"
-    parts: ClassVar[Parts] = Parts()
 
     beta: Share = 0.15
     slack: Natural = 2
@@ -186,22 +161,22 @@ class Floor(ForOneServer):
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> FloorState:
         """No client is known, nothing is owed."""
         debts = np.zeros(spec.num_clients), np.zeros(spec.num_clients)
-        return FloorState(usual_times_init(spec.num_clients, spec.num_features), np.zeros(RATIO_BINS), *debts)
+        return FloorState(usual_times_init(spec.num_clients, spec.num_features), *debts)
 
-    def select(self, state: FloorState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Steps 1 to 3."""
+    def appraise(self, state: FloorState, context: RoundContext, /) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Steps 1 and 2 of each row.
+
+        Returns:
+            Predicted time tau, shape (links,), seconds, infinite for those that are not available; m times the price,
+            seconds; and the urgency: those of 0 and more must take part, the greatest first.
+        """
         num_links = context.num_links
-        size = min(context.cohort_size, int(np.count_nonzero(context.available)))
-        if size == 0:
-            return Selection(context.round, np.zeros(0, np.int64))
-        kernel = partial(interpreted_at_first, rows=2 * num_links)  # a row takes 0.1 ms: 2.5 s in all
-        table, log_table, first = kernel(ratio_table)(state.ratios if self.parts.scatter else np.zeros(RATIO_BINS))
-        time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
         known: tuple[FloatArray, ...] = (*state.belief.known, state.debt, state.own_debt)
         if context.client is not None:
             known = tuple(np.ascontiguousarray(values[..., context.client]) for values in known)
+        time_s, price_s, urgency = np.empty(num_links), np.empty(num_links), np.empty(num_links)
         for_ranges(
-            kernel(_appraise),
+            interpreted_at_first(_appraise, 2 * num_links),  # a row takes 0.1 ms: 2.5 s in all
             num_links,
             np.ascontiguousarray(context.features.T),
             context.available,
@@ -211,30 +186,36 @@ class Floor(ForOneServer):
             self.urgent_at(num_clients=state.debt.shape[0], cohort_size=context.cohort_size),
             self.share_of == "rounds",
             LEAST_USUAL * state.belief.times.mean_time_s or 1.0,
-            self.parts.price * kernel(batch_factor)(table, first, size) / size,
             time_s,
             price_s,
             urgency,
         )
-        key = tie_key(rng)
-        must = kernel(most_urgent)(urgency, size, key)
-        links = kernel(choose_cohort)(time_s, price_s, must, size, table, log_table, first, key)
-        links.sort()
+        return time_s, price_s, urgency
+
+    def select(self, state: FloorState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Steps 1 to 3."""
+        size = min(context.cohort_size, int(np.count_nonzero(context.available)))
+        time_s, price_s, urgency = self.appraise(state, context)
+        urgent = np.flatnonzero(urgency >= 0.0)
+        links = urgent[greatest(urgency[urgent], size, rng=rng)]
+        if links.shape[0] < size:
+            if links.shape[0]:  # the round lasts as long as theirs in any case
+                time_s = np.maximum(time_s, time_s[links].max())
+                time_s[links] = np.inf
+            free = size - links.shape[0]
+            rest = least_drift_plus_penalty(time_s, price_s, penalty=float(size), cohort_size=free, rng=rng)
+            links = np.sort(np.concatenate((links, rest)))
         return Selection(context.round, links)
 
     def commit(self, state: FloorState, context: RoundContext, selection: Selection, /) -> FloorState:
         """Debts grow by beta, and fall by 1 for the chosen."""
         served = context.clients_of(selection.links)
         debt_step(state.debt, state.own_debt, context, beta=snap_rate(self.beta), served=served)
-        ratios = state.ratios * max(1.0 - served.shape[0] / _RATIO_MEMORY, 0.0)
-        return replace(state, belief=next_round(state.belief, context, pooling=self.parts.pooling), ratios=ratios)
+        return replace(state, belief=next_round(state.belief, context))
 
     def update(self, state: FloorState, feedback: Feedback, /) -> FloorState:
-        """Times and their scatter are learned.  Drop-outs and failures teach nothing about times."""
-        belief, ratio = learn_times(state.belief, feedback, memory=self.memory)
-        ratios = state.ratios.copy()
-        np.add.at(ratios, ratio_bins(ratio), 1.0)
-        return replace(state, belief=belief, ratios=ratios)
+        """Times are learned.  Drop-outs and failures teach nothing about them."""
+        return replace(state, belief=learn_times(state.belief, feedback, memory=self.memory))
 
     def backlog(self, state: FloorState, /) -> FloatArray:
         """Debt of each client, counted as ``share_of`` says, shape (clients,); 0 for one that is ahead."""

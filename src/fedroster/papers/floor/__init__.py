@@ -1,20 +1,19 @@
 """FLOOR, a policy of fedroster's own, beside RBCS-F (Huang et al. 2021).
 
 There is no paper: docs/explanation/floor.md has the policy, its guarantee and the proof.  Variants of the network and
-traces are in ``worlds``, RBCS-F with both of its numbers tuned in ``tuned``, ablation and other settings in
-``variants``, training in ``training``; ``stationary`` has the optimum that FLOOR is measured by.
+traces are in ``worlds``, RBCS-F with both of its numbers tuned in ``tuned``, training in ``training``; ``stationary``
+has the optimum that FLOOR is measured by.  What each part of FLOOR brings is measured by ``benchmarks/floor.py``.
 """
 
 from fedroster.papers.floor.training import SCALES
 from fedroster.papers.floor.tuned import TUNED
-from fedroster.papers.floor.variants import ABLATED, OTHER_SETTINGS
 from fedroster.papers.floor.worlds import FIGURES, TRACES
 from fedroster.study.paper import Paper
 
 PAPER = Paper(
     title="FLOOR beside RBCS-F",
     num_rounds=500,
-    figures={**FIGURES, "tuned": TUNED, "traces": TRACES, "ablation": ABLATED, "sensitivity": OTHER_SETTINGS},
+    figures={**FIGURES, "tuned": TUNED, "traces": TRACES},
     scales=SCALES,
 )
 """What is measured on FLOOR."""

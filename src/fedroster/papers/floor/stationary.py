@@ -6,8 +6,11 @@ contexts its best is the value of a linear program over the shares :math:`f_{s,S
 .. math:: \min \frac1K \sum_{s,S} f_{s,S}\, \mathbb E \max_{n \in S} \tau_{s,n}\quad\text{s.t.}\quad
     \sum_S f_{s,S} = 1,\quad \frac1K \sum_{s,\,S \ni n} f_{s,S} \ge \beta
 
-Cohorts are generated as columns: the dual value of a client's share is its price, and the cohort of least expected
-maximum minus prices is the one that may improve the program.
+Cohorts are generated as columns: the dual value of a client's share is its price :math:`p_n`, and the cohort of least
+expected maximum minus prices is the one that may improve the program.  With F the distribution of the ratios of
+realised to mean times :math:`\mu_n`, the expected maximum is submodular in S:
+
+.. math:: \mathbb E \max_{n \in S} \tau_n = \int_0^\infty 1 - \prod_{n \in S} F(x / \mu_n)\, dx
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.streams import Streams
 from fedroster.environment.flat import FlatNetwork, scatter
-from fedroster.optimization.expected_maximum import RATIO_BINS, expected_maximum, least_expected_maximum, ratio_bins
 from fedroster.policies.floor import Floor
 from fedroster.simulation import simulate
 
@@ -30,6 +32,57 @@ _SETTLED = 2e-3  # gap between the program and its Lagrangian bound
 _ATTEMPTS = 80
 _PENALTY = 10.0
 _SCATTER_SAMPLES = 200_000
+_STEP = 1.0 / 32.0  # neighbouring times of the integral are a factor of exp(1/32) apart
+_IMPROVEMENTS = 4
+
+
+class _Round:
+    """Cohorts of one context: how long they take, and which is worth most.
+
+    Attributes:
+        rows: Clients that are available, by their mean times, shape (rows,).
+    """
+
+    def __init__(self, time_s: FloatArray, ratios: FloatArray) -> None:
+        """Mean times, shape (clients,), seconds, infinite where unavailable; and ascending samples of the ratios."""
+        there = np.flatnonzero(np.isfinite(time_s))
+        self.rows = there[np.argsort(time_s[there], kind="stable")]
+        mean_s = time_s[self.rows]
+        low, high = math.log(mean_s[0] * ratios[0]) - _STEP, math.log(mean_s[-1] * ratios[-1]) + _STEP
+        self._points = np.exp(np.arange(low, high + _STEP, _STEP))
+        self._below = np.searchsorted(ratios, self._points / mean_s[:, None], side="right") / ratios.shape[0]
+
+    def lasts_s(self, cdf: FloatArray) -> FloatArray:
+        """Integral of 1 - F over times, by the trapezoidal rule, seconds, for distributions of shape (..., points)."""
+        missed = 1.0 - 0.5 * (cdf[..., 1:] + cdf[..., :-1])
+        lasts_s: FloatArray = self._points[0] + (missed * np.diff(self._points)).sum(axis=-1)
+        return lasts_s
+
+    def cohort(self, price_s: FloatArray, size: int) -> tuple[IntArray, float]:
+        """A cohort of small expected maximum minus prices, ascending, and how long its round lasts, seconds.
+
+        For every slowest member the most valuable clients that are not slower; the best of these cohorts is improved:
+        every client is charged what it adds to the round, and the cohort chosen again, as long as the objective falls
+        (the step of Iyer, Jegelka and Bilmes, ICML 2013, for submodular minimisation).
+        """
+        price_s, count = price_s[self.rows], self.rows.shape[0]
+        size = min(size, count)
+        slower = np.arange(count) > np.arange(size - 1, count)[:, None]
+        worth = np.where(slower, -np.inf, price_s)
+        cohorts = np.argpartition(worth, count - size, axis=1)[:, count - size :]
+        lasts_s = self.lasts_s(self._below[cohorts].prod(axis=1))
+        best = int(np.argmin(lasts_s - price_s[cohorts].sum(axis=1)))
+        chosen, last_s = cohorts[best], float(lasts_s[best])
+        for _ in range(_IMPROVEMENTS):
+            adds_s = self.lasts_s(self._below[chosen].prod(axis=0) * self._below) - last_s
+            for place, row in enumerate(chosen):
+                adds_s[row] = last_s - self.lasts_s(self._below[np.delete(chosen, place)].prod(axis=0))
+            other = np.argpartition(price_s - adds_s, count - size)[count - size :]
+            other_s = float(self.lasts_s(self._below[other].prod(axis=0)))
+            if other_s - price_s[other].sum() >= last_s - price_s[chosen].sum():
+                break
+            chosen, last_s = other, other_s
+        return np.sort(self.rows[chosen]), last_s
 
 
 def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_contexts: int = 150) -> float:
@@ -51,8 +104,7 @@ def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_cont
     if network.drift or network.churn:
         raise ConfigurationError("the network has drift or churn; expected one that does not change over time")
     streams = Streams(seed)
-    ratios = scatter(streams.at("scatter").random(_SCATTER_SAMPLES), network.noise, network.noise_shape)
-    counts = np.bincount(ratio_bins(ratios), minlength=RATIO_BINS).astype(np.float64)
+    ratios = np.sort(scatter(streams.at("scatter").random(_SCATTER_SAMPLES), network.noise, network.noise_shape))
     times_s = [
         np.where(played.context.available, played.outcome.expected_time_s, np.inf)
         for played in simulate(Floor(beta=rate), network, num_rounds=num_contexts, seed=seed)
@@ -61,14 +113,14 @@ def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_cont
     owed = np.minimum(rate, there.mean(axis=0))  # a sample may hide a client; it is owed what can be had
     price_s = np.where(there, times_s, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1) / network.cohort_size
     columns: list[dict[bytes, tuple[IntArray, float]]] = [{} for _ in times_s]
+    nobody = np.zeros(0, np.int64), 0.0
+    rounds = [_Round(time_s, ratios) if here.any() else None for time_s, here in zip(times_s, there, strict=True)]
     stable_s, best_bound_s = price_s, -math.inf
     value_s = math.inf
-    for attempt in range(_ATTEMPTS):
-        ties = streams.at("ties", attempt)
+    for _ in range(_ATTEMPTS):
         bound_s = float(owed @ price_s)
-        for known, time_s in zip(columns, times_s, strict=True):
-            cohort = least_expected_maximum(time_s, price_s, cohort_size=network.cohort_size, counts=counts, rng=ties)
-            cost_s = expected_maximum(time_s[cohort], counts) if cohort.shape[0] else 0.0
+        for known, here in zip(columns, rounds, strict=True):
+            cohort, cost_s = here.cohort(price_s, network.cohort_size) if here else nobody
             known.setdefault(cohort.tobytes(), (cohort, cost_s))
             bound_s += (cost_s - float(price_s[cohort].sum())) / num_contexts
         # Prices of a program with few columns jump about: the next ones lie between them and the best so far.
