@@ -15,10 +15,14 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.federation.calls import whole
-from fedroster.federation.candidates import Candidates, Links, links_of, prices_of
+from fedroster.federation.candidates import links_of, prices_of
 from fedroster.federation.cohorts import EdgeCohort
+from fedroster.federation.events import Asked, Began, Links
+from fedroster.federation.failures import FailureRules
+from fedroster.federation.files import distinct
 from fedroster.federation.members import ClientId
 from fedroster.federation.rulebook import Barred
+from fedroster.federation.rules import Rules
 from fedroster.federation.views import Contexts
 from fedroster.selector import Beginnings, Selector
 
@@ -108,15 +112,28 @@ class EdgeSelector(Selector):
             InvalidInputError: If a context or a price is malformed.
             UnknownNameError: If a client is no member.
         """
-        named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
-        asked = self._asked(contexts, at_most, busy, **named)
-        row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
-        links = Links(row, server, prices_of(self._members, prices, asked.slot))
-        chosen, at = self._play(replace(asked, links=links))
-        labels = [*self.budgets]
-        return EdgeCohort(self.round, chosen, tuple(labels[number] for number in cast("IntArray", at)))
+        named: dict[str, Any] = {"clients": clients, "available": available, "not_registered": not_registered}
+        named["servers"], named["prices"] = servers, prices
+        decided = self._select(self.asked(contexts, at_most=at_most, busy=busy, **named))
+        labels, at = [*self.budgets], cast("IntArray", decided.servers)
+        return EdgeCohort(decided.round, self._named(decided.chosen), tuple(labels[number] for number in at))
 
-    def _situation(self, asked: Candidates, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
+    def asked(
+        self,
+        contexts: Contexts = None,
+        *,
+        at_most: int | None = None,
+        busy: bool | None = None,
+        servers: Mapping[ClientId, Sequence[str]] | Sequence[Sequence[str]] | None = None,
+        prices: Mapping[ClientId, float] | ArrayLike | None = None,
+        **named: Any,
+    ) -> Asked:
+        """What :meth:`decide` takes, of what :meth:`select` takes; raises as it does, and books nothing."""
+        asked = super().asked(contexts, at_most=at_most, busy=busy, **named)
+        row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
+        return replace(asked, links=Links(row, server, prices_of(self._members, prices, asked.slot)))
+
+    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
         links = cast("Links", asked.links)
         usable = asked.available & ~barred.out[asked.slot]
         away = self._guard.resting()
@@ -138,4 +155,30 @@ class EdgeSelector(Selector):
         return context, seen, asked.rows
 
     def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"budgets": [*self.budgets.items()]}  # their order numbers the servers
+        return super()._settings() | {"budgets": [*map(list, self.budgets.items())]}  # their order numbers the servers
+
+
+KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND: EdgeSelector}
+"""The classes of selectors, by what their files call them."""
+
+
+def begun(policy: AnyPolicy, event: Began) -> Selector:
+    """A selector at the beginning that a log tells of.
+
+    Args:
+        policy: Decides; a log never says which code to run.
+        event: The beginning.
+
+    Raises:
+        ConfigurationError: If it is none of a selector.
+    """
+    if event.kind not in KINDS:
+        raise ConfigurationError(f"the log is of a {shown(event.kind)}; expected one of {', '.join(KINDS)}")
+    settings: Any = dict(event.settings)
+    settings |= {
+        "failures": FailureRules(*settings["failures"]),
+        "rules": Rules.from_table(settings.get("rules", {})),
+    }
+    if "budgets" in settings:
+        settings["budgets"] = distinct(settings["budgets"])
+    return KINDS[event.kind](policy, num_features=event.num_features, **settings)

@@ -7,12 +7,13 @@ rows, lets clients join and leave, holds the random streams, and saves and loads
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, ClassVar, Literal, Self, TypedDict, Unpack
+from dataclasses import astuple, dataclass, replace
+from typing import Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,29 +23,88 @@ from fedroster.core.checks import check_flag, check_integer, check_number, shown
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
+    FedrosterError,
     FeedbackError,
     InfeasibleError,
     InvalidInputError,
+    NotKeptError,
+    RoundNotBegunError,
 )
-from fedroster.core.problem import Feedback, RoundContext, Selection, Status
-from fedroster.core.protocols import AnyPolicy
+from fedroster.core.problem import Feedback, RoundContext, Selection, Status, check_selection
+from fedroster.core.protocols import AnyPolicy, commits, draws
+from fedroster.core.sources import code_of
 from fedroster.federation.calls import Calls, whole
-from fedroster.federation.candidates import Candidates, read_candidates
+from fedroster.federation.candidates import read_candidates
 from fedroster.federation.cohorts import Cohort, EdgeCohort
-from fedroster.federation.events import Began, Decided, Joined, Left, Observer, Observers, Ruled, Told
-from fedroster.federation.failures import FailureRules, Failures, without_times
-from fedroster.federation.files import Book, Generations, distinct, opened, path_of, save_books
-from fedroster.federation.guard import Guard, LongestTime
+from fedroster.federation.composing import Limits
+from fedroster.federation.events import (
+    Asked,
+    Began,
+    Decided,
+    Event,
+    Joined,
+    Left,
+    Observer,
+    Observers,
+    Set,
+    Snapshot,
+    Told,
+)
+from fedroster.federation.failures import FailureRules, Failures, checked_failures, without_times
+from fedroster.federation.files import Book, Generations, distinct, opened, packed, path_of, save_books
+from fedroster.federation.guard import Guard, Judged, LongestTime, checked_longest
 from fedroster.federation.learner import Learner
 from fedroster.federation.members import ClientId, Members, checked_ids, is_id, listed
 from fedroster.federation.rounds import OpenRounds, outcomes
-from fedroster.federation.rule_files import GivenRules
+from fedroster.federation.rule_files import GivenRules, RuleFile, given_rules
 from fedroster.federation.rulebook import Barred, RuleBook
 from fedroster.federation.rules import Rules
 from fedroster.federation.views import Contexts, Views
 from fedroster.queues import AVAILABILITY_PERIOD
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
+
+S = TypeVar("S", bound="Selector")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a selector finds out of what it is asked.
+
+    Attributes:
+        context: What the policy gets.
+        seen: Which slots' clients are available, shape (slots,).
+        told: Contexts of the clients that were named, as far as they are plausible, shape (k, D).
+        barred: Who cannot be chosen.
+        busy: Which slots' clients still owe an answer, shape (slots,).
+        at_work: Those of them that fill places beside the cohort, shape (slots,).
+        limits: What the cohort keeps; None for nothing.
+        knows_contexts: Whether there are contexts, from which their length is taken.
+    """
+
+    context: RoundContext
+    seen: BoolArray
+    told: FloatArray
+    barred: Barred
+    busy: BoolArray
+    at_work: BoolArray
+    limits: Limits | None
+    knows_contexts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a selector finds out of what it is told.
+
+    Attributes:
+        judged: The feedback as the guard believes it.
+        learned: The feedback as the policy learns it.
+    """
+
+    judged: Judged
+    learned: Feedback
 
 
 class Options(TypedDict, total=False):
@@ -155,11 +215,10 @@ class Selector(Views):
         self._failures = Failures(failures)
         self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
-        self._book = RuleBook(rules, cohort_size=self.cohort_size)
+        self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
         self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
-        self._observers.before(began := Began(0), self)
-        self._observers.after(began, self)
-        self._rule(warn=False)
+        self._commit(self._began(None))
+        self._warn(is_quiet=True)
         self.join(first)
 
     def __repr__(self) -> str:
@@ -207,12 +266,13 @@ class Selector(Views):
             UnknownNameError: If a client is not a member.
         """
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
-        chosen, _ = self._play(self._asked(contexts, at_most, busy, **named))
-        return Cohort(self.round, chosen)
+        decided = self._select(self.asked(contexts, at_most=at_most, busy=busy, **named))
+        return Cohort(decided.round, self._named(decided.chosen))
 
-    def _asked(self, contexts: Contexts, at_most: int | None, busy: bool | None, **named: Any) -> Candidates:
-        """What a caller asks for, with the places that are to be filled."""
-        self._warn_of_unseen()  # before anything is booked
+    def asked(
+        self, contexts: Contexts = None, *, at_most: int | None = None, busy: bool | None = None, **named: Any
+    ) -> Asked:
+        """What :meth:`decide` takes, of what :meth:`select` takes; raises as it does, and books nothing."""
         asked = read_candidates(self._members, self.num_features, contexts, **named)
         if at_most is not None:
             check_integer("at_most", at_most, least=1)
@@ -220,13 +280,92 @@ class Selector(Views):
                 raise ConfigurationError(f"at_most is {at_most}; expected at most cohort_size = {self.cohort_size}")
         if busy is not None:
             check_flag("busy", busy)
-        return replace(asked, places=at_most, busy_too=at_most is None if busy is None else bool(busy))
+        busy_too = at_most is None if busy is None else bool(busy)
+        return replace(asked, places=at_most, busy_too=busy_too, at_s=self._now_s())
 
-    def _situation(self, asked: Candidates, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
+    def _select(self, asked: Asked) -> Decided:
+        """Decide and book a round."""
+        self._warn_of_unseen()  # before anything is booked
+        self._look_at_rules()
+        decided = self.decide(asked, explain=self._observers.keep)
+        self._commit(decided)
+        if decided.not_begun:
+            raise RoundNotBegunError(decided.not_begun)
+        return decided
+
+    def _named(self, slots: IntArray) -> tuple[Any, ...]:
+        return tuple(self._members.ids[slot] for slot in slots)
+
+    def decide(self, asked: Asked, *, explain: bool = False) -> Decided:
+        """Decide a round; nothing is booked, and asking twice gives the same answer twice.
+
+        Args:
+            asked: What is asked for, by :meth:`asked`.
+            explain: Whether the answer has what the policy believes, and the digest of its state.
+
+        Returns:
+            The decision, which :meth:`apply` books; without a cohort if the contexts are not known.
+        """
+        found = self._situation(asked)
+        context, barred = found.context, found.barred
+        links, why = np.zeros(0, np.int64), ""
+        try:
+            if asked.known:
+                links = self._learner.choose(context, found.limits, knows_contexts=found.knows_contexts).links
+        except RoundNotBegunError as error:
+            why = str(error)
+        chosen = context.clients_of(links)
+        row_of = np.zeros(self._members.capacity, np.int64)
+        row_of[asked.slot] = np.arange(asked.slot.shape[0])
+        beliefs: Any = {}
+        if explain:
+            beliefs = self._learner.beliefs(context, asked.slot, chosen, knows_contexts=found.knows_contexts)
+        return Decided(
+            round=context.round,
+            asked=asked,
+            capacity=self._members.capacity,
+            places=context.cohort_size,
+            excluded={reason: slots[found.seen[slots]] for reason, slots in barred.reasons.items()},
+            chosen=chosen,
+            links=links,
+            servers=None if context.server is None else context.server[links],
+            features=context.features[links],
+            believed=found.told[row_of[chosen]],
+            busy=np.flatnonzero(found.busy & (not asked.busy_too)),
+            not_begun=why,
+            found=found,
+            **beliefs,
+        )
+
+    def _situation(self, asked: Asked) -> Situation:
+        """Who can be chosen, and what the policy gets to see of it."""
+        if (asked.links is None) != (self._num_servers is None):
+            has = "no links" if asked.links is None else "links"
+            raise FeedbackError(f"round {self.round + 1} has {has} to edge servers, other than its selector")
+        barred = self._book.bar(self._members, self.round + 1, asked.at_s, asked.not_registered)
+        busy = self._rounds.busy(self._members.capacity)
+        if not asked.busy_too:
+            barred.bar("busy", busy, away=False)
+        at_work = busy if asked.places else np.zeros_like(busy)
+        usable = asked.available & ~barred.out[asked.slot]
+        barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
+        context, seen, told = self._context(asked, barred)
+        return Situation(
+            context=context,
+            seen=seen,
+            told=told,
+            barred=barred,
+            busy=busy,
+            at_work=at_work,
+            limits=self._book.limits(self._members, at_work),
+            knows_contexts=asked.slot.shape[0] > 0,
+        )
+
+    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
         """What the policy gets, which slots' clients are available, and contexts as far as they are plausible."""
         capacity = self._members.capacity
         told = believed = asked.rows
-        if self._learner.expects_times:
+        if self._learner.expects_times and asked.known:
             told, believed = self._guard.plausible(asked.slot, asked.rows, asked.available)
         if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
             features, seen = believed, asked.available
@@ -244,62 +383,6 @@ class Selector(Views):
             members=None if here.all() else here,
         )
         return context, seen, told
-
-    def _play(self, asked: Candidates) -> tuple[tuple[Any, ...], IntArray | None]:
-        """Decide, announce and book a round; returns ids of its cohort, and the numbers of their edge servers."""
-        self._look_at_rules()
-        barred = self._book.bar(self._members, self.round + 1, self._now_s(), asked.not_registered)
-        busy = self._rounds.busy(self._members.capacity)
-        if not asked.busy_too:
-            barred.bar("busy", busy, away=False)
-        at_work = busy if asked.places else np.zeros_like(busy)
-        usable = asked.available & ~barred.out[asked.slot]
-        barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
-        self._book.excluded = barred.reasons
-        context, seen, told = self._situation(asked, barred)
-        row_of = np.zeros(self._members.capacity, np.int64)
-        row_of[asked.slot] = np.arange(asked.slot.shape[0])
-        events: list[Decided] = []
-        limits = self._book.limits(self._members, at_work)
-
-        def announce(selection: Selection) -> None:
-            links = selection.links
-            chosen = context.clients_of(links)
-            event = Decided(
-                round=context.round,
-                at_s=barred.now_s,
-                asked=asked,
-                context=context,
-                believed=told[row_of[chosen]],
-                members=self._members.here,
-                seen=seen,
-                excluded={why: slots[seen[slots]] for why, slots in barred.reasons.items()},
-                selection=selection,
-                chosen=chosen,
-                servers=None if context.server is None else context.server[links],
-                places=context.cohort_size,
-                busy=None if asked.busy_too else np.flatnonzero(busy),
-            )
-            events.append(event)
-            self._observers.before(event, self)
-
-        def is_whole(selection: Selection) -> bool:
-            return not asked.places or self._rounds.filled + selection.links.shape[0] >= self.cohort_size
-
-        knows: Any = {"knows_contexts": asked.slot.shape[0] > 0}
-        selection = self._learner.decide(context, announce=announce, limits=limits, is_whole=is_whole, **knows)
-        links, event = selection.links, events[0]
-        ends_round = is_whole(selection)
-        if asked.places:
-            self._rounds.filled = (self._rounds.filled + links.shape[0]) % self.cohort_size
-        self._members.count_round(event.chosen, seen, barred.away, is_whole=ends_round)
-        self._book.count(event.round, event.chosen, event.at_s)
-        if self._book.drew_from_all:
-            self._book.drew_from_all = limits is None and not (self._members.here & ~(seen & ~barred.out)).any()
-        self._guard.see(seen | at_work, self._members.here)
-        self._rounds.begin(context.round, event.chosen, context.features[links], event.believed, event.servers)
-        self._observers.after(event, self)
-        return tuple(self._members.ids[slot] for slot in event.chosen), event.servers
 
     def _warn_of_unseen(self) -> None:
         """Warn of members whose availability makes their guaranteed rate impossible (Choice A6)."""
@@ -382,16 +465,17 @@ class Selector(Views):
         charged = {} if costs is None else self._charges(costs, cohort)
         hidden = listed("unlearned", unlearned)
         unlearned_slots = (slot for slot in feedback.client.tolist() if self._members.ids[slot] in hidden)
-        self._tell(feedback, round_s, charged, tuple(unlearned_slots) if hidden else None)
+        self._commit(self._heard(feedback, self._now_s(), round_s, charged, tuple(unlearned_slots) if hidden else None))
 
-    def _tell(
+    def _heard(
         self,
         told: Feedback,
+        at_s: float,
         round_s: float | None,
         charged: Mapping[int, float],
         unlearned: tuple[int, ...] | None,
-    ) -> None:
-        """Judge, announce, learn and book a round's feedback, with costs, and slots whose times are not learned.
+    ) -> Told:
+        """Judge a round's feedback, with costs, and slots whose times are not learned; nothing is booked.
 
         ``unlearned`` is None where the caller named none: then the round's length is learned from, too.
         """
@@ -401,16 +485,9 @@ class Selector(Views):
         cohort, contexts = self._rounds.cohort(told.round)
         expected_s = self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)])
         judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort)
-        feedback = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
-        event = Told(told.round, self._now_s(), told, round_s, feedback, charged, unlearned)
-        self._learner.learn(feedback, lambda: self._observers.before(event, self))
-        self._guard.book(judged)
-        self._guard.charge(charged)
-        self._members.capped[judged.cut] += 1
-        self._members.count_answers(feedback)
-        self._rounds.close(feedback)
-        self._failures.count(feedback, self.round)
-        self._observers.after(event, self)
+        learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
+        found = Heard(judged, learned)
+        return Told(told.round, at_s, told, round_s, learned.exchange_time_s, charged, unlearned, found)
 
     def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
         """Measured costs by slot."""
@@ -444,7 +521,8 @@ class Selector(Views):
 
     @longest_s.setter
     def longest_s(self, value: LongestTime) -> None:
-        self._guard.longest_s = value
+        with self._calls:
+            self._set({"longest_s": checked_longest(value)})
 
     @property
     def rules(self) -> Rules:
@@ -454,21 +532,40 @@ class Selector(Views):
     @rules.setter
     def rules(self, value: GivenRules) -> None:
         with self._calls:
-            self._book.give(value)
-            self._rule()
+            rules, file = given_rules(value)
+            self._set({"rules": rules.as_table()}, file)
+            self._warn()
 
     def _look_at_rules(self) -> None:
-        if self._book.look():
-            self._rule()
-
-    def _rule(self, *, warn: bool = True) -> None:
-        """Tell which rules are in force from now on, and what they make impossible."""
-        if not warn and self._book.is_empty:
+        """Take the rules of their file if it has changed."""
+        file = self._book.file
+        rules = None if file is None else file.changed()
+        if file is None or rules is None:
             return
-        event = Ruled(self.rules.as_table(), self._book.path)
-        self._observers.before(event, self)
-        self._observers.after(event, self)
-        self._book.warn(getattr(self.policy, "beta", 0.0), self._members, is_quiet=not warn)
+        try:
+            self._set({"rules": rules.as_table()}, file)
+        except ConfigurationError as error:
+            file.refuse(str(error))
+            return
+        file.accept(rules)
+        self._warn()
+
+    def _set(self, changed: Mapping[str, Any], file: RuleFile | None = None) -> None:
+        """Let other settings come into force, and say so if they are other ones."""
+        if "rules" not in changed:
+            file = self._book.file
+        event = Set({**self._settings(), **changed}, None if file is None else file.path, file)
+        if event.settings != self._settings() or file is not self._book.file:
+            self._commit(event)
+
+    @property
+    def _beta(self) -> float:
+        """The participation rate that the policy promises; 0 for none."""
+        return float(getattr(self.policy, "beta", 0.0))
+
+    def _warn(self, *, is_quiet: bool = False) -> None:
+        """Warn of what the rules in force make impossible."""
+        self._book.warn(self._beta, self._members, is_quiet=is_quiet)
 
     @whole
     def join(self, clients: Iterable[ClientId]) -> None:
@@ -483,25 +580,15 @@ class Selector(Views):
         Warns:
             FairnessWarning: If the policy's promise cannot be kept for this many members.
         """
-        ids = checked_ids(clients)
-        capacity = self._members.wanted_capacity(ids)
+        event = Joined(tuple(checked_ids(clients)))
+        self._members.wanted_capacity(event.clients)
         try:
-            self._learner.check_promise(self._book.num_allowed(self._members, ids))
+            self._learner.check_promise(self._book.num_allowed(self._members, event.clients))
         except InfeasibleError as error:  # before anything is booked: a caller may turn warnings into errors
             warnings.warn(str(error), FairnessWarning, stacklevel=3)
-        grown = self._learner.grown(capacity, is_new=not self._members.ids)
-        event = Joined(tuple(ids))
-        if ids:
-            self._observers.before(event, self)
-        self._learner.spec, self._learner.state = grown
-        self._members.grow(capacity)
-        self._failures.grow(capacity)
-        self._guard.grow(capacity)
-        self._book.grow(capacity)
-        self._members.join(ids)
-        if ids:
-            self._observers.after(event, self)
-        self._book.warn(getattr(self.policy, "beta", 0.0), self._members)
+        if event.clients:
+            self._commit(event)
+        self._warn()
 
     @whole
     def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
@@ -517,17 +604,144 @@ class Selector(Views):
         """
         check_flag("forget", forget)
         event = Left(tuple(checked_ids(clients)), bool(forget))
-        self._members.distinct_slots(event.clients)  # before anything is booked
-        strangers = self._learner.strangers() if forget else None
-        self._observers.before(event, self)
-        slots = self._members.leave(event.clients, forget=forget)
-        if forget:
-            self._learner.forget(slots, strangers)
-            self._rounds.forget(slots)
-            self._failures.forget(slots)
-            self._guard.forget(slots)
-            self._book.forget(slots)
+        self._members.distinct_slots(event.clients)
+        self._commit(event)
+
+    # ---------------------------------------------------------------- book
+
+    def _commit(self, event: Event) -> None:
+        """Have an event kept, book it, and tell of it."""
+        self._booked(event, lambda: self._observers.before(event, self))
         self._observers.after(event, self)
+
+    def apply(self, event: Event) -> Event:
+        """Book an event: a decision of :meth:`decide`, or what another selector in the same state was told.
+
+        Whatever happens to a selector happens here: in a live round, after a restart and when a log is verified.
+
+        Args:
+            event: The event.
+
+        Returns:
+            The event as it was booked: of feedback, with what is learned of it.
+
+        Raises:
+            FedrosterError: If it cannot follow what was booked before; then nothing has changed.
+        """
+        return self._booked(event, lambda: None)
+
+    def _booked(self, event: Event, keep: Callable[[], None]) -> Event:
+        """Book an event; nothing refuses it after ``keep``, and nothing is booked before."""
+        match event:
+            case Decided():
+                self._book_decision(event, keep)
+            case Told():
+                if event.found is None:
+                    told = self._rounds.matched(event.feedback)
+                    event = self._heard(told, event.at_s, event.round_s, event.costs, event.unlearned)
+                self._book_answers(event, keep)
+            case Joined():
+                self._book_joining(event, keep)
+            case Left():
+                self._book_leaving(event, keep)
+            case Began() | Set():
+                self._book_settings(event, keep)
+        return event
+
+    def _book_decision(self, event: Decided, keep: Callable[[], None]) -> None:
+        asked = event.asked
+        if event.round != self.round + 1:
+            raise FeedbackError(f"round {event.round} follows round {self.round}")
+        if event.capacity != self._members.capacity:
+            raise FeedbackError(f"round {event.round} has {event.capacity} slots; expected {self._members.capacity}")
+        found = event.found or self._situation(asked)
+        if event.found is None:
+            found = self._told_of(event, found)
+        ends_round = not asked.places or self._rounds.filled + event.chosen.shape[0] >= self.cohort_size
+        book = self._learner.committed(
+            found.context,
+            Selection(event.round, event.links),
+            knows_contexts=found.knows_contexts,
+            is_whole=ends_round,
+        )
+        keep()
+        self._book.excluded = found.barred.reasons
+        if not event.not_begun:
+            book()
+            if asked.places:
+                self._rounds.filled = (self._rounds.filled + event.chosen.shape[0]) % self.cohort_size
+            self._members.count_round(event.chosen, found.seen, found.barred.away, is_whole=ends_round)
+            self._book.count(event.round, event.chosen, event.at_s)
+            if self._book.drew_from_all:
+                could = found.seen & ~found.barred.out
+                self._book.drew_from_all = found.limits is None and not (self._members.here & ~could).any()
+            self._guard.see(found.seen | found.at_work, self._members.here)
+        self._rounds.begin(event.round, event.chosen, event.features, event.believed, event.servers)
+
+    def _told_of(self, event: Decided, found: Situation) -> Situation:
+        """The situation in which a decision that was read was made; raises if it cannot have been made there."""
+        context = found.context
+        if not event.asked.known:
+            if commits(self.policy) == "all" and event.asked.slot.shape[0] > event.chosen.shape[0]:
+                raise NotKeptError(
+                    f"{type(self.policy).__name__} learns from the contexts of all clients, which the log does not "
+                    "have; expected a log that a Record with contexts=True wrote"
+                )
+            features = context.features.copy(order="K")
+            features[event.links] = event.features
+            context = replace(context, features=features)
+        if not event.not_begun:
+            fills = found.limits is None and self.policy.fills_cohort
+            check_selection(Selection(event.round, event.links), context, fills_cohort=fills)
+        return replace(found, context=context)
+
+    def _book_answers(self, event: Told, keep: Callable[[], None]) -> None:
+        heard: Heard = event.found
+        book = self._learner.learned(heard.learned)
+        keep()
+        book()
+        self._guard.book(heard.judged)
+        self._guard.charge(event.costs)
+        self._members.capped[heard.judged.cut] += 1
+        self._members.count_answers(heard.learned)
+        self._rounds.close(heard.learned)
+        self._failures.count(heard.learned, self.round)
+
+    def _book_joining(self, event: Joined, keep: Callable[[], None]) -> None:
+        capacity = self._members.wanted_capacity(event.clients)
+        book = self._learner.grown(capacity, is_new=not self._members.ids)
+        keep()
+        book()
+        for part in (self._members, self._failures, self._guard, self._book):
+            part.grow(capacity)
+        self._members.join(event.clients)
+
+    def _book_leaving(self, event: Left, keep: Callable[[], None]) -> None:
+        slots = self._members.distinct_slots(event.clients)
+        book = self._learner.forgotten(slots) if event.forgotten else None
+        keep()
+        self._members.leave(event.clients, forget=event.forgotten)
+        if book is not None:
+            book()
+            for part in (self._rounds, self._failures, self._guard, self._book):
+                part.forget(slots)
+
+    def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
+        settings = event.settings
+        rounds = OpenRounds(settings["patience_rounds"])
+        guard = Guard(
+            longest_s=settings["longest_s"], is_on=settings["guarded"], longest_absence=settings["longest_absence"]
+        )
+        failures, rules = FailureRules(*settings["failures"]), Rules.from_table(settings.get("rules", {}))
+        self._book.check(rules)
+        keep()
+        self._rounds.follow(rounds.patience)
+        self._guard.follow(guard.longest_s, is_on=guard.is_on, longest_absence=guard.longest_absence)
+        self._failures.follow(failures, self.round)
+        if isinstance(event, Set):
+            self._book.adopt(rules, beta=self._beta, file=event.found)
+        elif rules != self.rules:
+            self._book.adopt(rules, beta=self._beta)
 
     # ---------------------------------------------------------------- keep
 
@@ -556,22 +770,64 @@ class Selector(Views):
         """Save, with more entries of the header; ``append`` to earlier states, in a folder that the caller holds."""
         path = path_of(path)
         with self._generations.next(path, replace=replace, is_held=append) as stamp:
-            place = self._observers.place
-            settings = self._settings() | ({} if place is None else {"place": place}) | dict(more or {})
-            save_books(path, settings, self._books, kind=self._KIND, stamp=stamp, append=append)
+            save_books(
+                path, self._header() | dict(more or {}), self._books, kind=self._KIND, stamp=stamp, append=append
+            )
 
     @property
     def _books(self) -> tuple[Book, ...]:
         return self._learner, self._members, self._rounds, self._failures, self._guard, self._book
 
     def _settings(self) -> dict[str, Any]:
-        """What the constructor is given, for a file's header."""
+        """What the selector was made with, as far as a log says it."""
+        settings = {name: value for name, value in self.options.items() if name not in ("failures", "rules")}
+        rules = {} if self._book.is_empty else {"rules": self.rules.as_table()}
         return {
             "cohort_size": self.cohort_size,
-            "num_features": self.num_features,
             "seed": int(self._learner.streams.seed),
-            **{name: value for name, value in self.options.items() if name not in ("failures", "rules")},
+            **settings,
+            "failures": list(astuple(self._failures.rules)),
+            **rules,
         }
+
+    def _header(self) -> dict[str, Any]:
+        """What the constructor is given, for a file's header, and where an observer's own file is."""
+        placed = self._observers.placed
+        place = {} if placed is None or placed.place is None else {"place": placed.place}
+        settings = {name: value for name, value in self._settings().items() if name not in ("failures", "rules")}
+        return settings | {"num_features": self.num_features} | place
+
+    def _snapshot(self) -> Snapshot:
+        return packed(self._header(), self._books)
+
+    def _catch_up(self, place: Any) -> None:
+        """Book what a sink has kept after a place."""
+        if (placed := self._observers.placed) is None:
+            return
+        booked = 0
+        try:
+            for event in placed.missing(place, self._members, lambda: self.rules):
+                self.apply(event)
+                booked += 1
+        except FedrosterError:
+            _log.exception("the log cannot be booked after %d events", booked)
+        if booked:
+            _log.warning("%d events of the log were not in the selector's file; they are booked", booked)
+
+    def _began(self, place: Any, **changed: Any) -> Began:
+        """The event of a beginning, from a sink's place and under other settings."""
+        code = code_of(type(self.policy)) if self._observers.keep else {}
+        return Began(
+            round=self.round,
+            kind=self._KIND,
+            policy=repr(self.policy),
+            settings=self._settings() | changed,
+            num_features=self.num_features,
+            draws=draws(self.policy),
+            code=code,
+            place=place,
+            snapshot=self._snapshot,
+        )
 
     @property
     def options(self) -> Options:
@@ -629,16 +885,37 @@ class Selector(Views):
                 book.unpack(header, arrays)
             selector._learner.rehearse(selector._rounds.imagined())
         selector._generations = generations
-        given = selector.options
-        given.update(options)
-        selector._rounds.follow(given["patience_rounds"])
-        selector._guard.follow(given["longest_s"], is_on=given["guarded"], longest_absence=given["longest_absence"])
-        selector._failures.follow(given["failures"], selector.round)
-        selector._observers = Observers(observers)
-        selector._observers.before(began := Began(selector.round, header.get("place"), catch_up), selector)
-        selector._observers.after(began, selector)
-        if "rules" in options:
-            selector.rules = given["rules"]
-        else:
-            selector._rule(warn=False)
-        return selector
+        return go_on(selector, observers, header.get("place"), options, catch_up=catch_up)
+
+
+def go_on(
+    selector: S,
+    observers: Iterable[Observer],
+    place: Any,
+    options: Options | None = None,
+    *,
+    catch_up: bool = False,
+) -> S:
+    """Let a selector that was read go on under observers.
+
+    Args:
+        selector: The selector.
+        observers: Its observers from now on.
+        place: Where the sink among them was when it was written.
+        options: What holds from now on.
+        catch_up: Whether what the sink has kept since is booked.
+    """
+    selector._observers = Observers(observers)
+    changed: dict[str, Any] = {} if options is None else {**options}
+    file, is_ruled = selector._book.file, "rules" in changed
+    if catch_up:
+        selector._catch_up(place)
+    if is_ruled:
+        rules, file = given_rules(changed["rules"])
+        changed["rules"] = rules.as_table()
+    if "failures" in changed:
+        changed["failures"] = list(astuple(checked_failures(changed["failures"])))
+    selector._commit(selector._began(place, **changed))
+    selector._book.file = file
+    selector._warn(is_quiet=not is_ruled)
+    return selector

@@ -139,7 +139,7 @@ def test_edge_servers_too():
     assert set(selector.select().clients) == {"clinic-a", "clinic-b", "laptop"}
     with pytest.raises(RoundNotBegunError, match="1 clients can take part; expected least_cohort = 2"):
         selector.select(["laptop", "hospital-a"])
-    assert selector.round == 1
+    assert selector.round == 2
 
 
 # -------------------------------------------------------------------- numbers in a cohort
@@ -153,7 +153,31 @@ def test_a_round_with_too_few_clients_is_not_begun():
         selector.select(["laptop", "clinic-a", "hospital-a"])
     assert selector.excluded()["hospital-a"] == "denied by 'hospital-*'"
     assert (selector.backlog(), selector.participation(), selector.open_rounds()) == before
-    assert selector.select().round == 2
+    assert selector.select().round == 3  # one that could not begin is an empty round with a number
+
+
+def test_time_goes_on_while_a_round_cannot_begin():
+    rules = Rules(groups={"clinics": Group(["clinic-*"], least=2)}, most_per_window=1, window=3)
+    selector = make(rules, cohort_size=4)
+    begun = []
+    for _ in range(9):
+        try:
+            begun.append(selector.select().round)
+        except RoundNotBegunError:
+            assert selector.round not in selector.open_rounds()
+    assert begun == [1, 4, 7]
+    assert selector.participation()["clinic-a"] == 3
+
+
+def test_deciding_books_nothing():
+    selector = make(Rules(least_cohort=3), policy=RBCSF(beta=0.2), cohort_size=3)
+    before = repr(selector), selector.backlog(), selector.participation()
+    asked = selector.asked()
+    first, again = selector.decide(asked), selector.decide(asked)
+    assert first.chosen.tolist() == again.chosen.tolist()
+    assert selector.decide(selector.asked(["laptop"])).not_begun.startswith("round 1 is not begun: 1 clients")
+    assert (repr(selector), selector.backlog(), selector.participation()) == before
+    assert selector.select().clients == selector.ids_of(first.chosen)
 
 
 def test_groups_have_least_and_greatest_numbers():
@@ -166,7 +190,7 @@ def test_groups_have_least_and_greatest_numbers():
         assert len(cohort) == 4
     with pytest.raises(RoundNotBegunError, match="group 'clinics' lacks 1 clients"):
         selector.select(["hospital-a", "laptop"])
-    assert selector.round == 60
+    assert selector.round == 61
 
 
 def test_rules_that_do_not_bind_change_no_decision():

@@ -356,6 +356,32 @@ class Remembers(Counting):
         return Counting.select(self, state, context, rng=rng)
 
 
+@dataclass(frozen=True, slots=True)
+class StopsInTheMiddle(Counting):
+    refuses_first: ClassVar[bool] = True
+
+    def select(self, state, context, /, *, rng):
+        return Counting.select(self, state, context, rng=rng)
+
+    def commit(self, state, context, selection, /):
+        return state
+
+    def update(self, state, feedback, /):
+        state.count[feedback.client] += 1
+        if (feedback.features > 1e9).any():
+            raise ValueError("too large")
+        return state
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsOthers(Counting):
+    commits: ClassVar[str] = "cohort"
+
+    def commit(self, state, context, selection, /):
+        state.count[:] += context.features[:, 0]
+        return state
+
+
 @dataclass
 class Mutable:
     V: float = 1.0
@@ -376,6 +402,8 @@ class Mutable:
         (NoticesTheTruth(), "test_the_truth_stays_hidden"),
         (UndeclaredAxis(), "test_the_federation_grows"),
         (HoldsObjects(), "test_the_state_saves_without_pickles"),
+        (StopsInTheMiddle(), "test_what_it_refuses_it_refuses_before_it_writes"),
+        (ReadsOthers(), "test_commit_reads_what_it_says"),
         (LastOnly(), "test_the_order_of_feedback_does_not_matter"),
         (LearnsNaN(), "test_survives_partial_late_and_missing_feedback"),
         (LearnsNaNLosses(), "test_survives_partial_late_and_missing_feedback"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
@@ -15,6 +16,9 @@ from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext,
 
 Draws: TypeAlias = Literal["never", "uniform", "unknown"]
 """How chance decides: not but for ties, with equal probabilities, or in another way."""
+
+Commits: TypeAlias = Literal["cohort", "all"]
+"""What ``commit`` reads: contexts of the cohort's rows alone, or of all rows."""
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -75,6 +79,8 @@ class Defaults:
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
     draws: ClassVar[Draws] = "unknown"
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     def check(self, spec: ProblemSpec, /) -> None:
         """Promise nothing."""
@@ -193,6 +199,31 @@ def draws(policy: AnyPolicy) -> Draws:
     """How chance decides in a policy; "unknown" for one that does not say."""
     found: Draws = getattr(policy, "draws", "unknown")
     return found
+
+
+def commits(policy: AnyPolicy) -> Commits:
+    """Which contexts ``commit`` reads: those of all rows, unless its class says ``commits = "cohort"``."""
+    found: Commits = vars(_owner(type(policy), "commit")).get("commits", "all")
+    return found
+
+
+@cache
+def _refuses_first(kind: type) -> bool:
+    owners = (_owner(kind, name) for name in ("select", "commit", "update"))
+    return all(vars(owner).get("refuses_first") is True for owner in owners)
+
+
+def _owner(kind: type, method: str) -> type:
+    """The class that defines a method of a class."""
+    return next((each for each in kind.__mro__ if method in vars(each)), kind)
+
+
+def refuses_first(policy: AnyPolicy) -> bool:
+    """Whether a policy is trusted: what it refuses, it refuses before it writes, and it writes into its state only.
+
+    Each class that defines ``select``, ``commit`` or ``update`` must say ``refuses_first = True`` itself.
+    """
+    return _refuses_first(type(policy))
 
 
 def check_limits(policy: AnyPolicy, *, limited: bool) -> None:

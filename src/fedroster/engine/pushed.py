@@ -165,11 +165,12 @@ class PushedRounds:
             self._is_first = False
             until_s = time.monotonic() + self._rules.wait_s
             while True:
+                is_over = time.monotonic() >= until_s
                 try:
-                    choice = self.rounds.choose(nodes, model_bit, {})
+                    choice = self.rounds.choose(nodes, model_bit, {}, is_last=is_over)
                     return OpenRound(choice, len(connected()), len(nodes), time.monotonic() - started_s)
                 except RoundNotBegunError:  # others may come, or a client's separation end
-                    if time.monotonic() >= until_s:
+                    if is_over:
                         raise
                 self.lock.wait(_LOOK_S)
                 nodes = self._wait_for(connected, 1, check)

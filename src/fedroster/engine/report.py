@@ -259,12 +259,12 @@ class _Open:
         clients = selector.ids_of(event.chosen)
         predicted_s = math.nan
         if clients and event.servers is None:
-            rows, named = event.context.features[event.selection.links], cast("tuple[ClientId, ...]", clients)
-            predicted_s = float(selector.expected_times_s(rows, clients=named, as_array=True).max())
+            named = cast("tuple[ClientId, ...]", clients)
+            predicted_s = float(selector.expected_times_s(event.features, clients=named, as_array=True).max())
         self.choice = Choice(event.round, tuple(map(str, clients)), predicted_s=predicted_s)
         self.outcomes = Outcomes(dict.fromkeys(self.choice.clients))
         self.in_places, self.round_s = event.asked.places is not None, math.nan
-        there = event.seen & event.members
+        there = event.seen
         out = sum(np.count_nonzero(there[slots]) for slots in event.excluded.values())
         self.counts = {
             "capped_before": int(selector.capped(as_array=True).sum()),

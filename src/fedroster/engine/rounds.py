@@ -7,6 +7,7 @@ import math
 import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from fedroster.engine.files import EdgeStore, Round, StateFolder
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
-from fedroster.selector import Cohort, EdgeCohort, Selector
+from fedroster.selector import EdgeCohort, Selector
 
 
 class Rounds:
@@ -90,25 +91,28 @@ class Rounds:
         """Release the folder for another process, before this one ends."""
         self._folder.release()
 
-    def choose(self, nodes: Sequence[Node], model_bit: float, bandwidth_bps: dict[str, float]) -> Choice:
+    def choose(
+        self, nodes: Sequence[Node], model_bit: float, bandwidth_bps: dict[str, float], *, is_last: bool = True
+    ) -> Choice:
         """Choose a cohort and save it.
 
         Args:
             nodes: Nodes that can be chosen, each with a name of its own.
             model_bit: Size of the model, bit.
             bandwidth_bps: Bandwidths that the server has measured, by name, bit/s.
+            is_last: Whether a round that cannot begin is booked as an empty one; else nothing has happened then.
 
         Raises:
             RoundNotBegunError: If the selector's rules leave none of the nodes, or fewer than a least number.
         """
-        choice = self._chosen(nodes, model_bit)
+        choice = self._chosen(nodes, model_bit, is_last=is_last)
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
         self.current = Round(choice.round, clients, False, dict(choice.edges), bandwidth_bps)
         self._folder.save(self.selector, self.current)
         return choice
 
-    def _chosen(self, nodes: Sequence[Node], model_bit: float) -> Choice:
+    def _chosen(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool) -> Choice:
         """Turn nodes into contexts, keep the members, and let the selector choose."""
         names = [node.name for node in nodes]
         self._update_members(names)
@@ -126,16 +130,15 @@ class Rounds:
             cold=np.fromiter(map(cold.__getitem__, names), np.bool_, len(names)),
             model_bit=model_bit,
         )
+        named: dict[str, Any] = {"clients": names, "not_registered": strangers}
         if isinstance(self.selector, EdgeSelector):
-            cohort: Cohort = self.selector.select(
-                features,
-                clients=names,
-                servers=[self._edge_rules.edges_of(node.context, node.place) for node in nodes],
-                prices=np.array([self._edge_rules.price_of(context) for context in contexts]),
-                not_registered=strangers,
-            )
-        else:
-            cohort = self.selector.select(features, clients=names, not_registered=strangers)
+            named["servers"] = [self._edge_rules.edges_of(node.context, node.place) for node in nodes]
+            named["prices"] = np.array([self._edge_rules.price_of(context) for context in contexts])
+        if not is_last and self.selector.rules.has_least:
+            decided = self.selector.decide(self.selector.asked(features, **named))
+            if decided.not_begun:
+                raise RoundNotBegunError(decided.not_begun)
+        cohort = self.selector.select(features, **named)
         clients = tuple(map(str, cohort.clients))
         edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
         row_of = dict(zip(names, range(len(names)), strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -13,47 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
+from fedroster.federation.events import Asked
 from fedroster.federation.members import ClientId, Members, is_id
-
-
-@dataclass(frozen=True, slots=True)
-class Links:
-    """Which edge servers reach the clients of a round.
-
-    Attributes:
-        row: Row of each link's client, shape (links,).
-        server: Number of its edge server, shape (links,).
-        price: Price of each client as it is reported, shape (k,).
-    """
-
-    row: IntArray
-    server: IntArray
-    price: FloatArray
-
-
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Clients and their contexts.
-
-    Attributes:
-        slot: Slot of each client, shape (k,).
-        rows: Their contexts, shape (k, D).
-        available: Whether they can be chosen, shape (k,).
-        given: Whether the caller gave contexts; without, each is ``[1.0]`` or as many ones as are known of others.
-        links: Edge servers that reach them; None without edge servers.
-        not_registered: Slots of clients whose name is only what they say of themselves.
-        places: Places that are free while other clients are at work; None for a whole round.
-        busy_too: Whether clients that still owe an answer can be chosen.
-    """
-
-    slot: IntArray
-    rows: FloatArray
-    available: BoolArray
-    given: bool = True
-    links: Links | None = None
-    not_registered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    places: int | None = None
-    busy_too: bool = True
 
 
 def read_candidates(
@@ -64,7 +24,7 @@ def read_candidates(
     clients: Iterable[ClientId] | None = None,
     available: ArrayLike | None = None,
     not_registered: Collection[ClientId] = (),
-) -> Candidates:
+) -> Asked:
     """Read what a caller says of the clients of a round.
 
     Args:
@@ -88,6 +48,7 @@ def read_candidates(
         clients = given
         given = list(contexts.values()) if isinstance(contexts, Mapping) else None
     slot = members.slots() if clients is None else members.distinct_slots(clients)
+    of_all = clients is None or np.array_equal(slot, members.slots())
     unknown = members.distinct_slots(not_registered)
     usable = np.ones(slot.shape[0], np.bool_) if available is None else as_array("available", available)
     if usable.dtype != np.bool_ or usable.shape != slot.shape:
@@ -100,10 +61,10 @@ def read_candidates(
                 f"no contexts are given; expected {num_features} numbers for each client (num_features={num_features})"
             )
         ones = np.ones((slot.shape[0], num_features or 1))
-        return Candidates(slot, ones, usable, given=False, not_registered=unknown)
+        return Asked(slot, ones, usable, given=False, of_all=of_all, not_registered=unknown)
     rows = _rows(given, slot.shape[0], num_features)
     _check_values(rows, usable, slot, members)
-    return Candidates(slot, rows, usable, not_registered=unknown)
+    return Asked(slot, rows, usable, of_all=of_all, not_registered=unknown)
 
 
 def as_array(name: str, values: ArrayLike) -> NDArray[Any]:

@@ -1,8 +1,9 @@
-"""What happens in a running federation, as values, and the protocol of observers.
+"""What happens in a running federation, as values, and the protocols of those who are told.
 
-An observer is anything that can be called with an event and the selector.  It is called when the event is booked, and
-what it raises is logged and stops nothing.  An observer with a method ``before(event, selector)``, such as one that
-keeps a log, is also told before anything is booked; what that raises ends the call, and then nothing has happened.
+An event says all that booking it takes: a live call, a loaded log and a verification book the same values.  A *sink*,
+which keeps a log, is told of an event before it is booked; what it raises ends the call, and then nothing has happened.
+An *observer* is anything that can be called with an event and the selector.  It is told when the event is booked, and
+what it raises is logged and stops nothing.
 
 Arrays of an event belong to the selector and change later: an observer that keeps one copies it.  *Slots* are the
 places of clients in arrays; ``selector.ids_of(slots)`` names the clients.
@@ -11,18 +12,74 @@ places of clients in arrays; ``selector.ids_of(slots)`` names the clients.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import Feedback, RoundContext, Selection
-from fedroster.federation.candidates import Candidates
-from fedroster.federation.members import ClientId
+from fedroster.core.problem import Feedback
 
 _log = logging.getLogger(__name__)
+
+ClientId: TypeAlias = str | int
+Snapshot: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
+"""Header and arrays of a selector's whole state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Which edge servers reach the clients of a round.
+
+    Attributes:
+        row: Row of each link's client, shape (links,).
+        server: Number of its edge server, shape (links,).
+        price: Price of each client as it is reported, shape (k,).
+    """
+
+    row: IntArray
+    server: IntArray
+    price: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller asks for: clients, their contexts, and how many of them.
+
+    Attributes:
+        slot: Slot of each client, shape (k,).
+        rows: Their contexts, shape (k, D).
+        available: Whether they can be chosen, shape (k,).
+        at_s: When, seconds since 1970; in a simulation since its beginning.
+        given: Whether the caller gave contexts; without, each is ``[1.0]`` or as many ones as are known of others.
+        of_all: Whether they are all members, in the order of their slots.
+        known: Whether ``rows`` are known: a log may have those of the cohort only.
+        links: Edge servers that reach them; None without edge servers.
+        not_registered: Slots of clients whose name is only what they say of themselves.
+        places: Places that are free while other clients are at work; None for a whole round.
+        busy_too: Whether clients that still owe an answer can be chosen.
+        members: Of a simulation, which clients belong to the federation, shape (slots,); None for all.
+        budget: Of a simulation, what each server may spend in this round, shape (servers,); None where nothing has a
+            price.
+    """
+
+    slot: IntArray
+    rows: FloatArray
+    available: BoolArray
+    at_s: float = 0.0
+    given: bool = True
+    of_all: bool = False
+    known: bool = True
+    links: Links | None = None
+    not_registered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    places: int | None = None
+    busy_too: bool = True
+    members: BoolArray | None = None
+    budget: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,26 +88,40 @@ class Began:
 
     Attributes:
         round: Last round that was begun.
-        place: What the file says of the observer's own place (:class:`Placed`); None for a new selector.
-        catch_up: Whether what an observer has and the file lacks is to be booked; else the selector stays as it is.
+        kind: Kind of the selector.
+        policy: The policy, as Python writes it.
+        settings: What the selector was made with, or follows now.
+        num_features: Length D of contexts; None until the first contexts say it.
+        draws: How chance decides, as the policy says.
+        code: Digests of the policy's modules, by name.
+        place: What the file says of the sink's own place (:class:`Placed`); None for a new selector.
+        snapshot: Gives the selector's whole state, at any later time too.
     """
 
     round: int
+    kind: str
+    policy: str
+    settings: Mapping[str, Any]
+    num_features: int | None
+    draws: str
+    code: Mapping[str, str]
     place: Any = None
-    catch_up: bool = True
+    snapshot: Callable[[], Snapshot] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
-    """Other rules come into force.
+class Set:
+    """Other settings come into force.
 
     Attributes:
-        rules: The rules, by :meth:`~fedroster.Rules.as_table`; empty for none.
-        path: The file that they are read from; None for none.
+        settings: All that hold from now on: rules by :meth:`~fedroster.Rules.as_table`, patience, longest times, guard.
+        path: The file that rules are read from; None for none.
+        found: That file, opened; None for settings that were read.
     """
 
-    rules: Mapping[str, Any]
-    path: str | None
+    settings: Mapping[str, Any]
+    path: str | None = None
+    found: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,33 +154,61 @@ class Decided:
 
     Attributes:
         round: Its number.
-        at_s: When, seconds since 1970.
-        asked: What the caller named: slots, contexts as reported, available clients, and links to edge servers.
-        context: What the policy got; its rows are slots, or links of an edge federation.
-        believed: Contexts of the chosen as they were told, as far as they are plausible, shape (k, D).
-        members: Which slots' clients are members, shape (slots,).
-        seen: Which of them are available, shape (slots,).
-        excluded: Slots of members that could not be chosen although they are available, by the reason.
-        selection: The decision: rows of ``context``.
-        chosen: Slots of the cohort, shape (k,).
-        servers: Number of the edge server of each, shape (k,); None without edge servers.
+        asked: What the caller asked for.
+        capacity: Number of slots.
         places: Largest number of clients that could be chosen.
+        excluded: Slots of members that could not be chosen although they are available, by the reason.
+        chosen: Slots of the cohort, shape (k,).
+        links: Rows of the policy's context that were chosen, shape (k,): slots, or links of an edge federation.
+        servers: Number of the edge server of each, shape (k,); None without edge servers.
+        features: Contexts under which they were chosen, as the policy got them, shape (k, D).
+        believed: Their own contexts as they were told, as far as they are plausible, shape (k, D).
         busy: Slots of clients that still owe an answer and were therefore not chosen.
+        deadline_s: Of a simulation, answers that take longer are late, seconds; infinite for none.
+        expected_s: Exchange times that the policy expects, seconds, of all slots or, in a large federation, of the
+            cohort; NaN where it is not known.  None from a policy that expects none, or if nobody asked.
+        owed: Rounds that the policy owes to each client before the decision, in the same form.
+        state: Digest of the policy's state before the decision; empty if nobody asked.
+        not_begun: Why the round could not begin: then nobody is chosen, and nothing but its number counts.
+        weights: How much each client's update counts, shape (k,), >= 0; None for weights by samples.
+        found: What the selector found out on the way; None for a decision that was read.
     """
 
     round: int
-    at_s: float
-    asked: Candidates
-    context: RoundContext
-    believed: FloatArray
-    members: BoolArray
-    seen: BoolArray
+    asked: Asked
+    capacity: int
+    places: int
     excluded: Mapping[str, IntArray]
-    selection: Selection
     chosen: IntArray
-    servers: IntArray | None = None
-    places: int = 0
-    busy: IntArray | None = None
+    links: IntArray
+    servers: IntArray | None
+    features: FloatArray
+    believed: FloatArray
+    busy: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    deadline_s: float = math.inf
+    expected_s: FloatArray | None = None
+    owed: FloatArray | None = None
+    state: str = ""
+    not_begun: str = ""
+    weights: FloatArray | None = None
+    found: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def at_s(self) -> float:
+        """When, seconds since 1970; in a simulation since its beginning."""
+        return self.asked.at_s
+
+    @property
+    def seen(self) -> BoolArray:
+        """Which slots' clients are available, shape (slots,)."""
+        seen = np.zeros(self.capacity, np.bool_)
+        asked = self.asked
+        if asked.links is None:
+            seen[asked.slot] = asked.available
+        else:
+            row = asked.links.row
+            seen[asked.slot[row][asked.available[row]]] = True
+        return seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,21 +220,24 @@ class Told:
         at_s: When, seconds since 1970.
         feedback: What the caller said, by slots: NaN where no time was measured.
         round_s: How long the round took by the server's clock, seconds; None if it is not known.
-        learned: What the policy learns of it: implausible times cut, failures as the time that they cost.
+        learned_s: Times that the policy learns of it, shape (j,), seconds: implausible times cut, failures as the time
+            that they cost.
         costs: Measured costs of edge servers' clients, by slot.
         unlearned: Slots of clients whose times are not learned, and then ``round_s`` is not either; None for none.
+        found: What the selector found out on the way; None for feedback that was read.
     """
 
     round: int
     at_s: float
     feedback: Feedback
     round_s: float | None
-    learned: Feedback
+    learned_s: FloatArray
     costs: Mapping[int, float] = field(default_factory=dict)
     unlearned: tuple[int, ...] | None = None
+    found: Any = field(default=None, compare=False, repr=False)
 
 
-Event: TypeAlias = Began | Ruled | Joined | Left | Decided | Told
+Event: TypeAlias = Began | Set | Joined | Left | Decided | Told
 
 
 class Observer(Protocol):
@@ -146,13 +248,28 @@ class Observer(Protocol):
         ...
 
 
+class Sink(Protocol):
+    """An observer that keeps a file of its own, and so may refuse an event.
+
+    A selector that is loaded asks it for what it lacks, and then tells it where it begins.
+    """
+
+    def before(self, event: Any, selector: Any, /) -> None:
+        """Keep an event that is about to be booked; an error ends the call, and nothing has happened."""
+        ...
+
+
 @runtime_checkable
 class Placed(Protocol):
-    """An observer that keeps a file of its own, and finds its place in it again when a selector is loaded."""
+    """A sink that finds its place in its file again when a selector is loaded."""
 
     @property
     def place(self) -> Any:
         """Where it is, for the header of the selector's file; None for nowhere."""
+        ...
+
+    def missing(self, place: Any, members: Any, rules: Any, /) -> Iterable[Event]:
+        """The events after a place, by the members and under the rules that there are before each."""
         ...
 
 
@@ -169,31 +286,30 @@ class Observers:
         for observer in self._observers:
             if not callable(observer):
                 raise ConfigurationError(f"an observer is {shown(observer)}; expected a callable of event and selector")
+        self._sinks = tuple(each for each in self._observers if hasattr(each, "before"))
 
     def __reduce__(self) -> tuple[type[Observers], tuple[()]]:
         """Copy nothing."""
         return Observers, ()
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Observer]:
         """One after the other."""
         return iter(self._observers)
 
-    def __bool__(self) -> bool:
-        """Whether there is one."""
-        return bool(self._observers)
+    @property
+    def keep(self) -> bool:
+        """Whether one of them keeps events."""
+        return bool(self._sinks)
 
     @property
-    def place(self) -> Any:
-        """The place of the first that keeps one."""
-        places = (observer.place for observer in self._observers if isinstance(observer, Placed))
-        return next(places, None)
+    def placed(self) -> Placed | None:
+        """The first that keeps a place."""
+        return next((sink for sink in self._sinks if isinstance(sink, Placed)), None)
 
     def before(self, event: Event, selector: Any) -> None:
-        """Announce an event that is about to be booked; an error ends the call that books it."""
-        for observer in self._observers:
-            before = getattr(observer, "before", None)
-            if before is not None:
-                before(event, selector)
+        """Have an event kept that is about to be booked; an error ends the call that books it."""
+        for sink in self._sinks:
+            sink.before(event, selector)
 
     def after(self, event: Event, selector: Any) -> None:
         """Tell of an event that is booked."""

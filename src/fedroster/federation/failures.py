@@ -46,6 +46,17 @@ class FailureRules:
         check_integer("longest_pause", self.longest_pause, least=1)
 
 
+def checked_failures(rules: FailureRules | None) -> FailureRules:
+    """Rules, None for the usual ones.
+
+    Raises:
+        ConfigurationError: If they are no rules.
+    """
+    if not isinstance(rules, FailureRules | None):
+        raise ConfigurationError(f"failures are {shown(rules)}; expected a fedroster.FailureRules")
+    return FailureRules() if rules is None else rules
+
+
 class Failures:
     """How often each client has failed in a row, and which clients pause.
 
@@ -65,9 +76,7 @@ class Failures:
         Raises:
             ConfigurationError: If they are no rules.
         """
-        if not isinstance(rules, FailureRules | None):
-            raise ConfigurationError(f"failures are {shown(rules)}; expected a fedroster.FailureRules")
-        self.rules = rules = FailureRules() if rules is None else rules
+        self.rules = rules = checked_failures(rules)
         self._until = np.minimum(self._until, min(round + rules.longest_pause, 2**62) if rules.pause_after else 0)
 
     def grow(self, capacity: int) -> None:

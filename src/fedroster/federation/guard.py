@@ -83,6 +83,18 @@ def _median(values: FloatArray) -> FloatArray:
     return np.partition(values, middle, axis=0)[middle]  # type: ignore[no-any-return]
 
 
+def checked_longest(value: LongestTime) -> LongestTime:
+    """A longest time.
+
+    Raises:
+        ConfigurationError: If it is none.
+    """
+    if value is None or (isinstance(value, str) and value == "auto"):
+        return value
+    check_number("longest_s", value, above=0.0)
+    return float(value)
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """Feedback as it is learned.
@@ -137,10 +149,7 @@ class Guard:
 
     @longest_s.setter
     def longest_s(self, value: LongestTime) -> None:
-        if value is not None and not (isinstance(value, str) and value == "auto"):
-            check_number("longest_s", value, above=0.0)
-            value = float(value)
-        self._longest_s = value
+        self._longest_s = checked_longest(value)
 
     # ---------------------------------------------------------------- members
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, refuses_first
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.federation.composing import Limits, compose
 
 S = TypeVar("S")
+
+Change = Callable[[], None]
+"""Books something; what could refuse it has had its say."""
+
+ALL_BELIEFS = 1000
+"""Slots up to which beliefs are of every client; else of the cohort alone."""
 
 
 def _with_contexts(old: S, fresh: S) -> S:
@@ -41,6 +47,52 @@ def own(context: RoundContext) -> RoundContext:
         array = getattr(context, name)
         changes[name] = None if array is None else array.copy()
     return replace(context, **changes)
+
+
+class Beliefs(TypedDict):
+    """What a policy believes: see :class:`~fedroster.federation.events.Decided`."""
+
+    expected_s: FloatArray | None
+    owed: FloatArray | None
+    state: str
+
+
+def beliefs_of(
+    policy: AnyPolicy, state: Any, context: RoundContext, asked: IntArray, chosen: IntArray, *, knows_times: bool = True
+) -> Beliefs:
+    """What a policy believes of all slots' clients, or in a large federation of those that it has chosen.
+
+    Args:
+        policy: The policy.
+        state: Its state before the decision is booked.
+        context: The round.
+        asked: Slots of the clients that could be named, whose contexts are known.
+        chosen: Slots of those that were chosen.
+        knows_times: Whether the policy has met contexts, without which it expects nothing.
+    """
+    owed = policy.backlog(state) if isinstance(policy, Owes) else None
+    expected_s = None
+    if isinstance(policy, ExpectsTimes) and context.client is None:
+        rows = asked if (of_all := context.num_links <= ALL_BELIEFS) else chosen
+        known_s = np.full(rows.shape[0], np.nan)
+        if knows_times and rows.shape[0]:
+            known_s = policy.expected_times_s(state, rows, context.features[rows])
+        expected_s = known_s
+        if of_all:
+            expected_s = np.full(context.num_links, np.nan)
+            expected_s[rows] = known_s
+    if owed is not None:
+        owed = owed.copy() if owed.shape[0] <= ALL_BELIEFS else owed[chosen]
+    return Beliefs(expected_s=expected_s, owed=owed, state=state_digest(state))
+
+
+def state_digest(state: Any) -> str:
+    """Digest of all arrays of a policy's state."""
+    content = hashlib.sha256()
+    for name, array in pack(state).items():
+        content.update(f"{name}{array.dtype}{array.shape}".encode())
+        content.update(np.ascontiguousarray(array).data if array.ndim else array.tobytes())
+    return content.hexdigest()[:32]
 
 
 class Learner:
@@ -78,7 +130,6 @@ class Learner:
         self.num_features = None if num_features is None else int(num_features)
         self.spec = ProblemSpec(1, int(cohort_size), self.num_features or 1, num_servers or 1)
         self.policy = policy
-        self._is_ours = type(policy).__module__.partition(".")[0] == __name__.partition(".")[0]
         self.streams = Streams(seed)
         self._num_forgotten = 0
         self.state = self._fresh(self.spec)
@@ -88,114 +139,118 @@ class Learner:
         number = self._num_forgotten if forgotten is None else forgotten
         return self.policy.init(spec, rng=self.streams.at("policy-init", *([number] if number else [])))
 
-    @contextmanager
-    def _or_nothing(self) -> Iterator[Any]:
-        """Take back what was learned if the policy raises; gives the state that it goes back to.
-
-        A policy may write into the arrays of its state.  This library's policies check before they write; the state of
-        any other one is copied first, so that it may raise in the middle.
-        """
-        before = self.num_features, self.spec, self.state if self._is_ours else copy.deepcopy(self.state)
-        try:
-            yield before[-1]
-        except BaseException:
-            self.num_features, self.spec, self.state = before
-            raise
-
     def check_promise(self, num_members: int) -> None:
         """Raise an ``InfeasibleError`` if the policy's guarantee is impossible for this many members."""
         self.policy.check(replace(self.spec, num_clients=max(1, num_members)))
 
-    def grown(self, capacity: int, *, is_new: bool) -> tuple[ProblemSpec, Any]:
-        """``spec`` and ``state`` with room for this many clients; ``is_new`` if there was no client before."""
-        if capacity <= self.spec.num_clients:
-            return self.spec, self.state
-        spec = replace(self.spec, num_clients=capacity)
-        fresh = self._fresh(spec)
-        return spec, fresh if is_new else grow(self.state, fresh)
+    def grown(self, capacity: int, *, is_new: bool) -> Change:
+        """The making of room for this many clients; ``is_new`` if there was no client before."""
+        spec, state = self.spec, self.state
+        if capacity > spec.num_clients:
+            spec = replace(spec, num_clients=capacity)
+            fresh = self._fresh(spec)
+            state = fresh if is_new else grow(state, fresh)
 
-    def strangers(self) -> Any:
-        """A state in which no client is known, for :meth:`forget`: what a policy may refuse comes before it."""
-        return self._fresh(self.spec, self._num_forgotten + 1)
+        def book() -> None:
+            self.spec, self.state = spec, state
 
-    def forget(self, slots: IntArray, strangers: Any) -> None:
-        """Make some clients unknown again."""
-        self._num_forgotten += 1
-        reset(self.state, strangers, slots)
+        return book
 
-    def decide(
-        self,
-        context: RoundContext,
-        *,
-        knows_contexts: bool,
-        announce: Callable[[Selection], None],
-        limits: Limits | None = None,
-        is_whole: Callable[[Selection], bool] = lambda _: True,
-    ) -> Selection:
-        """Choose, check the decision, announce and book it; if that fails, nothing was learned.
+    def forgotten(self, slots: IntArray) -> Change:
+        """The forgetting of some clients: each is as unknown as in a state without any client."""
+        strangers = self._fresh(self.spec, self._num_forgotten + 1)
+
+        def book() -> None:
+            self._num_forgotten += 1
+            reset(self.state, strangers, slots)
+
+        return book
+
+    def choose(self, context: RoundContext, limits: Limits | None, *, knows_contexts: bool) -> Selection:
+        """Choose, and check the decision; nothing is booked.
 
         Args:
             context: The round.
-            knows_contexts: Whether there are contexts, from which their length is taken.
-            announce: Called with the decision before it is booked; what it raises keeps it from being booked.
             limits: What the cohort keeps whatever the policy wants; None for nothing.
-            is_whole: Whether a decision ends a whole round, in which rates that are promised of rounds are owed.
+            knows_contexts: Whether there are contexts, from which their length is taken.
 
         Raises:
             RoundNotBegunError: If the limits cannot be kept.
         """
-        if knows_contexts and self.num_features is None:
-            with self._or_nothing():
-                self.num_features = context.features.shape[1]  # from the first ones
-                if self.num_features != self.spec.num_features:
-                    self.spec = replace(self.spec, num_features=self.num_features)
-                    self.state = _with_contexts(self.state, self._fresh(self.spec))
-                return self.decide(context, knows_contexts=True, announce=announce, limits=limits, is_whole=is_whole)
-        with self._or_nothing() as kept:
-            check_context(context, self.spec)
-            selection = self._choose(context, limits)
-            told, booked = context, selection
-            if limits is not None:  # whatever the policy does to what it holds, this is the decision
-                told, booked = own(context), replace(selection, links=selection.links.copy())
-            if hasattr(self.policy, "beta") and not is_whole(selection):
-                told = replace(told, members=np.zeros(self.spec.num_clients, np.bool_))
-            self._change(lambda: self.policy.commit(self.state, told, booked), lambda: announce(selection), kept)
-        return selection
-
-    def _choose(self, context: RoundContext, limits: Limits | None) -> Selection:
-        """A decision that was checked."""
-        if limits is None:
-            return self._ask(context, context, 0)
+        spec, state = self._met(context, knows_contexts=knows_contexts)
+        check_context(context, spec)
+        is_trusted = refuses_first(self.policy)
+        if not is_trusted:  # it may write before it raises
+            state = copy.deepcopy(state)
         number = count()
-        rng = self.streams.at("rules", context.round)
-        selection = compose(lambda part: self._ask(own(part), part, next(number)), context, limits, rng=rng)
+
+        def ask(part: RoundContext) -> Selection:
+            given = part if is_trusted else own(part)
+            where = (context.round, asked) if (asked := next(number)) else (context.round,)
+            selection = self.policy.select(state, given, rng=self.streams.at("policy", *where))
+            check_selection(selection, part, fills_cohort=self.policy.fills_cohort)
+            return selection
+
+        if limits is None:
+            return ask(context)
+        selection = compose(ask, context, limits, rng=self.streams.at("rules", context.round))
         return replace(selection, links=selection.links.copy())
 
-    def _ask(self, given: RoundContext, context: RoundContext, number: int) -> Selection:
-        """Ask the policy the question of a number about a round or a part of it, and check its answer."""
-        address = (context.round, number) if number else (context.round,)
-        selection = self.policy.select(self.state, given, rng=self.streams.at("policy", *address))
-        check_selection(selection, context, fills_cohort=self.policy.fills_cohort)
-        return selection
+    def committed(self, context: RoundContext, selection: Selection, *, knows_contexts: bool, is_whole: bool) -> Change:
+        """The booking of a decision.
 
-    def learn(self, feedback: Feedback, announce: Callable[[], None]) -> None:
-        """Announce and learn feedback; if that fails, nothing was learned."""
-        with self._or_nothing() as kept:
-            self._change(lambda: self.policy.update(self.state, feedback), announce, kept)
-
-    def _change(self, change: Callable[[], Any], announce: Callable[[], None], kept: Any) -> None:
-        """Announce a change of the state while it is the old one, and make it; what fails was not announced.
-
-        Ours writes into the old state's arrays and does not raise.  Any other policy may raise, and there is a copy.
+        Args:
+            context: The round.
+            selection: The decision; a policy that keeps it gets a copy.
+            knows_contexts: Whether there are contexts, from which their length is taken.
+            is_whole: Whether the decision ends a whole round, in which rates that are promised of rounds are owed.
         """
-        if self._is_ours:
-            announce()
-            self.state = change()
-        else:
-            new = change()
-            self.state = kept
-            announce()
-            self.state = new
+        spec, state = self._met(context, knows_contexts=knows_contexts)
+        told = context if refuses_first(self.policy) else own(context)
+        if hasattr(self.policy, "beta") and not is_whole:
+            told = replace(told, members=np.zeros(spec.num_clients, np.bool_))
+        kept = replace(selection, links=selection.links.copy())
+        change = self._changed(state, lambda state: self.policy.commit(state, told, kept))
+
+        def book() -> None:
+            change()
+            self.spec = spec
+            if knows_contexts:
+                self.num_features = spec.num_features
+
+        return book
+
+    def learned(self, feedback: Feedback) -> Change:
+        """The learning of feedback."""
+        return self._changed(self.state, lambda state: self.policy.update(state, feedback))
+
+    def _met(self, context: RoundContext, *, knows_contexts: bool) -> tuple[ProblemSpec, Any]:
+        """``spec`` and ``state`` for the contexts of a round: the first ones say their length."""
+        length = context.features.shape[1]
+        if not knows_contexts or self.num_features is not None or length == self.spec.num_features:
+            return self.spec, self.state
+        spec = replace(self.spec, num_features=length)
+        return spec, _with_contexts(self.state, self._fresh(spec))
+
+    def _changed(self, state: Any, change: Callable[[Any], Any]) -> Change:
+        """A change of the state, in which nothing may be done by halves.
+
+        A policy that refuses before it writes is left to write into the arrays of the state when the change is booked.
+        Any other may raise in the middle: it changes a copy, now, which takes the state's place.
+        """
+        is_now = not refuses_first(self.policy)
+        new = change(copy.deepcopy(state)) if is_now else None
+
+        def book() -> None:
+            self.state = new if is_now else change(state)
+
+        return book
+
+    def beliefs(self, context: RoundContext, asked: IntArray, chosen: IntArray, *, knows_contexts: bool) -> Beliefs:
+        """What the policy believes before a decision is booked; see :func:`beliefs_of`."""
+        _, state = self._met(context, knows_contexts=knows_contexts)
+        is_met = knows_contexts or self.num_features is not None
+        return beliefs_of(self.policy, state, context, asked, chosen, knows_times=is_met)
 
     def backlog(self) -> FloatArray | None:
         """Participations owed to each slot's client; None from a policy that keeps no count."""
@@ -231,15 +286,15 @@ class Learner:
         self.state = unpack(like, arrays, "policy.", spec=self.spec, round=whole(header, "round", 0))
 
     def rehearse(self, answers: Iterable[Feedback]) -> None:
-        """Learn on a copy what open rounds may bring, so that a policy of ours refuses contexts of a file at once.
-
-        Another policy's ``update`` is called for what came only: it may print or count.
+        """Learn on a copy what open rounds may bring, so that contexts of a file that cannot be learned are refused.
 
         Raises:
             StateFileError: If the policy cannot learn from it.
         """
-        state = copy.deepcopy(self.state) if self._is_ours else None
-        for feedback in answers if self._is_ours else ():
+        if not refuses_first(self.policy):  # it may print or count what it is told
+            return
+        state = copy.deepcopy(self.state)
+        for feedback in answers:
             try:
                 state = self.policy.update(state, feedback)
             except FedrosterError as error:

@@ -8,9 +8,6 @@ from fedroster.core.arrays import IntArray
 from fedroster.core.errors import InfeasibleError
 from fedroster.federation.rules import Rules
 
-PASSING = ("most_per_window", "least_separation")
-"""Kinds of flaws of rules that keep a client out for a while."""
-
 _ROUNDING = 1e-9
 
 
@@ -29,6 +26,14 @@ def check_possible(rules: Rules, cohort_size: int) -> None:
         raise InfeasibleError(
             f"the groups' least numbers add up to {least}, more than cohort_size = {cohort_size}: no round could begin"
         )
+
+
+def debts_rest(rules: Rules, beta: float) -> bool:
+    """Whether rules that keep a client out for a while make a promised rate impossible: then it is owed nothing."""
+    found: dict[str, str] = {}
+    if beta:
+        _rates_of_clients(found, rules, beta)
+    return "most_per_window" in found or "least_separation" in found
 
 
 def flaws(rules: Rules, *, beta: float, cohort_size: int, group: IntArray, priority: IntArray) -> dict[str, str]:

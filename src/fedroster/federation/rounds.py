@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -269,6 +269,23 @@ class OpenRounds:
             num_samples=num_samples,
             staleness=self.last - int(number),
         )
+
+    def matched(self, feedback: Feedback) -> Feedback:
+        """Feedback that was read of a log, with the contexts and servers of its round.
+
+        Raises:
+            FeedbackError: If it cannot have been told now.
+        """
+        number, clients = feedback.round, feedback.client
+        if (pending := self._pending.get(number)) is None:
+            raise FeedbackError(f"round {number} is not open")
+        row_of = {int(slot): row for row, slot in enumerate(pending.slot) if pending.status[row] == _OPEN}
+        if not row_of.keys() >= set(clients.tolist()) or np.unique(clients).shape[0] != clients.shape[0]:
+            raise FeedbackError(f"a client answers round {number} that was not chosen in it, or answers twice")
+        rows = np.array([row_of[slot] for slot in clients.tolist()], np.int64)
+        server = None if pending.server is None else pending.server[rows]
+        stale = self.last - number
+        return replace(feedback, features=pending.features[rows], server=server, staleness=stale)
 
     def _not_open(self, number: int, *, is_number: bool) -> str:
         open_ = f"open rounds: {sorted(self._pending) or 'none'}"

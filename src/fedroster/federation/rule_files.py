@@ -21,6 +21,22 @@ _log = logging.getLogger("fedroster.rules")
 _SETTLED_S = 2.0  # a file that was changed later than this ago may change again within one tick of its clock
 
 
+def given_rules(given: GivenRules) -> tuple[Rules, RuleFile | None]:
+    """The rules that somebody gives, and the file that they are read from.
+
+    Raises:
+        ConfigurationError: If they are none, or the file cannot be read.
+    """
+    if given is None:
+        return Rules(), None
+    if isinstance(given, Rules):
+        return given, None
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigurationError(f"rules are {shown(given)}; expected Rules, the path of a TOML file, or None")
+    file = RuleFile(given)
+    return file.read(), file
+
+
 class RuleFile:
     """A TOML file of rules, read again when it changes.
 

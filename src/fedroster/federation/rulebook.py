@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
@@ -12,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
-from fedroster.core.checks import shown
-from fedroster.core.errors import ConfigurationError, FairnessWarning, StateFileError
+from fedroster.core.errors import FairnessWarning, StateFileError
 from fedroster.core.state import take, whole
 from fedroster.federation.composing import Limits
 from fedroster.federation.members import ClientId, Members
-from fedroster.federation.promises import PASSING, check_possible, flaws
-from fedroster.federation.rule_files import GivenRules, RuleFile
+from fedroster.federation.promises import check_possible, debts_rest, flaws
+from fedroster.federation.rule_files import GivenRules, RuleFile, given_rules
 from fedroster.federation.rules import Names, Rules
 
 _KEPT_ROUNDS, _KEPT_ENTRIES = 1024, 1_000_000  # that are remembered for a window which later rules may name
@@ -120,58 +118,48 @@ class RuleBook:
         drew_from_all: Whether every member could be chosen in every round so far, and no rule was in force.
     """
 
-    def __init__(self, given: GivenRules, *, cohort_size: int) -> None:
+    def __init__(self, given: GivenRules, *, cohort_size: int, beta: float) -> None:
         """Begin before the first round, with one slot.
 
         Raises:
             ConfigurationError: If the rules are malformed, or the file cannot be read.
             InfeasibleError: If no cohort can keep them.
         """
-        self._cohort_size = cohort_size
+        self._cohort_size, self._beta = cohort_size, beta
         self._last_round = np.zeros(1, np.int64)
         self._last_s = np.zeros(1)
         self._recent: deque[tuple[int, IntArray]] = deque()
         self._told: set[str] = set()
-        self._rests = False
         self.closest: int | None = None
         self.has_forgotten = False
         self.drew_from_all = True
         self.excluded: dict[str, IntArray] = {}
-        self.give(given)
+        rules, file = given_rules(given)
+        self.check(rules)
+        self.adopt(rules, beta=beta, file=file)
 
     # ---------------------------------------------------------------- which rules
 
-    def give(self, given: GivenRules) -> None:
-        """Put rules into force, or a file of them, or none; if they cannot be used, the earlier ones stay."""
-        file = None
-        if given is None:
-            given = Rules()
-        elif not isinstance(given, Rules):
-            if not isinstance(given, str | os.PathLike):
-                raise ConfigurationError(f"rules are {shown(given)}; expected Rules, the path of a TOML file, or None")
-            file = RuleFile(given)
-            given = file.read()
-        self._adopt(given)
-        self.file = file
+    def check(self, rules: Rules) -> None:
+        """Refuse rules that no cohort can keep.
 
-    def _adopt(self, rules: Rules) -> None:
+        Raises:
+            InfeasibleError: If there are such.
+        """
         check_possible(rules, self._cohort_size)
-        self.rules = rules
-        self._register = Register(rules)
-        self._told = set()
 
-    def look(self) -> bool:
-        """Read a file of rules again if it has changed; returns whether other rules are in force now."""
-        rules = None if self.file is None else self.file.changed()
-        if rules is None or self.file is None:
-            return False
-        try:
-            self._adopt(rules)
-        except ConfigurationError as error:
-            self.file.refuse(str(error))
-            return False
-        self.file.accept(rules)
-        return True
+    def adopt(self, rules: Rules, *, beta: float, file: RuleFile | None = None) -> None:
+        """Put rules into force that were checked.
+
+        Args:
+            rules: The rules.
+            beta: Participation rate that the policy promises; 0 for none.
+            file: The file that they are read from; None for none.
+        """
+        self.rules, self.file = rules, file
+        self._register = Register(rules)
+        self._rests = debts_rest(rules, beta)
+        self._told = set()
 
     @property
     def is_empty(self) -> bool:
@@ -212,7 +200,6 @@ class RuleBook:
         )
         if here.shape[0] and not allowed.shape[0] and self.rules.allow != ():  # an empty list is meant
             found["lists"] = f"no client can take part: the lists exclude all {here.shape[0]} members"
-        self._rests = any(flaw in found for flaw in PASSING)
         if is_quiet:
             return
         fresh = [text for kind, text in found.items() if kind not in self._told]
@@ -355,8 +342,9 @@ class RuleBook:
         self.closest = None if closest is None else whole(header["rules"], "closest", 1, round)
         self.has_forgotten = bool(header["rules"]["has_forgotten"])
         self.drew_from_all = bool(header["rules"].get("drew_from_all", self.drew_from_all))
-        self._adopt(Rules.from_table(header["rules"]["in_force"]))
-        self.file = None if path is None else RuleFile(path)
+        rules = Rules.from_table(header["rules"]["in_force"])
+        self.check(rules)
+        self.adopt(rules, beta=self._beta, file=None if path is None else RuleFile(path))
         self._last_round = take(arrays, "rules.last_round", np.int64, (capacity,), 0, round)
         self._last_s = take(arrays, "rules.last_s", np.float64, (capacity,), 0)
         numbers = take(arrays, "rules.recent_round", np.int64, (None,), 1, round)

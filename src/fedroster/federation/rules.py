@@ -140,6 +140,11 @@ class Rules:
         """Whether any rule depends on a client's name."""
         return self.allow is not None or bool(self.deny or self.groups or self.priorities)
 
+    @property
+    def has_least(self) -> bool:
+        """Whether there is a least number, without which a round does not begin."""
+        return self.least_cohort > 0 or any(group.least for group in self.groups.values())
+
     @classmethod
     def from_toml(cls, text: str | bytes) -> Rules:
         """Read rules from the text of a TOML file, whose keys are the attributes.

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.reports import LARGEST
 from fedroster.optimization.ranking import greatest
@@ -126,6 +126,8 @@ class CSUCB(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "system"
 
     queues: bool = True

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Defaults, Draws
+from fedroster.core.protocols import Commits, Defaults, Draws
 from fedroster.core.state import kept
 from fedroster.estimation.hypercubes import (
     HypercubeState,
@@ -102,6 +102,8 @@ class CUCB(Parameters, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     pool_size: Count = 100
     width: NotNegative = 1.0
@@ -193,6 +195,8 @@ class CUCBPairs(ExactOptions, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     width: NotNegative = 1.0
 

@@ -59,6 +59,7 @@ class Dirichlet(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    refuses_first: ClassVar[bool] = True
 
     gamma_2: Positive = 1.0
 

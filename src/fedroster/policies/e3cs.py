@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Count, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Commits, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.optimization.ranking import sample_systematically
 
@@ -139,6 +139,8 @@ class E3CS(ForOneServer):
     """
 
     citation: ClassVar[str] = CITATION
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "system"
 
     fairness: Share = 0.5

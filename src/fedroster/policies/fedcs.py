@@ -44,6 +44,7 @@ class FedCS(ForOneServer, Stateless):
     draws: ClassVar[Draws] = "never"
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
+    refuses_first: ClassVar[bool] = True
 
     deadline_s: Positive = 3.0
 
@@ -133,6 +134,7 @@ class FedCSGreedy(ForOneServer, Stateless):
     citation: ClassVar[str] = CITATION
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
+    refuses_first: ClassVar[bool] = True
 
     deadline_s: Positive = 10.0
     fraction: Annotated[float, Range(above=0.0, most=1.0)] = 1.0

@@ -129,6 +129,7 @@ class Floor(ForOneServer):
 
     citation: ClassVar[str] = SOFTWARE
     draws: ClassVar[Draws] = "never"
+    refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "system"
 
     beta: Share = 0.15

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.core.protocols import Defaults, Draws
+from fedroster.core.protocols import Commits, Defaults, Draws
 from fedroster.core.state import kept
 from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
@@ -123,6 +123,7 @@ class LinUCB(Parameters, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
 
     pool_size: Count = 100
     alpha: NotNegative = 1.0
@@ -214,6 +215,8 @@ class LinUCBPairs(ExactOptions, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     alpha: NotNegative = 1.0
     ridge: Positive = 1.0

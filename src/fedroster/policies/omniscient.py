@@ -14,7 +14,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
 from fedroster.policies.rbcs_f import CITATION
@@ -51,6 +51,8 @@ class OmniscientP3(ForOneServer):
     draws: ClassVar[Draws] = "never"
     reads: ClassVar[str] = "system"
     omniscient: ClassVar[bool] = True
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     V: NotNegative = 20.0
     beta: Share = 0.15

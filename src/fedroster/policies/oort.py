@@ -16,7 +16,7 @@ from numpy.random import Generator
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.parameters import Column, Count, Natural, NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Commits, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.utility import PacerState, client_utility, pace, preferred_time_s, statistical_utility, tell
 from fedroster.optimization.ranking import fill_up, greatest, sample_above, sample_by_weight
@@ -94,6 +94,8 @@ class Oort(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     exploration: Share = 0.9
     exploration_decay: Annotated[float, Range(above=0.0, most=1.0)] = 0.98

@@ -37,6 +37,7 @@ class Oracle(SolverOptions, Stateless):
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Solve P2 with X for values."""
@@ -64,6 +65,7 @@ class OracleP(SolverOptions, Stateless):
     omniscient: ClassVar[bool] = True
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Solve P2 with p for values.

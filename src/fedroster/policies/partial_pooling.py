@@ -128,6 +128,7 @@ class PartialPooling(ExactOptions, Defaults):
     reads: ClassVar[str] = "system"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
 
     beta: Share = 0.0
     V: NotNegative = 5.0

@@ -79,6 +79,7 @@ class PowerOfChoice(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
 
     d: Natural = 0
     variant: Literal["rpow-d", "pow-d"] = "rpow-d"

@@ -16,7 +16,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
 from fedroster.core.parameters import NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, ridge_init
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
@@ -77,6 +77,8 @@ class RBCSF(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     V: NotNegative = 20.0
     beta: Share = 0.15

@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import IntArray
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import Draws, ForOneServer
+from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.optimization.ranking import greatest
 
@@ -53,6 +53,8 @@ class RoundRobin(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "never"
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "nothing"
 
     def init(self, spec: ProblemSpec, /, *, rng: Generator) -> RoundRobinState:

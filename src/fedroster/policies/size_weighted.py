@@ -78,6 +78,7 @@ class SizeWeighted(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
+    refuses_first: ClassVar[bool] = True
 
     size_feature: Column = -1
 

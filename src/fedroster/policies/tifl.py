@@ -17,7 +17,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import ForOneServer
+from fedroster.core.protocols import Commits, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
 from fedroster.estimation.reports import LARGEST, learn_losses
@@ -162,6 +162,8 @@ class TiFL(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
+    commits: ClassVar[Commits] = "cohort"
+    refuses_first: ClassVar[bool] = True
 
     tiers: Count = 5
     profile_rounds: Count = 1

@@ -41,6 +41,7 @@ class Uniform(Stateless):
     citation: ClassVar[str] = CITATION
     draws: ClassVar[Draws] = "uniform"
     fills_cohort: ClassVar[bool] = False  # budgets may end a decision earlier
+    refuses_first: ClassVar[bool] = True
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Draw without replacement; with servers or prices, draw an order and fill the budgets in it."""

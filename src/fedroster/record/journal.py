@@ -5,28 +5,27 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
-from fedroster.core.protocols import draws
-from fedroster.core.sources import code, code_of
+from fedroster.core.sources import code
 from fedroster.core.state import save_arrays
-from fedroster.federation.events import Began, Decided, Event, Ruled
-from fedroster.federation.files import packed
+from fedroster.federation.events import Began, Decided, Event, Joined, Left, Set, Told
 from fedroster.federation.locks import FolderLock
+from fedroster.federation.members import Members
+from fedroster.federation.rules import Rules
 from fedroster.record.chain import Line, Writer, lines_of
-from fedroster.record.lines import FORMAT, VERSION, hashed
-from fedroster.record.rebuild import Rebuild, content_of, follow, settings_of, sign_of
-from fedroster.selector import Selector
+from fedroster.record.lines import FORMAT, VERSION, content_of, event_of, hashed, standing
 from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
 
 _LEAST_BYTES = 4096
+_NAMING = {"allow", "deny", "groups", "priorities"}  # rules that name clients
 
 
 class Record:
@@ -89,10 +88,15 @@ class Record:
         except BaseException:
             self._lock.release()
             raise
-        self._settings: dict[str, Any] | None = None  # as the log knows them; None before the first line
-        self._by, self._sign = "", None
+        self._began: Began | None = None
+        self._settings: Mapping[str, Any] = {}  # of the selector, now
+        self._round = 0
+        self._by = ""
+        self._is_ours = False  # whether the log has a line of this selector
         self._unbooked: int | None = None
         self._has_gap = False
+        self._caught: tuple[int, str] | None = None  # number and digest of the last line that was booked again
+        self._redone = 0
 
     def close(self) -> None:
         """Close the log, and let others have its folder."""
@@ -117,135 +121,108 @@ class Record:
 
     # ---------------------------------------------------------------- events
 
-    def before(self, event: Event, selector: Selector) -> None:
+    def before(self, event: Event, selector: Any) -> None:
         """Write an event that is about to be booked.
 
         Raises:
             OSError: If it cannot be written, unless that is only to be warned of.
         """
         if isinstance(event, Began):
-            if event.round or event.place is not None:
-                self._resume(selector, event.place, catch_up=event.catch_up)
+            self._begin(event)
             return
-        if isinstance(event, Ruled):  # they stand in the log before the next event
-            return
-        if self._settings is None and self._writer.number:
-            raise LogFileError(
-                f"{os.fspath(self._folder)!r} holds the log of {self._writer.number} lines, and this selector is new; "
-                "expected an empty folder, or a selector that is loaded (Selector.load, Log.selector)"
-            )
         try:
-            self._write(event, selector)
+            self._write(event)
         except OSError as error:
             if self._on_error == "raise":
                 raise
             self._has_gap = True
-            _log.warning("round %d is not in the log: %s", selector.round, error)
+            _log.warning("round %d is not in the log: %s", self._round, error)
 
-    def __call__(self, event: Event, selector: Selector) -> None:
+    def __call__(self, event: Event, selector: Any) -> None:
         """Note that an event is booked."""
         self._unbooked = None
+        if isinstance(event, Decided):
+            self._round = event.round
+        elif isinstance(event, Set):
+            self._know(event.settings)
 
-    def _write(self, event: Event, selector: Selector) -> None:
-        if self._has_gap:
-            self._know(selector)
-            start = self._snapshot(selector)
-            self._writer.append("gap", {"round": selector.round, "start": start, "settings": self._settings})
-            self._has_gap = False
+    def _write(self, event: Set | Joined | Left | Decided | Told) -> None:
+        if not self._is_ours and self._writer.number:
+            raise LogFileError(
+                f"{os.fspath(self._folder)!r} holds the log of {self._writer.number} lines, and this selector is "
+                "new; expected an empty folder, or a selector that is loaded (Selector.load, Log.selector)"
+            )
+        if self._has_gap and self._is_ours:
+            gap = {"round": self._round, "start": self._snapshot(), "settings": self._hidden(self._settings)}
+            self._writer.append("gap", gap)
+        elif not self._is_ours:
+            self._begun(start=self._snapshot() if self._has_gap else None)
         elif self._unbooked is not None:
             self._writer.append("undone", {"of": self._unbooked})
-        self._unbooked = None
-        if self._settings is None:
-            self._begin(selector)
-        elif self._sign != sign_of(selector):
-            self._know(selector)
-            self._writer.append("settings", {"settings": self._settings})
-        kind, content = content_of(event, selector, contexts=self._contexts, key=self._key)
+        self._has_gap, self._unbooked = False, None
+        kind, content = content_of(event, contexts=self._contexts, key=self._key)
+        if isinstance(event, Set):
+            content = {"settings": self._hidden(event.settings)}
         if isinstance(event, Decided):
             content["by"] = self._by
         # Answers come to the disk with the next line: a killed process loses none, a power cut the last ones.
         self._writer.append(kind, content, sync=kind != "told")
         self._unbooked = self._writer.number
 
-    def _naming(self, selector: Selector) -> Callable[[Line], Line | None]:
-        """What gives a line the rules and ids of a selector for their hashes; None where it does not know an id."""
-        if self._key is None:
-            return lambda line: line
-        hidden, rules = self._settings_of(selector).get("rules"), selector.rules.as_table()
-        ids = {hashed(self._key, client): client for client in selector._members.ids if client is not None}
-
-        def named(line: Line) -> Line | None:
-            content = dict(line.content)
-            if "rules" in (settings := content.get("settings", {})) and settings["rules"] == hidden:
-                content["settings"] = settings | {"rules": rules}
-            if line.kind in ("joined", "left"):
-                if not ids.keys() >= set(content["clients"]):
-                    return None
-                content["clients"] = [ids[client] for client in content["clients"]]
-            return replace(line, content=content)
-
-        return named
-
-    def _settings_of(self, selector: Selector) -> dict[str, Any]:
-        """Settings as the log may have them: rules that name clients are hidden where ids are."""
-        settings = settings_of(selector)
-        if self._key is not None and selector.rules.name_clients:
-            settings["rules"] = {"digest": hashed(self._key, repr(settings["rules"]))}
-        return settings
-
-    def _know(self, selector: Selector) -> None:
-        self._settings, self._sign = self._settings_of(selector), sign_of(selector)
-        of_policy, settings = sorted(code_of(type(selector.policy)).items()), sorted(self._settings.items())
-        made = f"{selector.policy!r} {settings} {code()} {of_policy}"
+    def _know(self, settings: Mapping[str, Any]) -> None:
+        """Take the settings under which decisions are made from now on."""
+        began = self._known()
+        self._settings = settings
+        made = f"{began.policy} {sorted(self._hidden(settings).items())} {code()} {sorted(began.code.items())}"
         self._by = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]
+
+    def _known(self) -> Began:
+        if self._began is None:
+            raise LogFileError("no selector has begun in this record; expected Selector(..., observers=[record])")
+        return self._began
+
+    def _hidden(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings as the log has them: rules that name clients are hidden where ids are."""
+        if self._key is None or not _NAMING & settings.get("rules", {}).keys():
+            return dict(settings)
+        return {**settings, "rules": {"digest": hashed(self._key, repr(settings["rules"]))}}
 
     # ---------------------------------------------------------------- beginnings
 
-    def _begin(self, selector: Selector, *, start: dict[str, str] | None = None, redone: int = 0) -> None:
-        """Write which policy decides, and from which state."""
-        self._know(selector)
-        line = {
-            "format": FORMAT,
-            "version": VERSION,
-            "of": selector._KIND,
-            "fedroster": __version__,
-            "code": code(),
-            "policy": repr(selector.policy),
-            "draws": draws(selector.policy),
-            "settings": self._settings,
-            "num_features": selector.num_features,
-            "contexts": self._contexts,
-            "hashed": self._key is not None,
-            "round": selector.round,
-            "start": start,
-            "redone": redone,
-            "repaired": self._writer.repaired,
-        }
-        self._writer.append("begun", line)
+    def _begin(self, event: Began) -> None:
+        """Take a selector: a new one writes with its first event, one that goes on writes now."""
+        self._began, self._round = event, event.round
+        self._know(event.settings)
+        self._is_ours = False
+        if not event.round and event.place is None:
+            return
+        self._begun(start=None if self._is_known(event.place) else self._snapshot())
 
-    def _resume(self, selector: Selector, place: Any, *, catch_up: bool) -> None:
-        """Go on with a selector that is loaded: book what its file lacks, or say that the log lacks something."""
-        known = isinstance(place, dict) and type(place.get("line")) is int and isinstance(place.get("digest"), str)
-        number, digest = (place["line"], place["digest"]) if known else (0, "")
-        start, redone = None, 0
+    def _is_known(self, place: Any) -> bool:
+        """Whether a selector that was at a place of the log knows all of it.
+
+        Raises:
+            LogFileError: If it is a place of another log.
+        """
         if not self._writer.number:
-            start = self._snapshot(selector)
-        elif not known:
+            return False
+        number, digest = self._place_of(place) if self._caught is None else self._caught
+        if number > self._writer.number or (self._caught is None and place.get("gap")):
+            _log.warning("the log ends before the selector's file, at line %d", self._writer.number)
+            return False
+        return all(line.kind == "begun" for line in self._after(number, digest))
+
+    def _place_of(self, place: Any) -> tuple[int, str]:
+        """Number and digest of the last line that a selector's file knows."""
+        known = isinstance(place, dict) and type(place.get("line")) is int and isinstance(place.get("digest"), str)
+        if not known:
             raise LogFileError(
                 f"{os.fspath(self._folder)!r} holds a log, and the file of this selector knows of none; "
                 "expected an empty folder"
             )
-        elif number > self._writer.number or place.get("gap"):
-            _log.warning("the log ends before the selector's file, at line %d", self._writer.number)
-            start = self._snapshot(selector)
-        else:
-            missing = self._missing(number, digest)
-            redone = self._redo(selector, missing, catch_up=catch_up)
-            start = None if redone == len(missing) else self._snapshot(selector)
-        self._begin(selector, start=start, redone=redone)
-        self._unbooked = None
+        return place["line"], place["digest"]
 
-    def _missing(self, number: int, digest: str) -> list[Line]:
+    def _after(self, number: int, digest: str) -> list[Line]:
         """The lines after one that a selector's file knows."""
         lines = list(lines_of(self._folder, start=max(number, 1)))
         known = next((line for line in lines if line.number == number), None)
@@ -256,44 +233,82 @@ class Record:
             )
         return lines[1:]
 
-    def _redo(self, selector: Selector, missing: list[Line], *, catch_up: bool) -> int:
-        """Book what the log has and the selector's file lacks; returns how many lines could be booked."""
-        if all(line.kind == "begun" for line in missing):
-            return len(missing)
-        if not catch_up:
-            return 0
-        now, file = settings_of(selector), selector._book.file
-        before = [line for line in lines_of(self._folder) if "settings" in line.content]
-        held, named = [line for line in before if line.number < missing[0].number][-1], self._naming(selector)
-        rebuild = Rebuild(selector.policy, self._folder, selector=selector)
-        done = 0
-        selector._book.file = None
-        try:
-            follow(selector, (named(held) or held).content["settings"])  # what held when they were written
-            for done, line in enumerate(map(named, missing)):
-                if line is None or line.content.get("start") is not None:
-                    rebuild.finish()
-                    return done
-                rebuild.take(line)
-            rebuild.finish()
-            _log.warning("%d lines of the log were not in the selector's file; they are booked", len(missing))
-            return len(missing)
-        except LogFileError:
-            _log.exception("the log from line %d on cannot be booked again", missing[0].number)
-            return done
-        finally:
-            follow(selector, now)
-            selector._book.file = file
+    def missing(self, place: Any, members: Members, rules: Callable[[], Rules]) -> Iterator[Event]:
+        """The events after a place, for a selector that is loaded and lacks them.
 
-    def _snapshot(self, selector: Selector) -> dict[str, str]:
+        Ids and rules stand in the log as hashes if it has a key; it ends before one that the selector does not know.
+
+        Args:
+            place: What the selector's file says of this log.
+            members: The members before each event.
+            rules: Gives the rules before each event.
+
+        Yields:
+            Each event when the one before is booked.
+
+        Raises:
+            LogFileError: If it is a place of another log, or a line cannot be read.
+        """
+        if not self._writer.number or (known := self._place_of(place))[0] > self._writer.number or place.get("gap"):
+            return
+        for line in standing(self._after(*known)):
+            named = self._named(line, members, rules())
+            if named is None or line.content.get("start") is not None:
+                return
+            yield event_of(named, members)
+            self._caught, self._redone = (line.number, line.digest), self._redone + 1
+
+    def _named(self, line: Line, members: Members, rules: Rules) -> Line | None:
+        """A line with the ids and rules that its hashes stand for; None where they are not known."""
+        if self._key is None:
+            return line
+        content, settings = dict(line.content), line.content.get("settings", {})
+        if "digest" in (hidden := settings.get("rules", {})):
+            if hidden != self._hidden({"rules": (table := rules.as_table())})["rules"]:
+                return None
+            content["settings"] = {**settings, "rules": table}
+        if line.kind in ("joined", "left"):
+            ids = {hashed(self._key, client): client for client in members.ids if client is not None}
+            if not ids.keys() >= set(content["clients"]):
+                return None
+            content["clients"] = [ids[client] for client in content["clients"]]
+        return replace(line, content=content)
+
+    def _begun(self, *, start: dict[str, str] | None = None) -> None:
+        """Write which policy decides, and from which state."""
+        began = self._known()
+        line = {
+            "format": FORMAT,
+            "version": VERSION,
+            "of": began.kind,
+            "fedroster": __version__,
+            "code": code(),
+            "policy": began.policy,
+            "settings": self._hidden(self._settings),
+            "num_features": began.num_features,
+            "draws": began.draws,
+            "contexts": self._contexts,
+            "hashed": self._key is not None,
+            "round": self._round,
+            "start": start,
+            "redone": self._redone,
+            "repaired": self._writer.repaired,
+        }
+        self._writer.append("begun", line)
+        self._is_ours, self._unbooked = True, None
+
+    def _snapshot(self) -> dict[str, str]:
         """Keep the selector's state beside the log: what came before is not in it."""
-        header, arrays = packed(selector._settings(), selector._books)
+        began = self._known()
+        if began.snapshot is None:
+            raise LogFileError("the selector gives no copy of its state")
+        header, arrays = began.snapshot()
         if "rules" in header:
-            hides = self._key is not None and selector.rules.name_clients
-            header["rules"] |= {"path": None} | ({"in_force": {}} if hides else {})
+            table = self._hidden({"rules": header["rules"]["in_force"]})["rules"]
+            header["rules"] |= {"path": None, "in_force": {} if "digest" in table else table}
         if self._key is not None:
             header["ids"] = [None if client is None else hashed(self._key, client) for client in header["ids"]]
         file = self._folder / f"start-{self._writer.number + 1:012}.npz"
-        save_arrays(file, arrays, header, kind=selector._KIND)
+        save_arrays(file, arrays, header, kind=began.kind)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        return {"kind": selector._KIND, "file": file.name, "sha256": digest}
+        return {"kind": began.kind, "file": file.name, "sha256": digest}

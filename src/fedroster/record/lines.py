@@ -6,114 +6,29 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import shown
-from fedroster.core.errors import FedrosterError, LogFileError
+from fedroster.core.errors import FedrosterError, LogFileError, NotKeptError
 from fedroster.core.problem import Feedback, Status
-from fedroster.core.state import load_arrays, pack
-from fedroster.federation.candidates import Candidates, Links
-from fedroster.federation.events import Decided, Told
+from fedroster.core.state import load_arrays
+from fedroster.federation.events import Asked, Began, Decided, Event, Joined, Left, Links, Set, Told
 from fedroster.federation.members import ClientId, Members, checked_ids
+from fedroster.record.chain import Line
 from fedroster.record.codec import pack_bits, pack_floats, pack_ints, unpack_bits, unpack_floats, unpack_ints
 
 FORMAT, VERSION = "fedroster-log", 1
-ALL_BELIEFS = 1000
-"""Slots up to which a decision's line has what is expected of, and owed to, every client; else of the cohort alone."""
 OPEN = 255
 """Status of a client that has not answered yet."""
 _MOST_FEATURES, _MOST_SERVERS, _MOST_REASONS = 10_000, 2**20, 1000
 _MOST_NUMBERS = 2**28  # of one array
 LATEST_S = 1e12
 """No time is longer, seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What a line says of a decision; arrays of rows have one row for each client that the caller named.
-
-    Attributes:
-        round: Its number.
-        at_s: When, seconds since 1970.
-        capacity: Number of slots.
-        cohort_size: Largest number of clients that could be chosen.
-        asked: What the caller named; its contexts are zeros where the log has none.
-        has_contexts: Whether the contexts of all rows are known.
-        excluded: Slots that could not be chosen although they are available, by the reason.
-        chosen: Slots of the cohort, shape (k,).
-        links: Rows of the policy's context that were chosen, shape (k,).
-        servers: Edge server of each, shape (k,); None without edge servers.
-        features: Contexts under which they were chosen, as the policy got them, shape (k, D).
-        believed: Their own contexts as far as they are plausible, shape (k, D).
-        expected_s: Exchange times that the policy expected, shape (slots,); NaN where it is not known.
-        owed: Rounds owed to each slot's client before the decision, shape (slots,).
-        busy: Slots of clients that still owed an answer.
-        state: Digest of the policy's state before the decision.
-    """
-
-    round: int
-    at_s: float
-    capacity: int
-    cohort_size: int
-    asked: Candidates
-    has_contexts: bool
-    excluded: dict[str, IntArray]
-    chosen: IntArray
-    links: IntArray
-    servers: IntArray | None
-    features: FloatArray
-    believed: FloatArray
-    expected_s: FloatArray | None
-    owed: FloatArray | None
-    busy: IntArray
-    state: str
-
-    @property
-    def available(self) -> BoolArray:
-        """Which slots' clients are available, shape (slots,)."""
-        seen = np.zeros(self.capacity, np.bool_)
-        asked = self.asked
-        if asked.links is None:
-            seen[asked.slot] = asked.available
-        else:
-            row = asked.links.row
-            seen[asked.slot[row][asked.available[row]]] = True
-        return seen
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a line says of feedback.
-
-    Attributes:
-        round: The round that it is of.
-        at_s: When, seconds since 1970.
-        client: Slots, shape (j,).
-        status: How each exchange ended, shape (j,).
-        time_s: Times as they were told, shape (j,), seconds; NaN where none was.
-        learned_s: Times as they were learned, in the same form.
-        measured: Losses, squared losses and sample counts by name, shape (j,) each.
-        round_s: How long the round took by the server's clock; None if it is not known.
-        costs: Costs of edge servers' clients, by slot.
-        unlearned: Slots whose times are not learned; None if none was named.
-    """
-
-    round: int
-    at_s: float
-    client: IntArray
-    status: StatusArray
-    time_s: FloatArray
-    learned_s: FloatArray
-    measured: dict[str, FloatArray]
-    round_s: float | None
-    costs: dict[int, float]
-    unlearned: tuple[int, ...] | None
 
 
 # -------------------------------------------------------------------- to JSON
@@ -125,55 +40,23 @@ def hashed(key: bytes, client: ClientId) -> str:
     return hmac.new(key, text, hashlib.sha256).hexdigest()[:32]
 
 
-def state_digest(state: Any) -> str:
-    """Digest of all arrays of a policy's state."""
-    content = hashlib.sha256()
-    for name, array in pack(state).items():
-        content.update(f"{name}{array.dtype}{array.shape}".encode())
-        content.update(np.ascontiguousarray(array).data if array.ndim else array.tobytes())
-    return content.hexdigest()[:32]
-
-
-def decided(
-    event: Decided,
-    *,
-    contexts: bool,
-    expects: Callable[[IntArray, FloatArray], FloatArray] | None,
-    slots: IntArray,
-    owed: FloatArray | None,
-    hides: bool = False,
-) -> Any:
+def decided(event: Decided, *, contexts: bool, hides: bool = False) -> Any:
     """The line of a decision.
 
     Args:
         event: The event.
         contexts: Whether to keep the contexts of all clients; those of the cohort are always kept.
-        expects: Gives the times that the policy expects of slots' clients in their contexts; None if it expects none.
-        slots: Clients that it is asked for; of many clients, it is asked for the cohort.
-        owed: Rounds owed to each slot's client; None if the policy keeps no count.
         hides: Whether names that stand in reasons are left out.
     """
-    asked, context, chosen = event.asked, event.context, event.chosen
-    capacity = event.members.shape[0]
-    features = context.features[event.selection.links]
-    expected_s = None
-    if expects is not None and event.servers is None:
-        of_all = capacity <= ALL_BELIEFS
-        rows = slots if of_all else chosen
-        expected_s = expects(rows, context.features[rows])
-        if of_all:
-            expected_s, known_s = np.full(capacity, np.nan), expected_s
-            expected_s[rows] = known_s
-    if owed is not None and capacity > ALL_BELIEFS:
-        owed = owed[chosen]
+    asked, chosen = event.asked, event.chosen
     line: dict[str, Any] = {
         "round": event.round,
         "at_s": event.at_s,
-        "slots": capacity,
+        "slots": event.capacity,
         "places": event.places,
-        "num_features": int(context.features.shape[1]),
+        "num_features": int(asked.rows.shape[1]),
     }
-    if not np.array_equal(asked.slot, np.flatnonzero(event.members)):
+    if not asked.of_all:
         line["asked"] = pack_ints(asked.slot)
     line["available"] = "all" if asked.available.all() else pack_bits(asked.available)
     if not asked.given:
@@ -187,7 +70,7 @@ def decided(
     if asked.not_registered.shape[0]:
         line["not_registered"] = pack_ints(asked.not_registered)
     if asked.links is not None:
-        if asked.slot.shape[0] > capacity or np.unique(asked.slot).shape[0] < asked.slot.shape[0]:
+        if asked.slot.shape[0] > event.capacity or np.unique(asked.slot).shape[0] < asked.slot.shape[0]:
             line["links_asked"] = True
         line["links"] = {
             "row": pack_ints(asked.links.row),
@@ -201,16 +84,24 @@ def decided(
     }
     line["chosen"] = pack_ints(chosen)
     if event.servers is not None:
-        line["rows"], line["servers"] = pack_ints(event.selection.links), pack_ints(event.servers)
-    line["features"] = pack_floats(features)
-    if not np.array_equal(features, event.believed):
+        line["rows"], line["servers"] = pack_ints(event.links), pack_ints(event.servers)
+    line["features"] = pack_floats(event.features)
+    if not np.array_equal(event.features, event.believed):
         line["believed"] = pack_floats(event.believed)
-    for name, values in (("expected_s", expected_s), ("owed", owed)):
+    for name, values in (("expected_s", event.expected_s), ("owed", event.owed)):
         if values is not None:
             line[name] = pack_floats(values)
-    if event.busy is not None and event.busy.shape[0]:
+    if event.busy.shape[0]:
         line["busy"] = pack_ints(event.busy)
-    return line
+    if not math.isinf(event.deadline_s):
+        line["deadline_s"] = event.deadline_s
+    if asked.budget is not None:
+        line["budget"] = pack_floats(asked.budget)
+    if asked.members is not None:
+        line["members"] = pack_bits(asked.members)
+    if event.not_begun:
+        line["not_begun"] = _QUOTED.sub("...", event.not_begun) if hides else event.not_begun
+    return line | {"state": event.state}
 
 
 def told(event: Told) -> Any:
@@ -223,8 +114,8 @@ def told(event: Told) -> Any:
         "status": pack_ints(feedback.status.astype(np.int64)),
         "time_s": pack_floats(feedback.exchange_time_s),
     }
-    if not np.array_equal(event.learned.exchange_time_s, feedback.exchange_time_s, equal_nan=True):
-        line["learned_s"] = pack_floats(event.learned.exchange_time_s)
+    if not np.array_equal(event.learned_s, feedback.exchange_time_s, equal_nan=True):
+        line["learned_s"] = pack_floats(event.learned_s)
     for name in _MEASURED:
         if getattr(feedback, name) is not None:
             line[name] = pack_floats(getattr(feedback, name))
@@ -296,7 +187,7 @@ def book_members(members: Members, kind: str, content: Mapping[str, Any]) -> Non
         raise LogFileError(str(error)) from error
 
 
-def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
+def read_decided(content: Mapping[str, Any], members: Members) -> Decided:
     """Read the line of a decision, by members as they are then.
 
     Raises:
@@ -306,15 +197,44 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
     if number(content, "slots", 1, 2**31) != capacity:
         raise LogFileError(f"there are {content['slots']} slots; expected {capacity} for the clients that joined")
     length = number(content, "num_features", 1, _MOST_FEATURES)
+    asked = _read_asked(content, members, length)
+    rows, links = asked.slot.shape[0], asked.links
+    chosen = unpack_ints(content.get("chosen"), below=capacity, most=rows, order="distinct")
+    taken, servers = chosen, None
+    if links is not None:
+        taken = unpack_ints(content.get("rows"), below=links.row.shape[0], most=rows, order="distinct")
+        servers = unpack_ints(content.get("servers"), below=_MOST_SERVERS, most=rows)
+        if not np.array_equal(asked.slot[links.row[taken]], chosen) or not np.array_equal(links.server[taken], servers):
+            raise LogFileError(f"the cohort of round {content.get('round')} is not that of its links")
+    features = _matrix(content.get("features"), chosen.shape[0], length)
+    has_deadline = "deadline_s" in content
+    return Decided(
+        round=number(content, "round", 1, 2**52),
+        asked=asked,
+        capacity=capacity,
+        places=number(content, "places", 0, 2**31),
+        excluded=_read_excluded(content.get("excluded"), capacity),
+        chosen=chosen,
+        links=taken,
+        servers=servers,
+        features=features,
+        believed=_matrix(content["believed"], chosen.shape[0], length) if "believed" in content else features,
+        busy=unpack_ints(content.get("busy", []), below=capacity, most=capacity, order="distinct"),
+        deadline_s=number(content, "deadline_s", 0.0, LATEST_S, whole=False) if has_deadline else math.inf,
+        expected_s=_beliefs(content.get("expected_s"), chosen, capacity),
+        owed=_beliefs(content.get("owed"), chosen, capacity),
+        state=str(content.get("state")),
+        not_begun=str(content.get("not_begun", "")),
+    )
+
+
+def _read_asked(content: Mapping[str, Any], members: Members, length: int) -> Asked:
+    capacity = members.capacity
+    is_of_links = content.get("links_asked") is True  # a simulation's contexts are those of links
     slot = members.slots()
     if "asked" in content:
-        is_of_links = content.get("links_asked") is True  # a simulation's contexts are those of links
-        slot = unpack_ints(
-            content["asked"],
-            below=capacity,
-            most=_MOST_NUMBERS if is_of_links else capacity,
-            order="any" if is_of_links else "distinct",
-        )
+        most = _MOST_NUMBERS if is_of_links else capacity
+        slot = unpack_ints(content["asked"], below=capacity, most=most, order="any" if is_of_links else "distinct")
     rows = slot.shape[0]
     given = content.get("available")
     available = np.ones(rows, np.bool_) if given == "all" else unpack_bits(given, rows)
@@ -323,44 +243,22 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decision:
         features = np.ones((rows, length))
     elif contexts is not None:
         features = _matrix(contexts, rows, length)
-    links = _read_links(content["links"], rows) if "links" in content else None
-    unknown = unpack_ints(content.get("not_registered", []), below=capacity, most=capacity, order="distinct")
-    asked = Candidates(
+    budget = content.get("budget")
+    num_servers = len(budget) if isinstance(budget, list) else number(budget, "n", 1, _MOST_SERVERS) if budget else 0
+    return Asked(
         slot,
         features,
         available,
+        at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
         given=contexts != "none",
-        links=links,
-        not_registered=unknown,
+        of_all="asked" not in content,
+        known=contexts is not None,
+        links=_read_links(content["links"], rows) if "links" in content else None,
+        not_registered=unpack_ints(content.get("not_registered", []), below=capacity, most=capacity, order="distinct"),
         places=number(content, "at_most", 1, 2**31) if "at_most" in content else None,
         busy_too=content.get("busy_too") is not False,
-    )
-    chosen = unpack_ints(content.get("chosen"), below=capacity, most=rows, order="distinct")
-    taken, servers = chosen, None
-    if links is not None:
-        taken = unpack_ints(content.get("rows"), below=links.row.shape[0], most=rows, order="distinct")
-        servers = unpack_ints(content.get("servers"), below=_MOST_SERVERS, most=rows)
-        if not np.array_equal(slot[links.row[taken]], chosen) or not np.array_equal(links.server[taken], servers):
-            raise LogFileError(f"the cohort of round {content.get('round')} is not that of its links")
-    told_to = _matrix(content.get("features"), chosen.shape[0], length)
-    believed = _matrix(content["believed"], chosen.shape[0], length) if "believed" in content else told_to
-    return Decision(
-        round=number(content, "round", 1, 2**52),
-        at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
-        capacity=capacity,
-        cohort_size=number(content, "places", 0, 2**31),
-        asked=asked,
-        has_contexts=contexts is not None,
-        excluded=_read_excluded(content.get("excluded"), capacity),
-        chosen=chosen,
-        links=taken,
-        servers=servers,
-        features=told_to,
-        believed=believed,
-        expected_s=_by_slot(content.get("expected_s"), chosen, capacity),
-        owed=_by_slot(content.get("owed"), chosen, capacity),
-        busy=unpack_ints(content.get("busy", []), below=capacity, most=capacity, order="distinct"),
-        state=str(content.get("state")),
+        members=unpack_bits(content["members"], capacity) if "members" in content else None,
+        budget=None if budget is None else unpack_floats(budget, num_servers),
     )
 
 
@@ -386,20 +284,16 @@ def _read_excluded(value: Any, capacity: int) -> dict[str, IntArray]:
     return {reason: unpack_ints(slots, below=capacity, most=capacity) for reason, slots in value.items()}
 
 
-def _by_slot(value: Any, chosen: IntArray, capacity: int) -> FloatArray | None:
-    """Values by slot; where only those of the cohort are kept, NaN for all others."""
+def _beliefs(value: Any, chosen: IntArray, capacity: int) -> FloatArray | None:
+    """Values of all slots, or of the cohort's alone."""
     if value is None:
         return None
     length = len(value) if isinstance(value, list) else value.get("n") if isinstance(value, dict) else None
-    if length == capacity:
-        return unpack_floats(value, capacity)
-    values = np.full(capacity, math.nan)
-    values[chosen] = unpack_floats(value, chosen.shape[0])
-    return values
+    return unpack_floats(value, capacity if length == capacity else chosen.shape[0])
 
 
-def read_told(content: Mapping[str, Any], capacity: int) -> Answer:
-    """Read the line of feedback.
+def read_told(content: Mapping[str, Any], capacity: int) -> Told:
+    """Read the line of feedback, whose contexts are those of its round.
 
     Raises:
         LogFileError: If a value is not what it must be.
@@ -415,44 +309,113 @@ def read_told(content: Mapping[str, Any], capacity: int) -> Answer:
         raise LogFileError(f"costs are {shown(costs)}; expected pairs of slot and cost")
     slots = unpack_ints([slot for slot, _ in costs], below=capacity, most=capacity, order="distinct")
     amounts = unpack_floats([cost for _, cost in costs], len(costs))
-    has_round_s = "round_s" in content
-    return Answer(
-        round=number(content, "round", 1, 2**52),
+    if unlearned is not None:
+        unlearned = tuple(unpack_ints(unlearned, below=capacity, most=capacity, order="distinct").tolist())
+    measured: Any = {name: unpack_floats(content[name], count) for name in _MEASURED if name in content}
+    round = number(content, "round", 1, 2**52)
+    return Told(
+        round=round,
         at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
-        client=client,
-        status=status,
-        time_s=time_s,
+        feedback=Feedback(round, client, np.zeros((count, 0)), status, time_s, **measured),
+        round_s=number(content, "round_s", 0.0, LATEST_S, whole=False) if "round_s" in content else None,
         learned_s=unpack_floats(content["learned_s"], count) if "learned_s" in content else time_s,
-        measured={name: unpack_floats(content[name], count) for name in _MEASURED if name in content},
-        round_s=number(content, "round_s", 0.0, LATEST_S, whole=False) if has_round_s else None,
         costs=dict(zip(slots.tolist(), amounts.tolist(), strict=True)),
-        unlearned=None
-        if unlearned is None
-        else tuple(unpack_ints(unlearned, below=capacity, most=capacity, order="distinct").tolist()),
+        unlearned=unlearned,
     )
 
 
-def feedback_of(
-    answer: Answer, chosen: IntArray, features: FloatArray, servers: IntArray | None, *, staleness: int = 0
-) -> Feedback:
-    """The feedback of an answer to an open round.
+def content_of(event: Set | Joined | Left | Decided | Told, *, contexts: bool, key: bytes | None) -> tuple[str, Any]:
+    """Kind and content of an event's line.
+
+    Args:
+        event: The event.
+        contexts: Whether to keep the contexts of all clients.
+        key: Secret by which ids are hashed; None for the ids themselves.
+    """
+    match event:
+        case Set():
+            return "settings", {"settings": event.settings}
+        case Joined():
+            return "joined", {"clients": _named(event.clients, key)}
+        case Left():
+            return "left", {"clients": _named(event.clients, key), "forgotten": event.forgotten}
+        case Decided():
+            return "decided", decided(event, contexts=contexts, hides=key is not None)
+        case Told():
+            return "told", told(event)
+
+
+def _named(clients: tuple[ClientId, ...], key: bytes | None) -> list[ClientId]:
+    return [client if key is None else hashed(key, client) for client in clients]
+
+
+def event_of(line: Line, members: Members) -> Event:
+    """The event that a line tells of, by the members as they are then.
 
     Raises:
-        LogFileError: If one of the clients was not chosen.
+        LogFileError: If it says what cannot be.
     """
-    row_of = {int(slot): row for row, slot in enumerate(chosen)}
-    if not all(int(slot) in row_of for slot in answer.client):
-        raise LogFileError(f"a client answers round {answer.round} that was not chosen in it")
-    rows = np.array([row_of[int(slot)] for slot in answer.client], np.int64)
-    return Feedback(
-        round=answer.round,
-        client=answer.client,
-        features=features[rows],
-        status=answer.status,
-        exchange_time_s=answer.time_s,
-        server=None if servers is None else servers[rows],
-        loss=answer.measured.get("loss"),
-        squared_loss=answer.measured.get("squared_loss"),
-        num_samples=answer.measured.get("num_samples"),
-        staleness=staleness,
-    )
+    content = line.content
+    match line.kind:
+        case "joined":
+            return Joined(tuple(read_ids(content)))
+        case "left":
+            return Left(tuple(read_ids(content)), content.get("forgotten") is True)
+        case "decided":
+            return read_decided(content, members)
+        case "told":
+            return read_told(content, members.capacity)
+        case "settings" | "gap":
+            return Set(_read_settings(content))
+        case "begun":
+            check_begun(content)
+            features = number(content, "num_features", 1, _MOST_FEATURES) if content.get("num_features") else None
+            return Began(
+                round=number(content, "round", 0, 2**52),
+                kind=str(content.get("of")),
+                policy=str(content.get("policy")),
+                settings=_read_settings(content),
+                num_features=features,
+                draws=str(content.get("draws", "unknown")),
+                code={},
+            )
+    raise LogFileError(f"line {line.number} is a {shown(line.kind)}; expected a line of this version")
+
+
+def _read_settings(content: Mapping[str, Any]) -> dict[str, Any]:
+    settings = content.get("settings")
+    if not isinstance(settings, dict):
+        raise LogFileError(f"settings are {shown(settings)}; expected what the selector was made with")
+    if "digest" in settings.get("rules", {}):
+        raise NotKeptError("the rules name clients, and the log has only hashes of names; expected a log without a key")
+    return settings
+
+
+def check_begun(content: Mapping[str, Any]) -> None:
+    """Refuse a line that does not begin a log of ours."""
+    if content.get("format") != FORMAT or content.get("version") != VERSION:
+        raise LogFileError(
+            f"it is a {shown(content.get('format'))} of version {shown(content.get('version'))}; "
+            f"expected a {FORMAT} of version {VERSION}"
+        )
+
+
+def standing(lines: Iterable[Line]) -> Iterator[Line]:
+    """Lines that were not taken back by the one after them.
+
+    Raises:
+        LogFileError: If a line takes back another one than the line before.
+    """
+    held: Line | None = None
+    for line in lines:
+        if line.kind == "undone":
+            if held is None or line.content.get("of") != held.number:
+                what = shown(line.content.get("of"))
+                raise LogFileError(f"line {line.number} takes back {what}, not the line before")
+            held = None
+            continue
+        if held is not None:
+            yield held
+        held = line
+    if held is not None:
+        yield held

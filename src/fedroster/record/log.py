@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import numpy as np
 
@@ -18,24 +18,23 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.protocols import AnyPolicy
-from fedroster.federation.events import Began, Observer, Observers
+from fedroster.federation.events import Decided, Observer, Told
 from fedroster.federation.members import ClientId, Members
 from fedroster.record.chain import FIRST, LONGEST_LINE, Line, files_of, lines_of, opened, parse, torn_bytes
-from fedroster.record.codec import unpack_bits, unpack_ints
+from fedroster.record.codec import unpack_ints
+from fedroster.record.following import Following
 from fedroster.record.journal import Record
 from fedroster.record.lines import (
-    LATEST_S,
     OPEN,
-    Answer,
-    Decision,
     book_members,
+    check_begun,
     number,
     read_decided,
     read_start,
     read_told,
+    standing,
 )
-from fedroster.record.rebuild import Rebuild, check_begun, follow, settings_of
-from fedroster.selector import Selector
+from fedroster.selector import Options, Selector, go_on
 
 _EPOCH_S = 1e8  # a simulation's clock begins at 0
 
@@ -47,7 +46,6 @@ class Header:
     Attributes:
         kind: "selector", "edge-selector" or "simulation".
         policy: The policy and its parameters, as Python writes them.
-        draws: How chance decides, as the policy says: "never", "uniform" or "unknown".
         policy_text: The same as commands take it; empty where it is not known.
         settings: What the selector was made with.
         cohort_size: Largest number of clients in a round.
@@ -56,13 +54,13 @@ class Header:
         scenario: Of a simulation, its name and ``settings``; None for a federation.
         code: Digest of fedroster's code.
         version: Its version.
+        draws: How chance decides, as the policy says: "never", "uniform" or "unknown".
         has_contexts: Whether the contexts of all clients are kept.
         hashed: Whether ids are hashes.
     """
 
     kind: str
     policy: str
-    draws: str
     policy_text: str
     settings: Mapping[str, Any]
     cohort_size: int
@@ -71,12 +69,13 @@ class Header:
     scenario: Mapping[str, Any] | None
     code: str
     version: str
+    draws: str
     has_contexts: bool
     hashed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LoggedRound(Decision):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoggedRound(Decided):
     """A round as it is in the log; arrays of slots have one entry for each place of a client.
 
     Attributes:
@@ -107,9 +106,18 @@ class LoggedRound(Decision):
     exchange_time_s: FloatArray
     learned_s: FloatArray
     round_s: float
-    deadline_s: float
     line: int
     rules: Mapping[str, Any]
+
+    @property
+    def cohort_size(self) -> int:
+        """Largest number of clients that could be chosen."""
+        return self.places
+
+    @property
+    def available(self) -> BoolArray:
+        """Which slots' clients were available, shape (slots,)."""
+        return self.seen
 
     @property
     def at(self) -> str:
@@ -130,18 +138,16 @@ class _Place:
         self.status = np.full(chosen.shape, OPEN, np.uint8)
         self.time_s, self.learned_s = np.full(chosen.shape, math.nan), np.full(chosen.shape, math.nan)
         self.round_s = math.nan
-        self.deadline_s = math.inf
-        if "deadline_s" in line.content:
-            self.deadline_s = number(line.content, "deadline_s", 0.0, LATEST_S, whole=False)
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Told) -> None:
         """Note what was reported."""
-        if not np.isin(answer.client, self.chosen).all():
+        told = answer.feedback
+        if not np.isin(told.client, self.chosen).all():
             raise LogFileError(f"a client answers round {self.round} that was not chosen in it")
         order = np.argsort(self.chosen)
-        found = order[np.searchsorted(self.chosen[order], answer.client)]
-        self.status[found] = answer.status
-        self.time_s[found], self.learned_s[found] = answer.time_s, answer.learned_s
+        found = order[np.searchsorted(self.chosen[order], told.client)]
+        self.status[found] = told.status
+        self.time_s[found], self.learned_s[found] = told.exchange_time_s, answer.learned_s
         if answer.round_s is not None:
             self.round_s = np.fmax(self.round_s, answer.round_s)
 
@@ -316,13 +322,16 @@ class Log:
         """
         return self.rounds[self._places.index(self._place(round))]
 
-    def selector(self, policy: AnyPolicy, *, observers: Iterable[Observer] = ()) -> Selector:
+    def selector(
+        self, policy: AnyPolicy, *, observers: Iterable[Observer] = (), **options: Unpack[Options]
+    ) -> Selector:
         """Rebuild the selector that wrote the log: its next decisions equal those of the original.
 
         Args:
             policy: The policy; a log never says which code to run.
             observers: As for :class:`~fedroster.Selector`; with a :class:`~fedroster.Record` of the same folder it goes
                 on in the same log.
+            **options: What holds from now on, as for :meth:`~fedroster.Selector.load`.
 
         Raises:
             LogFileError: If the log is of another policy, of a simulation, or its lines lead to another state than they
@@ -330,16 +339,13 @@ class Log:
         """
         if self.header.kind == "simulation":
             raise LogFileError("the log is of a simulation, which has no selector; run fedroster simulate again")
-        rebuild = Rebuild(policy, self.folder)
-        for line in lines_of(self.folder):
-            rebuild.take(line)
-        rebuild.finish()
-        selector = rebuild.known
-        selector._observers = Observers(observers)
-        place = {"line": self.num_lines, "digest": self.head, "gap": False}
-        selector._observers.before(began := Began(selector.round, place), selector)
-        selector._observers.after(began, selector)
-        return selector
+        following = Following(policy, self.folder)
+        for line in standing(lines_of(self.folder)):
+            following.take(line)
+        if not isinstance(following.books, Selector):
+            raise LogFileError("no line of the log says which policy decides")
+        place = {"line": self.num_lines, "digest": self.head}
+        return go_on(following.books, observers, place, options)
 
 
 def rebuilt(fresh: Selector) -> Selector | None:
@@ -360,10 +366,7 @@ def rebuilt(fresh: Selector) -> Selector | None:
     log = Log(record.folder)
     if log.header.hashed:
         raise LogFileError(f"{os.fspath(record.folder)!r} has hashes in place of ids; expected a saved selector, too")
-    selector = log.selector(fresh.policy, observers=fresh.observers)
-    follow(selector, settings_of(fresh))
-    selector._book.file = fresh._book.file
-    return selector
+    return log.selector(fresh.policy, observers=fresh.observers, **fresh.options)
 
 
 class _Rounds(Sequence[LoggedRound]):
@@ -398,27 +401,34 @@ class _Rounds(Sequence[LoggedRound]):
         members = self._memberships.at(place.changes)
         if line.number != place.line:
             raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
-        decision = read_decided(line.content, members)
-        here = members.here.copy()
-        if "members" in line.content:  # a simulation's: which of the joined clients are away
-            here &= unpack_bits(line.content["members"], decision.capacity)
-        asked = decision.asked
-        contexts = None
-        if decision.has_contexts and asked.links is None:
-            contexts = np.full((decision.capacity, asked.rows.shape[1]), np.nan)
+        decided = read_decided(line.content, members)
+        here, asked, contexts = members.here.copy(), decided.asked, None
+        if asked.members is not None:  # a simulation's: which of the joined clients are away
+            here &= asked.members
+        if asked.known and asked.links is None:
+            contexts = np.full((decided.capacity, asked.rows.shape[1]), np.nan)
             contexts[asked.slot] = asked.rows
+        said = {each.name: getattr(decided, each.name) for each in fields(decided)}
         return LoggedRound(
-            **{each.name: getattr(decision, each.name) for each in fields(decision)},
+            **said | {name: _by_slot(said[name], decided) for name in ("expected_s", "owed")},
             members=here,
             contexts=contexts,
             status=place.status.copy(),
             exchange_time_s=place.time_s.copy(),
             learned_s=place.learned_s.copy(),
             round_s=float(place.round_s),
-            deadline_s=place.deadline_s,
             line=place.line,
             rules=place.rules,
         )
+
+
+def _by_slot(values: FloatArray | None, decided: Decided) -> FloatArray | None:
+    """Values by slot; where only those of the cohort are kept, NaN for all others."""
+    if values is None or values.shape[0] == decided.capacity:
+        return values
+    of_slots = np.full(decided.capacity, math.nan)
+    of_slots[decided.chosen] = values
+    return of_slots
 
 
 def _open(file: Path) -> BufferedIOBase:
@@ -437,7 +447,6 @@ def _header(begun: Mapping[str, Any]) -> Header:
     return Header(
         kind=str(begun.get("of")),
         policy=str(begun.get("policy")),
-        draws=str(begun.get("draws", "unknown")),
         policy_text=str(begun.get("policy_text", "")),
         settings=settings,
         cohort_size=number(settings, "cohort_size", 1, 2**31),
@@ -446,6 +455,7 @@ def _header(begun: Mapping[str, Any]) -> Header:
         scenario=scenario if isinstance(scenario, dict) else None,
         code=str(begun.get("code")),
         version=str(begun.get("fedroster")),
+        draws=str(begun.get("draws", "unknown")),
         has_contexts=begun.get("contexts") is True,
         hashed=begun.get("hashed") is True,
     )

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import os
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import FedrosterError, LogFileError
-from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, draws
+from fedroster.core.errors import FeedbackError, LogFileError, NotKeptError
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.core.protocols import AnyPolicy, draws
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
-from fedroster.federation.candidates import Candidates, Links
-from fedroster.federation.events import Decided, Told
+from fedroster.federation.events import Asked, Began, Decided, Event, Links, Told
+from fedroster.federation.learner import beliefs_of
 from fedroster.federation.locks import FolderLock
-from fedroster.federation.members import Members
-from fedroster.record.chain import Line, Writer
-from fedroster.record.codec import pack_bits, pack_floats, unpack_bits, unpack_floats
-from fedroster.record.lines import (
-    FORMAT,
-    VERSION,
-    Decision,
-    book_members,
-    decided,
-    feedback_of,
-    read_decided,
-    read_told,
-    state_digest,
-    told,
-)
-from fedroster.record.rebuild import Difference
+from fedroster.record import lines
+from fedroster.record.chain import Writer
 from fedroster.simulation import Round
 from fedroster.version import __version__
 
@@ -86,16 +71,16 @@ class SimulationRecord:
             self.close()
             raise LogFileError(f"{os.fspath(folder)!r} holds a log; expected an empty folder")
         begun = {
-            "format": FORMAT,
-            "version": VERSION,
+            "format": lines.FORMAT,
+            "version": lines.VERSION,
             "of": KIND,
             "fedroster": __version__,
             "code": code(),
             "policy": repr(policy),
-            "draws": draws(policy),
             "policy_text": policy_text,
             "settings": {**dataclasses.asdict(spec), "seed": seed},
             "scenario": {"name": scenario, "settings": dict(settings)},
+            "draws": draws(policy),
             "contexts": True,
             "hashed": False,
             "round": 0,
@@ -108,51 +93,17 @@ class SimulationRecord:
     def decided(self, context: RoundContext, outcome: Outcome, selection: Selection, state: Any, network: Any) -> None:
         """Write a decision, before it is booked."""
         self._at_s = float(getattr(network, "time_s", self._elapsed_s))
-        links = None
-        slot = np.arange(self._num_clients) if context.client is None else context.client
-        if context.client is not None:
-            links_server = np.zeros(slot.shape[0], np.int64) if context.server is None else context.server
-            cost = np.zeros(slot.shape[0]) if context.cost is None else context.cost
-            links = Links(np.arange(slot.shape[0]), links_server, cost)
-        members = np.ones(self._num_clients, np.bool_)
-        seen = np.zeros(self._num_clients, np.bool_)
-        seen[slot[context.available]] = True
-        event = Decided(
-            round=context.round,
-            at_s=self._at_s,
-            asked=Candidates(slot, context.features, context.available, links=links),
-            context=context,
-            believed=context.features[selection.links],
-            members=members,
-            seen=seen,
-            excluded={},
-            selection=selection,
-            chosen=context.clients_of(selection.links),
-            servers=None if links is None else links.server[selection.links],
-            places=context.cohort_size,
-        )
-        policy = self._policy
-        line = decided(
-            event,
-            contexts=True,
-            expects=partial(policy.expected_times_s, state) if isinstance(policy, ExpectsTimes) else None,
-            slots=np.flatnonzero(seen),
-            owed=policy.backlog(state) if isinstance(policy, Owes) else None,
-        )
-        line["state"] = state_digest(state)
-        if not math.isinf(outcome.deadline_s):
-            line["deadline_s"] = float(outcome.deadline_s)
-        if context.budget is not None:
-            line["budget"] = pack_floats(context.budget)
-        if context.members is not None:
-            line["members"] = pack_bits(context.members)
-        self._writer.append("decided", line)
+        asked = _asked(context, self._at_s, self._num_clients)
+        event = _decided(self._policy, state, asked, context, selection, self._num_clients)
+        event = replace(event, deadline_s=float(outcome.deadline_s))
+        self._writer.append("decided", lines.decided(event, contexts=True))
 
     def played(self, played: Round) -> None:
         """Write what came back from a round."""
         feedback = played.feedback
         at_s = self._at_s + played.time_s
-        self._writer.append("told", told(Told(played.number, at_s, feedback, played.time_s or None, feedback)))
+        told = Told(played.number, at_s, feedback, played.time_s or None, feedback.exchange_time_s)
+        self._writer.append("told", lines.told(told))
         self._elapsed_s += played.time_s
 
     def close(self) -> None:
@@ -161,87 +112,104 @@ class SimulationRecord:
         self._lock.release()
 
 
-class Replayed:
-    """Decides a simulation's log again, and learns its feedback.
+class Simulated:
+    """The books of a simulation: a policy without a selector, which books the same events."""
 
-    Attributes:
-        num_decided: Decisions that were made again.
-        num_unknown: Those that could not be: none.
-        differences: Where the policy decides otherwise than the log.
-    """
-
-    def __init__(self, policy: AnyPolicy, begun: Mapping[str, Any]) -> None:
+    def __init__(self, policy: AnyPolicy, event: Began) -> None:
         """Begin before the first round.
 
         Raises:
-            LogFileError: If the policy knows the network's true times, which no log has.
+            NotKeptError: If the policy knows the network's true times, which no log has.
         """
         if policy.omniscient:
-            raise LogFileError(f"{type(policy).__name__} knows the network's true times, which no log has")
-        settings = begun["settings"]
-        names = [field.name for field in dataclasses.fields(ProblemSpec)]
-        self._policy, self._spec = policy, ProblemSpec(**{name: settings[name] for name in names})
-        self._streams = Streams(settings["seed"])
+            raise NotKeptError(f"{type(policy).__name__} knows the network's true times, which no log has")
+        settings: Any = event.settings
+        self._spec = ProblemSpec(**{field.name: settings[field.name] for field in dataclasses.fields(ProblemSpec)})
+        self._policy, self._streams = policy, Streams(settings["seed"])
         self._state = policy.init(self._spec, rng=self._streams.at("policy-init"))
-        self._open: Decision | None = None
-        self._members = Members()
-        self.num_decided = self.num_unknown = 0
-        self.differences: list[Difference] = []
+        self._open: Decided | None = None
 
-    def take(self, line: Line) -> None:
-        """Take a line.
+    def decide(self, asked: Asked, /, *, explain: bool) -> Decided:
+        """Decide a round without booking it."""
+        context = self._context(asked)
+        selection = self._policy.select(self._state, context, rng=self._streams.at("policy", context.round))
+        return _decided(self._policy, self._state, asked, context, selection, self._spec.num_clients)
 
-        Raises:
-            LogFileError: If it says what cannot be.
-        """
-        try:
-            if line.kind == "joined":
-                book_members(self._members, line.kind, line.content)
-            elif line.kind == "decided":
-                self._decide(line)
-            elif line.kind == "told":
-                self._learn(line)
-        except LogFileError:
-            raise
-        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
-            raise LogFileError(f"line {line.number} cannot be booked: {error}") from error
-
-    def finish(self) -> None:
-        """Do nothing: every line is booked at once."""
-
-    def _decide(self, line: Line) -> None:
-        """Decide a round again, and book the decision of the log."""
-        content = line.content
-        decision = read_decided(content, self._members)
-        asked = decision.asked
-        links = asked.links
-        budget = content.get("budget")
-        context = RoundContext(
-            round=decision.round,
+    def _context(self, asked: Asked) -> RoundContext:
+        number = 1 if self._open is None else self._open.round + 1
+        links, budget = asked.links, asked.budget
+        return RoundContext(
+            round=number,
             features=asked.rows,
             available=asked.available,
-            cohort_size=decision.cohort_size,
+            cohort_size=self._spec.cohort_size,
             client=None if links is None else asked.slot,
             server=None if links is None or self._spec.num_servers == 1 else links.server,
             cost=None if links is None or budget is None else links.price,
-            budget=None if budget is None else unpack_floats(budget, self._spec.num_servers),
-            members=unpack_bits(content["members"], decision.capacity) if "members" in content else None,
+            budget=budget,
+            members=asked.members,
         )
-        own = self._policy.select(self._state, context, rng=self._streams.at("policy", decision.round))
-        differing = [] if np.array_equal(own.links, np.sort(decision.links)) else ["chosen"]
-        if state_digest(self._state) != decision.state:
-            differing.append("state")
-        if differing:
-            self.differences.append(Difference(line.number, decision.round, tuple(differing)))
-        self.num_decided += 1
-        self._state = self._policy.commit(self._state, context, Selection(decision.round, np.sort(decision.links)))
-        self._open = decision
 
-    def _learn(self, line: Line) -> None:
-        """Learn what came back."""
-        answer = read_told(line.content, self._spec.num_clients)
-        decision, self._open = self._open, None
-        if decision is None or decision.round != answer.round:
-            raise LogFileError(f"line {line.number}: round {answer.round} is not open")
-        feedback = feedback_of(answer, decision.chosen, decision.features, decision.servers)
-        self._state = self._policy.update(self._state, feedback)
+    def apply(self, event: Event, /) -> Event:
+        """Book an event."""
+        if isinstance(event, Decided):
+            context, links = self._context(event.asked), np.sort(event.links)
+            if event.round != context.round:
+                raise FeedbackError(f"round {event.round} follows round {context.round - 1}")
+            self._state = self._policy.commit(self._state, context, Selection(event.round, links))
+            self._open = event
+        elif isinstance(event, Told):
+            if self._open is None or self._open.round != event.round:
+                raise FeedbackError(f"round {event.round} is not open")
+            self._state = self._policy.update(self._state, _answer(self._open, event.feedback))
+        return event
+
+
+def _asked(context: RoundContext, at_s: float, num_clients: int) -> Asked:
+    """What a simulation asks its policy; a row is a client, or a link with contexts of its own."""
+    links, slot = None, np.arange(num_clients)
+    if context.client is not None:
+        slot = context.client
+        server = np.zeros(slot.shape[0], np.int64) if context.server is None else context.server
+        cost = np.zeros(slot.shape[0]) if context.cost is None else context.cost
+        links = Links(np.arange(slot.shape[0]), server, cost)
+    return Asked(
+        slot,
+        context.features,
+        context.available,
+        at_s=at_s,
+        of_all=links is None,
+        links=links,
+        members=context.members,
+        budget=context.budget,
+    )
+
+
+def _decided(
+    policy: AnyPolicy, state: Any, asked: Asked, context: RoundContext, selection: Selection, num_clients: int
+) -> Decided:
+    """A decision, with what the policy believes before it is booked."""
+    links, chosen = selection.links, context.clients_of(selection.links)
+    return Decided(
+        round=context.round,
+        asked=asked,
+        capacity=num_clients,
+        places=context.cohort_size,
+        excluded={},
+        chosen=chosen,
+        links=links,
+        servers=None if asked.links is None else asked.links.server[links],
+        features=context.features[links],
+        believed=context.features[links],
+        **beliefs_of(policy, state, context, np.flatnonzero(context.available), chosen),
+    )
+
+
+def _answer(decided: Decided, feedback: Feedback) -> Feedback:
+    """Feedback that was read, with the contexts and servers of its round."""
+    row_of = {slot: row for row, slot in enumerate(decided.chosen.tolist())}
+    if not row_of.keys() >= set(feedback.client.tolist()):
+        raise FeedbackError(f"a client answers round {feedback.round} that was not chosen in it")
+    rows = np.array([row_of[slot] for slot in feedback.client.tolist()], np.int64)
+    servers = None if decided.servers is None else decided.servers[rows]
+    return replace(feedback, features=decided.features[rows], server=servers)

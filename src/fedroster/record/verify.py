@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedroster.core.errors import FedrosterError, LogFileError
+from fedroster.core.errors import LogFileError, NotKeptError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.sources import code
-from fedroster.core.state import is_label_of
 from fedroster.record.chain import Line, files_of, lines_of, torn_bytes
-from fedroster.record.rebuild import Difference, NotKeptError, Rebuild, check_begun
-from fedroster.record.simulated import KIND, Replayed
+from fedroster.record.following import Difference, Following
+from fedroster.record.lines import check_begun, standing
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,11 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
     if not files:
         raise FileNotFoundError(f"no log in {os.fspath(folder)!r}")
     found, flaw, num_lines, num_rounds, torn, anchor = "", "", 0, 0, 0, 0
-    by: Rebuild | Replayed | None = None
+    by = None if policy is None else Following(policy, Path(folder), verify=True)
     unverified, same_code = "" if policy is not None else "no policy was named", True
-    try:
+
+    def chained() -> Iterator[Line]:
+        nonlocal found, num_lines, num_rounds, anchor, same_code
         for line in lines_of(Path(folder)):
             found, num_lines = line.digest, line.number
             anchor = line.number if head is not None and line.digest == head else anchor
@@ -83,17 +85,16 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
                 check_begun(line.content)
             if line.kind == "begun":
                 same_code &= line.content.get("code") == code()
-            if policy is None or unverified:
+            yield line
+
+    try:
+        for line in standing(chained()):
+            if by is None or unverified:
                 continue
             try:
-                if line.number == 1:
-                    by = _deciding_again(line, policy, Path(folder))
-                if by is not None:
-                    by.take(line)
+                by.take(line)
             except NotKeptError as error:
                 unverified = str(error)
-        if by is not None and not unverified:
-            by.finish()
         torn = torn_bytes(Path(folder))
     except LogFileError as error:
         flaw = str(error)
@@ -113,18 +114,3 @@ def verify(folder: str | os.PathLike[str], policy: AnyPolicy | None, *, head: st
         differences=() if by is None else tuple(by.differences),
         same_code=same_code,
     )
-
-
-def _deciding_again(line: Line, policy: AnyPolicy, folder: Path) -> Rebuild | Replayed:
-    """What takes the lines of the log that this one begins, a federation's or a simulation's."""
-    named = line.content.get("policy")
-    if not is_label_of(named, policy):
-        raise LogFileError(f"the log is of {named}, and not of {policy!r}")
-    if line.content.get("of") != KIND:
-        return Rebuild(policy, folder, verify=True)
-    try:
-        return Replayed(policy, line.content)
-    except LogFileError as error:
-        raise NotKeptError(str(error)) from error
-    except (FedrosterError, KeyError, TypeError, ValueError) as error:
-        raise LogFileError(f"line 1 begins no simulation ({error})") from error

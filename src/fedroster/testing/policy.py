@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, ExpectsTimes, Owes, wants_losses
+from fedroster.core.protocols import (
+    AnyEnvironment,
+    AnyPolicy,
+    ExpectsTimes,
+    Owes,
+    commits,
+    refuses_first,
+    wants_losses,
+)
 from fedroster.core.state import grow, load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
@@ -224,6 +232,57 @@ class PolicyContract:
                 "the same state, context and generator gave two decisions; draw with rng only, and keep what is "
                 "remembered in the state only",
             )
+
+        self._play(spec, self._init(spec), range(1, 21), see=see)
+
+    def test_what_it_refuses_it_refuses_before_it_writes(self) -> None:
+        """``commit`` and ``update`` of a policy that declares ``refuses_first`` never stop in the middle of writing.
+
+        A selector books such a policy in place, after its log; contexts, times and losses are as odd as it lets in.
+        """
+        spec, policy = self.spec(), self.policy()
+        if not refuses_first(policy):
+            return
+        state = self._play(spec, self._init(spec), range(1, 11))
+        context, outcome = self._draw(spec, 11)
+        selection = self._select(state, context, outcome)
+        feedback, booked = (
+            self._reveal(context, outcome, selection),
+            policy.commit(copy_state(state), context, selection),
+        )
+        for value in (0.0, 5e-324, 1.5, 1e308):
+            odd = dataclasses.replace(context, features=np.full_like(context.features, value))
+            told = dataclasses.replace(
+                feedback,
+                features=np.full_like(feedback.features, value),
+                exchange_time_s=np.where(feedback.observed, value or 1.0, np.nan),
+                loss=np.where(feedback.observed, -value, np.nan),
+            )
+            changes: list[tuple[str, Any, Callable[[Any], Any]]] = [
+                ("commit", state, lambda held, odd=odd: policy.commit(held, odd, selection)),
+                ("update", booked, lambda held, told=told: policy.update(held, told)),
+            ]
+            for what, given, change in changes:
+                held = copy_state(given)
+                try:
+                    with np.errstate(all="ignore"):
+                        change(held)
+                except Exception:
+                    is_same = same_arrays(pack(given), pack(held))
+                    require(is_same, f"{what} refused contexts and times of {value} after it had written")
+
+    def test_commit_reads_what_it_says(self) -> None:
+        """``commit`` of a policy that declares ``commits = "cohort"`` reads the contexts of the cohort alone."""
+        spec, policy = self.spec(), self.policy()
+        if commits(policy) != "cohort":
+            return
+
+        def see(context: RoundContext, outcome: Outcome, selection: Selection, state: Any) -> None:
+            other = Streams(8).at("contract", context.round).uniform(0.0, 9.0, context.features.shape)
+            other[selection.links] = context.features[selection.links]
+            foreign = dataclasses.replace(context, features=other)
+            booked = [pack(policy.commit(copy_state(state), each, selection)) for each in (context, foreign)]
+            require(same_arrays(*booked), "commit reads contexts of other clients; expected commits = 'all'")
 
         self._play(spec, self._init(spec), range(1, 21), see=see)
 

@@ -242,12 +242,12 @@ class SelectingGrid(Grid):
         clock = self._exchange.clock
         give_up_s = clock.now() + self._rules.wait_s
         while True:
-            candidates = self._roster.available()
+            candidates, is_over = self._roster.available(), clock.now() >= give_up_s
             try:
-                choice = self._rounds.choose(candidates, model_bit, self._book.measured_bps)
+                choice = self._rounds.choose(candidates, model_bit, self._book.measured_bps, is_last=is_over)
                 break
             except RoundNotBegunError:  # others may come, or a client's separation end
-                if clock.now() >= give_up_s:
+                if is_over:
                     raise
                 self._roster.pause(give_up_s)
         by_name = {node.name: node for node in candidates}

@@ -1,0 +1,163 @@
+"""A selector that follows the lines of a log, and decides again what they say."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fedroster.core.arrays import FloatArray
+from fedroster.core.checks import shown
+from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
+from fedroster.core.protocols import AnyPolicy
+from fedroster.core.state import is_label_of
+from fedroster.edge_selector import KINDS, begun
+from fedroster.federation.events import Asked, Began, Decided, Event, Told
+from fedroster.federation.members import Members
+from fedroster.record.chain import Line
+from fedroster.record.lines import book_members, event_of, read_start
+from fedroster.record.simulated import KIND, Simulated
+
+
+class Books(Protocol):
+    """What books events: a selector, or the policy of a simulation."""
+
+    def decide(self, asked: Asked, /, *, explain: bool) -> Decided:
+        """Decide a round without booking it."""
+        ...
+
+    def apply(self, event: Event, /) -> Event:
+        """Book an event, and return it as it was booked."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A difference between the log and the policy.
+
+    Attributes:
+        line: Number of the line.
+        round: Its round.
+        what: Names of what differs, such as ``chosen``.
+        by: Largest relative difference of the numbers that differ; infinite where more than numbers do.
+    """
+
+    line: int
+    round: int
+    what: tuple[str, ...]
+    by: float
+
+
+class Following:
+    """Takes the lines of a log, one after the other.
+
+    Attributes:
+        books: What they have led to; None before the first.
+        num_decided: Decisions that were made again.
+        num_unknown: Decisions that could not be, without contexts.
+        differences: Where the log differs.
+    """
+
+    def __init__(self, policy: AnyPolicy, folder: Path, *, verify: bool = False) -> None:
+        """Begin with nothing.
+
+        Args:
+            policy: The policy; a log never says which code to run.
+            folder: The log's folder.
+            verify: Whether the policy decides again, and each line is compared with what it says.
+        """
+        self._policy, self._folder, self._verify = policy, folder, verify
+        self.books: Books | None = None
+        self._members = Members()
+        self.num_decided = self.num_unknown = 0
+        self.differences: list[Difference] = []
+
+    def take(self, line: Line) -> None:
+        """Take a line that was not taken back.
+
+        Raises:
+            LogFileError: If it says what cannot be.
+        """
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FairnessWarning)
+                self._take(line)
+        except LogFileError as error:
+            raise type(error)(f"line {line.number}: {error}") from error
+        except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
+
+    def _take(self, line: Line) -> None:
+        event = event_of(line, self._members)
+        if isinstance(event, Began) and not is_label_of(event.policy, self._policy):
+            raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
+        if line.content.get("start") is not None:
+            self._start(line.content["start"])
+        elif isinstance(event, Began) and self.books is None:
+            kind: Any = Simulated if event.kind == KIND else begun
+            self.books = kind(self._policy, event)
+        if self.books is None:
+            raise LogFileError("no line before it says which policy decides")
+        booked = event
+        if isinstance(event, Decided):
+            own = self.books.decide(event.asked, explain=True) if self._verify else None
+            if own is not None:
+                self._compare(line, own, event)
+                event = replace(event, found=own.found)
+            self.books.apply(event)
+        else:
+            booked = self.books.apply(event)
+        if isinstance(event, Told) and isinstance(booked, Told) and self._verify:
+            self._differ(line, event.round, {"learned_s": (booked.learned_s, event.learned_s)})
+        if line.kind in ("joined", "left"):
+            book_members(self._members, line.kind, line.content)
+
+    def _start(self, start: Mapping[str, Any]) -> None:
+        """Go on from a state that is kept beside the log."""
+        arrays, header = read_start(self._folder, start)
+        self.books = KINDS[start["kind"]].load(self._folder / start["file"], self._policy)
+        self._members = Members()
+        self._members.unpack(header, arrays)
+
+    def _compare(self, line: Line, own: Decided, told: Decided) -> None:
+        """Hold a decision against what the policy decides."""
+        names = [*_KNOWN, *_DECIDED] if told.asked.known else _KNOWN
+        self.num_decided += told.asked.known
+        self.num_unknown += not told.asked.known
+        self._differ(line, told.round, {name: (getattr(own, name), getattr(told, name)) for name in names})
+
+    def _differ(self, line: Line, round: int, values: Mapping[str, tuple[Any, Any]]) -> None:
+        apart = {name: by for name, (own, told) in values.items() if (by := _apart(own, told))}
+        if apart:
+            by = max((by for name, by in apart.items() if name != "state" or len(apart) == 1), default=0.0)
+            self.differences.append(Difference(line.number, round, tuple(apart), by))
+
+
+_KNOWN = ("round", "capacity", "places", "not_begun", "excluded", "busy", "owed", "state")
+_DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s")
+
+
+def _apart(own: Any, told: Any) -> float:
+    """How far two values are apart: 0 where they are the same bit for bit, infinite where more than numbers differ."""
+    if isinstance(own, Mapping) and isinstance(told, Mapping):
+        names = own.keys() | told.keys()
+        none = np.zeros(0, np.int64)
+        return max((_apart(own.get(name, none), told.get(name, none)) for name in names), default=0.0)
+    if not isinstance(own, np.ndarray) or not isinstance(told, np.ndarray):
+        return 0.0 if own is told or (type(own) is type(told) and own == told) else np.inf
+    if own.shape != told.shape:
+        return np.inf
+    if own.dtype.kind != "f":
+        return 0.0 if np.array_equal(own, told) else np.inf
+    differs = ~((own == told) | (np.isnan(own) & np.isnan(told)))
+    return _relative(own[differs], told[differs]) if differs.any() else 0.0
+
+
+def _relative(own: FloatArray, told: FloatArray) -> float:
+    with np.errstate(all="ignore"):
+        by = np.abs(own - told) / np.maximum(np.abs(own), np.abs(told))
+    return float(by.max()) if np.isfinite(by).all() else np.inf
