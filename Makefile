@@ -7,9 +7,9 @@ SIZE ?= full
 .PHONY: install demo quick test chaos flower check size docs bench clean
 
 # Rooms whose tests take seconds: what one runs after each edit.
-QUICK := core estimation federation optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
+QUICK := core estimation selector rules optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
 	test_catalogue.py test_federated.py test_public_names.py test_queues.py test_selector.py test_simulation.py
-NOT_QUICK := core/test_sources.py federation/test_hostile_files.py federation/test_guard.py
+NOT_QUICK := core/test_sources.py selector/test_hostile_files.py selector/test_guard.py
 
 install: .venv/.dev
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.rows import Row, Session
 from fedroster import RBCSF, Record, Selector
-from fedroster.record import chain
+from fedroster.folder import chain
 
 SIZES = {10_000: "record-10000", 1_000_000: "record-1000000"}
 

@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from fedroster.catalogue import make_policy as make_policy
     from fedroster.catalogue import make_scenario as make_scenario
     from fedroster.core.errors import *
-    from fedroster.edge_selector import EdgeSelector as EdgeSelector
     from fedroster.federated import federate as federate
-    from fedroster.federation.failures import FailureRules as FailureRules
-    from fedroster.federation.rules import Group as Group
-    from fedroster.federation.rules import Rules as Rules
     from fedroster.policies import *
     from fedroster.record import Record as Record
+    from fedroster.rules.rules import Group as Group
+    from fedroster.rules.rules import Rules as Rules
     from fedroster.selector import Cohort as Cohort
     from fedroster.selector import EdgeCohort as EdgeCohort
+    from fedroster.selector import EdgeSelector as EdgeSelector
     from fedroster.selector import Selector as Selector
+    from fedroster.selector.failures import FailureRules as FailureRules
     from fedroster.simulation import load_checkpoint as load_checkpoint
     from fedroster.simulation import save_checkpoint as save_checkpoint
     from fedroster.simulation import simulate as simulate
@@ -37,17 +37,16 @@ _NAMES = {
         "PausedError PluginWarning RoundNotBegunError SelectionError StateFileError UnknownNameError "
         "WorkerLostError"
     ),
-    "edge_selector": "EdgeSelector",
     "federated": "federate",
-    "federation.failures": "FailureRules",
-    "federation.rules": "Group Rules",
+    "selector.failures": "FailureRules",
+    "rules.rules": "Group Rules",
     "policies": (
         "COCS CSUCB CUCB E3CS RBCSF CUCBPairs Dirichlet FedCS FedCSGreedy Floor LinUCB LinUCBPairs "
         "OmniscientP3 Oort Oracle OracleP PartialPooling PowerOfChoice RoundRobin SizeWeighted TiFL "
         "Uniform"
     ),
     "record": "Record",
-    "selector": "Cohort EdgeCohort Selector",
+    "selector": "Cohort EdgeCohort EdgeSelector Selector",
     "simulation": "load_checkpoint save_checkpoint simulate",
     "study.compare.run": "compare simulate_many",
 }

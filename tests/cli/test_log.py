@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
 from fedroster import Dirichlet, Floor, Record, Rules, Selector, Uniform, cli
+from fedroster.folder.chain import files_of
 from fedroster.record import Log
-from fedroster.record.chain import files_of
 
 
 def run(*arguments, code=0):

@@ -8,8 +8,8 @@ import tracemalloc
 import pytest
 
 from fedroster import LogFileError
+from fedroster.folder.chain import FIRST, Writer, files_of, lines_of, torn_bytes
 from fedroster.record import Log
-from fedroster.record.chain import FIRST, Writer, files_of, lines_of, torn_bytes
 
 
 def written(folder, count=10, *, rotate_bytes=2**20, size=10):
@@ -186,7 +186,7 @@ def test_a_damaged_compressed_file_is_refused(tmp_path):
 
 
 def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("fedroster.record.chain.LONGEST_LINE", 1000)
+    monkeypatch.setattr("fedroster.folder.chain.LONGEST_LINE", 1000)
     with gzip.open(tmp_path / "rounds-000000000001.jsonl.gz", "wb") as file:
         file.write(b" " * 100_000)
     with pytest.raises(LogFileError, match="more than 1,000 bytes"):

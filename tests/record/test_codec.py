@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedroster import LogFileError
-from fedroster.record import codec
+from fedroster.folder import arrays as codec
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 64, 65, 1000])

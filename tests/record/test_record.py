@@ -267,7 +267,7 @@ def full_disk(monkeypatch, *, after):
     """Let writing fail from the n-th call on, in the middle of a line."""
     import os
 
-    from fedroster.record import chain
+    from fedroster.folder import chain
 
     count, real = 0, os.write
 

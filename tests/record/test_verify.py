@@ -23,8 +23,8 @@ from fedroster import (
     make_scenario,
     simulate,
 )
+from fedroster.folder.chain import FIRST, files_of
 from fedroster.record import Log, verify
-from fedroster.record.chain import FIRST, files_of
 from fedroster.record.simulated import SimulationRecord
 
 

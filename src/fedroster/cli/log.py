@@ -208,7 +208,7 @@ def _policy(folder: Path, text: str | None) -> AnyPolicy | None:
     """The policy of a log; None where its first line cannot be read, which is then what is wrong."""
     from fedroster.catalogue import make_policy, policy_of_label
     from fedroster.core.errors import LogFileError
-    from fedroster.record.chain import Line, lines_of
+    from fedroster.folder.chain import Line, lines_of
 
     if text is not None:
         return make_policy(text)

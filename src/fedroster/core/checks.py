@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, InvalidInputError
 
 _LARGEST_INTEGER = 2**63
 _SHOWN = 200  # characters of a value that a message shows
@@ -80,3 +81,14 @@ def check_flag(name: str, value: bool) -> None:
     """Check that a parameter is a truth value: the text "false" would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise ConfigurationError(f"{name} is {shown(value)}; expected True or False")
+
+
+def path_of(path: object) -> str:
+    """A path as a text.
+
+    Raises:
+        InvalidInputError: If it is no path.
+    """
+    if not isinstance(path, str | bytes | os.PathLike) or "\0" in (text := os.fsdecode(path)):
+        raise InvalidInputError(f"path is {shown(path)}; expected the path of a file")
+    return text

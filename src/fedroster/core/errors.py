@@ -79,10 +79,6 @@ class LogFileError(FedrosterError, ValueError):
     """A log of decisions is damaged, or not what it should be."""
 
 
-class NotKeptError(LogFileError):
-    """A log was kept without contexts or names that its decisions depend on."""
-
-
 class InUseError(FedrosterError, RuntimeError):
     """A file or folder is held by another writer."""
 

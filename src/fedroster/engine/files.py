@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.state import cut_torn, load_arrays
-from fedroster.federation.locks import FolderLock
+from fedroster.folder.locks import FolderLock
 from fedroster.record import rebuilt
 from fedroster.selector import Selector
 

@@ -21,11 +21,11 @@ from typing import IO, Any, cast
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice
 from fedroster.engine.outcomes import Outcomes
-from fedroster.federation.events import Decided, Told
-from fedroster.federation.members import ClientId
+from fedroster.folder.events import Decided, Told
 from fedroster.selector import Selector
 
 

@@ -13,7 +13,6 @@ import numpy as np
 
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.problem import Status
-from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
@@ -22,6 +21,7 @@ from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import EdgeCohort, Selector
+from fedroster.selector.edges import EdgeSelector
 
 
 class Rounds:

@@ -3,7 +3,7 @@
 :class:`Record` writes it as a federation runs, :class:`Log` reads it.
 """
 
-from fedroster.record.journal import Record
+from fedroster.folder.record import Record
 from fedroster.record.log import Header, Log, LoggedRound, rebuilt
 from fedroster.record.verify import Verified, verify
 

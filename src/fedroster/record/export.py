@@ -13,7 +13,7 @@ import numpy as np
 
 from fedroster.core.problem import Status
 from fedroster.core.state import write_atomically
-from fedroster.record.lines import OPEN
+from fedroster.folder.lines import OPEN
 from fedroster.record.log import Log, LoggedRound
 
 _WORDS = {OPEN: None} | {int(status): status.name.lower() for status in Status}

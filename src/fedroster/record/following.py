@@ -15,12 +15,12 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of
-from fedroster.edge_selector import KINDS, begun
-from fedroster.federation.events import Asked, Began, Decided, Event, Told
-from fedroster.federation.members import Members
-from fedroster.record.chain import Line
-from fedroster.record.lines import book_members, event_of, read_start
+from fedroster.folder.chain import Line
+from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Told
+from fedroster.folder.lines import event_of, read_start
 from fedroster.record.simulated import KIND, Simulated
+from fedroster.selector.edges import KINDS, begun
+from fedroster.selector.members import Members
 
 
 class Books(Protocol):
@@ -113,8 +113,8 @@ class Following:
             booked = self.books.apply(event)
         if isinstance(event, Told) and isinstance(booked, Told) and self._verify:
             self._differ(line, event.round, {"learned_s": (booked.learned_s, event.learned_s)})
-        if line.kind in ("joined", "left"):
-            book_members(self._members, line.kind, line.content)
+        if isinstance(event, Joined | Left):
+            self._members.book(event)
 
     def _start(self, start: Mapping[str, Any]) -> None:
         """Go on from a state that is kept beside the log."""

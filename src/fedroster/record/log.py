@@ -17,24 +17,25 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
+from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy
-from fedroster.federation.events import Decided, Observer, Told
-from fedroster.federation.members import ClientId, Members
-from fedroster.record.chain import FIRST, LONGEST_LINE, Line, files_of, lines_of, opened, parse, torn_bytes
-from fedroster.record.codec import unpack_ints
-from fedroster.record.following import Following
-from fedroster.record.journal import Record
-from fedroster.record.lines import (
+from fedroster.folder.arrays import unpack_ints
+from fedroster.folder.chain import FIRST, LONGEST_LINE, Line, files_of, lines_of, opened, parse, torn_bytes
+from fedroster.folder.events import Decided, Joined, Left, Observer, Told
+from fedroster.folder.lines import (
     OPEN,
-    book_members,
     check_begun,
+    event_of,
     number,
     read_decided,
     read_start,
     read_told,
     standing,
 )
+from fedroster.folder.record import Record
+from fedroster.record.following import Following
 from fedroster.selector import Options, Selector, go_on
+from fedroster.selector.members import Members
 
 _EPOCH_S = 1e8  # a simulation's clock begins at 0
 
@@ -173,7 +174,9 @@ class Memberships:
     def _book(self, line: Line) -> None:
         try:
             if line.kind in ("joined", "left"):
-                book_members(self._members, line.kind, line.content)
+                event = event_of(line, self._members)
+                if isinstance(event, Joined | Left):
+                    self._members.book(event)
                 return
             start = line.content["start"]
             arrays, header = read_start(self._folder, start)

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import FeedbackError, LogFileError, NotKeptError
+from fedroster.core.errors import FeedbackError, LogFileError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, draws
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
-from fedroster.federation.events import Asked, Began, Decided, Event, Links, Told
-from fedroster.federation.learner import beliefs_of
-from fedroster.federation.locks import FolderLock
-from fedroster.record import lines
-from fedroster.record.chain import Writer
+from fedroster.folder import lines
+from fedroster.folder.chain import Writer
+from fedroster.folder.events import Asked, Began, Decided, Event, Links, NotKeptError, Told
+from fedroster.folder.locks import FolderLock
+from fedroster.selector.learner import beliefs_of
 from fedroster.simulation import Round
 from fedroster.version import __version__
 

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedroster.core.errors import LogFileError, NotKeptError
+from fedroster.core.errors import LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.sources import code
-from fedroster.record.chain import Line, files_of, lines_of, torn_bytes
+from fedroster.folder.chain import Line, files_of, lines_of, torn_bytes
+from fedroster.folder.events import NotKeptError
+from fedroster.folder.lines import check_begun, standing
 from fedroster.record.following import Difference, Following
-from fedroster.record.lines import check_begun, standing
 
 
 @dataclass(frozen=True, slots=True)

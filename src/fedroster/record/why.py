@@ -9,12 +9,12 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import UnknownNameError
+from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
-from fedroster.federation.members import ClientId
-from fedroster.federation.rulebook import Register
-from fedroster.federation.rules import Rules
-from fedroster.record.lines import OPEN
+from fedroster.folder.lines import OPEN
 from fedroster.record.log import Log, LoggedRound
+from fedroster.rules.rulebook import Register
+from fedroster.rules.rules import Rules
 
 _ENDED = {
     Status.COMPLETED: "its answer came in time",

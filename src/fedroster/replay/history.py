@@ -11,7 +11,7 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.problem import Status
-from fedroster.record.lines import OPEN
+from fedroster.folder.lines import OPEN
 
 LEAST_ROUNDS = 20
 """Shorter logs tell too little."""

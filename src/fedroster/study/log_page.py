@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from fedroster.catalogue import policy_of_label
 from fedroster.core.arrays import FloatArray, IntArray, StatusArray
 from fedroster.core.errors import FedrosterError
+from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.core.state import write_text_atomically
-from fedroster.federation.members import ClientId
+from fedroster.folder.lines import OPEN
 from fedroster.queues import falls_short
 from fedroster.record import Log, LoggedRound
-from fedroster.record.lines import OPEN
 from fedroster.study.report import Number, Report, Section, Table, as_html, picture
 from fedroster.version import __version__
 

@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 
 from fedroster.core.problem import Status
-from fedroster.federation.events import Told
-from fedroster.federation.rules import Rules
+from fedroster.folder.events import Told
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.policies.uniform import Uniform
+from fedroster.rules.rules import Rules
 from fedroster.selector import Selector
 from fedroster.testing.values import require
 

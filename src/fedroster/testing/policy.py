@@ -258,15 +258,11 @@ class PolicyContract:
                 exchange_time_s=np.where(feedback.observed, value or 1.0, np.nan),
                 loss=np.where(feedback.observed, -value, np.nan),
             )
-            changes: list[tuple[str, Any, Callable[[Any], Any]]] = [
-                ("commit", state, lambda held, odd=odd: policy.commit(held, odd, selection)),
-                ("update", booked, lambda held, told=told: policy.update(held, told)),
-            ]
-            for what, given, change in changes:
+            for what, given, said in (("commit", state, (odd, selection)), ("update", booked, (told,))):
                 held = copy_state(given)
                 try:
                     with np.errstate(all="ignore"):
-                        change(held)
+                        getattr(policy, what)(held, *said)
                 except Exception:
                     is_same = same_arrays(pack(given), pack(held))
                     require(is_same, f"{what} refused contexts and times of {value} after it had written")

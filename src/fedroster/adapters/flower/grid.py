@@ -25,7 +25,6 @@ from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_repl
 from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.runner import RoundRunner
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError
-from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
@@ -34,8 +33,9 @@ from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
-from fedroster.federation.rules import Rules
+from fedroster.rules.rules import Rules
 from fedroster.selector import Selector
+from fedroster.selector.edges import EdgeSelector
 
 _TESTED = (1, 42)
 """Newest version of Flower with which this adapter's tests were run."""

@@ -21,12 +21,12 @@ from nvflare.collab import collab
 from fedroster.adapters.nvflare.collaboration import LONGEST_CALL_S, SelectingClients
 from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.edge_selector import EdgeSelector
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.pushed import Reply
 from fedroster.engine.rules import RoundRules
+from fedroster.selector.edges import EdgeSelector
 
 _CLIENTS = "clients"
 """Metric of an edge server's reply: time of each client in seconds, or why there is none."""

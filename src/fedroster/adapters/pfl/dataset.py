@@ -22,13 +22,13 @@ from fedroster.adapters.pfl.workers import this_worker
 from fedroster.core.arrays import IntArray
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
+from fedroster.core.ids import ClientId, checked_ids
 from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
-from fedroster.edge_selector import EdgeSelector
-from fedroster.federation.members import ClientId, checked_ids
 from fedroster.selector import Selector
+from fedroster.selector.edges import EdgeSelector
 from fedroster.simulation import round_time
 
 _LOG = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from fedroster.catalogue import (
 )
 from fedroster.core.errors import ConfigurationError, PausedError
 from fedroster.core.protocols import AnyPolicy
-from fedroster.federation.locks import FolderLock
+from fedroster.folder.locks import FolderLock
 from fedroster.study.compare.contrasts import focus_of
 from fedroster.study.compare.line_up import line_up
 from fedroster.study.compare.result import Comparison

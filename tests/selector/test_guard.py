@@ -12,7 +12,7 @@ from fedroster import RBCSF, EdgeSelector, Floor, Oort, PartialPooling, Selector
 from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError
 from fedroster.core.streams import Streams
 from fedroster.environment import FlatNetwork
-from fedroster.federation.guard import Guard
+from fedroster.selector.guard import Guard
 
 OFF = {"guarded": False, "longest_s": None, "longest_absence": None}
 POLICIES = {"rbcs-f": RBCSF(V=1.0), "floor": Floor()}

@@ -21,14 +21,18 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
-from fedroster.core.errors import ConfigurationError
+from fedroster.core.errors import ConfigurationError, LogFileError
+from fedroster.core.ids import ClientId
 from fedroster.core.problem import Feedback
 
 _log = logging.getLogger(__name__)
 
-ClientId: TypeAlias = str | int
 Snapshot: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """Header and arrays of a selector's whole state."""
+
+
+class NotKeptError(LogFileError):
+    """A log was kept without contexts or names that its decisions depend on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
-from fedroster.federation.events import Asked
-from fedroster.federation.members import ClientId, Members, is_id
+from fedroster.core.ids import ClientId, is_id
+from fedroster.folder.events import Asked
+from fedroster.selector.members import Members
 
 
 def read_candidates(

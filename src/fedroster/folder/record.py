@@ -12,14 +12,13 @@ from typing import Any, Literal
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
+from fedroster.core.ids import Roster
 from fedroster.core.sources import code
 from fedroster.core.state import save_arrays
-from fedroster.federation.events import Began, Decided, Event, Joined, Left, Set, Told
-from fedroster.federation.locks import FolderLock
-from fedroster.federation.members import Members
-from fedroster.federation.rules import Rules
-from fedroster.record.chain import Line, Writer, lines_of
-from fedroster.record.lines import FORMAT, VERSION, content_of, event_of, hashed, standing
+from fedroster.folder.chain import Line, Writer, lines_of
+from fedroster.folder.events import Began, Decided, Event, Joined, Left, Set, Told
+from fedroster.folder.lines import FORMAT, VERSION, content_of, event_of, hashed, standing
+from fedroster.folder.locks import FolderLock
 from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
@@ -233,7 +232,7 @@ class Record:
             )
         return lines[1:]
 
-    def missing(self, place: Any, members: Members, rules: Callable[[], Rules]) -> Iterator[Event]:
+    def missing(self, place: Any, members: Roster, rules: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
         """The events after a place, for a selector that is loaded and lacks them.
 
         Ids and rules stand in the log as hashes if it has a key; it ends before one that the selector does not know.
@@ -241,7 +240,7 @@ class Record:
         Args:
             place: What the selector's file says of this log.
             members: The members before each event.
-            rules: Gives the rules before each event.
+            rules: Gives the rules before each event, by :meth:`~fedroster.Rules.as_table`.
 
         Yields:
             Each event when the one before is booked.
@@ -258,15 +257,15 @@ class Record:
             yield event_of(named, members)
             self._caught, self._redone = (line.number, line.digest), self._redone + 1
 
-    def _named(self, line: Line, members: Members, rules: Rules) -> Line | None:
+    def _named(self, line: Line, members: Roster, rules: Mapping[str, Any]) -> Line | None:
         """A line with the ids and rules that its hashes stand for; None where they are not known."""
         if self._key is None:
             return line
         content, settings = dict(line.content), line.content.get("settings", {})
         if "digest" in (hidden := settings.get("rules", {})):
-            if hidden != self._hidden({"rules": (table := rules.as_table())})["rules"]:
+            if hidden != self._hidden({"rules": rules})["rules"]:
                 return None
-            content["settings"] = {**settings, "rules": table}
+            content["settings"] = {**settings, "rules": dict(rules)}
         if line.kind in ("joined", "left"):
             ids = {hashed(self._key, client): client for client in members.ids if client is not None}
             if not ids.keys() >= set(content["clients"]):

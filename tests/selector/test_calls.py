@@ -12,7 +12,7 @@ import pytest
 
 from federations import LETTERS_LIST, kept, make, play
 from fedroster import RBCSF, FairnessWarning, InUseError, Selector
-from fedroster.federation.calls import Calls
+from fedroster.selector.calls import Calls
 
 
 class Interrupted(Exception):

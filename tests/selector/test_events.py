@@ -7,7 +7,7 @@ import pytest
 
 from federations import contexts, kept, make
 from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Selector
-from fedroster.federation.events import Began, Decided, Joined, Left, Told
+from fedroster.folder.events import Began, Decided, Joined, Left, Told
 
 
 class Refusing:

@@ -12,12 +12,12 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.errors import FairnessWarning, StateFileError
+from fedroster.core.ids import ClientId, Roster
 from fedroster.core.state import take, whole
-from fedroster.federation.composing import Limits
-from fedroster.federation.members import ClientId, Members
-from fedroster.federation.promises import check_possible, debts_rest, flaws
-from fedroster.federation.rule_files import GivenRules, RuleFile, given_rules
-from fedroster.federation.rules import Names, Rules
+from fedroster.rules.composing import Limits
+from fedroster.rules.promises import check_possible, debts_rest, flaws
+from fedroster.rules.rule_files import GivenRules, RuleFile, given_rules
+from fedroster.rules.rules import Names, Rules
 
 _KEPT_ROUNDS, _KEPT_ENTRIES = 1024, 1_000_000  # that are remembered for a window which later rules may name
 NOT_REGISTERED = "it reports its own name, and the rules name clients"
@@ -83,7 +83,7 @@ class Register:
         ranks = [self._rules.priorities[entry] for entry in self._ranked.entries(name)]
         return reason, mine[0] if mine else -1, max(ranks, default=0)
 
-    def meet(self, members: Members) -> None:
+    def meet(self, members: Roster) -> None:
         """Judge the clients of all slots that were not judged before."""
         if not self._rules.name_clients:
             return
@@ -173,7 +173,7 @@ class RuleBook:
 
     # ---------------------------------------------------------------- promises
 
-    def num_allowed(self, members: Members, joining: Iterable[ClientId] = ()) -> int:
+    def num_allowed(self, members: Roster, joining: Iterable[ClientId] = ()) -> int:
         """How many members, and clients that join, the lists let take part."""
         self._register.meet(members)
         here = members.slots()
@@ -182,7 +182,7 @@ class RuleBook:
             joining = [client for client in joining if not self._register.judge(client)[0]]
         return int(here.shape[0]) + len(list(joining))
 
-    def warn(self, beta: float, members: Members, *, is_quiet: bool = False) -> None:
+    def warn(self, beta: float, members: Roster, *, is_quiet: bool = False) -> None:
         """Warn of what the rules make impossible, each thing once; or only remember it, if ``is_quiet``."""
         if self.is_empty:
             return
@@ -223,7 +223,7 @@ class RuleBook:
 
     # ---------------------------------------------------------------- eligibility
 
-    def bar(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
+    def bar(self, members: Roster, round: int, now_s: float, not_registered: IntArray) -> Barred:
         """Which clients the rules exclude from a round; depends on names, rounds and times only."""
         out, away = np.zeros((2, members.capacity), np.bool_)
         barred = Barred(out, away, now_s)
@@ -243,7 +243,7 @@ class RuleBook:
         self._bar_for_now(barred, members, round)
         return barred
 
-    def _bar_for_now(self, barred: Barred, members: Members, round: int) -> None:
+    def _bar_for_now(self, barred: Barred, members: Roster, round: int) -> None:
         """Clients that took part too often, or too recently."""
         rules, here = self.rules, members.here
         took_part = (self._last_round > 0) & here
@@ -262,7 +262,7 @@ class RuleBook:
             reason = f"took part less than {rules.least_separation_s:g} s ago (least_separation_s)"
             barred.bar(reason, took_part & (barred.now_s - self._last_s < rules.least_separation_s), away=True)
 
-    def bar_from_evaluation(self, members: Members, round: int, now_s: float, not_registered: IntArray) -> Barred:
+    def bar_from_evaluation(self, members: Roster, round: int, now_s: float, not_registered: IntArray) -> Barred:
         """Which clients the rules exclude from evaluating after a round: its cohort may, as part of the same round."""
         barred = self.bar(members, max(round, 1), now_s, not_registered)
         if not round:
@@ -280,7 +280,7 @@ class RuleBook:
         """Whether the lists let a client take part, a member or not."""
         return not self.rules.name_clients or (client not in not_registered and not self._register.judge(client)[0])
 
-    def limits(self, members: Members, busy: BoolArray) -> Limits | None:
+    def limits(self, members: Roster, busy: BoolArray) -> Limits | None:
         """What the cohort keeps; None if there is no rule."""
         if self.is_empty:
             return None

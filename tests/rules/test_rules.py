@@ -28,7 +28,7 @@ from fedroster import (
     Uniform,
     UnknownNameError,
 )
-from fedroster.federation.rules import Names
+from fedroster.rules.rules import Names
 
 SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
 

@@ -11,9 +11,9 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.checks import check_integer, shown
 from fedroster.core.errors import FeedbackError, InvalidInputError, StateFileError
+from fedroster.core.ids import ClientId, is_id, listed
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take, whole
-from fedroster.federation.members import ClientId, is_id, listed
 
 Again = Literal["error", "ignore"]
 

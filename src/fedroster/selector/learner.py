@@ -17,7 +17,7 @@ from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selectio
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, refuses_first
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
-from fedroster.federation.composing import Limits, compose
+from fedroster.rules.composing import Limits, compose
 
 S = TypeVar("S")
 
@@ -50,7 +50,7 @@ def own(context: RoundContext) -> RoundContext:
 
 
 class Beliefs(TypedDict):
-    """What a policy believes: see :class:`~fedroster.federation.events.Decided`."""
+    """What a policy believes: see :class:`~fedroster.folder.events.Decided`."""
 
     expected_s: FloatArray | None
     owed: FloatArray | None

@@ -11,7 +11,7 @@ from fedroster import COCS, EdgeSelector, FailureRules, FairnessWarning, Rules, 
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
-from fedroster.federation.privacy import reads
+from fedroster.selector.privacy import reads
 
 CLIENTS = [f"c{number}" for number in range(12)]
 READS = {

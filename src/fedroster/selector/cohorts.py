@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fedroster.federation.members import ClientId
+from fedroster.core.ids import ClientId
 
 
 @dataclass(frozen=True, slots=True)

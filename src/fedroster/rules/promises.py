@@ -6,7 +6,7 @@ import numpy as np
 
 from fedroster.core.arrays import IntArray
 from fedroster.core.errors import InfeasibleError
-from fedroster.federation.rules import Rules
+from fedroster.rules.rules import Rules
 
 _ROUNDING = 1e-9
 

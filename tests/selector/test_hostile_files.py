@@ -15,8 +15,8 @@ from fedroster import EdgeSelector, InUseError, Selector, StateFileError
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.federation.files import Generations
 from fedroster.policies import COCS, E3CS, PartialPooling
+from fedroster.selector.files import Generations
 
 FLAT = ["random", "rbcs-f", "floor", "oort", "tifl", "e3cs", "cs-ucb", "power-of-choice", "round-robin"]
 EDGE = ["cocs", "partial-pooling", "cucb", "cucb-pairs", "linucb", "linucb-pairs"]

@@ -14,13 +14,13 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import shown
-from fedroster.core.errors import FedrosterError, LogFileError, NotKeptError
+from fedroster.core.errors import FedrosterError, LogFileError
+from fedroster.core.ids import ClientId, Roster, checked_ids
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import load_arrays
-from fedroster.federation.events import Asked, Began, Decided, Event, Joined, Left, Links, Set, Told
-from fedroster.federation.members import ClientId, Members, checked_ids
-from fedroster.record.chain import Line
-from fedroster.record.codec import pack_bits, pack_floats, pack_ints, unpack_bits, unpack_floats, unpack_ints
+from fedroster.folder.arrays import pack_bits, pack_floats, pack_ints, unpack_bits, unpack_floats, unpack_ints
+from fedroster.folder.chain import Line
+from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Links, NotKeptError, Set, Told
 
 FORMAT, VERSION = "fedroster-log", 1
 OPEN = 255
@@ -174,20 +174,7 @@ def read_start(folder: Path, start: Any) -> tuple[dict[str, Any], dict[str, Any]
     return load_arrays(file, kind=str(start.get("kind")))
 
 
-def book_members(members: Members, kind: str, content: Mapping[str, Any]) -> None:
-    """Let clients join or leave, as a selector does."""
-    ids = read_ids(content)
-    try:
-        if kind == "left":
-            members.leave(ids, forget=content.get("forgotten") is True)
-        else:
-            members.grow(members.wanted_capacity(ids))
-            members.join(ids)
-    except FedrosterError as error:
-        raise LogFileError(str(error)) from error
-
-
-def read_decided(content: Mapping[str, Any], members: Members) -> Decided:
+def read_decided(content: Mapping[str, Any], members: Roster) -> Decided:
     """Read the line of a decision, by members as they are then.
 
     Raises:
@@ -228,7 +215,7 @@ def read_decided(content: Mapping[str, Any], members: Members) -> Decided:
     )
 
 
-def _read_asked(content: Mapping[str, Any], members: Members, length: int) -> Asked:
+def _read_asked(content: Mapping[str, Any], members: Roster, length: int) -> Asked:
     capacity = members.capacity
     is_of_links = content.get("links_asked") is True  # a simulation's contexts are those of links
     slot = members.slots()
@@ -349,7 +336,7 @@ def _named(clients: tuple[ClientId, ...], key: bytes | None) -> list[ClientId]:
     return [client if key is None else hashed(key, client) for client in clients]
 
 
-def event_of(line: Line, members: Members) -> Event:
+def event_of(line: Line, members: Roster) -> Event:
     """The event that a line tells of, by the members as they are then.
 
     Raises:

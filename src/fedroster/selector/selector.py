@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.checks import check_flag, check_integer, check_number, shown
+from fedroster.core.checks import check_flag, check_integer, check_number, path_of, shown
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -27,40 +27,41 @@ from fedroster.core.errors import (
     FeedbackError,
     InfeasibleError,
     InvalidInputError,
-    NotKeptError,
     RoundNotBegunError,
 )
+from fedroster.core.ids import ClientId, checked_ids, is_id, listed
 from fedroster.core.problem import Feedback, RoundContext, Selection, Status, check_selection
 from fedroster.core.protocols import AnyPolicy, commits, draws
 from fedroster.core.sources import code_of
-from fedroster.federation.calls import Calls, whole
-from fedroster.federation.candidates import read_candidates
-from fedroster.federation.cohorts import Cohort, EdgeCohort
-from fedroster.federation.composing import Limits
-from fedroster.federation.events import (
+from fedroster.folder.events import (
     Asked,
     Began,
     Decided,
     Event,
     Joined,
     Left,
+    NotKeptError,
     Observer,
     Observers,
     Set,
     Snapshot,
     Told,
 )
-from fedroster.federation.failures import FailureRules, Failures, checked_failures, without_times
-from fedroster.federation.files import Book, Generations, distinct, opened, packed, path_of, save_books
-from fedroster.federation.guard import Guard, Judged, LongestTime, checked_longest
-from fedroster.federation.learner import Learner
-from fedroster.federation.members import ClientId, Members, checked_ids, is_id, listed
-from fedroster.federation.rounds import OpenRounds, outcomes
-from fedroster.federation.rule_files import GivenRules, RuleFile, given_rules
-from fedroster.federation.rulebook import Barred, RuleBook
-from fedroster.federation.rules import Rules
-from fedroster.federation.views import Contexts, Views
 from fedroster.queues import AVAILABILITY_PERIOD
+from fedroster.rules.composing import Limits
+from fedroster.rules.rule_files import GivenRules, RuleFile, given_rules
+from fedroster.rules.rulebook import Barred, RuleBook
+from fedroster.rules.rules import Rules
+from fedroster.selector.calls import Calls, whole
+from fedroster.selector.candidates import read_candidates
+from fedroster.selector.cohorts import Cohort, EdgeCohort
+from fedroster.selector.failures import FailureRules, Failures, checked_failures, without_times
+from fedroster.selector.files import Book, Generations, distinct, opened, packed, save_books
+from fedroster.selector.guard import Guard, Judged, LongestTime, checked_longest
+from fedroster.selector.learner import Learner
+from fedroster.selector.members import Members
+from fedroster.selector.rounds import OpenRounds, outcomes
+from fedroster.selector.views import Contexts, Views
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
 
@@ -147,7 +148,7 @@ class Selector(Views):
     none.
 
     Clients lie, fail, vanish and come back.  A selector learns how far it can trust each client
-    (:mod:`fedroster.federation.guard`): implausible contexts and times count for less, failures count as the time that
+    (:mod:`fedroster.selector.guard`): implausible contexts and times count for less, failures count as the time that
     they cost, a client that keeps failing pauses, and a client that is absent for long is owed nothing meanwhile.
     ``guarded=False``, ``longest_s=None``, ``longest_absence=None`` and ``failures=FailureRules(False, 0)`` switch this
     off, as in the papers.
@@ -806,7 +807,7 @@ class Selector(Views):
             return
         booked = 0
         try:
-            for event in placed.missing(place, self._members, lambda: self.rules):
+            for event in placed.missing(place, self._members, lambda: self.rules.as_table()):
                 self.apply(event)
                 booked += 1
         except FedrosterError:

@@ -12,19 +12,19 @@ from numpy.typing import ArrayLike
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_number, shown
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.ids import ClientId
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
-from fedroster.federation.calls import whole
-from fedroster.federation.candidates import links_of, prices_of
-from fedroster.federation.cohorts import EdgeCohort
-from fedroster.federation.events import Asked, Began, Links
-from fedroster.federation.failures import FailureRules
-from fedroster.federation.files import distinct
-from fedroster.federation.members import ClientId
-from fedroster.federation.rulebook import Barred
-from fedroster.federation.rules import Rules
-from fedroster.federation.views import Contexts
-from fedroster.selector import Beginnings, Selector
+from fedroster.folder.events import Asked, Began, Links
+from fedroster.rules.rulebook import Barred
+from fedroster.rules.rules import Rules
+from fedroster.selector.calls import whole
+from fedroster.selector.candidates import links_of, prices_of
+from fedroster.selector.cohorts import EdgeCohort
+from fedroster.selector.failures import FailureRules
+from fedroster.selector.files import distinct
+from fedroster.selector.selector import Beginnings, Selector
+from fedroster.selector.views import Contexts
 
 
 class EdgeSelector(Selector):

@@ -9,10 +9,9 @@ import time
 from pathlib import Path
 from typing import TypeAlias
 
-from fedroster.core.checks import shown
+from fedroster.core.checks import path_of, shown
 from fedroster.core.errors import ConfigurationError, FedrosterError
-from fedroster.federation.files import path_of
-from fedroster.federation.rules import Rules
+from fedroster.rules.rules import Rules
 
 GivenRules: TypeAlias = Rules | str | os.PathLike[str] | None
 """Rules, or the path of a TOML file of them, or none."""

@@ -11,16 +11,17 @@ from numpy.typing import ArrayLike, NDArray
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, real, shown
 from fedroster.core.errors import InvalidInputError
-from fedroster.federation.candidates import read_candidates
-from fedroster.federation.events import Observer, Observers
-from fedroster.federation.failures import Failures
-from fedroster.federation.guard import Guard
-from fedroster.federation.learner import Learner
-from fedroster.federation.members import ClientId, Members, checked_ids
-from fedroster.federation.privacy import Privacy, privacy_of
-from fedroster.federation.rounds import OpenRounds
-from fedroster.federation.rulebook import RuleBook
+from fedroster.core.ids import ClientId, checked_ids
+from fedroster.folder.events import Observer, Observers
 from fedroster.queues import falls_short
+from fedroster.rules.rulebook import RuleBook
+from fedroster.selector.candidates import read_candidates
+from fedroster.selector.failures import Failures
+from fedroster.selector.guard import Guard
+from fedroster.selector.learner import Learner
+from fedroster.selector.members import Members
+from fedroster.selector.privacy import Privacy, privacy_of
+from fedroster.selector.rounds import OpenRounds
 
 Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | None
 """Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from filelock import FileLock, Timeout
 
 from fedroster.core.checks import shown
-from fedroster.core.errors import InUseError, InvalidInputError, StateFileError
+from fedroster.core.errors import InUseError, StateFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of, load_arrays, remove_leftovers, save_arrays, stamp_of
 
@@ -29,17 +29,6 @@ class Book(Protocol):
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Load what :meth:`pack` gave."""
         ...
-
-
-def path_of(path: object) -> str:
-    """A path as a text.
-
-    Raises:
-        InvalidInputError: If it is no path.
-    """
-    if not isinstance(path, str | bytes | os.PathLike) or "\0" in (text := os.fsdecode(path)):
-        raise InvalidInputError(f"path is {shown(path)}; expected the path of a file")
-    return text
 
 
 class Generations:

@@ -6,72 +6,23 @@ A client that leaves keeps its slot, and all that was learned of it.  A client t
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
-from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError, StateFileError, UnknownNameError
+from fedroster.core.ids import ClientId, checked_id, checked_ids, listed
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take
+from fedroster.folder.events import Joined, Left
 from fedroster.queues import seen_too_rarely
 
-ClientId: TypeAlias = str | int
-
-_LONGEST_ID = 4096  # bits; a file's header cannot hold any integer
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
 _COUNTERS = ("chosen", "trained", "used", "present", "due", "seen", "capped")
-
-
-def checked_id(client: object) -> ClientId:
-    """Return a client's id.
-
-    Raises:
-        InvalidInputError: If it is neither a string nor an integer of at most 4,096 bits.
-    """
-    if isinstance(client, np.integer):
-        return int(client)
-    if isinstance(client, bool) or not isinstance(client, str | int):
-        raise InvalidInputError(f"client id is {shown(client)}; expected a string or an integer")
-    if isinstance(client, int) and client.bit_length() > _LONGEST_ID:
-        raise InvalidInputError(f"client id is {shown(client)}; expected an integer of at most {_LONGEST_ID} bits")
-    return client
-
-
-def is_id(client: object) -> bool:
-    """Whether something can be a client's id: 1.0 equals the id 1 and is none."""
-    return isinstance(client, str | int | np.integer) and not isinstance(client, bool)
-
-
-def listed(name: str, clients: object) -> list[Any]:
-    """What a caller names in a collection.
-
-    Raises:
-        InvalidInputError: If it is none, or a text, whose letters would count as ids.
-    """
-    if isinstance(clients, str | bytes | bytearray | memoryview):
-        raise InvalidInputError(f"{name} is the string {shown(clients)}; expected a collection of ids")
-    if not isinstance(clients, Iterable) or (isinstance(clients, np.ndarray) and clients.ndim != 1):
-        raise InvalidInputError(f"{name} are {shown(clients)}; expected a collection of ids")
-    return list(clients)
-
-
-def checked_ids(clients: Iterable[ClientId]) -> list[ClientId]:
-    """Return ids of distinct clients.
-
-    Raises:
-        InvalidInputError: If one is no id or occurs twice.
-    """
-    ids = [checked_id(client) for client in listed("clients", clients)]
-    if len(set(ids)) != len(ids):
-        twice = next(client for client, count in Counter(ids).items() if count > 1)
-        raise InvalidInputError(f"client {twice!r} occurs twice in one call; expected distinct ids")
-    return ids
 
 
 class Members:
@@ -187,6 +138,14 @@ class Members:
                 slot = self._slot_of[client] = self._free.pop() if self._free else len(self.ids)
                 self.ids[slot : slot + 1] = [client]
             self.here[slot] = self.cold[slot] = True
+
+    def book(self, event: Joined | Left) -> None:
+        """Let clients join or leave as an event says, with room for them."""
+        if isinstance(event, Left):
+            self.leave(event.clients, forget=event.forgotten)
+            return
+        self.grow(self.wanted_capacity(event.clients))
+        self.join(event.clients)
 
     def leave(self, clients: Iterable[ClientId], *, forget: bool) -> IntArray:
         """Let members go, and return their slots.  Those of forgotten clients are free."""

@@ -16,7 +16,7 @@ from fedroster import EdgeSelector, Group, RoundNotBegunError, Rules, SelectionE
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.problem import Outcome, RoundContext, Selection, check_selection
 from fedroster.core.protocols import NoState, Stateless
-from fedroster.federation.composing import Limits, compose
+from fedroster.rules.composing import Limits, compose
 
 NAMES = [f"{place}{number}" for place in "abcd" for number in range(4)]
 RULES = Rules(

@@ -1,0 +1,88 @@
+"""Ids by which the outside knows clients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.checks import shown
+from fedroster.core.errors import InvalidInputError
+
+ClientId: TypeAlias = str | int
+
+_LONGEST_ID = 4096  # bits; a file's header cannot hold any integer
+
+
+class Roster(Protocol):
+    """Which client has which slot.
+
+    Attributes:
+        ids: Id of each slot; None for a free one.
+        here: Whether the slot's client is a member.
+        chosen: Rounds in which it was chosen.
+        changes: How often the names of slots may have changed.
+    """
+
+    ids: list[ClientId | None]
+    here: BoolArray
+    chosen: IntArray
+    changes: int
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        ...
+
+    def slots(self) -> IntArray:
+        """Slots of the members, ascending."""
+        ...
+
+
+def checked_id(client: object) -> ClientId:
+    """Return a client's id.
+
+    Raises:
+        InvalidInputError: If it is neither a string nor an integer of at most 4,096 bits.
+    """
+    if isinstance(client, np.integer):
+        return int(client)
+    if isinstance(client, bool) or not isinstance(client, str | int):
+        raise InvalidInputError(f"client id is {shown(client)}; expected a string or an integer")
+    if isinstance(client, int) and client.bit_length() > _LONGEST_ID:
+        raise InvalidInputError(f"client id is {shown(client)}; expected an integer of at most {_LONGEST_ID} bits")
+    return client
+
+
+def is_id(client: object) -> bool:
+    """Whether something can be a client's id: 1.0 equals the id 1 and is none."""
+    return isinstance(client, str | int | np.integer) and not isinstance(client, bool)
+
+
+def listed(name: str, clients: object) -> list[Any]:
+    """What a caller names in a collection.
+
+    Raises:
+        InvalidInputError: If it is none, or a text, whose letters would count as ids.
+    """
+    if isinstance(clients, str | bytes | bytearray | memoryview):
+        raise InvalidInputError(f"{name} is the string {shown(clients)}; expected a collection of ids")
+    if not isinstance(clients, Iterable) or (isinstance(clients, np.ndarray) and clients.ndim != 1):
+        raise InvalidInputError(f"{name} are {shown(clients)}; expected a collection of ids")
+    return list(clients)
+
+
+def checked_ids(clients: Iterable[ClientId]) -> list[ClientId]:
+    """Return ids of distinct clients.
+
+    Raises:
+        InvalidInputError: If one is no id or occurs twice.
+    """
+    ids = [checked_id(client) for client in listed("clients", clients)]
+    if len(set(ids)) != len(ids):
+        twice = next(client for client, count in Counter(ids).items() if count > 1)
+        raise InvalidInputError(f"client {twice!r} occurs twice in one call; expected distinct ids")
+    return ids

@@ -1,1 +1,0 @@
-"""The books of a running federation: its members, its open rounds, what its policy has learned, and their files."""
