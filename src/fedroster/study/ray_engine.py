@@ -125,14 +125,7 @@ class RayEngine:
         if workers is not None:
             check_integer("workers", workers, least=1)
         with self._connected(workers) as ray:
-            most = workers or max(_MOST, 2 * int(ray.cluster_resources().get("CPU", 0)))
-            rounds = dict.fromkeys(jobs, 0)
-            for index, part in _parts(ray, trials, jobs, most, self.part_s):
-                rounds[index] = part.rounds
-                progress(sum(rounds.values()))
-                if part.run is not None:
-                    # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
-                    yield index, copy.deepcopy(part.run)
+            yield from self._play(ray, trials, jobs, workers, progress)
 
     @contextmanager
     def _connected(self, workers: int | None) -> Iterator[Any]:
@@ -165,70 +158,73 @@ class RayEngine:
         finally:
             ray.shutdown()
 
+    def _play(
+        self, ray: Any, trials: Sequence[Trial], jobs: Jobs, workers: int | None, progress: Callable[[int], None]
+    ) -> Iterator[tuple[int, Run]]:
+        resources = ray.cluster_resources()
+        most = workers or max(_MOST, 2 * int(resources.get("CPU", 0)))
+        has_gpu = resources.get("GPU", 0) >= 1
+        if not has_gpu and any(job.device == "cuda" for job in jobs.values()):
+            raise ConfigurationError("the device is 'cuda', and no node of Ray has a GPU; expected one, or cpu or auto")
+        task = _asked_of(ray)
+        waiting, running = deque(jobs), dict[Any, int]()
+        checkpoints = dict[int, bytes]()
+        deaths, rounds = dict.fromkeys(jobs, 0), dict.fromkeys(jobs, 0)
+        lost = dict[int, str]()
 
-def _parts(ray: Any, trials: Sequence[Trial], jobs: Jobs, most: int, part_s: float) -> Iterator[tuple[int, Part]]:
-    """Parts of trials as they are played, until each has its run or the time is up."""
-    has_gpu = ray.cluster_resources().get("GPU", 0) >= 1
-    if not has_gpu and any(job.device == "cuda" for job in jobs.values()):
-        raise ConfigurationError("the device is 'cuda', and no node of Ray has a GPU; expected one, or cpu or auto")
-    task = _asked_of(ray)
-    waiting, running = deque(jobs), dict[Any, int]()
-    checkpoints, deaths = dict[int, bytes](), dict.fromkeys(jobs, 0)
-    lost: dict[int, Exception] = {}
+        def submit(index: int) -> None:
+            job = jobs[index]
+            if job.checkpoint is not None and index not in checkpoints:
+                with suppress(FileNotFoundError):  # none yet, or another process has finished this run
+                    checkpoints[index] = job.checkpoint.read_bytes()
+            folder = None if job.data_dir is None else job.data_dir.absolute()
+            bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder, checkpoint=None)
+            work_on = ray.cloudpickle.dumps((trials[index], bare, checkpoints.get(index), self.part_s))
+            trains_on_gpu = job.device == "cuda" or (job.device == "auto" and has_gpu)
+            asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)
+            running[asked.remote(work_on, __version__)] = index
 
-    def submit(index: int) -> None:
-        job = jobs[index]
-        if job.checkpoint is not None and index not in checkpoints:
-            with suppress(FileNotFoundError):  # none yet, or another process has finished this run
-                checkpoints[index] = job.checkpoint.read_bytes()
-        folder = None if job.data_dir is None else job.data_dir.absolute()
-        bare = dataclasses.replace(job, played=ALONE.played, data_dir=folder, checkpoint=None)
-        work_on = ray.cloudpickle.dumps((trials[index], bare, checkpoints.get(index), part_s))
-        trains_on_gpu = job.device == "cuda" or (job.device == "auto" and has_gpu)
-        asked = task.options(num_cpus=1, num_gpus=1 if trains_on_gpu else 0)
-        running[asked.remote(work_on, __version__)] = index
-
-    try:
-        while waiting or running:
-            while waiting and len(running) < most:
-                submit(waiting.popleft())
-            (done, *_), _ = ray.wait(list(running), num_returns=1)
-            index = running.pop(done)
-            try:
-                part: Part | str = ray.get(done)
-            except ray.exceptions.RayTaskError as error:
-                raise (error.cause if isinstance(error.cause, Exception) else error) from error
-            except ray.exceptions.RayError as error:
-                deaths[index] += 1
-                said = trials[index], deaths[index], RETRIES + 1, _first_line(error)
-                _log.warning("the worker of %s is lost, attempt %d of %d (%s)", *said)
-                if deaths[index] > RETRIES:
-                    lost[index] = error
-                else:
-                    waiting.append(index)
-                continue
-            if isinstance(part, str):
-                raise ConfigurationError(part)
-            if (content := part.checkpoint) is not None:
-                checkpoints[index] = content
-                if (path := jobs[index].checkpoint) is not None:
-                    write_bytes_atomically(path, content)
-            if part.run is None and time.time() < jobs[index].stop_at:
-                waiting.appendleft(index)
-            else:
-                checkpoints.pop(index, None)
-            yield index, part
-    finally:
-        for reference in running:
-            with suppress(Exception):  # Ray may be gone already
-                ray.cancel(reference, force=True)
-    if lost:
-        index, fault = next(iter(lost.items()))
-        raise WorkerLostError(
-            f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them "
-            f"{trials[index]}; the others are kept, and the same command continues ({_first_line(fault)})"
-        ) from fault
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
+        try:
+            while waiting or running:
+                while waiting and len(running) < most:
+                    submit(waiting.popleft())
+                (done, *_), _ = ray.wait(list(running), num_returns=1)
+                index = running.pop(done)
+                try:
+                    part: Part | str = ray.get(done)
+                except ray.exceptions.RayTaskError as error:
+                    raise (error.cause if isinstance(error.cause, Exception) else error) from error
+                except ray.exceptions.RayError as error:
+                    deaths[index] += 1
+                    why = str(error).partition("\n")[0] or type(error).__name__
+                    attempt = f"attempt {deaths[index]} of {RETRIES + 1}"
+                    _log.warning("the worker of %s is lost, %s (%s)", trials[index], attempt, why)
+                    if deaths[index] > RETRIES:
+                        lost[index] = why
+                    else:
+                        waiting.append(index)
+                    continue
+                if isinstance(part, str):
+                    raise ConfigurationError(part)
+                if (content := part.checkpoint) is not None:
+                    checkpoints[index] = content
+                    if (path := jobs[index].checkpoint) is not None:
+                        write_bytes_atomically(path, content)
+                rounds[index] = part.rounds
+                progress(sum(rounds.values()))
+                if part.run is not None:
+                    checkpoints.pop(index, None)
+                    # Copied: Ray's arrays are read-only, and lie in memory that goes when it does.
+                    yield index, copy.deepcopy(part.run)
+                elif time.time() < jobs[index].stop_at:
+                    waiting.appendleft(index)
+        finally:
+            for reference in running:
+                with suppress(Exception):  # Ray may be gone already
+                    ray.cancel(reference, force=True)
+        if lost:
+            index, why = next(iter(lost.items()))
+            raise WorkerLostError(
+                f"{len(lost)} of {len(jobs)} runs lost their worker {RETRIES + 1} times, the first of them "
+                f"{trials[index]}; the others are kept, and the same command continues ({why})"
+            )
