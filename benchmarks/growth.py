@@ -23,9 +23,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import polars as pl
-from matplotlib.figure import Figure
 
 from benchmarks.rows import Row, Session, figure
 from fedroster.catalogue import make_policy, make_scenario
@@ -34,9 +34,9 @@ from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, wants_losses
 from fedroster.core.state import pack, write_text_atomically
 from fedroster.core.streams import Streams
+from fedroster.study.charts import GREY, Figure, colour_of, dash_of, finished, table
 from fedroster.study.compare.line_up import ALL, line_up
-from fedroster.study.figures import save_png, styled
-from fedroster.study.looks import PALETTE
+from fedroster.study.looks import Look, in_order
 from fedroster.study.store import write_table
 
 LONGEST_S = 4.0
@@ -324,38 +324,32 @@ def panels(costs: Sequence[Cost]) -> dict[str, dict[str, list[Cost]]]:
 
 def picture(costs: Sequence[Cost]) -> Figure:
     """Decisions against N on logarithmic axes, a panel for each group, the slopes in the legends."""
-    groups = panels(costs)
-    markers = "osD^vP*X<"
-    with styled({"font.size": 11.0}):
-        drawn = Figure(figsize=(5.4 * len(groups), 7.6))
-        all_axes = drawn.subplots(1, len(groups), sharex=True, sharey=True, squeeze=False)[0]
-        for axes, (title, group) in zip(all_axes, groups.items(), strict=True):
-            ranked = sorted(group.items(), key=lambda item: (item[0] == SORT, -_cost_at_the_end(item[1])))
-            places = {policy: place for place, policy in enumerate(sorted(set(group) - {SORT}))}  # whatever the costs
-            for policy, own in ranked:
-                sizes = [cost.num_clients for cost in own]
-                spent_ms = [1e3 * cost.decision_s for cost in own]
-                label = f"{policy}: slope {slope_above(own):.2f}"
-                if policy == SORT:
-                    axes.plot(sizes, spent_ms, color="0.55", linestyle=":", linewidth=2.2, label=label, zorder=1)
-                    continue
-                place = places[policy]
-                ours = policy in ("floor", "partial-pooling", "rbcs-f", "cocs")
-                axes.plot(
-                    sizes,
-                    spent_ms,
-                    color=PALETTE[place % len(PALETTE)],
-                    linestyle="-" if place < 8 else "--",
-                    marker=markers[place % len(markers)],
-                    markersize=5.5,
-                    linewidth=2.4 if ours else 1.4,
-                    label=label,
-                )
-            axes.set(xscale="log", yscale="log", title=title, xlabel="clients N")
-            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.11), ncols=2, fontsize=10, columnspacing=1.2)
-        all_axes[0].set_ylabel("a decision, ms (median)")
-        drawn.suptitle(f"Cost of a decision, and its slope in logarithms from N = {FITTED_FROM:,}")
-    return drawn
+    drawn: list[alt.Chart] = []
+    for title, group in panels(costs).items():
+        names = {policy: f"{policy}: slope {slope_above(own):.2f}" for policy, own in group.items()}
+        looks = in_order(names[policy] for policy in sorted(set(group) - {SORT}))  # whatever the costs
+        looks |= {names[SORT]: Look(GREY, ":")} if SORT in group else {}
+        ranked = sorted(group, key=lambda policy: (policy == SORT, -_cost_at_the_end(group[policy])))
+        rows = [
+            {"label": names[policy], "x": cost.num_clients, "ms": 1e3 * cost.decision_s}
+            for policy in ranked
+            for cost in group[policy]
+        ]
+        log = alt.Scale(type="log", nice=False)
+        marks = alt.Chart(table(*rows), width=380, height=480, title=alt.Title(title, fontSize=13))
+        drawn.append(
+            marks.mark_line(point={"size": 25, "filled": True}).encode(
+                x=alt.X("x:Q", title="clients N", scale=log, axis=_POWERS),
+                y=alt.Y("ms:Q", title="a decision, ms (median)" if not drawn else None, scale=log, axis=_POWERS),
+                color=colour_of({names[policy]: looks[names[policy]] for policy in ranked}, columns=2),
+                strokeDash=dash_of({names[policy]: looks[names[policy]] for policy in ranked}),
+            )
+        )
+    whole: Figure = alt.concat(*drawn).resolve_scale(y="shared", color="independent", strokeDash="independent")
+    return finished(whole, f"Cost of a decision, and its slope in logarithms from N = {FITTED_FROM:,}")
+
+
+_POWERS = alt.Axis(values=[10.0**power for power in range(-3, 7)], format=",~g")
 
 
 def _cost_at_the_end(costs: Sequence[Cost]) -> float:
@@ -426,10 +420,10 @@ def main() -> None:
         }
     )
     write_table(tidy.with_columns(pl.selectors.float().round_sig_figs(4)), folder / "growth.csv")
-    save_png(picture(costs), folder / "growth.png")
+    picture(costs).save(folder / "growth.svg")
     session.publish(list(rows_of(costs)), extra={"left_out": left})
     report = folder / "growth.md"
-    write_text_atomically(report, f"{report.read_text(encoding='utf-8')}\n![](growth.png)\n{page(costs, left)}")
+    write_text_atomically(report, f"{report.read_text(encoding='utf-8')}\n![](growth.svg)\n{page(costs, left)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Time to accuracy of whole rounds, of the first k of m, and of buffered training, with several policies.
 
 ``python examples/asynchronous/compare.py --out runs/asynchronous`` plays all runs, and goes on where it was stopped.
-Then it draws ``asynchronous.png`` and prints the table of docs/explanation/places.md.
+Then it draws ``asynchronous.svg`` and prints the table of docs/explanation/places.md.
 """
 
 import argparse
@@ -9,11 +9,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import altair as alt
 import numpy as np
 from buffered import buffered
 from world import World, added, difference, measured
 
 from fedroster import Selector, make_policy, make_scenario
+from fedroster.study.charts import colour_of, dash_of, finished, table
 from fedroster.study.looks import looks_of
 from fedroster.task import Task
 from fedroster.types import AnyPolicy, Streams
@@ -101,11 +103,8 @@ def reached(curve: list[tuple[float, float]], target: float) -> float:
 
 def report(folder: Path, runs: dict) -> None:
     """Draw the picture and print the table."""
-    import matplotlib.pyplot as plt
-
-    looks = looks_of({label: text.partition(":")[0] for label, (text, _) in POLICIES.items()})
-    figure, axes = plt.subplots(len(SCENARIOS), len(MODES), figsize=(11, 6), sharey="row", layout="constrained")
-    for row, scenario in enumerate(SCENARIOS):
+    rows = []
+    for scenario in SCENARIOS:
         finals = [
             run["curve"][-1][1]
             for (s, label, mode, _), run in runs.items()
@@ -115,24 +114,30 @@ def report(folder: Path, runs: dict) -> None:
         print(f"\n{scenario}, target {target:.3f}\n| policy | {' | '.join(MODES)} |")
         for label in POLICIES:
             cells = []
-            for column, mode in enumerate(MODES):
+            for mode in MODES:
                 mine = [run for key, run in runs.items() if key[:3] == (scenario, label, mode)]
-                axis = axes[row][column]
                 for number, run in enumerate(mine):
-                    times, accuracy = np.array(run["curve"]).T
-                    look = looks[label]
-                    axis.plot(
-                        times, accuracy, look.line, color=look.colour, lw=1.0, label=label if not number else None
-                    )
-                axis.set_xscale("log")
-                axis.set(title=f"{scenario}: {mode}", xlabel="simulated time, s")
+                    panel = {"label": label, "scenario": scenario, "mode": mode, "run": number}
+                    rows += [panel | {"time": time_s, "accuracy": accuracy} for time_s, accuracy in run["curve"]]
                 times = [reached(run["curve"], target) for run in mine]
                 least, due = (np.mean([run[name] for run in mine]) if mine else np.nan for name in ("least", "due"))
                 cells.append(f"{np.mean(times) if times else np.nan:.0f} s; {least:.1f} of {due:.1f}")
             print(f"| {label} | {' | '.join(cells)} |")
-        axes[row][0].set_ylabel("test accuracy")
-    axes[0][0].legend()
-    figure.savefig(folder / "asynchronous.png", dpi=110)
+    looks = looks_of({label: text.partition(":")[0] for label, (text, _) in POLICIES.items()})
+    lines = (
+        alt.Chart(table(*rows), width=260, height=200)
+        .mark_line(strokeWidth=1)
+        .encode(
+            x=alt.X("time:Q", title="simulated time, s", scale=alt.Scale(type="log", nice=False)),
+            y=alt.Y("accuracy:Q", title=None),
+            color=colour_of(looks, columns=4),
+            strokeDash=dash_of(looks),
+            detail="run:N",
+        )
+    )
+    panels = lines.facet(row=alt.Row("scenario:N", sort=list(SCENARIOS)), column=alt.Column("mode:N", sort=list(MODES)))
+    whole = panels.resolve_scale(x="independent", y="independent")
+    finished(whole, "", "test accuracy").save(folder / "asynchronous.svg")
 
 
 if __name__ == "__main__":

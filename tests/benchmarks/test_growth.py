@@ -75,8 +75,8 @@ def test_the_picture_shows_every_policy_with_its_slope():
     drawn += costs("cocs", 1.2, family="hierarchical")
     groups = panels(drawn)
     assert [set(group) for group in groups.values()] == [{"floor", SORT}, {"random", SORT}, {"cocs"}]
-    shown = picture(drawn)
-    labels = [text.get_text() for axes in shown.axes for text in axes.get_legend().get_texts()]
+    shown = picture(drawn).to_dict()["concat"]
+    labels = [label for one in shown for label in one["encoding"]["color"]["scale"]["domain"]]
     assert labels == [
         "floor: slope 0.90",
         "np.sort: slope 1.00",

@@ -381,7 +381,7 @@ def test_reproduce_a_figure(tmp_path):
     )
     assert result.exit_code == 0, result.output
     made = {path.name for path in (tmp_path / "new/out").iterdir()}
-    assert made >= {"figure-2.csv", "figure-2.png", "claims.csv", "report.html", "settings.json"}
+    assert made >= {"figure-2.csv", "figure-2.svg", "claims.csv", "report.html", "settings.json"}
     assert not any("figure-3" in name or name.startswith(".") for name in made)
     rows = list(csv.DictReader((tmp_path / "new/out/figure-2.csv").read_text().splitlines()))
     assert {row["label"] for row in rows} == {f"RBCS-F({penalty})" for penalty in (1, 5, 20, 50)}
@@ -397,7 +397,7 @@ def test_reproduce_a_figure(tmp_path):
     settings = read_json(tmp_path / "new/out/settings.json")
     assert (settings["rounds"], settings["seeds"]) == ("10", "0, 1")
     assert settings["command"].split()[0] == "fedroster"
-    assert (tmp_path / "new/out/figure-2.png").read_bytes().startswith(b"\x89PNG")
+    assert (tmp_path / "new/out/figure-2.svg").read_bytes().startswith(b"<svg")
     assert "written to" in result.stderr
 
 
@@ -413,7 +413,7 @@ def test_reproduce_everything_data_only(tmp_path):
         "figure-alpha.csv",
         "claims.csv",
     }
-    assert not any(name.endswith((".png", ".html")) for name in made)
+    assert not any(name.endswith((".svg", ".html")) for name in made)
     assert not any(line.count(",") == 0 for line in (tmp_path / "figure-3.csv").read_text().splitlines())
 
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-HEAVY = ("numba", "scipy", "polars", "matplotlib", "torch")
+HEAVY = ("numba", "scipy", "polars", "altair", "torch")
 
 
 def loaded(arguments, modules):
@@ -31,7 +31,7 @@ def test_nothing_heavy_is_loaded_to_look_something_up(arguments):
 
 
 def test_a_simulation_loads_nothing_that_draws_or_trains():
-    assert loaded(["simulate", "rbcs-f/table-1", "--rounds", "2"], ("matplotlib", "torch", "ray")) == ""
+    assert loaded(["simulate", "rbcs-f/table-1", "--rounds", "2"], ("altair", "torch", "ray")) == ""
 
 
 def test_a_first_run_says_that_it_compiles(tmp_path):

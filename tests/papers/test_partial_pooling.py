@@ -143,7 +143,7 @@ def test_a_small_run_of_each_kind(tmp_path):
     assert f"All {len(made.verdicts)} claims are ours: {counted(made.verdicts)}." in page
     for figure in wanted:
         assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
-        assert (tmp_path / f"figure-{figure}.png").stat().st_size > 5000
+        assert (tmp_path / f"figure-{figure}.svg").stat().st_size > 5000
 
 
 def test_claims_on_training():

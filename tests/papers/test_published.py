@@ -55,7 +55,7 @@ def test_they_are_small():
 def test_links_lead_somewhere_and_no_picture_is_left_over(page):
     links = set(re.findall(r"\]\(([^)]+)\)", page.read_text()))
     assert all((page.parent / link).is_file() for link in links)
-    assert {path.name for path in page.parent.glob("*.png")} <= links
+    assert {path.name for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} <= links
 
 
 def test_every_paper_has_its_page_under_its_name():
@@ -77,8 +77,8 @@ def test_the_command_makes_the_figures_of_the_page(page):
     wanted = asked or [figure for figure, recipe in recipes.items() if not recipe.on_request]
     assert set(wanted) <= recipes.keys()
     drawn = {figure for figure in wanted if recipes[figure].draw is not None}
-    shown = {path.name for path in page.parent.glob("*.png")} - {"verdicts.png"}
-    assert shown == {f"figure-{figure}.png" for figure in drawn}
+    shown = {path.stem for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} - {"verdicts"}
+    assert shown == {f"figure-{figure}" for figure in drawn}
 
 
 @pytest.mark.parametrize("page", [page for page in JUDGED if page not in OLDER], ids=name)

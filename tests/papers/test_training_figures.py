@@ -218,7 +218,7 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
     assert len({one.claim.statement for one in made.verdicts}) == len(made.verdicts) > 5
     for figure in figures:
         assert pl.read_csv(tmp_path / f"figure-{figure}.csv").height > 0
-        assert (tmp_path / f"figure-{figure}.png").stat().st_size > 5000
+        assert (tmp_path / f"figure-{figure}.svg").stat().st_size > 5000
     runs = pl.read_parquet(tmp_path / "runs.parquet")
     assert {"policy", "seed", "round", "accuracy", "elapsed_s"} <= set(runs.columns)
     settings = json.loads((tmp_path / "settings.json").read_text())

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from fedroster.study.charts import data_of
 from fedroster.study.claims_page import claims_sections, counted, headline, in_groups, verdicts_figure
 from fedroster.study.verdicts import claims_of, judge, promise
 
@@ -69,8 +70,9 @@ def test_every_claim_has_a_line_in_its_group_and_its_details_are_folded():
 
 
 def test_the_picture_has_a_mark_for_each_claim():
-    axes = verdicts_figure(verdicts()).axes[0]
-    marks = [line for line in axes.get_lines() if line.get_xdata().size]
-    assert len(marks) == 5
-    assert [text.get_text() for text in axes.get_yticklabels()] == ["Fig. 1", "Fig. 2, training"]
-    assert len({line.get_marker() for line in marks}) == 3  # told apart without colours, too
+    figure = verdicts_figure(verdicts())
+    marks = data_of(figure)
+    assert marks["claim"].n_unique() == 5
+    assert marks["where"].unique(maintain_order=True).to_list() == ["Fig. 1", "Fig. 2, training"]
+    shapes = figure.to_dict()["layer"][0]["encoding"]["shape"]["scale"]["range"]
+    assert len(set(shapes)) == 3  # told apart without colours, too

@@ -11,13 +11,13 @@ from fedroster.study.paper import Paper, find_paper, papers
 from fedroster.study.reproduce import Order, reproduce
 
 MODULE = """
-from matplotlib.figure import Figure
+import altair as alt
 from fedroster.study.courses import each
 from fedroster.study.paper import FigureRecipe, Need, Paper
 from fedroster.study.verdicts import claims_of, time_gap
 
 def draw(runs):
-    return Figure()
+    return alt.Chart(alt.InlineData(values=[{'a': 1}])).mark_bar().encode(x='a:Q')
 
 def claims(runs):
     slow, fast = (each(runs, name, lambda run: float(run.round_time_s.mean())) for name in ("random", "fedcs"))

@@ -18,6 +18,7 @@ from fedroster import ConfigurationError, InvalidInputError
 from fedroster.cli import app, terminal
 from fedroster.replay.modelled import Fit
 from fedroster.study import planning
+from fedroster.study.charts import data_of
 from fedroster.study.plan_figure import trade_off_figure
 from fedroster.study.planning import Exchanges, LogWorld, ScenarioWorld, Setting, Wish, plan, sentence
 from replay.logs import history_of
@@ -89,7 +90,9 @@ def test_what_cannot_be_met_is_said_with_the_nearest() -> None:
     assert not any(each.is_met for each in tried)
     assert tried[0].lack(wish) == min(each.lack(wish) for each in tried) > 0.0
     assert sentence(found, wish).startswith(f"None of the {len(tried)} settings")
-    assert trade_off_figure(tried, wish).axes[0].get_xlabel() == "100% of the rounds end within, s"
+    data = data_of(trade_off_figure(tried, wish))
+    assert set(data["setting"]) == {str(each.setting) for each in tried}
+    assert data["y"][0] == pytest.approx(100.0 * tried[0].least_share)
 
 
 def test_a_share_beyond_all_places_is_not_tried() -> None:

@@ -31,7 +31,7 @@ def test_the_same_call_makes_the_same_files(tmp_path):
     one, other = run(tmp_path / "one"), run(tmp_path / "other")
     files = sorted(path.name for path in one.folder.iterdir() if path.is_file())
     assert files == sorted(path.name for path in other.folder.iterdir() if path.is_file())
-    assert {"figure-2.csv", "figure-2.png", "claims.csv", "report.html", "settings.json"} <= set(files)
+    assert {"figure-2.csv", "figure-2.svg", "claims.csv", "report.html", "settings.json"} <= set(files)
     for name in files:
         assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
 
@@ -104,9 +104,9 @@ def test_one_picture_before_the_claims(tmp_path, paper, figures, places, picture
     made = reproduce(Order(paper, [0, 1], figures, 20), tmp_path, command="", workers=1)
     assert len({(verdict.claim.source, verdict.claim.ours) for verdict in made.verdicts}) == places
     page = (tmp_path / "index.md").read_text()
-    assert re.findall(r"!\[.*\]\((.*)\.png\)", page) == pictures
-    assert {file.stem for file in tmp_path.glob("*.png")} == set(pictures)
-    texts = [f"({pictures[0]}.png)", "| verdict | claim |", "## Notes", "## How this was"]
+    assert re.findall(r"!\[.*\]\((.*)\.svg\)", page) == pictures
+    assert {file.stem for file in tmp_path.glob("*.svg")} == set(pictures)
+    texts = [f"({pictures[0]}.svg)", "| verdict | claim |", "## Notes", "## How this was"]
     assert sorted(texts, key=page.index) == texts
 
 

@@ -60,7 +60,7 @@ def plan(
         ),
     ] = None,
     set_: SetOption = None,
-    out: Annotated[Path | None, typer.Option(help="Picture of the trade-off, a PNG file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Picture of the trade-off: FILE.svg, FILE.png or FILE.pdf.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Find the policy, share, deadline and spare places that meet your requirements, or come nearest to them."""
@@ -69,6 +69,8 @@ def plan(
     from fedroster.study.planning import LogWorld, ScenarioWorld, Wish, World, sentence
     from fedroster.study.planning import plan as try_settings
 
+    if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
+        raise ConfigurationError(f"--out is {out}; expected a file that ends in .svg, .png or .pdf")
     wish = Wish(_share(every_client, "every-client"), _seconds(rounds_under), _share(share, "share"))
     folder = Path(where)
     world: World
@@ -88,10 +90,9 @@ def plan(
         found = try_settings(world, wish, seeds=numbers, only=policy or (), progress=advance)
     tried = found.tried
     if out is not None:
-        from fedroster.study.figures import save_png
         from fedroster.study.plan_figure import trade_off_figure
 
-        save_png(trade_off_figure(tried, wish), out)
+        trade_off_figure(tried, wish).save(out)
     if as_json:
         rows = [dataclasses.asdict(each) | {"is_met": each.is_met} for each in tried]
         for row in rows:  # JSON has neither infinity nor NaN

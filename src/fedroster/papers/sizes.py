@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from matplotlib.figure import Figure
-
 from fedroster.study.accuracy import accuracy_figure
+from fedroster.study.charts import Figure
 from fedroster.study.looks import Look
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Runs, Scale

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
-from fedroster.study.figures import Curve, panels_figure
+from fedroster.study.charts import Axes, Curve, Figure, panels
 from fedroster.study.looks import Look
 from fedroster.study.measures import LAST_TESTS, Run
 from fedroster.study.statistics import band, mean_interval, median_interval
@@ -25,22 +24,22 @@ def step_function(times: FloatArray, values: FloatArray, grid: FloatArray) -> Fl
 
 
 def curve_per_round(runs: Sequence[Run]) -> Curve:
-    """Mean accuracy with its band after each tested round: the tests themselves, nothing is smoothed."""
+    """Mean accuracy in percent with its band after each tested round: the tests themselves, nothing is smoothed."""
     rounds = runs[0].tested
-    return Curve(rounds.astype(np.float64), *band(np.stack([run.accuracy[rounds - 1] for run in runs])))
+    return Curve(rounds.astype(np.float64), *band(np.stack([100.0 * run.accuracy[rounds - 1] for run in runs])))
 
 
 def curve_per_second(runs: Sequence[Run], points: int = 200) -> Curve:
-    """Mean accuracy with its band against simulated time, from when all seeds have begun until the first ends."""
+    """Mean accuracy in percent with its band by simulated time, from when all seeds have begun until the first ends."""
     times = [run.round_time_s.cumsum()[run.tested - 1] for run in runs]
     grid = np.linspace(max(t[0] for t in times), min(t[-1] for t in times), points)
-    tests = [run.accuracy[run.tested - 1] for run in runs]
+    tests = [100.0 * run.accuracy[run.tested - 1] for run in runs]
     values = [step_function(t, own, grid) for t, own in zip(times, tests, strict=True)]
     return Curve(grid, *band(np.stack(values)))
 
 
 def accuracy_figure(
-    panels: Panels,
+    groups: Panels,
     looks: Mapping[str, Look],
     title: str,
     *,
@@ -49,8 +48,10 @@ def accuracy_figure(
 ) -> Figure:
     """Accuracy by round or over simulated time, a panel for each group of runs."""
     x_label, curve = ("simulated time, s", curve_per_second) if over_time else (round_label, curve_per_round)
-    curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in panels.items()}
-    return panels_figure(curves, x_label=x_label, y_label="test accuracy, %", title=title, looks=looks)
+    curves = {panel: {label: curve(runs) for label, runs in group.items()} for panel, group in groups.items()}
+    means = np.concatenate([curve.mean for group in curves.values() for curve in group.values()])
+    ends = max(float(means.min()) - 2.0, 0.0), 1.05 * float(means.max())  # bands may leave the picture
+    return panels(curves, Axes(x_label, "test accuracy, %", range_y=ends), title=title, looks=looks)
 
 
 def final_accuracies(runs: Sequence[Run]) -> FloatArray:

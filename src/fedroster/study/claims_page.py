@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from matplotlib.figure import Figure
+import altair as alt
 
-from fedroster.study.figures import styled
+from fedroster.study.charts import WIDTH, Figure, colour_of, finished, table
+from fedroster.study.looks import Look
 from fedroster.study.report import Number, Section, Table
 from fedroster.study.statistics import LEVEL
 from fedroster.study.verdicts import Claim, Verdict, Word
@@ -114,7 +115,11 @@ def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
 
 # -------------------------------------------------------------------- the picture
 
-_LOOKS = {"holds": ("#0A7D4F", "s"), "contradicted": ("#B3261E", "X"), "undecided": ("#9AA3AE", "o")}
+_MARKS: dict[Word, tuple[str, str]] = {
+    "holds": ("#0A7D4F", "square"),
+    "contradicted": ("#B3261E", "cross"),
+    "undecided": ("#9AA3AE", "circle"),
+}
 
 
 def by_place(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -129,30 +134,23 @@ def by_place(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
 
 def verdicts_figure(verdicts: Sequence[Verdict]) -> Figure:
     """A mark for each claim, a row for each place in the paper: what holds, what is contradicted, what is open."""
-    rows = by_place(verdicts)
-    widest = max((len(row) for row in rows.values()), default=1)
-    with styled({"axes.grid": False}):
-        figure = Figure(figsize=(6.4, 0.9 + 0.27 * len(rows)))
-        axes = figure.subplots()
-        for height, row in enumerate(rows.values()):
-            for place, one in enumerate(sorted(row, key=lambda one: WORDS.index(one.word))):
-                colour, marker = _LOOKS[one.word]
-                face = "none" if one.word == "undecided" else colour
-                axes.plot(place, height, marker, color=colour, markerfacecolor=face, markersize=7.5)
-        for word in WORDS:
-            colour, marker = _LOOKS[word]
-            face = "none" if word == "undecided" else colour
-            count = sum(one.word == word for one in verdicts)
-            axes.plot([], [], marker, color=colour, markerfacecolor=face, label=f"{word} ({count})")
-        axes.set_yticks(range(len(rows)), list(rows))
-        axes.set_ylim(len(rows) - 0.5, -0.5)
-        axes.set_xlim(-0.7, max(widest, 8) - 0.3)
-        axes.set_xticks([])
-        for side in ("bottom", "left"):
-            axes.spines[side].set_visible(False)
-        axes.tick_params(length=0)
-        figure.legend(loc="outside lower center", ncols=3, fontsize=9.5)
-    return figure
+    places = by_place(verdicts)
+    names = {word: f"{word} ({sum(one.word == word for one in verdicts)})" for word in WORDS}
+    rows = [
+        {"label": names[one.word], "where": where, "place": place, "claim": one.claim.statement}
+        for where, found in places.items()
+        for place, one in enumerate(sorted(found, key=lambda one: WORDS.index(one.word)))
+    ]
+    widest = max(max(map(len, places.values()), default=1), 8)
+    marks = alt.Chart(width=max(WIDTH - 7 * max(map(len, places), default=0), 200), height=alt.Step(24))
+    x = alt.X("place:Q", title=None, axis=None, scale=alt.Scale(domain=(-0.7, widest - 0.3), nice=False))
+    y = alt.Y("where:N", sort=list(places), title=None, axis=alt.Axis(grid=False, domain=False, ticks=False))
+    shapes = alt.Scale(domain=list(names.values()), range=[mark for _, mark in _MARKS.values()])
+    shape = alt.Shape("label:N", scale=shapes, legend=alt.Legend(symbolType="circle", symbolSize=90))
+    colour = colour_of({names[word]: Look(colour) for word, (colour, _) in _MARKS.items()}, columns=3)
+    told = [alt.Tooltip("label:N", title=" "), alt.Tooltip("claim:N")]
+    drawn = marks.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=told)
+    return finished(alt.layer(drawn, data=table(*rows)), "")
 
 
 # -------------------------------------------------------------------- the tables

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
-from fedroster.study.figures import Curve, curves_figure
+from fedroster.study.charts import Axes, Curve, Figure, lines
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import Runs
@@ -45,7 +44,7 @@ def courses_figure(
         kept = np.arange(every - 1, values.shape[1], every)
         curves[labels[policy]] = Curve((kept + 1).astype(np.float64), *band(values[:, kept].astype(np.float64)))
     looks = looks_of({label: policy for policy, label in labels.items()})
-    return curves_figure(curves, x_label=x_label, y_label=y_label, title=title, looks=looks)
+    return lines(curves, Axes(x_label, y_label), title=title, looks=looks)
 
 
 def lacks_at_most(slack: int, runs: Sequence[Run], rate: float, *, of_available: bool = False) -> Promise:

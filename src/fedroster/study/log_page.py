@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.catalogue import policy_of_label
 from fedroster.core.arrays import FloatArray, IntArray, StatusArray
@@ -23,6 +22,7 @@ from fedroster.core.state import write_text_atomically
 from fedroster.folder.lines import OPEN
 from fedroster.queues import falls_short
 from fedroster.record import Log, LoggedRound
+from fedroster.study.charts import Axes, Curve, Figure, lines
 from fedroster.study.report import Number, Report, Section, Table, as_html, picture
 from fedroster.version import __version__
 
@@ -235,8 +235,10 @@ def _sections(view: View, members: Table) -> list[Section]:
     def part(table: Table, first: int, end: int) -> Table:
         return replace(table, rows=table.rows[first:end])
 
+    # Without what a reader points at: a page that is made again with each round stays small.
+    lengths = replace(picture(_lengths_figure(view), _LENGTHS, None, "lengths"), spec={})
     found = [
-        Section("Length of rounds", figures=[picture(_lengths_figure(view), _LENGTHS, None, "lengths")]),
+        Section("Length of rounds", figures=[lengths]),
         Section("Last rounds", table=part(rounds, 0, _SHOWN)),
         Section("Rounds before", table=part(rounds, _SHOWN, _ROUNDS), folded=True),
         Section("Members, the least served first", table=part(members, 0, _SHOWN), notes=places * view.has_places),
@@ -247,16 +249,13 @@ def _sections(view: View, members: Table) -> list[Section]:
 
 def _lengths_figure(view: View) -> Figure:
     """Lengths of rounds, and what the policy expected."""
-    figure = Figure(figsize=(4.2, 2.2), layout="constrained")
-    axes = figure.subplots()
-    for label, colour, values in zip(
-        ("took", "longest expected"), ("#0072B2", "#D55E00"), zip(*view.lengths.values(), strict=True), strict=False
-    ):
-        axes.plot([*view.lengths], values, color=colour, linewidth=1.0, label=label)
-    axes.set(xlabel="round", ylabel="seconds")
-    axes.set_ylim(bottom=0.0)
-    axes.legend(loc="upper right", fontsize=8)
-    return figure
+    rounds = np.array([*view.lengths], np.float64)
+    values = np.array([*view.lengths.values()], np.float64).reshape(-1, 2).T
+    curves = {
+        label: Curve(rounds, own, own, own) for label, own in zip(("took", "longest expected"), values, strict=True)
+    }
+    most = float(np.nanmax(values)) if np.isfinite(values).any() else 1.0
+    return lines(curves, Axes("round", "seconds", range_y=(0.0, 1.05 * most or 1.0)))
 
 
 def _length_s(played: LoggedRound) -> float:

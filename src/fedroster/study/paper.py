@@ -10,14 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING
 
 from fedroster.core.errors import ConfigurationError, UnknownNameError
 from fedroster.study.measures import Run
 from fedroster.study.trial import Trial
 from fedroster.study.verdicts import Claim
 from fedroster.task import Task
+
+if TYPE_CHECKING:
+    from fedroster.study.charts import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +67,7 @@ class FigureRecipe:
     Attributes:
         title: What it shows.
         needs: The runs that it needs, by its own labels.
-        draw: Makes it from these runs; ``charts`` of the figure, if it has any, are also its data.  None where the
-            findings say it all.
+        draw: Makes it from these runs; None where the findings say it all.
         claims: The paper's claims about it, measured on these runs.
         findings: What a reader should know beside the verdicts, in sentences.
         on_request: Whether it is made only when it is named, for it takes long.

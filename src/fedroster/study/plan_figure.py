@@ -2,46 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from matplotlib.figure import Figure
+import altair as alt
 
-from fedroster.study.looks import look
+from fedroster.study.charts import HEIGHT, WIDTH, Figure, colour_of, finished, table, tips
+from fedroster.study.looks import looks_of
 from fedroster.study.planning import Tried, Wish
 
 
 def trade_off_figure(tried: Sequence[Tried], wish: Wish) -> Figure:
-    """Draw every setting that was tried; the wish is the corner of the shaded part.
+    """Draw every setting that was tried; the wish is the shaded part.
 
     Args:
         tried: Settings and what came of them, the best first.
         wish: What was wanted.
     """
-    figure = Figure(figsize=(7.0, 4.2), layout="constrained")
-    axes = figure.subplots()
-    named: set[str] = set()
-    for each in tried:
-        name = each.setting.policy.partition(":")[0]
-        marker = "o" if each.setting.deadline_s == float("inf") else "s"
-        label = None if name in named else name
-        named.add(name)
-        axes.plot(each.round_s, 100.0 * each.least_share, marker, color=look(name).colour, label=label, alpha=0.75)
-    best = tried[0]
-    axes.annotate(
-        "best" if best.is_met else "nearest",
-        (best.round_s, 100.0 * best.least_share),
-        xytext=(8, 8),
-        textcoords="offset points",
+    rows = [
+        {
+            "label": each.setting.policy.partition(":")[0],
+            "setting": str(each.setting),
+            "deadline": "with a deadline" if math.isfinite(each.setting.deadline_s) else "without a deadline",
+            "x": each.round_s,
+            "y": 100.0 * each.least_share,
+        }
+        for each in tried
+    ]
+    right = 1.05 * max(wish.rounds_under_s, *(each.round_s for each in tried))
+    top = 110.0 * max(wish.every_client, *(each.least_share for each in tried))
+    labels = [str(row["label"]) for row in rows]
+    x = alt.X(
+        "x:Q", title=f"{wish.share:.0%} of the rounds end within, s", scale=alt.Scale(domain=(0.0, right), nice=False)
     )
-    right = max(each.round_s for each in tried) * 1.05
-    top = 100.0 * max(*(each.least_share for each in tried), wish.every_client) * 1.1
-    axes.fill_between([0.0, wish.rounds_under_s], 100.0 * wish.every_client, top, color="#009E73", alpha=0.12)
-    axes.set(
-        xlim=(0.0, max(right, wish.rounds_under_s * 1.05)),
-        ylim=(0.0, top),
-        xlabel=f"{wish.share:.0%} of the rounds end within, s",
-        ylabel="least share of a client, %",
-        title="Settings, and the wish (shaded); squares have a deadline",
+    y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=(0.0, top or 1.0), nice=False))
+    wished = table({"x": 0.0, "right": wish.rounds_under_s, "y": 100.0 * wish.every_client, "top": top})
+    marks = alt.Chart().mark_point(filled=True, size=70, opacity=0.8)
+    told = [alt.Tooltip("setting:N", title=" "), *tips(x="s", y="%")[1:]]
+    best = table(rows[0] | {"text": "best" if tried[0].is_met else "nearest"})
+    chart = alt.layer(
+        alt.Chart(wished).mark_rect(color="#009E73", opacity=0.12).encode(x=x, x2="right:Q", y=y, y2="top:Q"),
+        marks.encode(
+            x=x,
+            y=y,
+            color=colour_of(looks_of({each: each for each in labels}), columns=3),
+            shape="deadline:N",
+            tooltip=told,
+        ),
+        alt.Chart(best).mark_text(align="left", dx=8, dy=-8).encode(x=x, y=y, text="text:N"),
+        data=table(*rows),
+        width=WIDTH,
+        height=HEIGHT,
     )
-    axes.legend(loc="best", fontsize=9)
-    return figure
+    return finished(chart, "Settings, and the wish (shaded)", "least share of a client, %")

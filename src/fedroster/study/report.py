@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from fedroster.core.state import write_text_atomically
-from fedroster.study.charts import Chart, library
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from fedroster.study.charts import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +29,14 @@ class Picture:
         label: What it shows, in words.
         svg: The picture.
         file: File beside the page that has it too.
-        charts: The same to point at, a chart for each panel; empty for none.
+        spec: The same to point at (:func:`~fedroster.study.charts.by_column`).
         tab: What distinguishes the figures of a section, if only one of them is shown at a time.
     """
 
     label: str
     svg: str
     file: str
-    charts: Sequence[Chart] = ()
+    spec: Mapping[str, Any] = field(default_factory=dict)
     tab: str = ""
 
 
@@ -112,16 +111,15 @@ class Report:
 
 
 def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Picture:
-    """Put a figure on the page, and as a PNG beside it where the page has a folder.
+    """Put a figure on the page, and as a file beside it where the page has a folder."""
+    from fedroster.study.charts import by_column, svg_of  # loads Altair
 
-    The functions of :mod:`fedroster.study.figures` and :mod:`fedroster.study.pareto` leave the charts in an attribute
-    ``charts`` of their figures.
-    """
-    from fedroster.study.figures import save_png, svg_text  # loads Matplotlib
-
+    spec = figure.to_dict()
+    svg = svg_of(spec, name)
     if folder is not None:
-        save_png(figure, folder / f"{name}.png")
-    return Picture(label, svg_text(figure), f"{name}.png", getattr(figure, "charts", ()))
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(folder / f"{name}.svg", svg)
+    return Picture(label, svg, f"{name}.svg", by_column(spec))
 
 
 BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
@@ -144,9 +142,13 @@ def as_html(report: Report, *, template: str = "report.html.j2", **more: Any) ->
     templates = _templates()
     source = templates.loader
     css, js = (source.get_source(templates, name)[0] for name in ("page.css", "page.js")) if source else ("", "")
-    has_charts = any(shown.charts for section in report.sections for shown in section.figures)
-    parts = {"report": report, "zip": zip, "css": css, "js": js, "json": _json}
-    return templates.get_template(template).render(**parts, library=library() if has_charts else "", **more)
+    script = ""
+    if any(shown.spec for section in report.sections for shown in section.figures):
+        from fedroster.study.charts import library  # loads Altair
+
+        script = library()
+    parts = {"report": report, "zip": zip, "css": css, "js": js, "json": _json, "library": script}
+    return templates.get_template(template).render(**parts, **more)
 
 
 @cache
@@ -159,18 +161,9 @@ def _templates() -> jinja2.Environment:
     )
 
 
-def _json(charts: Sequence[Chart]) -> str:
-    """Charts for a script element: nothing in them ends it."""
-    found = [
-        {
-            "spec": chart.spec,
-            "data": chart.data,
-            "looks": {label: (look.colour, look.line) for label, look in chart.looks.items()},
-            "title": chart.title,
-        }
-        for chart in charts
-    ]
-    return json.dumps(found, separators=(",", ":")).replace("<", "\\u003c")
+def _json(spec: Mapping[str, Any]) -> str:
+    """A chart for a script element: nothing in it ends it."""
+    return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def html_table(table: Table, caption: str) -> str:

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import polars as pl
-from matplotlib.figure import Figure
 
 from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.study.charts import data_of
+from fedroster.study.charts import Figure, data_of
 from fedroster.study.claims_page import by_place, claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Paper, Runs, Scale, find_paper

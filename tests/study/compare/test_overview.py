@@ -42,7 +42,7 @@ def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
     for module in (result, overview):
         monkeypatch.setattr(
-            module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.png")
+            module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.svg")
         )
     monkeypatch.setattr("fedroster.study.compare.figures.figures_of", lambda *_, **__: {})
 
@@ -85,7 +85,7 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
     assert result.exit_code == 0, result.output
     assert {path.name for path in folder.iterdir()} == {
         *map(folder_of, SCENARIOS),
-        *("index.md", "report.html", "overview.csv", "overview.png", "settings.json", ".lock", ".lock.json"),
+        *("index.md", "report.html", "overview.csv", "overview.svg", "settings.json", ".lock", ".lock.json"),
     }
     for name in SCENARIOS:
         one = folder / folder_of(name)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 import fedroster
 from fedroster import Floor, Uniform
@@ -62,8 +61,8 @@ def test_a_page_is_that_of_the_users_own_policy(found):
 
 
 def test_figures_by_name(found):
-    assert isinstance(found.plot(), Figure)
-    assert isinstance(found.plot("participation"), Figure)
+    assert found.plot().to_dict()["description"] == "Time of a round against the least served"
+    assert found.plot("participation").to_dict()["description"] == "Participation per client"
     with pytest.raises(UnknownNameError, match=r"unknown figure 'queue'. Did you mean 'queues'"):
         found.plot("queue")
 
@@ -82,7 +81,7 @@ def test_a_page_alone_and_a_folder(found, tmp_path):
     assert "First:start=1" in page.read_text()
     found.write(tmp_path / "folder")
     assert found.report(tmp_path / "folder", brief=True) == tmp_path / "folder" / "report.html"
-    assert {file.stem for file in (tmp_path / "folder").glob("*.png")} == {"pareto-round"}
+    assert {file.stem for file in (tmp_path / "folder").glob("*.svg")} == {"pareto-round"}
     again = Comparison.read(tmp_path / "folder")
     assert again.frame.drop("decision_s").equals(found.frame.drop("decision_s"))
 

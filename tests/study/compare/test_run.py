@@ -123,7 +123,7 @@ def contents(folder):
 @pytest.fixture
 def no_pictures(monkeypatch):
     """Pictures take longer than all the rest."""
-    monkeypatch.setattr(module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.png"))
+    monkeypatch.setattr(module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.svg"))
 
 
 # -------------------------------------------------------------------- from tables to the page
@@ -190,7 +190,7 @@ def test_the_summary_as_text(rendered):
 def test_the_folder_is_complete(rendered):
     folder, summary = rendered
     names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation")
-    figures = {f"{name}.png" for name in (*names, "pareto-round", "pareto-target")}
+    figures = {f"{name}.svg" for name in (*names, "pareto-round", "pareto-target")}
     tables = {
         "rounds.csv",
         "participation.parquet",
@@ -558,7 +558,7 @@ def test_a_policy_that_promises_a_rate_has_it_measured_with_prices(tmp_path, no_
 def test_the_figures_with_prices(tmp_path):
     priced(tmp_path)
     render(tmp_path)
-    figures = {path.stem for path in tmp_path.glob("*.png")}
+    figures = {path.stem for path in tmp_path.glob("*.svg")}
     assert figures == {"pareto-updates", "updates", "participation"}
 
 

@@ -8,15 +8,14 @@ from functools import partial
 from itertools import pairwise
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.bounds import delta_regret
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.cocs.theory import EPSILON, SCALED_CONTEXTS, finding_on_bounds, network_of, sure_share
 from fedroster.policies.cucb import CUCB
 from fedroster.policies.linucb import LinUCB
+from fedroster.study.charts import Axes, Curve, Figure, lines
 from fedroster.study.courses import courses_figure, each
-from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Runs
@@ -136,9 +135,8 @@ def _sweep(name: str, values: Sequence[float], x_label: str, title: str, runs: R
         )
         for policy in SWEPT
     }
-    label = "cumulative utility, updates in time"
     looks = looks_of({LABELS[policy]: policy for policy in SWEPT})
-    return curves_figure(curves, x_label=x_label, y_label=label, title=title, looks=looks)
+    return lines(curves, Axes(x_label, "cumulative utility, updates in time"), title=title, looks=looks)
 
 
 def _gaps(runs: Runs, better: str, worse: Sequence[str], measure: Callable[[Run], float]) -> list[Part]:

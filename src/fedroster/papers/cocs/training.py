@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.papers.cocs.figures import BUDGETS, COCS_GREEDY, DEADLINES_S, ORACLE_GREEDY, STATIC
 from fedroster.papers.sizes import HIERARCHICAL, HIERARCHICAL_REMARKS, Experiment, scales
 from fedroster.study.accuracy import CENSORED, final_accuracies, final_rounds, rounds_to, shown_percent, shown_targets
+from fedroster.study.charts import Figure, intervals
 from fedroster.study.courses import each
-from fedroster.study.figures import intervals_figure
 from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import jain_index
 from fedroster.study.paper import FigureRecipe, Need, Runs
@@ -190,7 +189,7 @@ def _share_of_advantage(runs: Runs) -> str:
 def _draw_table(experiment: Experiment, runs: Runs) -> Figure:
     final = {label: mean_interval(100 * final_accuracies(group)) for label, group in runs.items()}
     rounds = {label: interval_of(rounds_to(group, experiment.target)) for label, group in runs.items()}
-    return intervals_figure(
+    return intervals(
         {"final accuracy, %": final, f"edge rounds to {experiment.target:.0%}": rounds},
         title=f"Table II, {experiment.name}",
         looks=_LOOKS,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.floor.worlds import BETA, TABLE_1, WANTED, least_chosen, mean_time
+from fedroster.study.charts import Axes, Curve, Figure, lines
 from fedroster.study.courses import each
-from fedroster.study.figures import Curve, curves_figure
 from fedroster.study.looks import looks_of
 from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.statistics import band, mean_interval
@@ -71,9 +70,9 @@ def _draw(runs: Runs) -> Figure:
     shown = dict.fromkeys(("FLOOR", _as_punctual(runs), f"RBCS-F(0.7, {BETA:g})", _as_fair(runs)[0]))
     rounds = np.arange(1.0, runs["FLOOR"][0].num_rounds + 1.0)
     curves = {label: Curve(rounds, *band(_lack(runs, label))) for label in shown}
-    y_label = "most that a client lacks of floor(beta t)"
-    return curves_figure(
-        curves, x_label="round t", y_label=y_label, title=_TITLE, reference=(2.0, "c = 2"), looks=looks_of(_POLICIES)
+    axes = Axes("round t", "most that a client lacks of floor(beta t)")
+    return lines(
+        curves, axes, title=_TITLE, level=(2.0, "c = 2"), looks=looks_of({label: _POLICIES[label] for label in curves})
     )
 
 

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.catalogue import make_scenario
 from fedroster.environment.flat import FlatNetwork
 from fedroster.papers.floor.stationary import stationary_optimum
+from fedroster.study.charts import Figure
 from fedroster.study.courses import each, lacks_at_most
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Runs

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.hidden_causes import CAUSES
+from fedroster.study.charts import Figure, intervals
 from fedroster.study.courses import courses_figure, each, lacks_at_most
-from fedroster.study.figures import intervals_figure
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.statistics import mean_interval
@@ -141,7 +140,7 @@ def shares_figure(panels: Mapping[str, Mapping[str, FloatArray]], title: str) ->
         f"{panel}\n%": {row: mean_interval(100.0 * values) for row, values in rows.items()}
         for panel, rows in panels.items()
     }
-    return intervals_figure(percent, title=title)
+    return intervals(percent, title=title)
 
 
 def _hidden() -> FigureRecipe:
@@ -210,7 +209,7 @@ def _rates() -> FigureRecipe:
             for what, measure in (("price, % of utility", price), ("lowest rate, %", lowest))
             for name, where in _RATED.items()
         }
-        return intervals_figure(panels, title="The price of guaranteed rates")
+        return intervals(panels, title="The price of guaranteed rates")
 
     def claims(runs: Runs) -> list[Claim]:
         def of(name: str) -> list[Claim]:

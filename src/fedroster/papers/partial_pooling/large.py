@@ -8,7 +8,6 @@ from __future__ import annotations
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.partial_pooling.figures import (
@@ -20,6 +19,7 @@ from fedroster.papers.partial_pooling.figures import (
     shares_figure,
     utility,
 )
+from fedroster.study.charts import Figure
 from fedroster.study.courses import each
 from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.verdicts import Claim, Part, Question, claims_of, gain

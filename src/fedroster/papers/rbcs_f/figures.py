@@ -8,16 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import altair as alt
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.arrays import FloatArray
 from fedroster.environment.flat import FlatNetwork
-from fedroster.study.charts import lines
+from fedroster.study.charts import WIDTH, Axes, Curve, Figure, finished, intervals, lines, table, tips
 from fedroster.study.courses import courses_figure, each
-from fedroster.study.figures import Curve, Pointed, curves_figure, styled
-from fedroster.study.looks import Look, look, looks_of
+from fedroster.study.looks import Look, look
 from fedroster.study.measures import Run, jain_index
 from fedroster.study.paper import FigureRecipe, Need, Runs
 from fedroster.study.statistics import band, mean_interval
@@ -79,20 +78,20 @@ _FIGURE_3 = partial(
 
 def _figure_4(runs: Runs) -> Figure:
     """How often each client was chosen, clients sorted by it, a row for each policy; brighter is more often."""
-    chosen = {policy: np.stack([np.sort(run.chosen) for run in runs[policy]]) for policy in FIGURE_POLICIES}
-    with styled({"axes.grid": False}):
-        figure = Pointed(figsize=(6.4, 0.8 + 0.42 * len(chosen)))
-        axes = figure.subplots()
-        rows = np.stack([values.mean(axis=0) for values in chosen.values()])
-        image = axes.imshow(rows, aspect="auto", cmap="viridis", interpolation="nearest", vmin=0)
-        axes.set_yticks(range(len(rows)), [LABELS[policy] for policy in FIGURE_POLICIES])
-        axes.set(xlabel="clients, sorted by how often they were chosen", title="Pull record")
-        figure.colorbar(image, ax=axes, label="times chosen")
-    ranks = np.arange(1.0, rows.shape[1] + 1.0)
-    curves = {LABELS[policy]: Curve(ranks, *band(values.astype(np.float64))) for policy, values in chosen.items()}
-    looks = looks_of({LABELS[policy]: policy for policy in chosen})
-    figure.charts = [lines(curves, looks, x_label="clients, sorted", y_label="times chosen")]
-    return figure
+    rows = []
+    for policy in FIGURE_POLICIES:
+        ends = band(np.stack([np.sort(run.chosen) for run in runs[policy]]).astype(np.float64))
+        for place, (mean, low, high) in enumerate(np.transpose(ends).tolist()):
+            rows.append({"label": LABELS[policy], "x": place + 1, "mean": mean, "low": low, "high": high})
+    marks = alt.Chart(width=WIDTH - 100, height=alt.Step(26)).mark_rect()
+    x = alt.X("x:O", title="clients, sorted by how often they were chosen", axis=alt.Axis(labelAngle=0))
+    y = alt.Y("label:N", sort=[LABELS[policy] for policy in FIGURE_POLICIES], title=None)
+    colour = alt.Color("mean:Q", scale=alt.Scale(scheme="viridis", zero=True), legend=_CHOSEN)
+    told = tips(x="client", mean="times chosen", low="from", high="to")
+    return finished(alt.layer(marks.encode(x=x, y=y, color=colour, tooltip=told), data=table(*rows)), "Pull record")
+
+
+_CHOSEN = alt.Legend(title="times chosen", type="gradient", gradientLength=WIDTH - 100)
 
 
 def _running_regret(runs: Runs, learned: str) -> FloatArray:
@@ -139,32 +138,20 @@ def _figure_regret(runs: Runs) -> Figure:
     for name in _BOUNDS:
         bound = _bound(name, num_rounds)
         curves[name] = Curve(rounds, bound, bound, bound)
-    return curves_figure(
-        curves,
-        x_label="round T",
-        y_label="time-average regret R(T), s",
-        title="Regret against P3(20), and bounds",
-        log_y=True,
-        looks=dict(
-            zip(curves, (look(LEARNED), look(SCHEDULED), Look("#777777", ":"), Look("#000000", ":")), strict=True)
-        ),
-    )
+    looks = (look(LEARNED), look(SCHEDULED), Look("#777777", ":"), Look("#000000", ":"))
+    axes = Axes("round T", "time-average regret R(T), s", log_y=True)
+    return lines(curves, axes, title="Regret against P3(20), and bounds", looks=dict(zip(curves, looks, strict=True)))
 
 
 _ALPHA_POLICIES = (*(f"rbcs-f:V=20,alpha={alpha:g}" for alpha in ALPHAS), f"{_SCHEDULE},delta=0.05")
 
 
 def _figure_alpha(runs: Runs) -> Figure:
-    times = np.stack([each(runs, policy, _mean_time) for policy in _ALPHA_POLICIES], axis=1)
-    position = np.arange(len(_ALPHA_POLICIES), dtype=np.float64)
-    figure = curves_figure(
-        {"RBCS-F(20)": Curve(position, *band(times))},
-        x_label="alpha",
-        y_label="mean round time, s",
-        title="Sensitivity to the exploration factor",
-    )
-    figure.axes[0].set_xticks(position, [policy.partition("alpha=")[2] or "Lemma 1" for policy in _ALPHA_POLICIES])
-    return figure
+    times = {
+        policy.partition("20,")[2] if "alpha=" in policy else "Lemma 1": mean_interval(each(runs, policy, _mean_time))
+        for policy in _ALPHA_POLICIES
+    }
+    return intervals({"mean round time of RBCS-F(20), s": times}, title="Sensitivity to the exploration factor")
 
 
 def _plateau(run: Run) -> float:

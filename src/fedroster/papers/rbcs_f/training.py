@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.core.arrays import FloatArray
 from fedroster.papers.sizes import (
@@ -29,8 +28,8 @@ from fedroster.study.accuracy import (
     shown_ratio,
     times_to,
 )
+from fedroster.study.charts import Figure, intervals
 from fedroster.study.courses import each
-from fedroster.study.figures import intervals_figure
 from fedroster.study.looks import in_order, looks_of
 from fedroster.study.measures import Run
 from fedroster.study.paper import FigureRecipe, Runs
@@ -247,7 +246,7 @@ def _draw_effects(grids: Sequence[Grid], runs: Runs) -> Figure:
         for name, panels in effects.items()
         for panel, values in panels.items()
     }
-    return intervals_figure({label: shown}, title="How much fairness matters", looks=in_order(list(shown)))
+    return intervals({label: shown}, title="How much fairness matters", looks=in_order(list(shown)))
 
 
 def _claims_on_data_sets(grids: Sequence[Grid], runs: Runs) -> list[Claim]:

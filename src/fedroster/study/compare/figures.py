@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
 from fedroster.study.accuracy import step_function
+from fedroster.study.charts import MANY, Axes, Curve, Figure, lines
 from fedroster.study.compare.tables import (
     LEAST_SERVED,
     ROUND_TIME,
@@ -20,12 +20,6 @@ from fedroster.study.compare.tables import (
     Runs,
     Settings,
     Values,
-)
-from fedroster.study.figures import (
-    MANY,
-    Curve,
-    curves_figure,
-    small_multiples_figure,
 )
 from fedroster.study.looks import look
 from fedroster.study.pareto import Panel, Point, pareto_figure, pareto_front
@@ -55,21 +49,21 @@ def figures_of(
     figures = dict([_pareto(values, settings, settings.front_measure)])
     if brief:
         return figures
-    accuracy: dict[str, Any] = {"y_label": "test accuracy, %", "percent_y": True}
     if settings.task is not None:
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
-        curves = {text: _course(own.accuracy) for text, own in runs.items()}
-        figures["accuracy-per-round"] = _lines("Accuracy per round", curves, **accuracy)
+        curves = {text: _course(100.0 * own.accuracy) for text, own in runs.items()}
+        axes = Axes("round", "test accuracy, %", stretched=True)
+        figures["accuracy-per-round"] = _lines("Accuracy per round", curves, axes)
         curves = {text: _per_second(own) for text, own in runs.items()}
-        seconds: dict[str, Any] = {"x_label": "simulated time, s", "log_x": True}
-        figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, **seconds, **accuracy)
+        axes = Axes("simulated time, s", "test accuracy, %", log_x=True, stretched=True)
+        figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
     if settings.has_prices:
         figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))
     if settings.promises_rates:
         label = f"Rounds owed: mean virtual queue at beta = {settings.rate:g}"
         curves = {text: _course(own.mean_backlog) for text, own in runs.items()}
-        figures["queues"] = _lines(label, curves, y_label="mean queue length, rounds")
+        figures["queues"] = _lines(label, curves, Axes("round", "mean queue length, rounds"))
     figures["participation"] = _participation(runs, settings)
     return figures
 
@@ -95,7 +89,7 @@ def panel_of(values: Values, settings: Settings, measure: Measure, *, focus: str
         return "front" if text in front else "other"
 
     points = {text: Point(x, y, kind(text), text in front) for text, (x, y) in found.items()}
-    y_label = "least served tenth: share of their available rounds\nin which they were chosen, %"
+    y_label = "least served tenth: share of their available rounds in which they were chosen, %"
     return Panel(points, _LABELS[measure][0], y_label, title, more_x=not measure.less)
 
 
@@ -110,19 +104,10 @@ def _course(values: FloatArray, width: int = 1) -> Curve:
     return Curve(width * np.arange(1.0, values.shape[1] + 1), *band(values))
 
 
-def _lines(
-    title: str,
-    curves: Mapping[str, Curve],
-    *,
-    level: tuple[float, str] | None = None,
-    x_label: str = "round",
-    **axes: Any,
-) -> Drawn:
+def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[float, str] | None = None) -> Drawn:
     """One picture, or a panel each where curves are many."""
-    axes |= {"title": title, "x_label": x_label, "looks": {text: look(text) for text in curves}}
-    if len(curves) > MANY:
-        return small_multiples_figure(curves, reference=REFERENCE, level=level, **axes), title
-    return curves_figure(curves, reference=level, **axes), title
+    looks, apart = {text: look(text) for text in curves}, len(curves) > MANY
+    return lines(curves, axes, title=title, looks=looks, level=level, apart=apart, behind=REFERENCE), title
 
 
 def _per_second(runs: Runs) -> Curve:
@@ -130,7 +115,7 @@ def _per_second(runs: Runs) -> Curve:
     begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
     ended = float(runs.elapsed_s[:, -1].min())
     grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
-    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, runs.accuracy, strict=True)])
+    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, 100.0 * runs.accuracy, strict=True)])
     known = ~np.isnan(values).any(axis=0)
     return Curve(grid[known], *band(values[:, known]))
 
@@ -143,7 +128,7 @@ def _updates(policies: Mapping[str, Runs], width: int) -> Drawn:
         means = runs.participants[:, : count * width].reshape(-1, count, width).mean(axis=2)
         curves[text] = _course(means, width)
     label = "Updates in time" if width == 1 else f"Updates in time, means over {width} rounds"
-    return _lines(label, curves, y_label="updates in time, a round")
+    return _lines(label, curves, Axes("round", "updates in time, a round"))
 
 
 def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
@@ -152,11 +137,6 @@ def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
     for text, runs in policies.items():
         rates = 100.0 * np.quantile(runs.chosen / runs.num_rounds, share, axis=1).mean(axis=1)
         curves[text] = Curve(100.0 * share, rates, rates, rates)
-    return _lines(
-        "Participation per client",
-        curves,
-        level=(100.0 * settings.rate, f"beta = {settings.rate:g}") if settings.promises_rates else None,
-        x_label="clients, sorted, %",
-        y_label="rounds taken part in, %",
-        log_y=len(curves) > MANY,
-    )
+    level = (100.0 * settings.rate, f"beta = {settings.rate:g}") if settings.promises_rates else None
+    axes = Axes("clients, sorted, %", "rounds taken part in, %", log_y=len(curves) > MANY)
+    return _lines("Participation per client", curves, axes, level)

@@ -11,6 +11,7 @@ import polars as pl
 
 from fedroster.catalogue import REFERENCE
 from fedroster.core.arrays import FloatArray
+from fedroster.study.charts import MANY
 from fedroster.study.compare.contrasts import TEST_NOTE, Contrast, corrected, file_of
 from fedroster.study.compare.figures import panel_of
 from fedroster.study.compare.tables import (
@@ -27,7 +28,6 @@ from fedroster.study.compare.tables import (
     Values,
     summary_table,
 )
-from fedroster.study.figures import MANY
 from fedroster.study.measures import LEAST_CHANCES
 from fedroster.study.report import Number, Picture, Report, Section, Table
 from fedroster.study.statistics import mean_interval

@@ -29,7 +29,8 @@ from fedroster.study.store import read_table, write_json, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
+
+    from fedroster.study.charts import Figure
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class Comparison:
         Raises:
             UnknownNameError: If there is no figure of that name; names those that there are.
         """
-        from fedroster.study.compare.figures import figures_of  # loads Matplotlib
+        from fedroster.study.compare.figures import figures_of  # loads Altair
 
         figures = figures_of(self.runs, self.values, self.settings)
         if name and name not in figures:
@@ -135,7 +136,7 @@ class Comparison:
         Returns:
             The page.
         """
-        from fedroster.study.compare.figures import figures_of  # loads Matplotlib
+        from fedroster.study.compare.figures import figures_of  # loads Altair
         from fedroster.study.compare.page import page_of
 
         path = Path(path)

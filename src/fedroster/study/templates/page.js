@@ -32,43 +32,69 @@
   const legends = [];
   const update = () => { legends.forEach(one => one()); charts.forEach(one => one.tell()); };
   const colour = value => {  // dark ones would not be seen on a dark page
+    if (isDark() && shade[value]) return shade[value];
     const parts = [1, 3, 5].map(i => parseInt(value.slice(i, i + 2), 16)), light = parts[0] * .3 + parts[1] * .59 + parts[2] * .11;
     if (!isDark() || light > 110) return value;
     return "#" + parts.map(part => Math.round(part + (255 - part) * (light < 20 ? .9 : .5)).toString(16).padStart(2, "0")).join("");
   };
-  const config = () => {
-    const [ink, line] = isDark() ? ["#e8ecf1", "#38424e"] : ["#1c2430", "#dfe4ea"];
-    return {
-      background: null, font: "system-ui, -apple-system, 'Segoe UI', Roboto, Arial, sans-serif", view: { stroke: null },
-      axis: { labelColor: ink, titleColor: ink, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12, titleFontSize: 13, titleFontWeight: "normal", labelOverlap: true },
-      text: { fill: ink, fontSize: 12 }, rule: { color: ink }, line: { color: ink },
-    };
+  // Panels of a figure are drawn apart, each as wide as the page allows; those of a single curve together.
+  const partsOf = ({ datasets, concat, facet, spec, columns, resolve, align, title, mark, encoding, ...shared }) => {
+    if (mark) shared.layer = [{ mark, encoding }];
+    const tables = Object.fromEntries(Object.entries(datasets).map(([name, table]) => {
+      const keys = Object.keys(table);
+      return [name, table[keys[0]].map((_, i) => Object.fromEntries(keys.map(key => [key, table[key][i]])))];
+    }));
+    const part = (own, rows = tables[own.data?.name] ?? []) => ({ spec: own, rows, tables: { ...tables, [own.data?.name]: rows } });
+    if (concat) return concat.map(one => ({ ...part({ ...shared, ...one }), name: [one.title?.text ?? ""].flat().join(" ") }));
+    if (!facet) return [part({ ...shared, title })];
+    if (facet.field === "label") return [part({ ...shared, ...spec, title })];
+    const all = tables[shared.data.name];
+    return [...new Set(all.map(row => row[facet.field]))].map(name => ({ ...part({ ...shared, ...spec, title }, all.filter(row => row[facet.field] === name)), name }));
   };
+  const scaleOf = (spec, channel) => spec.layer.map(layer => layer.encoding[channel]).find(one => one?.field === "label" && one.scale)?.scale;
+  const SHOWN = "!isValid(shown) || indexof(shown, datum.label) >= 0";
+  const ZOOM = { name: "zoom", select: { type: "interval", zoom: "wheel![event.shiftKey]" }, bind: "scales" };
+  const HOVER = { name: "hover", select: { type: "point", on: "pointerover", nearest: true, clear: "pointerout" } };
+  const NEAR = { condition: { param: "hover", empty: false, value: 1 }, value: 0 }, FAINT = { condition: { test: SHOWN, value: 1 }, value: .2 };
+  const shade = { "#1c2430": "#e8ecf1", "#dfe4ea": "#38424e" };  // ink and grid on a dark page
   class Chart {
-    constructor(place, { spec, data, looks }) {
-      const columns = Object.keys(data);
-      Object.assign(this, { place, spec, looks, columns });
-      this.rows = data.label.map((_, i) => Object.fromEntries(columns.map(column => [column, data[column][i]])));
-      this.labels = [...new Set(data.label)];
+    constructor(place, { spec, rows, tables, name = "" }) {
+      const colours = scaleOf(spec, "color"), dashes = scaleOf(spec, "strokeDash");
+      Object.assign(this, { place, name, spec, rows, tables, labels: colours ? colours.domain : [] });
+      this.looks = Object.fromEntries(this.labels.map((label, i) => [label, { colour: colours.range[i], dash: dashes ? dashes.range[i] : [] }]));
+      this.zooms = ["x", "y"].every(axis => this.spec.layer.some(layer => layer.encoding[axis]?.type === "quantitative"));
     }
     get shown() { return hidden.size ? this.labels.filter(label => !hidden.has(label)) : null; }
+    // The picture, and what pointing at it, choosing and zooming need.
+    live() {
+      const text = JSON.stringify(this.spec).replace(/"#[0-9A-Fa-f]{6}"/g, found => `"${colour(found.slice(1, -1))}"`);
+      const { title, width, height, layer, config, ...spec } = JSON.parse(text), near = [];
+      for (const one of layer.filter(one => !one.data)) {
+        const { color, strokeDash, ...encoding } = one.encoding;
+        for (const axis of ["x", "y"]) delete encoding[axis]?.axis?.values;  // they would not follow a zoom
+        for (const channel of [color, strokeDash]) if (channel?.field === "label") channel.legend = null;
+        if (color?.field === "label" && /line|area/.test(one.mark.type)) one.transform = [{ filter: SHOWN }, ...one.transform || []];
+        else if (this.labels.length) one.encoding.opacity = FAINT;
+        if (one.mark.type === "line") near.push({ ...one, mark: { type: "point", filled: true, size: 70, clip: true }, params: [HOVER], encoding: { ...encoding, color, opacity: NEAR } });
+      }
+      if (this.zooms && !matchMedia("(pointer: coarse)").matches) layer[0].params = [ZOOM];
+      const room = this.place.clientWidth, isLow = height?.step;
+      return {
+        ...spec, layer: [...layer, ...near], datasets: this.tables, width: "container", params: [{ name: "shown", value: this.shown }],
+        height: isLow ? height : Math.min(360, Math.max(240, room * .62)), ...(isLow ? {} : { autosize: { type: "fit-x", contains: "padding" } }),
+        config: { ...config, background: null, axisY: { labelLimit: room < 600 ? 150 : 0 } },
+      };
+    }
     async draw() {
       if (!this.place.clientWidth) return;
-      const text = JSON.stringify(this.spec).replace(/"#[0-9A-Fa-f]{6}"/g, found => `"${colour(found.slice(1, -1))}"`);
-      const spec = { height: Math.min(360, Math.max(240, this.place.clientWidth * .62)), ...JSON.parse(text), width: "container", data: { name: "table", values: this.rows }, autosize: { type: "fit-x", contains: "padding" } };
-      if (spec.height.step) delete spec.autosize;
-      spec.params = [{ name: "shown", value: this.shown }];
-      if (matchMedia("(pointer: coarse)").matches) spec.layer.forEach(layer => layer.params = (layer.params || []).filter(one => one.name !== "zoom"));
-      this.drawn = vegaEmbed(this.place, spec, { actions: false, renderer: "svg", config: config() });
-      this.view = (await this.drawn).view;
+      this.view = (await vegaEmbed(this.place, this.live(), { actions: false, renderer: "svg" })).view;
       this.tell();
     }
     tell() { if (this.view) this.view.signal("shown", this.shown).runAsync(); }
   }
   const swatch = look => {
-    const dash = { "-": "", "--": "5 3", "-.": "6 2 1 2", ":": "1 3" }[look[1]];
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    svg.innerHTML = `<line x1="0" y1="5" x2="22" y2="5" stroke="${colour(look[0])}" stroke-width="3" stroke-dasharray="${dash}"/>`;
+    svg.innerHTML = `<line x1="0" y1="5" x2="22" y2="5" stroke="${colour(look.colour)}" stroke-width="3" stroke-dasharray="${look.dash.join(" ")}"/>`;
     svg.setAttribute("width", 22); svg.setAttribute("height", 10);
     return svg;
   };
@@ -90,26 +116,30 @@
     entry.target.begin();
   }), { rootMargin: "300px" });
   document.querySelectorAll("figure > script").forEach(script => {
-    const figure = script.parentElement, found = JSON.parse(script.textContent);
-    if (typeof vegaEmbed === "undefined" || !found.length) return;
+    const figure = script.parentElement;
+    if (typeof vegaEmbed === "undefined") return;
     figure.begin = async () => {
-      const panels = make("div", { class: found.length > 1 ? "panels" : "" }), own = [];
-      for (const one of found) {
-        const place = make("div", { class: "live" });
-        panels.append(one.title && found.length > 1 ? make("div", {}, make("h3", {}, one.title), place) : make("div", {}, place));
-        own.push(new Chart(place, one));
+      const still = figure.querySelector(".static"), parts = [];
+      try {
+        const own = partsOf(JSON.parse(script.textContent)).map(part => new Chart(make("div", { class: "live" }), part));
+        const panels = make("div", { class: own.length > 1 ? "panels" : "" }, ...own.map(one => make("div", {}, ...(one.name ? [make("h3", {}, one.name)] : []), one.place)));
+        const up = [own[0].spec.title?.subtitle ?? []].flat().join(" ");
+        const looks = Object.assign({}, ...own.map(one => one.looks)), label = figure.dataset.name;
+        const columns = Object.keys(own[0].rows[0] ?? {}).filter(column => column !== "panel");
+        const bar = make("div", { class: "bar" },
+          make("button", { type: "button", onclick: () => save(`${fileName(label)}.csv`, csv([["panel", ...columns], ...own.flatMap(one => one.rows.map(row => [one.name, ...columns.map(c => row[c])]))])) }, "Data (CSV)"),
+          make("button", { type: "button", onclick: async () => save(`${fileName(label)}.svg`, await own[0].view.toSVG(), "image/svg+xml") }, "Picture (SVG)"));
+        if (!matchMedia("(pointer: coarse)").matches && own[0].zooms) bar.append(make("small", { class: "note" }, "Shift and wheel: zoom. Drag: move. Double click: all."));
+        parts.push(...(Object.keys(looks).length > 1 ? [legend(looks)] : []), panels, bar);
+        figure.append(...parts);
+        if (still) still.hidden = true;
+        for (const one of own) { await one.draw(); charts.push(one); }
+        if (up) figure.querySelector("figcaption").append(make("span", {}, up));
+      } catch (error) {  // the picture stays
+        parts.forEach(part => part.remove());
+        if (still) still.hidden = false;
+        console.error(error);
       }
-      const looks = Object.assign({}, ...found.map(one => one.looks)), label = figure.dataset.name;
-      const bar = make("div", { class: "bar" },
-        make("button", { type: "button", onclick: () => save(`${fileName(label)}.csv`, csv([["panel", ...own[0].columns], ...own.flatMap((one, i) => one.rows.map(row => [found[i].title, ...one.columns.map(c => row[c])]))])) }, "Data (CSV)"),
-        make("button", { type: "button", onclick: async () => save(`${fileName(label)}.svg`, await own[0].view.toSVG(), "image/svg+xml") }, "Picture (SVG)"));
-      if (!matchMedia("(pointer: coarse)").matches && figure.querySelector("script").textContent.includes('"zoom"')) bar.append(make("small", { class: "note" }, "Shift and wheel: zoom. Drag: move. Double click: all."));
-      const still = figure.querySelector(".static");
-      const parts = Object.keys(looks).length > 1 ? [legend(looks), panels, bar] : [panels, bar];
-      figure.append(...parts);
-      if (still) still.hidden = true;
-      try { for (const one of own) { await one.draw(); charts.push(one); } }
-      catch (error) { parts.forEach(part => part.remove()); if (still) still.hidden = false; console.error(error); }
     };
     seen.observe(figure);
   });
