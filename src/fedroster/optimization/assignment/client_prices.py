@@ -31,7 +31,7 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.optimization.assignment.core import Core
-from fedroster.optimization.assignment.links import Links, ascending
+from fedroster.optimization.assignment.links import Links
 
 # Points of a step function, at most; beyond, they are joined within cells of a budget.
 MOST_POINTS = 512
@@ -249,58 +249,6 @@ def fix_links(links: Links, client_price: FloatArray, floor: float) -> tuple[flo
 
 
 @njit(cache=True)
-def core_of(links: Links, keep: BoolArray, skip: BoolArray, client_price: FloatArray) -> tuple[bool, Core]:
-    """The clients that a better decision may use, by falling price, and their links.
-
-    Returns:
-        ``(possible, core)``; ``possible`` is false where a client can neither be used nor be left out, so that there
-        is no better decision.
-    """
-    first = links.first
-    num_clients = first.size - 1
-    candidate = np.empty(num_clients, np.int64)
-    key = np.empty(num_clients)
-    count = 0
-    size = 0
-    possible = True
-    for n in range(num_clients):
-        before = size
-        for j in range(first[n], first[n + 1]):
-            size += keep[j]
-        if size > before:
-            candidate[count] = n
-            key[count] = -client_price[n]
-            count += 1
-        elif not skip[n]:
-            possible = False
-    client = np.empty(count, np.int64)
-    core_first = np.zeros(count + 1, np.int64)
-    price = np.empty(count)
-    can_skip = np.empty(count, np.bool_)
-    link = np.empty(size, np.int64)
-    server = np.empty(size, np.int64)
-    value = np.empty(size)
-    share = np.empty(size)
-    end = 0
-    order = ascending(key, count)
-    for k in range(count):
-        n = candidate[order[k]]
-        client[k] = n
-        price[k] = client_price[n]
-        can_skip[k] = skip[n]
-        for j in range(first[n], first[n + 1]):
-            if keep[j]:
-                link[end] = j
-                server[end] = links.server[j]
-                value[end] = links.value[j]
-                share[end] = links.share[j]
-                end += 1
-        core_first[k + 1] = end
-    room = np.ones(links.server_first.size - 1)
-    return possible, Core(client, core_first, price, can_skip, link, server, value, share, room)
-
-
-@njit(cache=True)
 def core_functions(core: Core) -> Functions:
     """The step functions of a core."""
     num_options = core.link.size
@@ -345,7 +293,7 @@ def search_by_prices(
     """Depth-first branch and bound over the core, most promising option first.
 
     Args:
-        core: From :func:`core_of`, at least one client.
+        core: From :func:`~fedroster.optimization.assignment.core.core_of`, at least one client.
         functions: From :func:`core_functions`.
         floor: Value to beat.
         tolerance: A branch must promise more than ``floor + tolerance``.

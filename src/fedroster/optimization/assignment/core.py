@@ -21,7 +21,8 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import njit
-from fedroster.optimization.assignment.links import Links, ascending
+from fedroster.optimization.assignment.links import Links, firsts
+from fedroster.optimization.assignment.relaxation import client_prices
 
 # Grid costs are rounded down and rooms up by this share of a cell, so rounding never cuts off a decision.
 _CELL_SLACK = 1e-6
@@ -54,45 +55,54 @@ class Core(NamedTuple):
 
 
 @njit(cache=True)
+def _take(links: Links, order: IntArray, used: FloatArray, chosen: IntArray) -> None:
+    """Take links in this order while the budgets and one server a client allow."""
+    for j in order:
+        n, m = links.owner[j], links.server[j]
+        if chosen[n] < 0 and used[m] + links.share[j] <= 1.0:
+            used[m] += links.share[j]
+            chosen[n] = j
+
+
+@np.errstate(over="ignore")
 def greedy_fill(links: Links, price: FloatArray) -> IntArray:
     """A feasible start, the link of each client or -1: by value over priced cost, clients' best links before others."""
-    first, value, share, server, owner = links.first, links.value, links.share, links.server, links.owner
-    num_clients = first.size - 1
-    chosen = np.empty(num_clients, np.int64)
-    used = np.zeros(price.size)
-    candidate = np.empty(value.size, np.int64)
-    key = np.empty(value.size)
-    for best_only in (True, False):
-        count = 0
-        for n in range(num_clients):
-            best = 0.0
-            link = -1
-            if best_only:
-                chosen[n] = -1
-            for j in range(first[n], first[n + 1]):
-                if best_only:
-                    reduced = value[j] - price[server[j]] * share[j]
-                    if reduced > best:
-                        best = reduced
-                        link = j
-                elif chosen[n] < 0 and used[server[j]] + share[j] <= 1.0:
-                    candidate[count] = j
-                    # A budget whose price is 0 has room; there the value alone decides.
-                    key[count] = -value[j] / (price[server[j]] * share[j] + 1e-3 * value[j] + 1e-300)
-                    count += 1
-            if link >= 0:
-                candidate[count] = link
-                key[count] = -value[link] / (price[server[link]] * share[link] + 1e-300)
-                count += 1
-        for position in ascending(key, count):
-            j = candidate[position]
-            if chosen[owner[j]] < 0 and used[server[j]] + share[j] <= 1.0:
-                used[server[j]] += share[j]
-                chosen[owner[j]] = j
+    value, share, server, owner = links.value, links.share, links.server, links.owner
+    cost = price[server] * share
+    chosen, used = np.full(links.first.size - 1, -1), np.zeros(price.size)
+    reduced = value - cost
+    best = np.flatnonzero((reduced > 0.0) & (reduced == client_prices(links, price)[owner]))
+    best = best[firsts(owner[best])]
+    _take(links, best[np.argsort(-value[best] / (cost[best] + 1e-300), kind="stable")], used, chosen)
+    rest = np.flatnonzero((chosen[owner] < 0) & (used[server] + share <= 1.0))
+    # A budget whose price is 0 has room; there the value alone decides.
+    key = -value[rest] / (cost[rest] + 1e-3 * value[rest] + 1e-300)
+    _take(links, rest[np.argsort(key, kind="stable")], used, chosen)
     return chosen
 
 
-@njit(cache=True)
+def core_of(
+    links: Links,
+    keep: BoolArray,
+    skip: BoolArray,
+    client_price: FloatArray,
+    worth: FloatArray,
+    room: FloatArray,
+) -> Core:
+    """The clients with links to ``keep``, by falling price, and these links, those of greatest ``worth`` first."""
+    client = np.flatnonzero(np.logical_or.reduceat(keep, links.first[:-1]))
+    client = client[np.argsort(-client_price[client], kind="stable")]
+    place = np.empty(client_price.size, np.int64)
+    place[client] = np.arange(client.size)
+    link = np.flatnonzero(keep)
+    at = place[links.owner[link]]
+    order = np.lexsort((-worth[link], at))
+    link = link[order]
+    first = np.searchsorted(at[order], np.arange(client.size + 1))
+    options = link, links.server[link], links.value[link], links.share[link]
+    return Core(client, first, client_price[client], skip[client], *options, room)
+
+
 def build_core(links: Links, price: FloatArray, floor: float) -> tuple[bool, float, IntArray, Core]:
     """Reduced-cost fixing: the clients whose choice can still lead above ``floor``, and what is fixed for the others.
 
@@ -100,87 +110,19 @@ def build_core(links: Links, price: FloatArray, floor: float) -> tuple[bool, flo
         ``(possible, base, fixed, core)``: whether anything above the floor may exist; value and links of the clients
         that every better decision gives the same link; the others that a better decision may use.
     """
-    first, value, share, server = links.first, links.value, links.share, links.server
-    num_clients = first.size - 1
-    best = np.zeros(num_clients)
-    bound = 0.0
-    for m in range(price.size):
-        bound += price[m]
-    for n in range(num_clients):
-        for j in range(first[n], first[n + 1]):
-            best[n] = max(best[n], value[j] - price[server[j]] * share[j])
-    for n in range(num_clients):
-        bound += best[n]
-    slack = bound - floor
+    reduced = links.value - price[links.server] * links.share
+    best = client_prices(links, price)
+    slack = float(np.cumsum(np.concatenate((price, best)))[-1]) - floor
+    near = best[links.owner] - reduced < slack
+    # Without a second choice, and not to be left out, a client is fixed.
+    is_fixed = (np.add.reduceat(near, links.first[:-1], dtype=np.int64) == 1) & (best >= slack)
+    fixed = np.flatnonzero(near & is_fixed[links.owner])
     room = np.ones(price.size)
-    key = np.empty(num_clients)
-    client = np.empty(num_clients, np.int64)
-    fixed = np.empty(num_clients, np.int64)
-    num_core = 0
-    num_fixed = 0
-    num_options = 0
-    base = 0.0
-    for n in range(num_clients):
-        size = 0
-        top = -1
-        for j in range(first[n], first[n + 1]):
-            loss = best[n] - (value[j] - price[server[j]] * share[j])
-            if loss < slack:
-                size += 1
-                if top < 0 and loss <= 0.0:
-                    top = j
-        if size > 1 or (size == 1 and best[n] < slack):
-            client[num_core] = n
-            key[num_core] = -best[n]
-            num_core += 1
-            num_options += size
-        elif best[n] >= slack and top >= 0:
-            fixed[num_fixed] = top
-            num_fixed += 1
-            base += value[top]
-            room[server[top]] -= share[top]
-    possible = slack > 0.0
-    for m in range(price.size):
-        if room[m] < 0.0:
-            # The clients that every better decision must use do not fit: there is none.
-            possible = possible and room[m] >= -1e-13
-            room[m] = 0.0
-    order = ascending(key, num_core)
-    core_first = np.zeros(num_core + 1, np.int64)
-    core_client = np.empty(num_core, np.int64)
-    core_price = np.empty(num_core)
-    can_skip = np.empty(num_core, np.bool_)
-    option = np.empty(num_options, np.int64)
-    end = 0
-    for k in range(num_core):
-        n = client[order[k]]
-        core_client[k] = n
-        core_price[k] = best[n]
-        can_skip[k] = best[n] < slack
-        for j in range(first[n], first[n + 1]):
-            reduced = value[j] - price[server[j]] * share[j]
-            if best[n] - reduced >= slack:
-                continue
-            # Insertion sort: a client's best option is tried first.
-            place = end
-            while place > core_first[k]:
-                before = option[place - 1]
-                if value[before] - price[server[before]] * share[before] >= reduced:
-                    break
-                option[place] = before
-                place -= 1
-            option[place] = j
-            end += 1
-        core_first[k + 1] = end
-    option_server = np.empty(num_options, np.int64)
-    option_value = np.empty(num_options)
-    option_share = np.empty(num_options)
-    for i in range(num_options):
-        option_server[i] = server[option[i]]
-        option_value[i] = value[option[i]]
-        option_share[i] = share[option[i]]
-    options = (option, option_server, option_value, option_share)
-    return possible, base, fixed[:num_fixed], Core(core_client, core_first, core_price, can_skip, *options, room)
+    np.subtract.at(room, links.server[fixed], links.share[fixed])
+    # Where the clients that every better decision must use do not fit, there is none.
+    possible = slack > 0.0 and bool((room >= -1e-13).all())
+    core = core_of(links, near & ~is_fixed[links.owner], best < slack, best, reduced, np.maximum(room, 0.0))
+    return possible, float(links.value[fixed].sum()), fixed, core
 
 
 @njit(cache=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.optimization.assignment.core import Core, search_core, tabulate_knapsacks
-from fedroster.optimization.assignment.links import Links, ascending
+from fedroster.optimization.assignment.links import Links
 
 #: State of the generator: one entry.
 RandomState: TypeAlias = NDArray[np.uint64]
@@ -114,8 +114,10 @@ def fill_server(
     if room < 0.0:
         return 0.0, priced, half, 0
     following = half * (0.85 if num_core > 28 else 1.15)
+    exact = num_core <= most
+    num_core = min(num_core, most)
     undecided = np.empty(num_core, np.int64)
-    key = np.empty(num_core)
+    clear = np.empty(num_core)
     end = 0
     total = 0.0
     for p in range(count):
@@ -123,25 +125,25 @@ def fill_server(
         if reduced > half:
             picks[p] = True
             total += profit[p]
-        elif reduced >= -half:
-            undecided[end] = p
-            key[end] = -abs(reduced)
-            end += 1
+        elif reduced >= -half and (end < num_core or abs(reduced) <= clear[end - 1]):
+            # The least clear ones, by insertion; of equal ones the last comes first.
+            place = min(end, num_core - 1)
+            while place > 0 and clear[place - 1] >= abs(reduced):
+                undecided[place], clear[place] = undecided[place - 1], clear[place - 1]
+                place -= 1
+            undecided[place], clear[place] = p, abs(reduced)
+            end = min(end + 1, num_core)
     upper = priced
     nodes = 0
     if num_core == 0:
         upper = max(total, priced - half)
     else:
-        order = ascending(key, num_core)
-        skip = max(0, num_core - most)
-        exact = skip == 0
-        num_core -= skip
         item = np.empty(num_core, np.int64)
         value = np.empty(num_core)
         size = np.empty(num_core)
         first = np.empty(num_core + 1, np.int64)
         for k in range(num_core):
-            item[k] = undecided[order[skip + k]]
+            item[k] = undecided[num_core - 1 - k]
             value[k] = profit[item[k]]
             size[k] = share[item[k]]
             first[k] = k

@@ -21,12 +21,11 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import InvalidInputError
 from fedroster.optimization.assignment.client_prices import (
     core_functions,
-    core_of,
     fix_links,
     lists_twice,
     search_by_prices,
 )
-from fedroster.optimization.assignment.core import build_core, greedy_fill, search_core, tabulate_knapsacks
+from fedroster.optimization.assignment.core import build_core, core_of, greedy_fill, search_core, tabulate_knapsacks
 from fedroster.optimization.assignment.links import check_links, compact, floats, value_step
 from fedroster.optimization.assignment.refill import CELLS, refill_servers, step_prices
 from fedroster.optimization.assignment.relaxation import (
@@ -202,11 +201,12 @@ class Search:
         margin = self.margin()
         bound, keep, skip = fix_links(self.links, self.best_client_price, self.total + margin)
         self.lower_bound_to(bound * (1.0 + 1e-12))
-        possible, core = core_of(self.links, keep, skip, self.best_client_price)
-        done = not possible
-        if possible and core.client.size == 0:
-            done = True
-        elif possible and core.client.size <= largest:
+        usable = np.logical_or.reduceat(keep, self.links.first[:-1])
+        # A client that can neither be used nor be left out says that there is nothing better.
+        done = not (usable | skip).all() or not usable.any()
+        room = np.ones(self.price.size)
+        core = core_of(self.links, keep, skip, self.best_client_price, np.zeros(keep.size), room)
+        if not done and core.client.size <= largest:
             nodes = min(max_nodes, self.limit - self.nodes)
             floor = self.total
             found, nodes, done, pick = search_by_prices(core, core_functions(core), floor, margin, nodes)
