@@ -27,7 +27,7 @@ class Run:
     def __init__(self, folder, **options):
         fresh = Selector(POLICY, cohort_size=2, observers=[record := Record(folder / "log", **options)])
         self.record, self.folder = record, StateFolder(folder / "state")
-        self.selector, self.round = self.folder.resume(fresh, None)
+        self.selector, self.round = self.folder.resume(fresh)
 
     def kill(self):
         self.record.close()
@@ -170,7 +170,7 @@ def test_a_run_that_ends_by_itself_keeps_the_answers_of_its_last_round(is_settle
     del rounds  # as at the end of a process, which runs the same finalizers
     gc.collect()
     assert saved_round(tmp_path).is_done is is_settled
-    again, round_ = StateFolder(tmp_path).resume(Selector(POLICY, cohort_size=2), None)
+    again, round_ = StateFolder(tmp_path).resume(Selector(POLICY, cohort_size=2))
     assert again.open_rounds() == {}
     assert sum(again.participation("trained").values()) == 6
     assert (round_.number, {*round_.clients}) == (3, chosen)

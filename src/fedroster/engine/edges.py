@@ -1,8 +1,4 @@
-"""Edge servers on a flat grid: nodes carry their labels, and a policy such as COCS assigns nodes within budgets.
-
-Flower's grid is flat: every node talks to the one SuperLink.  An edge server is a label here, and what it would do, to
-aggregate its nodes' models, is done for it at the server app (:mod:`~fedroster.adapters.flower.edge_models`).
-"""
+"""Edge servers by their labels: which of them reach a node, and what using it costs their budgets."""
 
 from __future__ import annotations
 

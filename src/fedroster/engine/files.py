@@ -1,4 +1,4 @@
-"""The folder of a run: its selector with the round that is under way, and edge models.  One server process holds it.
+"""The folder of a run: its selector with the round that is under way.  One server process holds it.
 
 A decision is on the disk before a client is called.  It is appended to the selector's file, with everything that was
 learned until then: one flush of the disk, where a file that is replaced takes several.
@@ -10,7 +10,7 @@ import logging
 import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.state import cut_torn, load_arrays
@@ -20,21 +20,9 @@ from fedroster.selector import Selector
 
 _log = logging.getLogger(__name__)
 
-_SELECTOR_FILE, _EDGES_FILE = "selector.npz", "edges.npz"
+_SELECTOR_FILE = "selector.npz"
 _ROUND = "engine_round"
 _MOST_ROUNDS = 2**53
-
-
-class EdgeStore(Protocol):
-    """Edge models that can be kept."""
-
-    def save(self, path: Path, /, *, round: int) -> None:
-        """Write them to a file, atomically, with the last round that is in them."""
-        ...
-
-    def load(self, path: Path, /) -> int:
-        """Go on with those of a file; returns the last round that is in them."""
-        ...
 
 
 @dataclass(slots=True)
@@ -122,7 +110,7 @@ class StateFolder:
         if self._lock is not None:
             self._lock.release()
 
-    def resume(self, fresh: Selector, edges: EdgeStore | None) -> tuple[Selector, Round]:
+    def resume(self, fresh: Selector) -> tuple[Selector, Round]:
         """Read what was saved.
 
         A :class:`~fedroster.Record` of the fresh selector goes on in its log, which is ahead of what was saved by a
@@ -130,7 +118,6 @@ class StateFolder:
 
         Args:
             fresh: The selector that the operator asks for now.
-            edges: Takes saved edge models; None when nothing is aggregated at edges.
 
         Returns:
             The saved selector and its last round; the fresh one and none when nothing was saved.
@@ -159,9 +146,6 @@ class StateFolder:
             round_ = Round(number, dict.fromkeys(open_, 0), is_done=False, bandwidth_bps=round_.bandwidth_bps)
         if not set(round_.clients) <= set(map(str, selector.clients)):
             raise StateFileError(f"{str(file)!r} has a round with nodes that are no members of the selector")
-        if edges is not None and (self._path / _EDGES_FILE).exists():
-            # Edge models are saved once training has gone on, just before the round is booked as done.
-            round_.is_done |= edges.load(self._path / _EDGES_FILE) >= number
         return selector, round_
 
     def save(self, selector: Selector, round_: Round) -> None:
@@ -181,11 +165,6 @@ class StateFolder:
                 self.save(*self._later)
             except (FedrosterError, OSError) as error:
                 _log.warning("the answers of the last round are not saved: %s", error)
-
-    def save_edges(self, edges: EdgeStore, number: int) -> None:
-        """Save edge models after a round."""
-        if self._path is not None:
-            edges.save(self._path / _EDGES_FILE, round=number)
 
 
 def _check_same(fresh: Selector, saved: Selector, where: str) -> None:

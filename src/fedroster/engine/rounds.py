@@ -16,7 +16,7 @@ from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
-from fedroster.engine.files import EdgeStore, Round, StateFolder
+from fedroster.engine.files import Round, StateFolder
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
@@ -42,7 +42,6 @@ class Rounds:
         rules: RoundRules,
         contexts: ContextRules | None = None,
         edge_rules: EdgeRules | None = None,
-        edges: EdgeStore | None = None,
         state_dir: str | Path | None = None,
         log: logging.Logger,
     ) -> None:
@@ -53,7 +52,6 @@ class Rounds:
             rules: When rounds end, and the longest time that is learned.
             contexts: What the policy sees of nodes; None for the defaults.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
-            edges: Edge models that are saved with the run; None for none.
             state_dir: Folder in which the run is saved and from which it is resumed; None for nowhere.
             log: Where rounds are logged.
 
@@ -66,13 +64,12 @@ class Rounds:
         self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
         for sink in self._sinks:
             sink.behind_engine = True
-        self._edges = edges
         self._log = log
         self._paused: Mapping[str, int] = {}
         self._folder = StateFolder(state_dir)
         weakref.finalize(self, self._folder.finish)  # when the run's process ends by itself, too
         try:
-            resumed, self.current = self._folder.resume(selector, edges)
+            resumed, self.current = self._folder.resume(selector)
         except BaseException:
             self._folder.release()
             raise
@@ -212,8 +209,7 @@ class Rounds:
             num_available: Nodes that could be chosen.
         """
         outcomes.tell(self.selector, choice.round, round_s)
-        keep = self._folder.save_later if self._edges is None else self._folder.save  # edge models need its answers
-        keep(self.selector, self.current)
+        self._folder.save_later(self.selector, self.current)
         report = report_of(
             self.selector,
             choice,
@@ -240,8 +236,6 @@ class Rounds:
         It is on the disk when this returns, or without ``save`` with the next decision.
         """
         if not self.current.is_done and not self.is_resuming:
-            if self._edges is not None:
-                self._folder.save_edges(self._edges, self.current.number)
             self.current.is_done = True
             keep = self._folder.save if save else self._folder.save_later
             keep(self.selector, self.current)

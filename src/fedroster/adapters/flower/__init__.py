@@ -11,7 +11,6 @@ from fedroster.core.errors import MissingDependencyError
 if TYPE_CHECKING:
     from fedroster.adapters.flower.context import ContextReporter as ContextReporter
     from fedroster.adapters.flower.context import report_context as report_context
-    from fedroster.adapters.flower.edge_models import EdgeAggregation as EdgeAggregation
     from fedroster.adapters.flower.grid import SelectingGrid as SelectingGrid
     from fedroster.adapters.flower.replies import check_reply as check_reply
     from fedroster.engine.contexts import ContextRules as ContextRules
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "adapters.flower.context": "ContextReporter report_context",
-    "adapters.flower.edge_models": "EdgeAggregation",
     "adapters.flower.grid": "SelectingGrid",
     "adapters.flower.replies": "check_reply",
     "engine.contexts": "ContextRules NodeContext paper_features",

@@ -17,7 +17,6 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from fedroster.adapters.flower.edge_models import EdgeAggregation
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
@@ -64,7 +63,6 @@ class SelectingGrid(Grid):
         *,
         contexts: ContextRules | None = None,
         rules: RoundRules | None = None,
-        edges: EdgeAggregation | None = None,
         edge_rules: EdgeRules | None = None,
         losses: LossRules | None = None,
         check: CheckReply | None = check_reply,
@@ -81,34 +79,28 @@ class SelectingGrid(Grid):
                 number of updates that its noise is for.  None when no strategy aggregates: nothing is guarded then.
             contexts: When to ask nodes for their contexts; None when they report nothing.
             rules: When rounds end, and the longest time that is learned.
-            edges: Aggregates at edge servers first; needs an :class:`~fedroster.EdgeSelector`.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             losses: Where replies hold losses, for policies that learn from them; None for the names of
                 :class:`~fedroster.engine.losses.LossRules`.
             check: Says what is wrong with a reply; None to let everything pass.
-            state_dir: Folder in which the selector, measured bandwidths and edge models are saved in every round, and
-                from which they are resumed; None for nowhere.
+            state_dir: Folder in which the selector and measured bandwidths are saved in every round, and from which
+                they are resumed; None for nowhere.
             clock: Where time comes from; None for this machine's clock.
 
         Raises:
-            ConfigurationError: If edges are aggregated that the selector does not assign, or a saved selector has
-                another cohort size, number of features or budgets.
+            ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
             InUseError: If another server app holds ``state_dir``.
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
-        if edges is not None and not isinstance(selector, EdgeSelector):
-            raise ConfigurationError(f"a {type(selector).__name__} assigns no edge servers; expected an EdgeSelector")
         warn_of_untested("Flower", metadata.version("flwr"), _TESTED, log)
         self._grid = grid
         self._needs = needs_of(strategy)
-        self._edges = edges
         self._rules = RoundRules() if rules is None else rules
         self._rounds = Rounds(
             selector,
             rules=self._rules,
             contexts=contexts,
             edge_rules=edge_rules,
-            edges=edges,
             state_dir=state_dir,
             log=log,
         )
@@ -212,8 +204,6 @@ class SelectingGrid(Grid):
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
         needs = self._needs
-        if needs.num_updates and self._edges is not None:
-            raise ConfigurationError(f"{needs.strategy} needs every client's update; expected no aggregation at edges")
         needs.check(self._rules.first or self.selector.cohort_size)
         needs.check_messages(messages)
         started_s = self._exchange.clock.now()
@@ -223,13 +213,8 @@ class SelectingGrid(Grid):
         select_s = self._exchange.clock.now() - started_s
 
         outgoing = addressed(messages, [node.node_id for node in nodes])
-        edge_of = {node.node_id: choice.edges.get(node.name, "") for node in nodes}
-        if self._edges is not None:
-            outgoing = self._edges.outgoing(outgoing, edge_of)
         round_ = OpenRound(choice, self._roster.num_connected, num_available, select_s)
         replies, errors = self._runner.play(round_, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
-        if self._edges is not None:
-            replies = self._edges.incoming(replies, edge_of, sent=messages[0])
         return needs.usable([*replies, *errors])
 
     def _choose(self, model_bit: float) -> tuple[list[Node], Choice, int]:
