@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedroster.engine.contexts import NodeContext
@@ -39,6 +39,47 @@ class Node:
     def bandwidth_bps(self, assumed_bps: float) -> float:
         """Bandwidth: declared, else measured, else assumed, bit/s."""
         return self.context.bandwidth_bps or self.measured_bps or assumed_bps
+
+
+class Clients:
+    """The clients of an engine, from which a cohort is chosen; an adapter that knows more of them has its own.
+
+    Attributes:
+        num_connected: How many were connected when :meth:`nodes` was last asked.
+        bandwidth_bps: Bandwidths that the server has measured, by name, bit/s.
+    """
+
+    num_connected = 0
+    bandwidth_bps: dict[str, float] = {}
+
+    def __init__(self, connected: Callable[[], Sequence[Node]], look: Callable[[], None] = lambda: None) -> None:
+        """Ask an engine.
+
+        Args:
+            connected: The connected clients, with what is known of each.
+            look: Called before each question; raises to end a wait, and may book failures.
+        """
+        self._connected, self._look = connected, look
+
+    def nodes(self, cohort: Mapping[str, int] | None) -> Sequence[Node]:
+        """Clients that are connected and known well enough.
+
+        Args:
+            cohort: Clients of a round that was interrupted by a restart and goes on: the engine's id of each, which may
+                be another one now, by name; None for any clients.
+        """
+        self._look()
+        nodes = self._connected()
+        self.num_connected = len(nodes)
+        return nodes
+
+    def may_more_come(self) -> bool:
+        """Whether it is worth to wait for more clients than have come."""
+        return True
+
+    def why_none(self, num_busy: int) -> str:
+        """Why no client can be chosen, if this many are busy."""
+        return f"{self.num_connected} clients are connected and {num_busy} are still busy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
-from fedroster.engine.choose import Choice, Node
+from fedroster.engine.choose import Choice, Clients, Node
 from fedroster.engine.losses import Losses, LossReader, LossRules
 from fedroster.engine.outcomes import Outcomes, shown
 from fedroster.engine.rounds import Rounds
@@ -92,6 +92,7 @@ class PushedRounds:
         losses: LossRules | None = None,
         log: logging.Logger,
         now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], object] | None = None,
     ) -> None:
         """Start without rounds.
 
@@ -100,9 +101,11 @@ class PushedRounds:
             rules: When rounds end.
             losses: Where replies hold losses, for policies that learn from them; None for the usual names.
             log: Where late replies are logged.
-            now: The clock; :meth:`begin` and :meth:`wait` need this machine's.
+            now: The clock; :meth:`wait` needs this machine's.
+            pause: Waits for clients, for as many seconds at most; None where replies and clients come on other threads.
         """
         self.rounds, self._now = rounds, now
+        self._pause = self._wait_on_lock if pause is None else pause
         self._rules = rules
         self._log = log
         wants = wants_losses(rounds.selector.policy)
@@ -127,73 +130,63 @@ class PushedRounds:
 
     # ---------------------------------------------------------------- a round
 
-    def begin(
-        self,
-        connected: Callable[[], Sequence[Node]],
-        model_bit: float,
-        *,
-        check: Callable[[], None] = lambda: None,
-    ) -> OpenRound:
+    def begin(self, clients: Clients, model_bit: float) -> OpenRound:
         """Wait for clients, and choose a cohort or go on with the one that was interrupted.
 
         Args:
-            connected: The connected nodes, with what is known of each.
+            clients: The engine's clients.
             model_bit: Size of the model, bit.
-            check: Called while this waits; raises to end the wait, and may book failures.
 
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
             RoundNotBegunError: If the selector's rules leave too few clients for as long.
         """
-        started_s = time.monotonic()
+        started_s = self._now()
         with self.lock:
             self.rounds.settle(save=False)
             if self.rounds.is_resuming:
-                cohort = self.rounds.current.clients
-                here = self._wait_for(connected, len(cohort), check, among=set(cohort))
+                here = self._wait_for(clients, self.rounds.current.clients)
                 choice = self.rounds.go_on(here)
                 if choice is not None:
                     self._is_first = False
-                    return OpenRound(choice, len(connected()), len(here), time.monotonic() - started_s)
-            wanted = (self._rules.min_nodes or self.selector.cohort_size) if self._is_first else 1
-            nodes = self._wait_for(connected, wanted, check)
-            if not nodes:
-                raise NoNodesError(
-                    f"no client can be chosen after {self._rules.wait_s:g} s: {len(connected())} clients are connected "
-                    f"and {len(self._stragglers)} are still busy"
-                )
-            self._is_first = False
-            until_s = time.monotonic() + self._rules.wait_s
+                    return OpenRound(choice, clients.num_connected, len(here), self._now() - started_s)
+            until_s = math.inf
             while True:
-                is_over = time.monotonic() >= until_s
+                nodes = self._wait_for(clients, None)
+                if not nodes:
+                    why = clients.why_none(len(self._stragglers))
+                    raise NoNodesError(f"no client can be chosen after {self._rules.wait_s:g} s: {why}")
+                self._is_first = False
+                until_s = min(until_s, self._now() + self._rules.wait_s)
+                is_over = self._now() >= until_s
                 try:
-                    choice = self.rounds.choose(nodes, model_bit, {}, is_last=is_over)
-                    return OpenRound(choice, len(connected()), len(nodes), time.monotonic() - started_s)
+                    choice = self.rounds.choose(nodes, model_bit, clients.bandwidth_bps, is_last=is_over)
+                    return OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s)
                 except RoundNotBegunError:  # others may come, or a client's separation end
                     if is_over:
                         raise
-                self.lock.wait(_LOOK_S)
-                nodes = self._wait_for(connected, 1, check)
+                self._pause(until_s - self._now())
 
-    def _wait_for(
-        self,
-        connected: Callable[[], Sequence[Node]],
-        wanted: int,
-        check: Callable[[], None],
-        among: set[str] | None = None,
-    ) -> list[Node]:
-        """Clients that can be chosen; waits for this many of them, for one at least as long as is allowed."""
-        until_s = time.monotonic() + self._rules.wait_s
+    def _wait_for(self, clients: Clients, cohort: Mapping[str, int] | None) -> list[Node]:
+        """Clients that can be chosen, enough of them or one at least; or those of a cohort that are there."""
+        until_s = self._now() + self._rules.wait_s
+        wanted = (self._rules.min_nodes or self.selector.cohort_size) if self._is_first else 1
         while True:
-            check()
-            busy = self.busy()
-            nodes = [node for node in connected() if node.name not in busy and node.context.willing]
-            if among is not None:
-                nodes = [node for node in nodes if node.name in among]
-            left_s = until_s - time.monotonic()
-            if len(nodes) >= wanted or left_s <= 0.0:
-                return nodes
-            self.lock.wait(min(_LOOK_S, left_s))
+            nodes = clients.nodes(cohort)
+            left_s = until_s - self._now()
+            if cohort is not None:
+                found = [node for node in nodes if node.name in cohort]
+                is_enough = len(found) == len(cohort)
+            else:
+                busy = self.busy()
+                found = [node for node in nodes if node.context.willing and node.name not in busy]
+                is_enough = len(found) >= wanted or bool(found and not clients.may_more_come())
+            if is_enough or left_s <= 0.0:
+                return found
+            self._pause(left_s)
+
+    def _wait_on_lock(self, seconds: float) -> None:
+        self.lock.wait(min(_LOOK_S, seconds))
 
     def sent(self, round_: OpenRound, *, timeout_s: float | None = None) -> Ending:
         """Book that a round's messages go out now: its time begins; ``timeout_s`` is the caller's own limit."""
@@ -298,9 +291,9 @@ class PushedRounds:
         with self.lock:
             while not self.is_complete(round_):
                 check()
-                self.lock.wait(self._pause_s(round_))
+                self.lock.wait(self._look_s(round_))
 
-    def _pause_s(self, round_: OpenRound) -> float:
+    def _look_s(self, round_: OpenRound) -> float:
         """Time until the next look: the deadline is not passed over."""
         now_s, ending = time.monotonic(), round_.ending
         moments = [] if ending is None else [ending.until_s, ending.sent_s + ending.rules.deadline_s]

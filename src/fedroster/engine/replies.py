@@ -10,9 +10,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 Form = frozenset[tuple[object, ...]]
 """What a reply holds, apart from its values: names, and which of them are lists of what length."""
@@ -73,6 +75,17 @@ def check_array(
     except Exception as error:  # bytes from outside make NumPy raise nearly anything
         return f"cannot be read ({type(error).__name__}: {error})"
     return None if is_finite else "holds numbers that are not finite"
+
+
+def wrong_with(check: Callable[[T, T], str | None] | None, sent: T, reply: T) -> str | None:
+    """What a check says is wrong with a reply; None for nothing, and without a check.
+
+    Whatever the check raises is wrong with the reply: none must be able to end a run.
+    """
+    try:
+        return None if check is None else check(sent, reply)
+    except Exception as error:
+        return f"it cannot be read ({type(error).__name__}: {error})"
 
 
 def named(names: Iterable[object]) -> str:

@@ -555,7 +555,7 @@ def test_who_evaluates(evaluate, expected):
     play(grid, fake)
     replies = list(grid.send_and_receive(train_messages(fake.get_node_ids(), "evaluate"), timeout=10))
     assert len(replies) == expected
-    assert {flight.node_id for flight in grid._exchange.open.values()} == set(grid._runner.busy().values())
+    assert {flight.node_id for flight in grid._exchange.open.values()} == grid._roster.busy()
 
 
 def test_evaluation_stops_at_its_deadline_and_waits_for_nobody_afterwards():

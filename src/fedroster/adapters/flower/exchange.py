@@ -22,6 +22,7 @@ _SHORTEST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.08
 _GROWTH = 1.3
 _LEAST_TIME_S = 1e-6
+_REST_S = 0.5
 
 
 class Clock(Protocol):
@@ -171,6 +172,11 @@ class Exchange:
         """Pause, even if exchanges are open."""
         if seconds > 0.0:
             self.clock.sleep(seconds)
+
+    def rest(self, seconds: float) -> None:
+        """Take the replies that are there, and pause for a moment, or for so long if that is shorter."""
+        self.look()
+        self.pause(min(_REST_S, seconds))
 
     def forget(self, flights: Iterable[Flight]) -> None:
         """Wait no longer for replies."""

@@ -17,24 +17,23 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
+from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
-from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply
+from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply, is_dropout
 from fedroster.adapters.flower.roster import Roster
-from fedroster.adapters.flower.runner import RoundRunner
-from fedroster.core.errors import ConfigurationError, RoundNotBegunError
-from fedroster.engine.choose import Choice, Node
+from fedroster.core.errors import ConfigurationError
+from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
-from fedroster.engine.pushed import OpenRound, PushedRounds
+from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.rules.rules import Rules
 from fedroster.selector import Selector
-from fedroster.selector.edges import EdgeSelector
 
 _TESTED = (1, 42)
 """Newest version of Flower with which this adapter's tests were run."""
@@ -105,12 +104,20 @@ class SelectingGrid(Grid):
             log=log,
         )
         self._exchange = Exchange(grid, SystemClock() if clock is None else clock)
-        self._checks = {"evaluate": ReplyCheck(check, self._needs.weight_key), "": ReplyCheck(check)}
+        self._checks = {kind: ReplyCheck(check, self._needs.weight_key) for kind in ("train", "evaluate")}
+        self._checks[""] = ReplyCheck(check)
         self._book = NodeBook(contexts)
         self._book.measured_bps = self._rounds.current.bandwidth_bps
-        desk = PushedRounds(self._rounds, self._rules, losses=losses, log=log, now=self._exchange.clock.now)
-        self._runner = RoundRunner(desk, self._exchange, self._book, ReplyCheck(check, self._needs.weight_key))
-        self._roster = Roster(grid, self._exchange, self._book, self._runner, self._rules, selector.cohort_size)
+        self._desk = PushedRounds(
+            self._rounds,
+            self._rules,
+            losses=losses,
+            log=log,
+            now=self._exchange.clock.now,
+            pause=self._exchange.rest,
+        )
+        self._roster = Roster(grid, self._exchange, self._book, self._desk, self._rules)
+        self._warm: set[int] = set()
         self._waiting = _Waiting(self._rules.wait_s, self._needs.least_nodes)
 
     @property
@@ -203,40 +210,60 @@ class SelectingGrid(Grid):
     # ---------------------------------------------------------------- training
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
-        needs = self._needs
+        """Play a round: send the chosen nodes a message each, and take replies until it ends."""
+        needs, desk = self._needs, self._desk
         needs.check(self._rules.first or self.selector.cohort_size)
         needs.check_messages(messages)
-        started_s = self._exchange.clock.now()
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
         model_bit = 8.0 * sum(sizes)
-        nodes, choice, num_available = self._choose(model_bit)
-        select_s = self._exchange.clock.now() - started_s
+        round_ = desk.begin(self._roster, model_bit)
+        nodes = [node for node in map(self._book.named, round_.choice.clients) if node is not None]
+        by_id = {node.node_id: node for node in nodes}
+        errors: list[Message] = []
 
-        outgoing = addressed(messages, [node.node_id for node in nodes])
-        round_ = OpenRound(choice, self._roster.num_connected, num_available, select_s)
-        replies, errors = self._runner.play(round_, nodes, outgoing, model_bit=model_bit, timeout_s=timeout)
+        def take(arrival: Arrival) -> None:
+            if arrival.reply.has_error() and not round_.is_over:
+                errors.append(arrival.reply)
+            self._take(round_, by_id[arrival.flight.node_id], arrival, model_bit)
+
+        def odd(usable: Sequence[Reply]) -> dict[str, str]:
+            return self._checks["train"].odd({reply.name: reply.content for reply in usable})
+
+        flights, refused = self._exchange.send(addressed(messages, list(by_id)), take)
+        ending = desk.sent(round_, timeout_s=timeout)
+        for node_id in refused:
+            desk.lost(round_, by_id[node_id].name, "its message could not be sent")
+        left = self._exchange.wait(flights, ending.until_s, lambda: desk.is_complete(round_))
+        self._roster.late |= {by_id[flight.node_id].name: flight for flight in left}
+        replies = [reply.content for reply in desk.close(round_, odd)]
         return needs.usable([*replies, *errors])
 
-    def _choose(self, model_bit: float) -> tuple[list[Node], Choice, int]:
-        """Choose a cohort, or go on with the one that was interrupted; also returns how many could be chosen."""
-        if self._rounds.is_resuming:
-            nodes = self._roster.again(self._rounds.current.clients)
-            choice = self._rounds.go_on(nodes)
-            if choice is not None:
-                return nodes, choice, len(nodes)
-        clock = self._exchange.clock
-        give_up_s = clock.now() + self._rules.wait_s
-        while True:
-            candidates, is_over = self._roster.available(), clock.now() >= give_up_s
-            try:
-                choice = self._rounds.choose(candidates, model_bit, self._book.measured_bps, is_last=is_over)
-                break
-            except RoundNotBegunError:  # others may come, or a client's separation end
-                if is_over:
-                    raise
-                self._roster.pause(give_up_s)
-        by_name = {node.name: node for node in candidates}
-        return [by_name[name] for name in choice.clients], choice, len(candidates)
+    def _take(self, round_: OpenRound, node: Node, arrival: Arrival, model_bit: float) -> None:
+        """Take a reply to a training message, in time or late."""
+        reply = arrival.reply
+        if reply.has_error():
+            book = self._desk.lost if is_dropout(reply) else self._desk.failed
+            book(round_, node.name, str(reply.error.reason))
+            return
+        known = self._book.note(node.node_id, reply.content, self._exchange.clock.now())
+        if known is node and not round_.is_over:
+            self._book.time_transfer(node, model_bit, arrival.time_s)
+        if RECORD in reply.content:
+            del reply.content[RECORD]  # the strategy gets what it would get without us
+        records = list(reply.content.metric_records.values())[::-1]
+        is_cold = self._book.rules is None and node.node_id not in self._warm  # no query has started its process before
+        wrong = self._checks["train"].wrong(arrival.flight.message, reply)
+        if wrong is None:
+            self._warm.add(node.node_id)
+        self._desk.answered(
+            round_,
+            node.name,
+            reply,
+            wrong=wrong,
+            metrics={key: value for record in records for key, value in record.items()},
+            time_s=arrival.time_s,
+            is_learned=not is_cold,
+        )
 
     # ---------------------------------------------------------------- everything else
 
@@ -249,7 +276,7 @@ class SelectingGrid(Grid):
                 last = [self._book.named(name) for name in self._rounds.current.clients]
                 messages = addressed(messages, [node.node_id for node in last if node is not None])
             elif self._rules.who_evaluates == "idle":
-                busy = self._runner.busy().values()
+                busy = self._roster.busy()
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
             messages = self._allowed_to_evaluate(messages)
             limit_s = self._rules.evaluation_limit_s(timeout)
@@ -259,20 +286,14 @@ class SelectingGrid(Grid):
         self._exchange.forget(left)
         if left:
             log.warning("%d of %d nodes have not answered in %.0f s", len(left), len(flights), limit_s)
-        wrong: dict[str, str] = {}
-        good: dict[str, Message] = {}
-        for arrival in arrivals:
-            if arrival.reply.has_content():
-                name = f"node {arrival.flight.node_id}"
-                good[name] = arrival.reply
-                reason = check.wrong(arrival.flight.message, arrival.reply)
-                if reason is not None:
-                    wrong[name] = reason
-        wrong |= check.odd({name: reply for name, reply in good.items() if name not in wrong})
+        good = {f"node {each.flight.node_id}": each for each in arrivals if each.reply.has_content()}
+        found = {name: check.wrong(each.flight.message, each.reply) for name, each in good.items()}
+        wrong = {name: reason for name, reason in found.items() if reason is not None}
+        wrong |= check.odd({name: each.reply for name, each in good.items() if name not in wrong})
         for name, reason in wrong.items():
             log.warning("the reply of %s is refused: %s", name, shown(reason))
-        refused = {id(good[name]) for name in wrong}
-        return [arrival.reply for arrival in arrivals if id(arrival.reply) not in refused]
+        refused = {good[name] for name in wrong}
+        return [arrival.reply for arrival in arrivals if arrival not in refused]
 
     def _allowed_to_evaluate(self, messages: list[Message]) -> list[Message]:
         """Messages to the nodes that the rules let evaluate; to all of them if there are no rules."""

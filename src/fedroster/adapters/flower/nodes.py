@@ -68,13 +68,14 @@ class NodeBook:
         for name, id_before in ids.items():
             node_id = registered.get(name, id_before)
             if name not in self._id_of and node_id in there and node_id not in self._by_id:
-                _, place = self._registered.get(node_id, ("", None))
-                measured_bps = self.measured_bps.get(name)
-                node = Node(
-                    node_id, NodeContext(name=name), -math.inf, measured_bps, place, self._counts(name in registered)
-                )
-                self._by_id[node_id] = node
-                self._id_of[name] = node_id
+                self._meet(node_id, NodeContext(name=name), -math.inf, self._counts(name in registered))
+
+    def _meet(self, node_id: int, context: NodeContext, seen_s: float, is_registered: bool) -> Node:
+        _, place = self._registered.get(node_id, ("", None))
+        self._id_of[context.name] = node_id
+        measured_bps = self.measured_bps.get(context.name)
+        node = self._by_id[node_id] = Node(node_id, context, seen_s, measured_bps, place, is_registered)
+        return node
 
     def doubt(self, node_id: int, reason: str) -> None:
         """Book why a node cannot be chosen, empty for nothing any more, and warn of it once."""
@@ -128,12 +129,9 @@ class NodeBook:
         if self.rules is None:
             for node_id in there:
                 if node_id not in self._by_id:
-                    name, place = self._registered.get(node_id, ("", None))
+                    name, _ = self._registered.get(node_id, ("", None))
                     is_named = bool(name) and name not in self._id_of
-                    name = name if is_named else f"node-{node_id}"
-                    node = Node(node_id, NodeContext(name=name), now_s, place=place, registered=is_named)
-                    self._by_id[node_id] = node
-                    self._id_of[name] = node_id
+                    self._meet(node_id, NodeContext(name=name if is_named else f"node-{node_id}"), now_s, is_named)
 
     def stale(self, connected: Iterable[int], now_s: float, *, age: float = 1.0) -> list[int]:
         """Nodes whose context is older than a share ``age`` of the time that it counts for, or is not known."""
@@ -149,7 +147,7 @@ class NodeBook:
 
     def note(self, node_id: int, content: RecordDict, now_s: float) -> Node | None:
         """Take in a context that a node sent; what is no context, or under another's name, changes nothing."""
-        registered, place = self._registered.get(node_id, ("", None))
+        registered, _ = self._registered.get(node_id, ("", None))
         record = content.get(RECORD)
         if self.rules is None or not isinstance(record, ConfigRecord):
             return None
@@ -167,13 +165,8 @@ class NodeBook:
             return None
         self.doubt(node_id, context.doubt)
         if known is None:
-            self._id_of[context.name] = node_id
-            measured_bps = self.measured_bps.get(context.name)
-            known = self._by_id[node_id] = Node(
-                node_id, context, now_s, measured_bps, place, self._counts(bool(registered))
-            )
-        else:
-            known.context, known.seen_s = context, now_s
+            return self._meet(node_id, context, now_s, self._counts(bool(registered)))
+        known.context, known.seen_s = context, now_s
         return known
 
     def time_transfer(self, node: Node, model_bit: float, exchange_time_s: float) -> None:

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
-from fedroster.engine.replies import ArrayForm, Form, UsualForm, check_array, check_number, check_weight, named
+from fedroster.engine.replies import (
+    ArrayForm,
+    Form,
+    UsualForm,
+    check_array,
+    check_number,
+    check_weight,
+    named,
+    wrong_with,
+)
 
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
@@ -99,17 +108,13 @@ class ReplyCheck:
 
     def wrong(self, sent: Message, reply: Message) -> str | None:
         """What is wrong with one reply with content; None when nothing is."""
-        if self.check is None:
-            return None
-        try:
-            return self.check(sent, reply) or self._wrong_records(_kind(sent) == "train", reply.content)
-        except Exception as error:  # a reply must not be able to end the run
-            return f"it cannot be read ({type(error).__name__}: {error})"
+        return wrong_with(self.check, sent, reply) or wrong_with(self._check_records, sent, reply)
 
-    def _wrong_records(self, is_training: bool, content: RecordDict) -> str | None:
-        if not self.weight_key:
+    def _check_records(self, sent: Message, reply: Message) -> str | None:
+        content = reply.content
+        if not self.weight_key or self.check is None:
             return None
-        if is_training and len(content.array_records) != 1:
+        if _kind(sent) == "train" and len(content.array_records) != 1:
             return f"it holds {len(content.array_records)} records of arrays; expected one"
         if len(content.metric_records) != 1:
             return f"it holds {len(content.metric_records)} records of metrics; expected one"

@@ -1,8 +1,8 @@
-"""The nodes that can be chosen now: connected, with a fresh context, willing and not busy."""
+"""The nodes from which a cohort is chosen: connected, with a fresh context."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
@@ -10,114 +10,92 @@ from flwr.serverapp import Grid
 from fedroster.adapters.flower.context import ACTION
 from fedroster.adapters.flower.exchange import Arrival, Exchange, Flight
 from fedroster.adapters.flower.nodes import NodeBook
-from fedroster.adapters.flower.runner import RoundRunner
-from fedroster.engine.choose import Node
+from fedroster.engine.choose import Clients, Node
 from fedroster.engine.outcomes import shown
-from fedroster.engine.rules import NoNodesError, RoundRules
+from fedroster.engine.pushed import PushedRounds
+from fedroster.engine.rules import RoundRules
 
-_WAITING_PAUSE_S = 0.5
 
-
-class Roster:
+class Roster(Clients):
     """Asks nodes for their contexts, and says which can be chosen.
 
     Attributes:
         num_connected: How many nodes were connected when it was last asked.
+        late: Messages of rounds that are over, whose replies are awaited further, by the name of the node.
     """
 
-    def __init__(
-        self, grid: Grid, exchange: Exchange, book: NodeBook, runner: RoundRunner, rules: RoundRules, cohort_size: int
-    ) -> None:
+    def __init__(self, grid: Grid, exchange: Exchange, book: NodeBook, desk: PushedRounds, rules: RoundRules) -> None:
         """Start without nodes."""
-        self._grid = grid
-        self._exchange = exchange
-        self._book = book
-        self._runner = runner
-        self._rules = rules
-        self._cohort_size = cohort_size
+        self._grid, self._exchange, self._book, self._desk = grid, exchange, book, desk
+        self._cohort_size, self._min_nodes = desk.selector.cohort_size, rules.min_nodes
+        self.late: dict[str, Flight] = {}
         self._asked: dict[int, Flight] = {}
-        self._is_first = True
-        self.num_connected = 0
+        self._ids: list[int] = []
+        self._silent: set[int] = set()
+        self.bandwidth_bps = book.measured_bps
 
-    def available(self) -> list[Node]:
-        """Nodes that can be chosen; waits for one, and for the first round for enough.
+    def nodes(self, cohort: Mapping[str, int] | None) -> list[Node]:
+        """Nodes with a fresh context, or those of a cohort that are connected.
 
-        Raises:
-            NoNodesError: If there is none for longer than ``wait_s``.
+        One of a cohort whose id is connected, or whose name is registered for one that is, counts as connected even if
+        it has not given a context since.  Others may be back under a new id, which their context shows.
         """
-        clock = self._exchange.clock
-        give_up_s = clock.now() + self._rules.wait_s
-        wanted = (self._rules.min_nodes or self._cohort_size) if self._is_first else 1
-        while True:
-            connected = self._connected()
-            silent = self._ask_for_contexts(connected)
-            known = self._book.known(node_id for node_id in connected if node_id not in silent)
-            busy = self._runner.busy()
-            nodes = [node for node in known if node.context.willing and node.name not in busy]
-            now_s = clock.now()
-            may_more_come = any(node_id in self._asked for node_id in silent) or len(connected) < self._rules.min_nodes
-            if nodes and (len(nodes) >= wanted or not may_more_come or now_s >= give_up_s):
-                self._is_first = False
-                return nodes
-            if now_s >= give_up_s:
-                raise NoNodesError(self._why_none(connected, known, len(busy)))
-            self.pause(give_up_s)
+        self._meet()
+        if cohort is None:
+            self._silent = self._ask_for_contexts()
+            return self._known()
+        self._book.expect(cohort, self._ids)
+        if any(self._book.named(name) is None for name in cohort):
+            self._ask_for_contexts()
+        return [node for node in map(self._book.named, cohort) if node is not None]
 
-    def again(self, cohort: Mapping[str, int]) -> list[Node]:
-        """Nodes of a round that was interrupted; waits for those that are not there.
+    def busy(self) -> set[int]:
+        """Nodes whose late replies are awaited; gives up on those that take too long."""
+        busy = self._desk.busy()
+        self._exchange.forget(flight for name, flight in self.late.items() if name not in busy)
+        self.late = {name: flight for name, flight in self.late.items() if name in busy}
+        return {flight.node_id for flight in self.late.values()}
 
-        A node whose id is connected, or whose name is registered for one that is, counts as connected even if it has
-        not given a context since.  Others may be back under a new id, which their context shows.
-        """
-        give_up_s = self._exchange.clock.now() + self._rules.wait_s
-        while True:
-            connected = self._connected()
-            self._book.expect(cohort, connected)
-            if any(self._book.named(name) is None for name in cohort):
-                self._ask_for_contexts(connected)
-            here = [node for node in map(self._book.named, cohort) if node is not None]
-            if len(here) == len(cohort) or self._exchange.clock.now() >= give_up_s:
-                return here
-            self.pause(give_up_s)
+    def may_more_come(self) -> bool:
+        """Whether a node has been asked for its context and not answered yet, or too few are connected."""
+        return any(node_id in self._asked for node_id in self._silent) or len(self._ids) < self._min_nodes
 
-    def pause(self, until_s: float) -> None:
-        """Wait a moment for nodes, until a time at most."""
-        self._exchange.look()
-        self._exchange.pause(min(_WAITING_PAUSE_S, until_s - self._exchange.clock.now()))
-
-    def _why_none(self, connected: Sequence[int], known: Sequence[Node], num_busy: int) -> str:
-        reasons = "; ".join(self._book.reasons(connected))
+    def why_none(self, num_busy: int) -> str:
+        """Why no node can be chosen."""
+        known, reasons = self._known(), "; ".join(self._book.reasons(self._ids))
         return (
-            f"no node can be chosen after {self._rules.wait_s:g} s: {len(connected)} nodes are connected, of which "
-            f"{len(connected) - len(known)} gave no fresh context (do their apps have the mod report_context, and "
-            f"report_context.register(app)?), {sum(not node.context.willing for node in known)} are not willing and "
-            f"{num_busy} are still busy" + (f"; {reasons}" if reasons else "")
+            f"{len(self._ids)} nodes are connected, of which {len(self._ids) - len(known)} gave no fresh context (do "
+            "their apps have the mod report_context, and report_context.register(app)?), "
+            f"{sum(not node.context.willing for node in known)} are not willing and {num_busy} are still busy"
+            + (f"; {reasons}" if reasons else "")
         )
 
-    def _connected(self) -> list[int]:
-        connected = list(self._grid.get_node_ids())
-        self.num_connected = len(connected)
-        if self._book.strangers(connected) and hasattr(self._grid, "get_nodes"):
-            self._book.introduce(self._grid.get_nodes())
-        self._book.keep(connected, self._exchange.clock.now())
-        return connected
+    def _known(self) -> list[Node]:
+        return self._book.known(node_id for node_id in self._ids if node_id not in self._silent)
 
-    def _ask_for_contexts(self, connected: Sequence[int]) -> set[int]:
+    def _meet(self) -> None:
+        """Look which nodes are connected."""
+        self._ids = list(self._grid.get_node_ids())
+        self.num_connected = len(self._ids)
+        if self._book.strangers(self._ids) and hasattr(self._grid, "get_nodes"):
+            self._book.introduce(self._grid.get_nodes())
+        self._book.keep(self._ids, self._exchange.clock.now())
+
+    def _ask_for_contexts(self) -> set[int]:
         """Ask for contexts at half their life, wait for those that are past it, and return the nodes without one.
 
         Newcomers are not waited for when there are nodes enough; their answers are met while others train.
         """
-        contexts = self._book.rules
+        contexts, busy = self._book.rules, self.busy()
         if contexts is None:
             return set()
         now_s = self._exchange.clock.now()
-        there = set(connected)
+        there = set(self._ids)
         for node_id, flight in list(self._asked.items()):
             if node_id not in there or now_s - flight.sent_s > 10.0 * contexts.timeout_s:
                 del self._asked[node_id]
                 self._exchange.forget([flight])
-        busy = self._runner.busy().values()
-        aging = self._book.stale(connected, now_s, age=0.5)
+        aging = self._book.stale(self._ids, now_s, age=0.5)
         queries = [
             Message(
                 content=RecordDict(), message_type=f"query.{ACTION}", dst_node_id=node_id, ttl=10.0 * contexts.timeout_s
@@ -128,7 +106,7 @@ class Roster:
         flights, _ = self._exchange.send(queries, self._take_context)
         self._asked |= {flight.node_id: flight for flight in flights}
         stale = set(self._book.stale(aging, now_s))
-        if len(connected) - len(stale) >= self._cohort_size:
+        if len(self._ids) - len(stale) >= self._cohort_size:
             stale = {node.node_id for node in self._book.known(stale)}
         # A node that did not answer in time before is not waited for again.
         waited = [flight for flight in flights if flight.node_id in stale]

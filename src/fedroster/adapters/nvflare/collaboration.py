@@ -14,13 +14,13 @@ from nvflare.collab.api.exceptions import RunAborted
 
 from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, form_of, read_update
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.choose import Node
+from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextRules, NodeContext
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
-from fedroster.engine.replies import UsualForm
+from fedroster.engine.replies import UsualForm, wrong_with
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
@@ -136,7 +136,7 @@ class SelectingClients:
         """
         sent = read_update(model)
         desk = self._desk
-        round_ = desk.begin(self._connected, sent.num_bits, check=self._look)
+        round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
         ending = desk.sent(round_)
         updates: dict[str, Update] = {}
 
@@ -192,10 +192,7 @@ class SelectingClients:
             update = read_update(result)
         except InvalidInputError as error:
             return Update({}), None if self._check is None else str(error)
-        try:
-            return update, None if self._check is None else self._check(sent, update)
-        except Exception as error:  # a reply must not be able to end the run
-            return update, f"it cannot be read ({type(error).__name__}: {error})"
+        return update, wrong_with(self._check, sent, update)
 
     def _connected(self) -> list[Node]:
         now_s, nodes = time.monotonic(), []

@@ -24,7 +24,7 @@ else:
 from fedroster.adapters.nvflare.collaboration import TESTED, log
 from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import ConfigurationError, FedrosterError
-from fedroster.engine.choose import Node
+from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextRules, NodeContext
 from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossRules
@@ -141,7 +141,7 @@ class Selecting(_Controller):
         self._drop_answered_tasks()
         until_s = time.monotonic() + self.rules.wait_s
         while self._sampled is None:
-            round_ = self._desk.begin(self._connected, self._model_bit(), check=self._check_run)
+            round_ = self._desk.begin(Clients(self._connected, self._check_run), self._model_bit())
             if round_.choice.clients:
                 self._sampled = round_
             else:  # a policy may choose none, and FLARE would wait for their results for ever

@@ -21,7 +21,7 @@ from nvflare.collab import collab
 from fedroster.adapters.nvflare.collaboration import LONGEST_CALL_S, SelectingClients
 from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.engine.choose import Node
+from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.pushed import Reply
@@ -171,7 +171,7 @@ class SelectingEdges(SelectingClients):
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
         """
         sent, desk = read_update(model), self._desk
-        round_ = desk.begin(self._connected, sent.num_bits, check=self._look)
+        round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
         ending = desk.sent(round_)
         members: dict[str, list[str]] = {}
         for name in round_.choice.clients:
