@@ -4,7 +4,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 SIZE ?= full
 
-.PHONY: install demo quick test chaos flower check size docs bench clean
+.PHONY: install demo quick quick-tests test chaos flower check size docs bench clean
 
 # Rooms whose tests take seconds: what one runs after each edit.
 QUICK := core estimation selector rules optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
@@ -28,7 +28,11 @@ test: install
 quick: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(addprefix tests/,$(QUICK)) $(addprefix --ignore=tests/,$(NOT_QUICK))
+	$(MAKE) --no-print-directory quick-tests
+
+# Alone for `.ci/fresh`, which has environments of its own: BIN=... OPTIONS=...
+quick-tests:
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(OPTIONS) $(addprefix tests/,$(QUICK)) $(addprefix --ignore=tests/,$(NOT_QUICK))
 
 chaos: install
 	PYTHONPATH=tests $(BIN)/python -m chaos --size $(SIZE)
