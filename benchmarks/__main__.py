@@ -34,7 +34,7 @@ from benchmarks.rows import (
 from benchmarks.targets import BENCHMARKS
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.state import write_text_atomically
-from fedroster.study.store import machine, write_json
+from fedroster.lab.trials.store import machine, write_json
 
 INSIDE: Mapping[str, str] = {"flower": "flower", "example": "flower", "nvflare": "nvflare"}
 """Benchmarks that run in a peer's environment."""

@@ -15,9 +15,9 @@ import torch
 from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
 from fedroster.core.streams import Streams
-from fedroster.training.cohort import CohortTrainer
-from fedroster.training.models import MODELS
-from fedroster.training.tasks import CIFAR_10_B
+from fedroster.lab.training.cohort import CohortTrainer
+from fedroster.lab.training.models import MODELS
+from fedroster.lab.training.tasks import CIFAR_10_B
 
 COHORT = 10
 

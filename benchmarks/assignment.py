@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.hierarchy import KINDS, Instance, instance
 from benchmarks.rows import Row, Session
-from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.assignment import solve_assignment
 from fedroster.optimization.assignment.solve import Search
 

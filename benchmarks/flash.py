@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-
-from fedroster.traces.files import Sessions, read_arrays, save_traces
-from fedroster.traces.population import CAPACITY_FILE, SESSION_FILE
+from fedroster.lab.worlds.files import Sessions, read_arrays, save_traces
+from fedroster.lab.worlds.population import CAPACITY_FILE, SESSION_FILE
 
 END_S = 518_400.0
 """Where the records are cut: six days."""

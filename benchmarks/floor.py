@@ -18,11 +18,11 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.state import write_text_atomically
 from fedroster.estimation import random_coefficients
-from fedroster.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
+from fedroster.lab.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
+from fedroster.lab.statistics import mean_interval
+from fedroster.lab.trials.run import gather
+from fedroster.lab.trials.trial import Trial
 from fedroster.policies.floor import Floor, FloorState
-from fedroster.study.run import gather
-from fedroster.study.statistics import mean_interval
-from fedroster.study.trial import Trial
 
 
 class _Priced(Floor):

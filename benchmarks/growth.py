@@ -34,10 +34,10 @@ from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, wants_losses
 from fedroster.core.state import pack, write_text_atomically
 from fedroster.core.streams import Streams
-from fedroster.study.charts import GREY, Figure, colour_of, dash_of, finished, table
-from fedroster.study.compare.line_up import ALL, line_up
-from fedroster.study.looks import Look, in_order
-from fedroster.study.store import write_table
+from fedroster.lab.compare.line_up import ALL, line_up
+from fedroster.lab.pages.charts import GREY, Figure, colour_of, dash_of, finished, table
+from fedroster.lab.pages.looks import Look, in_order
+from fedroster.lab.trials.store import write_table
 
 LONGEST_S = 4.0
 LARGEST_GIB = 2.0

@@ -20,16 +20,16 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import Selection
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
-from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.estimation.hypercubes import count_selections, hypercubes_init
+from fedroster.lab.papers.cocs.figures import LABELS, MNIST
+from fedroster.lab.trials.run import gather
+from fedroster.lab.trials.trial import Trial
+from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.assignment import AssignmentResult, solve_assignment
-from fedroster.papers.cocs.figures import LABELS, MNIST
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.simulation import simulate
-from fedroster.study.run import gather
-from fedroster.study.trial import Trial
 
 KINDS = ("probabilities", "realised", "ratios of counts", "probabilities, a price for each link")
 

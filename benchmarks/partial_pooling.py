@@ -15,10 +15,10 @@ import numpy as np
 from benchmarks.rows import RESULTS
 from fedroster.core.arrays import FloatArray
 from fedroster.core.state import write_text_atomically
-from fedroster.papers.partial_pooling.figures import OURS, utility
-from fedroster.study.run import gather
-from fedroster.study.statistics import mean_interval
-from fedroster.study.trial import Trial
+from fedroster.lab.papers.partial_pooling.figures import OURS, utility
+from fedroster.lab.statistics import mean_interval
+from fedroster.lab.trials.run import gather
+from fedroster.lab.trials.trial import Trial
 
 VARIANTS: Mapping[str, str] = {
     "as it is": OURS,

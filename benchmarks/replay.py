@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.rows import RESULTS
 from fedroster.catalogue import make_policy
 from fedroster.core.state import write_text_atomically
+from fedroster.lab.replay import MEASURES, replay
+from fedroster.lab.trials.trial import Conditions, Trial
 from fedroster.record import Log
-from fedroster.replay import MEASURES, replay
-from fedroster.study.trial import Conditions, Trial
 
 
 @dataclass(frozen=True, slots=True)

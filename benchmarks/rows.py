@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.targets import BENCHMARKS, TARGETS, Target
 from fedroster.core import compiled
 from fedroster.core.state import write_text_atomically
-from fedroster.study.store import machine, read_json, write_json
+from fedroster.lab.trials.store import machine, read_json, write_json
 
 RESULTS = Path("benchmarks/results")
 
@@ -117,7 +117,7 @@ class Report:
 
         Args:
             today: The day.
-            here: The machine, as :func:`fedroster.study.store.machine` describes it.
+            here: The machine, as :func:`fedroster.lab.trials.store.machine` describes it.
         """
         same = all(self.machine.get(key) == here.get(key) for key in ("system", "processor", "cores", "fedroster"))
         return same and self.day == today.isoformat()

@@ -19,6 +19,8 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
+from fedroster.lab.worlds.availability import look_up
+from fedroster.lab.worlds.network import TraceNetwork
 
 from benchmarks.flash import convert
 from benchmarks.peers.environments import make, python_of
@@ -26,13 +28,11 @@ from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
-from fedroster.environment.flat import FlatNetwork
 from fedroster.estimation.utility import PacerState
+from fedroster.networks.flat import FlatNetwork
 from fedroster.policies.oort import Oort, OortState
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.simulation import simulate
-from fedroster.traces.availability import look_up
-from fedroster.traces.network import TraceNetwork
 
 MILLION = 1_000_000
 ROUNDS_BEFORE = 30  # of RBCS-F, before its decision is timed

@@ -16,11 +16,11 @@ from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.state import pack
-from fedroster.environment.flat import FlatNetwork
 from fedroster.estimation.ridge import lower_bounds
+from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.networks.flat import FlatNetwork
 from fedroster.policies.rbcs_f import RBCSF, RBCSFState
 from fedroster.simulation import simulate
-from fedroster.study.reproduce import Order, Output, reproduce
 
 MILLION = 1_000_000
 ROUNDS_BEFORE = 30  # rounds of learning before a decision is timed

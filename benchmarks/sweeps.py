@@ -18,10 +18,10 @@ from dataclasses import dataclass
 
 from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
-from fedroster.study.measures import Run
-from fedroster.study.ray_engine import RayEngine
-from fedroster.study.run import gather
-from fedroster.study.trial import ALONE, Conditions, Trial
+from fedroster.lab.trials.measures import Run
+from fedroster.lab.trials.ray_engine import RayEngine
+from fedroster.lab.trials.run import gather
+from fedroster.lab.trials.trial import ALONE, Conditions, Trial
 
 TRIALS = 40
 ROUNDS = 5000

@@ -30,13 +30,13 @@ from fedroster.core.arrays import IntArray, Model
 from fedroster.core.errors import FedrosterError
 from fedroster.core.parallel import num_threads
 from fedroster.core.streams import Streams
-from fedroster.data.load import load_dataset
-from fedroster.environment.flat import FlatNetwork
-from fedroster.federated import federate
+from fedroster.lab.data.load import load_dataset
+from fedroster.lab.federated import federate
+from fedroster.lab.training.models import MODELS
+from fedroster.lab.training.protocol import Evaluation, Updates
+from fedroster.lab.training.tasks import CIFAR_10, CIFAR_10_SMALL, FASHION_MNIST, MNIST_LOGISTIC, LocalTraining
+from fedroster.networks.flat import FlatNetwork
 from fedroster.policies.uniform import Uniform
-from fedroster.training.models import MODELS
-from fedroster.training.protocol import Evaluation, Updates
-from fedroster.training.tasks import CIFAR_10, CIFAR_10_SMALL, FASHION_MNIST, MNIST_LOGISTIC, LocalTraining
 
 PATIENCE_S = 120.0  # for a contender's answer
 BUDGET_S = 180.0  # for the rounds of a workload; on a busy machine fewer are played, though never fewer than these:

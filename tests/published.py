@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 
-from fedroster.data.load import PublishedData, PublishedFile, read_batches, read_idx
+from fedroster.lab.data.load import PublishedData, PublishedFile, read_batches, read_idx
 
 
 def md5(content):

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from fedroster.study.measures import Run
+from fedroster.lab.trials.measures import Run
 
 
 def planted_run(num_clients, num_rounds, **measured):

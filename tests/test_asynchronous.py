@@ -23,7 +23,7 @@ def _path(monkeypatch):
 
 @pytest.fixture(scope="module")
 def trainer():
-    from fedroster.task import Task
+    from fedroster.lab.task import Task
 
     return Task("digits", samples_per_client=20).trainer(num_clients=40, seed=0)
 

@@ -17,11 +17,11 @@ from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
-from fedroster.environment import FlatNetwork
+from fedroster.lab.compare.line_up import line_up
+from fedroster.lab.task import Task
+from fedroster.lab.trials.store import read_json
+from fedroster.networks import FlatNetwork
 from fedroster.simulation import simulate
-from fedroster.study.compare.line_up import line_up
-from fedroster.study.store import read_json
-from fedroster.task import Task
 
 # Huang et al.'s; scripts and studies name them.
 POLICIES = {

@@ -63,7 +63,7 @@ def test_an_unknown_name_is_an_attribute_error():
 
 def test_functions_stay_functions_whatever_was_imported_before():
     code = (
-        "import fedroster.federated, fedroster.simulation, fedroster.selector\n"
+        "import fedroster.lab.federated, fedroster.simulation, fedroster.selector\n"
         "import fedroster; assert callable(fedroster.simulate) and callable(fedroster.federate)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

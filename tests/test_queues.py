@@ -13,7 +13,7 @@ from fedroster import RBCSF, Dirichlet, FedCS, OmniscientP3, Uniform
 from fedroster.bounds import backlog_bound, drift_plus_cost_bound, lyapunov_drift
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 from fedroster.simulation import simulate
 from reference import queue_formula

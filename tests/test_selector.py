@@ -39,7 +39,7 @@ from fedroster.core.errors import (
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.simulation import simulate
 
 # -------------------------------------------------------------------- ask and tell

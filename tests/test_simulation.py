@@ -20,7 +20,7 @@ from fedroster.core.errors import ConfigurationError, FairnessWarning, Infeasibl
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import pack
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
 
 ALL = (RBCSF(), OmniscientP3(), Uniform(), FedCS(), FedCSGreedy(), Dirichlet())
@@ -273,7 +273,7 @@ def test_resumed_in_a_fresh_process(tmp_path):
     code = f"""
 import json
 from fedroster import RBCSF
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.simulation import load_checkpoint, simulate
 start = load_checkpoint({str(file)!r}, policy=RBCSF(), environment=FlatNetwork(), seed=9)
 rounds = simulate(RBCSF(), FlatNetwork(), num_rounds=30, seed=9, start=start)

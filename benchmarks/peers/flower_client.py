@@ -11,7 +11,7 @@ from flwr.client import NumPyClient  # type: ignore[import-not-found,unused-igno
 from torch import nn
 
 from benchmarks.peers.worker import Workload
-from fedroster.training.models import MODELS
+from fedroster.lab.training.models import MODELS
 
 
 @cache

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.peers.worker import Round, Workload, serve
 from fedroster.aggregation.fedavg import federated_average
 from fedroster.core.streams import Streams
-from fedroster.training.cohort import CohortTrainer
+from fedroster.lab.training.cohort import CohortTrainer
 
 
 def trainer(work: Workload) -> CohortTrainer:

@@ -15,7 +15,7 @@ from flwr.simulation import run_simulation  # type: ignore[import-not-found,unus
 
 from benchmarks.peers.flower_client import Client
 from benchmarks.peers.worker import Workload, serve_inside
-from fedroster.training.models import MODELS
+from fedroster.lab.training.models import MODELS
 
 
 class Asked(FedAvg):  # type: ignore[misc,unused-ignore]

@@ -17,7 +17,7 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 
 from benchmarks.peers.worker import Workload, serve_inside
-from fedroster.training.models import MODELS
+from fedroster.lab.training.models import MODELS
 
 
 class Module(nn.Module):

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks.peers.worker import Round, Workload, serve
-from fedroster.training.models import MODELS
+from fedroster.lab.training.models import MODELS
 
 SIZE = 512  # of the matrices, in single precision
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from benchmarks.peers.worker import Round, Workload, serve
-from fedroster.training.models import MODELS
+from fedroster.lab.training.models import MODELS
 
 
 def make(work: Workload) -> Round:

@@ -11,7 +11,7 @@ import numpy as np
 from world import World, added, difference, measured
 
 from fedroster import Selector, make_policy, make_scenario
-from fedroster.task import Task
+from fedroster.lab.task import Task
 from fedroster.types import Streams
 
 

@@ -15,9 +15,9 @@ from buffered import buffered
 from world import World, added, difference, measured
 
 from fedroster import Selector, make_policy, make_scenario
-from fedroster.study.charts import colour_of, dash_of, finished, table
-from fedroster.study.looks import looks_of
-from fedroster.task import Task
+from fedroster.lab.pages.charts import colour_of, dash_of, finished, table
+from fedroster.lab.pages.looks import looks_of
+from fedroster.lab.task import Task
 from fedroster.types import AnyPolicy, Streams
 
 SCENARIOS = {"rbcs-f/table-1": (8, 6, 4, 1200.0), "traces/devices": (20, 16, 10, 14400.0)}

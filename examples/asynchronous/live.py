@@ -14,7 +14,7 @@ import numpy as np
 from world import added, difference
 
 from fedroster import Selector, make_policy
-from fedroster.task import Task
+from fedroster.lab.task import Task
 from fedroster.types import AnyPolicy, Streams
 
 

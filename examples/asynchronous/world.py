@@ -5,7 +5,7 @@ from collections import deque
 
 import numpy as np
 
-from fedroster.training.protocol import Updates
+from fedroster.lab.training.protocol import Updates
 from fedroster.types import AnyEnvironment, Outcome, Streams
 
 

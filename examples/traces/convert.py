@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from fedroster.traces.files import Sessions, Speeds, check_sessions, check_speeds, save_traces
-from fedroster.traces.population import (
+from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, check_speeds, save_traces
+from fedroster.lab.worlds.population import (
     BANDWIDTH_MBPS,
     CAPACITY_FILE,
     COMPUTE_MS,
@@ -30,7 +29,7 @@ from fedroster.traces.population import (
     SESSION_FILE,
     SHARE,
 )
-from fedroster.traces.table import read_table
+from fedroster.lab.worlds.table import read_table
 
 _KNOWN = {("numpy", "dtype"), ("numpy._core.multiarray", "scalar"), ("_codecs", "encode")}
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from fedroster.catalogue import make_policy as make_policy
     from fedroster.catalogue import make_scenario as make_scenario
     from fedroster.core.errors import *
-    from fedroster.federated import federate as federate
+    from fedroster.lab.compare.run import compare as compare
+    from fedroster.lab.compare.run import simulate_many as simulate_many
+    from fedroster.lab.federated import federate as federate
     from fedroster.policies import *
     from fedroster.record import Record as Record
     from fedroster.rules.rules import Group as Group
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from fedroster.simulation import load_checkpoint as load_checkpoint
     from fedroster.simulation import save_checkpoint as save_checkpoint
     from fedroster.simulation import simulate as simulate
-    from fedroster.study.compare.run import compare as compare
-    from fedroster.study.compare.run import simulate_many as simulate_many
 
 _NAMES = {
     "catalogue": "make_policy make_scenario",
@@ -37,7 +37,7 @@ _NAMES = {
         "PausedError PluginWarning RoundNotBegunError SelectionError StateFileError UnknownNameError "
         "WorkerLostError"
     ),
-    "federated": "federate",
+    "lab.federated": "federate",
     "selector.failures": "FailureRules",
     "rules.rules": "Group Rules",
     "policies": (
@@ -48,7 +48,7 @@ _NAMES = {
     "record": "Record",
     "selector": "Cohort EdgeCohort EdgeSelector Selector",
     "simulation": "load_checkpoint save_checkpoint simulate",
-    "study.compare.run": "compare simulate_many",
+    "lab.compare.run": "compare simulate_many",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> object:
     try:
         value: object = getattr(import_module(f"fedroster.{home}"), name)
     except ModuleNotFoundError as error:
-        if error.name is None or not home.startswith("study"):
+        if error.name is None or not home.startswith("lab"):
             raise
         from fedroster.core.errors import MissingDependencyError
 

@@ -39,7 +39,6 @@ DEFAULT_SCENARIO = "rbcs-f/table-1"
 
 RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
 COCS = "Qu et al., 2021, arXiv:2112.00925"
-FEDSCALE = "Lai et al., ICML 2022, arXiv:2105.11367"
 FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
 OURS = "fedroster"
 
@@ -154,7 +153,7 @@ POLICIES: Mapping[str, Entry] = {
 
 def _edge(name: str, summary: str) -> Entry:
     return Entry(
-        f"fedroster.environment.hierarchical.{name}",
+        f"fedroster.networks.hierarchical.{name}",
         summary,
         COCS,
         optimal="oracle",
@@ -166,7 +165,7 @@ def _edge(name: str, summary: str) -> Entry:
 
 SCENARIOS: Mapping[str, Entry] = {
     DEFAULT_SCENARIO: Entry(
-        "fedroster.environment.flat.FlatNetwork",
+        "fedroster.networks.flat.FlatNetwork",
         "40 clients of four classes, one server, linear exchange times",
         RBCS_F,
         untrained_rounds=500,
@@ -174,7 +173,7 @@ SCENARIOS: Mapping[str, Entry] = {
         compared=("floor", "rbcs-f:V=5", "rbcs-f:V=20", "rbcs-f:V=50", REFERENCE, "fedcs:deadline_s=3", "p3:V=20"),
     ),
     "rbcs-f/volatile": Entry(
-        "fedroster.environment.volatile.VolatileNetwork",
+        "fedroster.networks.volatile.VolatileNetwork",
         "the same, and clients vanish and return at random, between rounds and in them",
         OURS,
         untrained_rounds=500,
@@ -186,22 +185,12 @@ SCENARIOS: Mapping[str, Entry] = {
     "cocs/cifar-10-geometric": _edge("GeometricCifar10", "the same with a large model"),
     "hidden/mnist": replace(
         _edge("HierarchicalNetwork", "cocs/mnist with failures that no context explains"),
-        made="fedroster.environment.hidden_causes.HiddenCauses",
+        made="fedroster.networks.hidden_causes.HiddenCauses",
         source=OURS,
         optimal="oracle-p",
     ),
-    # A week of rounds, one every half hour: every policy meets every device as often as every other does, whatever its
-    # rounds take, and a device that is available for 3 % of the time has ten chances.
-    "traces/devices": Entry(
-        "fedroster.traces.network.TraceNetwork",
-        "up to a million devices that come and go, on a virtual clock; real traces if given",
-        FEDSCALE,
-        num_rounds=336,
-        untrained_rounds=336,
-        settings={"round_interval_s": "1800"},
-    ),
 }
-"""Our scenarios by name."""
+"""The reference networks by name; the laboratory's come by an entry point, as those of other packages do."""
 
 TASKS: Mapping[str, tuple[str, str]] = {
     "digits": ("handwritten digits of 8 x 8, a small network; ships with scikit-learn", OURS),
@@ -255,7 +244,8 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
                 loaded = point.load()
             summary = (loaded.__doc__ or "").strip().partition("\n")[0]
             found[point.name] = loaded if isinstance(loaded, Entry) else Entry(loaded, summary, point.value)
-            found[point.name].parameters()
+            if not isinstance(found[point.name].made, str):  # what is only named is imported when it is asked for
+                found[point.name].parameters()
         except (Exception, SystemExit) as error:  # the module is not ours and may raise anything when imported
             found.pop(point.name, None)
             _warn(f"{point.value} is left out of {group}: {point.name!r} cannot be loaded ({error!r})")

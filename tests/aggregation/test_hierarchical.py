@@ -10,7 +10,7 @@ from fedroster.aggregation.hierarchical import (
     edge_deadline,
 )
 from fedroster.core.problem import Outcome, RoundContext, Selection
-from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.policies import Uniform
 from fedroster.simulation import round_time, simulate
 

@@ -79,7 +79,7 @@ def line_of(name: str, row: Row) -> str:
 
 def page(found: dict[str, list[Row]], *, command: str, seed: int, lasted: str) -> str:
     """The table, the notes and the first cases of what did not hold."""
-    from fedroster.study.store import machine
+    from fedroster.lab.trials.store import machine
 
     here = machine()
     rows = [(name, row) for name, rows in found.items() for row in rows]
@@ -127,7 +127,7 @@ def main() -> None:
         rows = importlib.import_module(f"chaos.{name}").run(size, given.seed)
         write_text_atomically(given.into, json.dumps([row.asdict() for row in rows]))
         return
-    from fedroster.study.store import machine  # not in Flower's environment
+    from fedroster.lab.trials.store import machine  # not in Flower's environment
 
     if given.minutes is not None:
         os.environ[UNTIL] = str(time.time() + 60.0 * given.minutes)

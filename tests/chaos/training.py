@@ -17,7 +17,7 @@ import numpy as np
 from chaos.rows import Row
 
 _OFTEN = """
-import fedroster.study.trial as trial
+import fedroster.lab.trials.trial as trial
 from fedroster.__main__ import main
 trial._CHECKPOINT_EVERY_S = 0.1  # seconds between checkpoints: a run of seconds has some
 main()

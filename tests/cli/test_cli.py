@@ -17,10 +17,10 @@ from fedroster import Uniform, __version__, catalogue, cli
 from fedroster.catalogue import Entry, policies, scenarios
 from fedroster.cli.options import complete
 from fedroster.core.errors import ConfigurationError, PausedError, StateFileError
-from fedroster.data.load import DATASETS
-from fedroster.study.store import read_json
-from fedroster.study.trial import Trial
-from fedroster.training.tasks import TASKS
+from fedroster.lab.data.load import DATASETS
+from fedroster.lab.training.tasks import TASKS
+from fedroster.lab.trials.store import read_json
+from fedroster.lab.trials.trial import Trial
 
 FEDROSTER = str(Path(sys.executable).with_name("fedroster"))
 RBCS_F, RANDOM, FEDCS = "rbcs-f:V=20", "random", "fedcs:deadline_s=3"

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedroster import cli
-from fedroster.data.load import DATASETS
+from fedroster.lab.data.load import DATASETS
 from published import serving, tiny_mnist
 
 MNIST = tiny_mnist(labels=np.arange(60) % 10)

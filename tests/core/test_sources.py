@@ -11,7 +11,7 @@ import pytest
 from fedroster.catalogue import policies, scenarios
 from fedroster.core import sources
 from fedroster.core.sources import code, code_of
-from fedroster.study.store import read_json, read_table
+from fedroster.lab.trials.store import read_json, read_table
 
 POLICY = '''
 """A policy of another package."""

@@ -14,7 +14,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.core.protocols import NoState
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.policies.dirichlet import DirichletState, log_gamma_variates
 from fedroster.policies.fedcs import greedy_within_deadline
 from fedroster.simulation import simulate

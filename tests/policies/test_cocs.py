@@ -8,9 +8,9 @@ from fedroster.bounds import cocs_regret
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Feedback, ProblemSpec, Selection, Status
 from fedroster.core.streams import Streams
-from fedroster.environment.flat import FlatNetwork
-from fedroster.environment.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.estimation.hypercubes import estimates, look_up
+from fedroster.networks.flat import FlatNetwork
+from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.simulation import simulate

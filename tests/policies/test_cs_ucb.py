@@ -9,7 +9,7 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.policies import CSUCB
 from fedroster.policies.cs_ucb import mean_reward, upper_bounds
 from fedroster.simulation import simulate

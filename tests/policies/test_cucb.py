@@ -6,7 +6,7 @@ import pytest
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, Selection, Status, check_selection
-from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import choices_of
 from fedroster.optimization.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1

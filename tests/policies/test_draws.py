@@ -6,7 +6,7 @@ import pytest
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.protocols import draws
 from fedroster.core.streams import Streams
-from fedroster.environment.flat import FlatNetwork
+from fedroster.networks.flat import FlatNetwork
 from fedroster.simulation import simulate
 
 DRAWING = {"dirichlet", "e3cs", "oort", "power-of-choice", "size-weighted", "tifl"}

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.policies import E3CS
 from fedroster.policies.e3cs import E3CSState, allocate
 from fedroster.simulation import simulate

@@ -19,8 +19,8 @@ from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, check_selection
 from fedroster.core.state import grow, pack
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
 from fedroster.estimation import usual_times
+from fedroster.networks import FlatNetwork
 from fedroster.policies import Floor
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate

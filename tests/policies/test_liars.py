@@ -13,8 +13,8 @@ from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec, RoundContext, check_selection
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
-from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.networks import FlatNetwork
+from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.simulation import simulate
 
 NUM_CLIENTS, COHORT, NUM_FEATURES = 12, 3, 3

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.environment.hierarchical import HierarchicalCifar10
+from fedroster.networks.hierarchical import HierarchicalCifar10
 from fedroster.policies.linucb import LinUCB, LinUCBPairs, upper_bounds, with_intercept
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate

@@ -14,8 +14,8 @@ from fedroster import Selector
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
 from fedroster.estimation.utility import PacerState, client_utility, pace, statistical_utility, value_at
+from fedroster.networks import FlatNetwork
 from fedroster.optimization.ranking import sample_above
 from fedroster.policies import Oort
 from fedroster.simulation import simulate

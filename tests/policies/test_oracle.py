@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, check_selection
 from fedroster.core.streams import Streams
-from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import Choices
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cucb import CUCB, CUCBPairs

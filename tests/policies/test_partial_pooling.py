@@ -10,7 +10,7 @@ from fedroster.catalogue import make_policy
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.streams import Streams
-from fedroster.environment.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import choices_of
 from fedroster.policies.cocs import COCS
 from fedroster.policies.linucb import LinUCBPairs

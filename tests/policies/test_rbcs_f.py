@@ -10,7 +10,7 @@ import pytest
 from fedroster import RBCSF, OmniscientP3, Selector, Uniform
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.errors import ConfigurationError
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
 from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.policies import TiFL
 from fedroster.policies.tifl import changed_probabilities, mean_losses, tiers_of
 from fedroster.simulation import simulate

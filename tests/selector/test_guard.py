@@ -11,7 +11,7 @@ from federations import kept, make
 from fedroster import RBCSF, EdgeSelector, Floor, Oort, PartialPooling, Selector
 from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
+from fedroster.networks import FlatNetwork
 from fedroster.selector.guard import Guard
 
 OFF = {"guarded": False, "longest_s": None, "longest_absence": None}

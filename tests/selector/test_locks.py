@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from fedroster.core.errors import FedrosterError, InUseError
-from fedroster.folder.locks import FolderLock
+from fedroster.core.locks import FolderLock
 
 
 def test_a_held_folder_is_refused_and_its_holder_named(tmp_path):
@@ -31,6 +31,6 @@ def test_a_holder_that_cannot_be_read_is_another_process(tmp_path):
 
 
 def test_the_death_of_a_holder_gives_the_folder_back(tmp_path):
-    code = "import sys, os; from fedroster.folder.locks import FolderLock; lock = FolderLock(sys.argv[1]); os._exit(3)"
+    code = "import sys, os; from fedroster.core.locks import FolderLock; lock = FolderLock(sys.argv[1]); os._exit(3)"
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == 3
     FolderLock(tmp_path).release()

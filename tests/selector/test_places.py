@@ -22,8 +22,8 @@ from fedroster import (
 )
 from fedroster.catalogue import make_policy, policies
 from fedroster.engine.report import RoundSink
+from fedroster.lab.pages.log_page import View
 from fedroster.record import Log
-from fedroster.study.log_page import View
 
 CLIENTS = [f"c{number:02d}" for number in range(20)]
 SLOW = {client: 1.0 + number % 5 for number, client in enumerate(CLIENTS)}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from fedroster import ConfigurationError, RoundRobin, Uniform
-from fedroster.environment.flat import FlatNetwork
-from fedroster.environment.hidden_causes import HiddenCauses
+from fedroster.networks.flat import FlatNetwork
+from fedroster.networks.hidden_causes import HiddenCauses
 from fedroster.testing import check_environment, check_policy
 from fedroster.types import Selection, Stateless
 

@@ -32,7 +32,7 @@ from fedroster.cli.terminal import (
 from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
 
 if TYPE_CHECKING:
-    from fedroster.study.run import Where
+    from fedroster.lab.trials.run import Where
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Competitors:
 
     def asked(self) -> list[str]:
         """All policies that are named."""
-        from fedroster.study.compare.line_up import split_policies
+        from fedroster.lab.compare.line_up import split_policies
 
         found: list[str] = []
         for text in self.policy or ():
@@ -122,8 +122,8 @@ class Measured:
 
 def _draw_again(folder: Path) -> None:
     """Make summaries, figures and pages again from a comparison's tables."""
-    from fedroster.study.compare.overview import is_of_several, render_all
-    from fedroster.study.compare.result import render
+    from fedroster.lab.compare.overview import is_of_several, render_all
+    from fedroster.lab.compare.result import render
 
     if not folder.is_dir():
         raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")
@@ -151,10 +151,10 @@ def compare(
         _draw_again(folder)
         return
     from fedroster.catalogue import DEFAULT_SCENARIO, TASKS, parse_settings
-    from fedroster.study.compare.line_up import ALL, line_up, line_ups
-    from fedroster.study.compare.overview import compare_all
-    from fedroster.study.compare.run import held, play
-    from fedroster.task import Task
+    from fedroster.lab.compare.line_up import ALL, line_up, line_ups
+    from fedroster.lab.compare.overview import compare_all
+    from fedroster.lab.compare.run import held, play
+    from fedroster.lab.task import Task
 
     check_folder(folder)
     name = measured.task.casefold()

@@ -21,7 +21,7 @@ def fetch(
     data_dir: DataDirOption = None,
 ) -> None:
     """Download a data set from its published addresses; what is there already is kept."""
-    from fedroster.data.load import fetch_dataset
+    from fedroster.lab.data.load import fetch_dataset
 
     with progress(name, of_bytes=True) as advance:
         folder = fetch_dataset(name, folder=data_dir, progress=advance)

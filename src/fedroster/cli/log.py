@@ -163,9 +163,9 @@ def page(
 ) -> None:
     """Write a page that shows who was promised what and got it, and how long rounds take."""
     from fedroster.core.state import write_text_atomically
+    from fedroster.lab.pages.log_page import View, page_of
+    from fedroster.lab.pages.log_page import follow as follow_log
     from fedroster.record import Log
-    from fedroster.study.log_page import View, page_of
-    from fedroster.study.log_page import follow as follow_log
 
     file = file or Path(f"{folder.resolve().name}.html")
     if follow:

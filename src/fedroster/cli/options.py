@@ -17,8 +17,8 @@ import typer
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fedroster.study.run import Engine
-    from fedroster.study.trial import Conditions
+    from fedroster.lab.trials.run import Engine
+    from fedroster.lab.trials.trial import Conditions
 
 
 def complete(kind: str) -> Callable[[str], list[str]]:
@@ -69,11 +69,11 @@ class Workplace:
     def open(self) -> Engine:
         """The engine that these options name."""
         from fedroster.core.checks import check_choice
-        from fedroster.study.processes import in_processes
+        from fedroster.lab.trials.processes import in_processes
 
         check_choice("engine", self.engine, ("local", "ray"))
         if self.engine == "ray":
-            from fedroster.study.ray_engine import RayEngine
+            from fedroster.lab.trials.ray_engine import RayEngine
 
             return RayEngine(self.ray_address)
         if self.ray_address is not None:
@@ -97,7 +97,7 @@ class Training:
     def conditions(self) -> Conditions:
         """The conditions that these options name; the time runs from now on."""
         from fedroster.core.checks import check_choice
-        from fedroster.study.trial import Conditions
+        from fedroster.lab.trials.trial import Conditions
 
         check_choice("device", self.device, ("cpu", "cuda", "auto"))
         stop_at = math.inf if self.minutes is None else time.time() + 60.0 * self.minutes

@@ -65,9 +65,9 @@ def plan(
 ) -> None:
     """Find the policy, share, deadline and spare places that meet your requirements, or come nearest to them."""
     from fedroster.catalogue import parse_settings
+    from fedroster.lab.planning import LogWorld, ScenarioWorld, Wish, World, sentence
+    from fedroster.lab.planning import plan as try_settings
     from fedroster.record import Log
-    from fedroster.study.planning import LogWorld, ScenarioWorld, Wish, World, sentence
-    from fedroster.study.planning import plan as try_settings
 
     if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigurationError(f"--out is {out}; expected a file that ends in .svg, .png or .pdf")
@@ -90,7 +90,7 @@ def plan(
         found = try_settings(world, wish, seeds=numbers, only=policy or (), progress=advance)
     tried = found.tried
     if out is not None:
-        from fedroster.study.plan_figure import trade_off_figure
+        from fedroster.lab.pages.plan_figure import trade_off_figure
 
         trade_off_figure(tried, wish).save(out)
     if as_json:

@@ -24,9 +24,9 @@ def replay(
 ) -> None:
     """Estimate what other policies would have done in a log's rounds, with 90 % intervals, or say why not."""
     from fedroster.catalogue import make_policy
+    from fedroster.lab.pages.replay_page import COLUMNS, MEASURES, cells, replay_page
+    from fedroster.lab.replay import replay
     from fedroster.record import Log
-    from fedroster.replay import replay
-    from fedroster.study.replay_page import COLUMNS, MEASURES, cells, replay_page
 
     if out is not None:
         check_folder(out)

@@ -14,7 +14,7 @@ from fedroster.cli.terminal import interrupted, kept_runs, out, print_table, pro
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fedroster.study.verdicts import Verdict
+    from fedroster.lab.verdicts.verdicts import Verdict
 
 
 @command()
@@ -41,8 +41,8 @@ def reproduce(
     workplace: Workplace,
 ) -> None:
     """Make a paper's figures again, with intervals, and judge its claims."""
-    from fedroster.study.reproduce import Order, Output
-    from fedroster.study.reproduce import reproduce as make
+    from fedroster.lab.verdicts.reproduce import Order, Output
+    from fedroster.lab.verdicts.reproduce import reproduce as make
 
     if training_seeds is not None and scale is None:
         raise ConfigurationError(

@@ -13,7 +13,7 @@ from fedroster.cli.terminal import interrupted, print_json, print_summary, progr
 from fedroster.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from fedroster.study.compare.result import Comparison
+    from fedroster.lab.compare.result import Comparison
 
 
 @command()
@@ -42,7 +42,7 @@ def simulate(
 ) -> None:
     """Play rounds without training; print what each policy costs and which clients take part."""
     from fedroster.catalogue import parse_settings
-    from fedroster.study.compare.run import simulate_many
+    from fedroster.lab.compare.run import simulate_many
 
     if record is not None and workplace.engine == "ray":
         raise ConfigurationError("--record keeps logs on this machine; expected --engine local with it")

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-    from fedroster.study.compare.result import Comparison
-    from fedroster.study.compare.tables import Measure
+    from fedroster.lab.compare.result import Comparison
+    from fedroster.lab.compare.tables import Measure
 
 
 WIDE = (0, 2, 0, 0)
@@ -89,7 +89,7 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
 
     Columns that a narrow terminal has no room for come in a further table below: nothing is cut.
     """
-    from fedroster.study.compare.tables import summary_table
+    from fedroster.lab.compare.tables import summary_table
 
     table = summary_table(found.summary(), measures)
     name, *headings = table.columns

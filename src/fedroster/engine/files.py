@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
+from fedroster.core.locks import FolderLock
 from fedroster.core.state import cut_torn, load_arrays
-from fedroster.folder.locks import FolderLock
 from fedroster.record import rebuilt
 from fedroster.selector import Selector
 

@@ -13,12 +13,12 @@ from typing import Any, Literal
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.ids import Roster
+from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
 from fedroster.core.state import save_arrays
 from fedroster.folder.chain import Line, Writer, lines_of
 from fedroster.folder.events import Began, Decided, Event, Joined, Left, Set, Told
 from fedroster.folder.lines import FORMAT, VERSION, content_of, event_of, hashed, standing
-from fedroster.folder.locks import FolderLock
 from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)

@@ -3,8 +3,9 @@
 :class:`Record` writes it as a federation runs, :class:`Log` reads it.
 """
 
+from fedroster.folder.lines import OPEN
 from fedroster.folder.record import Record
 from fedroster.record.log import Header, Log, LoggedRound, rebuilt
 from fedroster.record.verify import Verified, verify
 
-__all__ = ["Header", "Log", "LoggedRound", "Record", "Verified", "rebuilt", "verify"]
+__all__ = ["OPEN", "Header", "Log", "LoggedRound", "Record", "Verified", "rebuilt", "verify"]

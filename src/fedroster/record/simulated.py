@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.errors import FeedbackError, LogFileError
+from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import AnyPolicy, draws
 from fedroster.core.sources import code
@@ -19,7 +20,6 @@ from fedroster.core.streams import Streams
 from fedroster.folder import lines
 from fedroster.folder.chain import Writer
 from fedroster.folder.events import Asked, Began, Decided, Event, Links, NotKeptError, Told
-from fedroster.folder.locks import FolderLock
 from fedroster.selector.learner import beliefs_of
 from fedroster.simulation import Round
 from fedroster.version import __version__

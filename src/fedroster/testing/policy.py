@@ -25,8 +25,8 @@ from fedroster.core.protocols import (
 )
 from fedroster.core.state import grow, load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
-from fedroster.environment import FlatNetwork
-from fedroster.environment.hierarchical import HierarchicalNetwork
+from fedroster.networks import FlatNetwork
+from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.testing.resume import check_resume
 from fedroster.testing.values import (
     Poison,

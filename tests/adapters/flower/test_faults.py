@@ -20,9 +20,9 @@ from test_grid import Killed, counts, play, selecting
 from fedroster import RBCSF, Record, Selector
 from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesError, RoundRules
 from fedroster.core.errors import InUseError, StateFileError
+from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Status
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.folder.locks import FolderLock
 from fedroster.record import verify
 
 # ---------------------------------------------------------------- restarts
@@ -187,7 +187,7 @@ def test_a_saved_round_that_is_not_the_selectors_last_does_not_count(tmp_path):
 
 def test_a_second_run_on_the_same_folder_is_refused_and_told_who_holds_it(tmp_path):
     script = (
-        "import sys, time; from fedroster.folder.locks import FolderLock; "
+        "import sys, time; from fedroster.core.locks import FolderLock; "
         "lock = FolderLock(sys.argv[1]); print('held', flush=True); time.sleep(600)"
     )
     holder = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True)

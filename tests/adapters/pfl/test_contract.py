@@ -13,7 +13,7 @@ from pfl.callback.restore_training import RestoreTrainingCallback
 from pfl.data.dataset import Dataset
 
 from fedroster.adapters.pfl import SelectedDataset
-from fedroster.environment.flat import FlatNetwork
+from fedroster.networks.flat import FlatNetwork
 from fedroster.testing import EngineContract
 
 

@@ -31,7 +31,7 @@ from fedroster.adapters.pfl import (
     dataset,
 )
 from fedroster.core.problem import Outcome, RoundContext
-from fedroster.environment.flat import FlatNetwork
+from fedroster.networks.flat import FlatNetwork
 
 SCENARIO = "rbcs-f/table-1"
 

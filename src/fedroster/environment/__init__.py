@@ -1,5 +1,0 @@
-"""Simulated networks."""
-
-from fedroster.environment.flat import FlatNetwork
-
-__all__ = ["FlatNetwork"]

@@ -1,0 +1,142 @@
+"""The figures of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fedroster.catalogue import REFERENCE
+from fedroster.lab.compare.tables import (
+    LEAST_SERVED,
+    ROUND_TIME,
+    TIME_TO_TARGET,
+    UPDATES,
+    Measure,
+    Runs,
+    Settings,
+    Values,
+)
+from fedroster.lab.pages.charts import MANY, Axes, Curve, Figure, lines
+from fedroster.lab.pages.looks import look
+from fedroster.lab.pages.pareto import Panel, Point, pareto_figure, pareto_front
+from fedroster.lab.statistics import band, mean_interval
+from fedroster.lab.trials.accuracy import step_function
+from fedroster.types import FloatArray
+
+Drawn: TypeAlias = tuple[Figure, str]
+"""A figure and what it shows."""
+
+_QUANTILES = 201  # points of a line over all clients
+_WINDOWS = 20  # of a course of counts: single rounds are noisy
+
+_LABELS = {
+    ROUND_TIME: ("mean time of a round, s", "Time of a round against the least served", "pareto-round"),
+    TIME_TO_TARGET: (
+        "simulated time to target, s",
+        "Time to {target:.0%} accuracy against the least served",
+        "pareto-target",
+    ),
+    UPDATES: ("updates in time, a round", "Updates in time against the least served", "pareto-updates"),
+}
+
+
+def figures_of(
+    runs: Mapping[str, Runs], values: Values, settings: Settings, *, brief: bool = False
+) -> dict[str, Drawn]:
+    """All figures of a comparison, by the name of their file; if ``brief``, the front alone."""
+    figures = dict([_pareto(values, settings, settings.front_measure)])
+    if brief:
+        return figures
+    if settings.task is not None:
+        if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
+            figures |= [_pareto(values, settings, TIME_TO_TARGET)]
+        curves = {text: _course(100.0 * own.accuracy) for text, own in runs.items()}
+        axes = Axes("round", "test accuracy, %", stretched=True)
+        figures["accuracy-per-round"] = _lines("Accuracy per round", curves, axes)
+        curves = {text: _per_second(own) for text, own in runs.items()}
+        axes = Axes("simulated time, s", "test accuracy, %", log_x=True, stretched=True)
+        figures["accuracy-per-second"] = _lines("Accuracy per simulated second", curves, axes)
+    if settings.has_prices:
+        figures["updates"] = _updates(runs, max(settings.rounds // _WINDOWS, 1))
+    if settings.promises_rates:
+        label = f"Rounds owed: mean virtual queue at beta = {settings.rate:g}"
+        curves = {text: _course(own.mean_backlog) for text, own in runs.items()}
+        figures["queues"] = _lines(label, curves, Axes("round", "mean queue length, rounds"))
+    figures["participation"] = _participation(runs, settings)
+    return figures
+
+
+def panel_of(values: Values, settings: Settings, measure: Measure, *, focus: str = "", title: str = "") -> Panel:
+    """Every policy that has the measure, between it and how the least served fare."""
+    found = {
+        text: (mean_interval(own[measure.name]), mean_interval(100.0 * own[LEAST_SERVED.name]))
+        for text, own in values.items()
+        if np.isfinite(own[measure.name]).all()
+    }
+    rivals = [text for text in found if text not in settings.omniscient]
+    x, y = ([found[text][axis].mean for text in rivals] for axis in (0, 1))
+    front = {rivals[i] for i in pareto_front(x, y, more_x=not measure.less)}
+
+    def kind(text: str) -> Literal["front", "focus", "reference", "aided", "other"]:
+        if text == REFERENCE:
+            return "reference"
+        if text == focus:
+            return "focus"
+        if text in settings.omniscient:
+            return "aided"
+        return "front" if text in front else "other"
+
+    points = {text: Point(x, y, kind(text), text in front) for text, (x, y) in found.items()}
+    y_label = "least served tenth: share of their available rounds in which they were chosen, %"
+    return Panel(points, _LABELS[measure][0], y_label, title, more_x=not measure.less)
+
+
+def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Drawn]:
+    _, words, file = _LABELS[measure]
+    title = words.format(target=settings.target_accuracy)
+    return file, (pareto_figure(panel_of(values, settings, measure, title=title)), title)
+
+
+def _course(values: FloatArray, width: int = 1) -> Curve:
+    """What came after each round, or after each window of this many."""
+    return Curve(width * np.arange(1.0, values.shape[1] + 1), *band(values))
+
+
+def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[float, str] | None = None) -> Drawn:
+    """One picture, or a panel each where curves are many."""
+    looks, apart = {text: look(text) for text in curves}, len(curves) > MANY
+    return lines(curves, axes, title=title, looks=looks, level=level, apart=apart, behind=REFERENCE), title
+
+
+def _per_second(runs: Runs) -> Curve:
+    # Every seed is a step function of its own times; there is a mean from when all have begun until the first ends.
+    begun = float(np.where(runs.elapsed_s > 0.0, runs.elapsed_s, np.inf).min(axis=1).max())
+    ended = float(runs.elapsed_s[:, -1].min())
+    grid = np.geomspace(begun, ended, 400) if begun <= ended else np.empty(0)
+    values = np.stack([step_function(*seed, grid) for seed in zip(runs.elapsed_s, 100.0 * runs.accuracy, strict=True)])
+    known = ~np.isnan(values).any(axis=0)
+    return Curve(grid[known], *band(values[:, known]))
+
+
+def _updates(policies: Mapping[str, Runs], width: int) -> Drawn:
+    """How the number of updates in time grows while a policy learns: means over successive windows."""
+    curves = {}
+    for text, runs in policies.items():
+        count = runs.num_rounds // width
+        means = runs.participants[:, : count * width].reshape(-1, count, width).mean(axis=2)
+        curves[text] = _course(means, width)
+    label = "Updates in time" if width == 1 else f"Updates in time, means over {width} rounds"
+    return _lines(label, curves, Axes("round", "updates in time, a round"))
+
+
+def _participation(policies: Mapping[str, Runs], settings: Settings) -> Drawn:
+    share = np.linspace(0.0, 1.0, _QUANTILES)
+    curves = {}
+    for text, runs in policies.items():
+        rates = 100.0 * np.quantile(runs.chosen / runs.num_rounds, share, axis=1).mean(axis=1)
+        curves[text] = Curve(100.0 * share, rates, rates, rates)
+    level = (100.0 * settings.rate, f"beta = {settings.rate:g}") if settings.promises_rates else None
+    axes = Axes("clients, sorted, %", "rounds taken part in, %", log_y=len(curves) > MANY)
+    return _lines("Participation per client", curves, axes, level)

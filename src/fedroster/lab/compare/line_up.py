@@ -1,0 +1,288 @@
+"""Which policies are compared, and where: what ``--scenario all``, ``--policy all`` and ``--clients`` mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
+
+import numpy as np
+
+from fedroster import catalogue
+from fedroster.catalogue import (
+    Entry,
+    find_policy,
+    find_scenario,
+    make_policy,
+    make_scenario,
+    policy_text,
+    scenario_text,
+    scenarios,
+)
+from fedroster.errors import ConfigurationError, InfeasibleError
+from fedroster.lab.compare.contrasts import against_of, focus_of, named
+from fedroster.lab.compare.tables import Settings
+from fedroster.lab.task import Task
+from fedroster.lab.trials.trial import DEFAULT_RATE
+from fedroster.lab.verdicts.rehearsal import rehearse, why_not
+from fedroster.parts import check_integer, check_number
+from fedroster.types import AnyEnvironment, AnyPolicy, ProblemSpec, Streams
+
+ALL = "all"
+"""Stands for every scenario of the catalogue, or for every policy of it that can run in the scenario."""
+
+MOST_CHOSEN = 1000
+"""With more clients the cohort grows with them up to this size."""
+
+
+def split_policies(text: str) -> list[str]:
+    """Read policies that are separated by commas, as their parameters are, too.
+
+    A part with ``=`` and no ``:`` is a parameter of the policy before it: no policy's name has an ``=``.
+    """
+    found: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        if found and "=" in part and ":" not in part:
+            found[-1] += f",{part}"
+        elif part:
+            found.append(part)
+    return found
+
+
+def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
+    """Read which scenarios are meant.
+
+    Raises:
+        UnknownNameError: If there is no such scenario or version.
+        ConfigurationError: If one comes twice.
+    """
+    found = [name for text in wanted for name in (scenarios() if text == ALL else (text,))]
+    for name in found:
+        find_scenario(name)
+    if len(set(found)) < len(found):
+        raise ConfigurationError(f"scenarios are {found}; expected each once")
+    return tuple(found)
+
+
+def line_up(
+    scenario: str,
+    policies: Sequence[str | AnyPolicy] = (),
+    *,
+    seeds: int | Sequence[int] = 5,
+    rounds: int | None = None,
+    task: Task | None = None,
+    target_accuracy: float = 0.9,
+    focus: str | AnyPolicy = "",
+    against: Sequence[str | AnyPolicy] = (),
+    without: Sequence[str] = (),
+    clients: int | None = None,
+    beta: float | None = None,
+    settings: Mapping[str, str] | None = None,
+    must_run: bool = True,
+    command: str = "",
+) -> Settings:
+    r"""Decide what is compared in a scenario.
+
+    What is not said is chosen: the rounds are those of the scenario's entry; with a number of clients the cohort grows
+    with them, up to :data:`MOST_CHOSEN`; and policies with a guaranteed rate that :math:`N \beta \le m` rules out have
+
+    .. math:: \beta = \frac{m}{2N}, \qquad V = \frac{m \beta T}{6 \bar\tau},
+
+    half of the largest rate that could be promised, and a penalty in proportion to what a cohort of neglected clients
+    would be owed in the end: for the network of Huang et al. 2021 and its 500 rounds this is about their V = 20.
+    :math:`\bar\tau` is the mean expected time of the clients that are available in the first round.  Parameters
+    that are given stay as they are.
+
+    Args:
+        scenario: Name, optionally with version.
+        policies: Policies or their texts; :data:`ALL` among them for the whole catalogue; empty for what the scenario's
+            entry says, or for all policies.
+        seeds: Seeds, or how many: 0, 1, 2, ...
+        rounds: T; None to choose it.
+        task: What is trained; None for no training, where runs may be longer.
+        target_accuracy: For the time to accuracy, in (0, 1).
+        focus: Policy whose page it is (:func:`~fedroster.lab.compare.contrasts.focus_of`).
+        against: What the others are tested against (:func:`~fedroster.lab.compare.contrasts.against_of`).
+        without: Names that ``all`` leaves out.
+        clients: N; None for the scenario's.
+        beta: Rate that is owed to every client, in (0, 1]; None to choose it.
+        settings: Parameters of the scenario that are overridden, as text.
+        must_run: Whether it is an error if a policy that is named cannot run in the scenario, or a name of ``focus`` or
+            ``against`` does not take part; else they are left out, as those of ``all`` are.
+        command: The command that makes it again, for the pages.
+
+    Raises:
+        UnknownNameError: If there is no such scenario, policy or parameter.
+        ConfigurationError: If a value is out of its range, something is said twice, or a policy that must run cannot.
+    """
+    scenario, entry = scenario_text(scenario), find_scenario(scenario)
+    asked = [text if text == ALL else policy_text(text) for text in policies] or _usual(entry, must_run)
+    _check(asked, without, clients, beta, rounds, settings or {})
+    overridden = _settings_in(entry, clients, settings or {})
+    num_rounds = rounds or (entry.untrained_rounds if task is None else entry.num_rounds)
+    environment = make_scenario(scenario, overridden)
+    rate, fit = _rate(environment, beta, num_rounds)
+    found: list[str] = []
+    left_out: dict[str, str] = {}
+    for text in (name for part in asked for name in (catalogue.policies() if part == ALL else (part,))):
+        fitted, is_named = fit(text), text in asked
+        if is_named:
+            make_policy(fitted)  # raises what is wrong in every scenario
+        if is_named and must_run:
+            rehearse(fitted, scenario, environment)
+            found.append(fitted)
+        elif text in without and not is_named:
+            left_out[text] = "left out by --without"
+        elif reason := why_not(fitted, environment, may_idle=False):
+            left_out[text] = reason
+        else:
+            found.append(fitted)
+    # "all" and a name again is no mistake: the name may come with other parameters.
+    found = list(dict.fromkeys(found))
+    sides = [text if isinstance(text, str) else policy_text(text) for text in against]
+    aspect = focus if isinstance(focus, str) else policy_text(focus)
+    if must_run:
+        _check_sides(found, aspect, sides)
+    in_focus = focus_of(found, aspect) if found else ""
+    return Settings(
+        command=command,
+        scenario=scenario,
+        settings=overridden,
+        policies=found,
+        seeds=list(range(seeds)) if isinstance(seeds, int) else list(seeds),
+        rounds=num_rounds,
+        rate=rate,
+        task=None if task is None else asdict(task),
+        target_accuracy=target_accuracy,
+        omniscient=[text for text in found if make_policy(text).omniscient],
+        left_out=left_out,
+        against=list(against_of(found, sides, in_focus)),
+        focus=in_focus,
+        optimal=entry.optimal,
+        yardstick=entry.yardstick,
+    )
+
+
+def line_ups(
+    wanted: Sequence[str],
+    plan: Callable[..., Settings],
+    *,
+    focus: str = "",
+    against: Sequence[str] = (),
+    must_run: bool | None = None,
+) -> list[Settings]:
+    """Decide what is compared in each scenario of :func:`scenarios_of`.
+
+    Args:
+        wanted: Scenarios, or "all".
+        plan: :func:`line_up` with all that holds for every scenario.
+        focus: Policy that the pages are about; it must take part in one of them.
+        against: What the others are tested against; so must these.
+        must_run: Whether it is an error if a policy that is named cannot run in a scenario, or it is left out there;
+            None for an error with one scenario.
+    """
+    strict = (len(wanted) == 1 and wanted[0] != ALL) if must_run is None else must_run
+    plans = [plan(scenario, must_run=strict, focus=focus, against=against) for scenario in scenarios_of(wanted)]
+    _check_sides((text for plan in plans for text in plan.policies), focus, against)
+    return plans
+
+
+def _check_sides(policies: Iterable[str], focus: str, against: Iterable[str]) -> None:
+    """Refuse a policy in focus, or one to test against, that does not take part."""
+    known = list(dict.fromkeys(policies))
+    for option, names in (("--focus", [focus] if focus else []), ("--against", against)):
+        for name in names:
+            if not named(known, name):
+                raise ConfigurationError(
+                    f"{option} is {name!r}, which does not take part; expected one of {', '.join(known)}"
+                )
+
+
+def _usual(entry: Entry, must_run: bool) -> list[str]:
+    return list((must_run and entry.compared) or (ALL,))
+
+
+def _check(
+    asked: Sequence[str],
+    without: Sequence[str],
+    clients: int | None,
+    beta: float | None,
+    rounds: int | None,
+    settings: Mapping[str, str],
+) -> None:
+    """Check what does not depend on the scenario."""
+    for name in without:
+        find_policy(name)  # raises, and names the nearest
+    if without and ALL not in asked:
+        raise ConfigurationError(
+            f"--without is {', '.join(without)}, and all is not asked for; expected --policy all with it"
+        )
+    if rounds is not None:
+        check_integer("rounds", rounds, least=1)
+    if beta is not None:
+        check_number("beta", beta, above=0.0, most=1.0)
+    if clients is not None:
+        check_integer("clients", clients, least=1)
+        if "num_clients" in settings:
+            raise ConfigurationError(
+                f"--clients is {clients} and --set num_clients={settings['num_clients']}; expected one"
+            )
+
+
+def _settings_in(entry: Entry, clients: int | None, settings: Mapping[str, str]) -> dict[str, str]:
+    """Parameters of a scenario that are overridden, by its entry or by what is asked for."""
+    found = {**entry.settings, **settings}
+    if clients is None:
+        return found
+    found["num_clients"] = str(clients)
+    usual = entry.parameters()
+    if "cohort_size" in usual and "cohort_size" not in settings:
+        size = round(clients * usual["cohort_size"] / usual["num_clients"])
+        found["cohort_size"] = str(min(max(size, 1), MOST_CHOSEN))
+    return found
+
+
+def _rate(environment: AnyEnvironment, beta: float | None, num_rounds: int) -> tuple[float, Callable[[str], str]]:
+    """The rate at which participation is measured, and what gives it to a policy whose own does not fit."""
+    spec = environment.spec
+    fits = spec.num_clients * DEFAULT_RATE <= spec.cohort_size
+    rate = beta or (DEFAULT_RATE if fits else spec.cohort_size / (2.0 * spec.num_clients))
+    penalty = None if fits else _penalty(environment, rate, num_rounds)
+    return rate, lambda text: _fitted(text, spec, rate, penalty, is_given=beta is not None)
+
+
+def _fitted(text: str, spec: ProblemSpec, rate: float, penalty: float | None, *, is_given: bool) -> str:
+    """A policy with this beta and V, where its text does not give them and it refuses its own beta here."""
+    name, _, given = text.partition(":")
+    known = find_policy(text).parameters()
+    own = {part.partition("=")[0].strip() for part in given.split(",") if part}
+    if "beta" not in known or "beta" in own:
+        return text
+    if not is_given and not _refuses(text, spec):
+        return text
+    parts = [given] if given else []
+    if "V" in known and "V" not in own and penalty is not None:
+        parts.append(f"V={penalty:g}")
+    return f"{name}:{','.join([*parts, f'beta={rate:.6g}'])}"
+
+
+def _refuses(text: str, spec: ProblemSpec) -> bool:
+    """Whether a policy promises what is impossible here; one whose beta is something else does not."""
+    try:
+        make_policy(text).check(spec)
+    except InfeasibleError:
+        return True
+    except Exception:  # of another package, and for another reason: it is said where the policy is tried
+        return False
+    return False
+
+
+def _penalty(environment: AnyEnvironment, rate: float, num_rounds: int) -> float | None:
+    """V for queues that grow by ``rate`` a round; None where no client can say how long an exchange takes."""
+    streams = Streams(0)
+    state = environment.init(rng=streams.at("environment-init"))
+    context, outcome = environment.observe(state, 1, rng=streams.at("environment", 1))
+    time_s = outcome.expected_time_s[context.available]
+    mean_s = float(time_s.mean()) if time_s.shape[0] else 0.0
+    if not 0.0 < mean_s < np.inf:
+        return None
+    return float(f"{environment.spec.cohort_size * rate * num_rounds / (6.0 * mean_s):.2g}")

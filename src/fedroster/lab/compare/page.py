@@ -1,0 +1,325 @@
+"""From the tables of a comparison to its summary, its figures and its page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from fedroster.catalogue import REFERENCE
+from fedroster.lab.compare.contrasts import TEST_NOTE, Contrast, corrected, file_of
+from fedroster.lab.compare.figures import panel_of
+from fedroster.lab.compare.tables import (
+    ACCURACY,
+    DECISION,
+    GOT_BETA,
+    LAST,
+    LEAST_SERVED,
+    ROUND_TIME,
+    TIME_TO_TARGET,
+    UPDATES,
+    Measure,
+    Settings,
+    Values,
+    summary_table,
+)
+from fedroster.lab.pages.charts import MANY
+from fedroster.lab.pages.report import Number, Picture, Report, Section, Table
+from fedroster.lab.statistics import mean_interval
+from fedroster.lab.trials.measures import LEAST_CHANCES
+from fedroster.types import FloatArray
+
+
+def page_of(
+    values: Values,
+    settings: Settings,
+    summary: pl.DataFrame,
+    tests: Mapping[str, Sequence[Contrast]],
+    pictures: Mapping[str, Picture],
+    clients: int,
+) -> Report:
+    """The page of a comparison in one scenario."""
+    first = {
+        "scenario": settings.scenario,
+        "overridden": ", ".join(f"{name}={value}" for name, value in settings.settings.items()) or "nothing",
+        "policies": ", ".join(settings.policies),
+        "rounds": settings.rounds,
+        "seeds": ", ".join(map(str, settings.seeds)),
+        "beta": settings.rate,
+    }
+    headline, numbers = headline_of(values, settings, tests)
+    front = panel_of(values, settings, settings.front_measure).points
+    told = {settings.focus, settings.yardstick, *settings.against, *(text for text in front if front[text].on_front)}
+    return Report(
+        f"Policies compared on {settings.scenario}",
+        list(_lead(values, settings, clients)),
+        list(_sections(values, settings, summary, tests, pictures)),
+        settings.command,
+        details_of(first, settings.task, settings.machine),
+        str(settings.machine.get("fedroster", "")),
+        headline,
+        numbers,
+        [text for text in values if text not in told] if len(values) > MANY else [],
+    )
+
+
+# -------------------------------------------------------------------- tables
+
+
+def _tests_table(tests: Sequence[Contrast], measures: Sequence[Measure]) -> Table:
+    """A row for each policy, a column for each measure."""
+    tested = [measure for measure in measures if any(test.measure == measure for test in tests)]
+    cells = {(test.policy, test.measure): test.shown() for test in tests}
+    rows = [
+        (policy, *(cells.get((policy, measure), "-") for measure in tested))
+        for policy in dict.fromkeys(test.policy for test in tests)
+    ]
+    return Table(("policy", *(measure.tested for measure in tested)), rows, text=("policy",))
+
+
+# -------------------------------------------------------------------- text
+
+
+def joined(names: Sequence[str]) -> str:
+    """Names as a list in a sentence."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What the numbers of a page depend on."""
+    trained = {f"task: {name}": value for name, value in (task or {}).items() if value is not None}
+    return {**first, **trained, **machine}
+
+
+# ----------------------------------------------------------------- headline
+
+_AS_GOOD = 0.01  # shares that differ by no more are said to be alike, where their interval shows it
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """How a measure is described: its label, and the words for better, for worse, and for undecided."""
+
+    label: str
+    better: str
+    worse: str
+    undecided: str
+    alike: str = ""
+
+
+_SAID = {
+    ROUND_TIME: _Said("time of a round", "shorter rounds", "longer rounds", "round time undecided"),
+    UPDATES: _Said("updates in time", "more updates in time", "fewer updates in time", "updates in time undecided"),
+    LEAST_SERVED: _Said("for the least served clients", "fairer", "less fair", "fairness undecided", "as fair"),
+    ACCURACY: _Said("test accuracy", "more accurate", "less accurate", "accuracy undecided", "as accurate"),
+    GOT_BETA: _Said("clients with their share beta", "", "", ""),
+}
+
+
+def headline_of(
+    values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]
+) -> tuple[str, list[Number]]:
+    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals.
+
+    Their tests are corrected among themselves: they are the question of the page, and the tables are its details.
+    """
+    focus = settings.focus
+    base = next((text for text in (*settings.against, *settings.policies) if text != focus), "")
+    if not base:
+        return "", []
+    shown = [settings.front_measure, LEAST_SERVED]
+    shown += [ACCURACY] if settings.task is not None else [GOT_BETA] if settings.promises_rates else []
+    asked = [test for test in tests.get(base, ()) if test.policy == focus and test.measure in shown]
+    found = {test.measure: test for test in corrected(asked)}
+    numbers = [_number(measure, values[focus], values[base], base, found.get(measure)) for measure in shown]
+    if len(numbers) < 3:
+        cost = mean_interval(values[focus][DECISION.name])
+        numbers.append(Number(f"{1e3 * cost.mean:.2g} ms", "for a decision", "median over rounds, on this machine"))
+    words = [_words(measure, found.get(measure), numbers[place]) for place, measure in enumerate(shown)]
+    words[0] += f" than {base}" if " % " in words[0] else f" against {base}"
+    return f"{focus}: {', '.join(filter(None, words))}", numbers
+
+
+def _number(
+    measure: Measure, mine: Mapping[str, FloatArray], theirs: Mapping[str, FloatArray], base: str, test: Contrast | None
+) -> Number:
+    means = (float(mine[measure.name].mean()), float(theirs[measure.name].mean()))
+    unit = measure.heading.partition(", ")[2] or "a round"
+    note = " against ".join(f"{measure.scale * mean:.{measure.digits}f} {unit}" for mean in means) + f" of {base}"
+    if test is None:
+        size = means[0] / means[1] if measure.is_ratio and means[1] else means[0] - means[1]
+        word, tone = "not tested", ""
+    else:
+        size, word = test.difference.mean, test.verdict
+        tone = {"better": "holds", "worse": "fails"}.get(word, "")
+    value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
+    return Number(value.replace("-", "\u2212"), _SAID[measure].label, f"{note}; {word}", tone)
+
+
+def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
+    said = _SAID[measure]
+    if test is None or not said.better:
+        return "" if measure != ROUND_TIME and measure != UPDATES else said.undecided
+    if said.alike and test.difference.low >= -_AS_GOOD and test.difference.high <= _AS_GOOD:
+        return said.alike
+    if test.verdict not in ("better", "worse"):
+        return said.undecided
+    size = f"{number.value[1:]} " if test.measure.is_ratio else ""
+    return size + (said.better if test.is_better else said.worse)
+
+
+_WON = {
+    ROUND_TIME: "shorter rounds than {base}",
+    UPDATES: "more updates in time than {base}",
+    TIME_TO_TARGET: "shorter time to the target than {base}",
+    LEAST_SERVED: "more rounds for the least served clients than {base}",
+}
+
+
+def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
+    """What was played, and the best trade-offs."""
+    what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
+    yield (
+        f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
+        f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."
+    )
+    measure = settings.front_measure
+    points = panel_of(values, settings, measure).points
+    front = sorted(
+        (text for text in points if points[text].on_front),
+        key=lambda text: points[text].x.mean,
+        reverse=not measure.less,
+    )
+    if len(values) > 1:
+        what, order = ("speed", "fastest") if measure.less else ("updates in time", "most updates")
+        yield (
+            f"Best trade-offs between {what} and fairness, {order} first, by the means: {joined(front)}. (Policies "
+            "that know the truth are not counted.)"
+        )
+
+
+def _told(
+    base: str, tests: Sequence[Contrast], settings: Settings, *, few: bool, missing: Sequence[str]
+) -> Iterable[str]:
+    """What the tests against a policy show; some are ``missing`` the target."""
+    if own := [test.in_words() for test in tests if test.policy == settings.focus]:
+        yield f"{settings.focus} against {base}: {', '.join(own)}."
+    for won, words in _WON.items():
+        if better := [test.policy for test in tests if test.measure == won and test.verdict == "better"]:
+            yield f"Significantly {words.format(base=base)}: {joined(better)}."
+    for test in tests if few and base == REFERENCE else ():
+        if test.measure == TIME_TO_TARGET and test.policy not in missing:
+            shown = test.difference
+            yield (
+                f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "
+                f"simulated time (95 % interval {shown.low:.2f} to {shown.high:.2f}, paired by seed)."
+            )
+
+
+def notes_of(settings: Settings) -> list[str]:
+    """What the columns of the summary mean."""
+    notes = []
+    if settings.task is not None:
+        notes.append(
+            f"Accuracy is the mean over the last {min(LAST, settings.rounds)} rounds. Time to target is the simulated "
+            f"time until the accuracy first reaches {settings.target_accuracy:.0%}."
+        )
+    if settings.has_prices:
+        words = ["Updates: updates that are in time at any edge server in an edge round (Qu et al. 2021, Eq. 7)."]
+        if settings.share_of_yardstick:
+            best = settings.yardstick
+            words.append(f"Of {best}: as a share of {best}'s updates with the same seed. First fifth: of the rounds.")
+        if settings.optimal in settings.policies:
+            words.append(f"Regret: how many more updates {settings.optimal} has over all rounds.")
+        words.append("Budget used: what the cohorts cost, as a share of all servers' budgets.")
+        notes.append(" ".join(words))
+    payable = " at a price that a server can pay" if settings.has_prices else ""
+    words = [
+        "Least served: the share of their available rounds in which clients were chosen, averaged over the tenth of "
+        f"clients with the lowest share. Only clients that were available{payable} in at least {LEAST_CHANCES} rounds "
+        "count. Lowest: the lowest share of a single client."
+    ]
+    if settings.promises_rates:
+        words.append(
+            f"Got beta: share of the clients that were chosen in at least {settings.rate:.3g} of all rounds. A client "
+            "that was available less often counts if it was chosen every time."
+        )
+    words.append(
+        "Decision: time that the policy takes to decide and to learn in a round, without polls, as a median over "
+        "rounds. It was measured on this machine during the runs, beside any other work there."
+    )
+    notes.append(" ".join(words))
+    notes.append(
+        "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
+        f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models."
+    )
+    notes.append(
+        "The three numbers at the top are tested as a group of their own, with Holm's correction over the three; a "
+        "table is corrected over all of its tests, and may leave undecided what the top decides."
+    )
+    aided = [text for text in settings.policies if text in settings.omniscient]
+    if aided:
+        notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")
+    return notes
+
+
+def _sections(
+    values: Values,
+    settings: Settings,
+    summary: pl.DataFrame,
+    tests: Mapping[str, Sequence[Contrast]],
+    pictures: Mapping[str, Picture],
+) -> Iterable[Section]:
+    def shown(**names: str) -> list[Picture]:
+        """Pictures, which are alternatives where each has a word."""
+        there = {name.replace("_", "-"): tab for name, tab in names.items() if name.replace("_", "-") in pictures}
+        return [replace(pictures[name], tab=tab if len(there) > 1 else "") for name, tab in there.items()]
+
+    missing = [t for t, own in values.items() if not np.isfinite(own.get("time_to_target_s", np.zeros(1))).all()]
+    grey = [f"Grey: {REFERENCE}."] if len(values) > MANY and REFERENCE in values else []
+    yield Section(
+        "Updates against fairness" if settings.has_prices else "Time against fairness",
+        text=[f"No point for the time to the target, as some seeds did not reach it: {joined(missing)}."]
+        if missing
+        else [],
+        figures=shown(pareto_round="Time of a round", pareto_updates="Updates", pareto_target="Time to target"),
+        notes=[
+            f"Up and {'right' if settings.has_prices else 'left'} is better. Bars: 95 % intervals over seeds. Line: "
+            "the Pareto front of the means."
+        ],
+    )
+    yield Section("Summary", table=summary_table(summary, settings.main_measures))
+    if settings.task is not None:
+        figures = shown(accuracy_per_round="By round", accuracy_per_second="By simulated time")
+        yield Section("Accuracy", figures=figures, notes=grey, folded=True)
+    for base, found in tests.items():
+        if found:
+            note = (
+                f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: "
+                f"`{file_of(base, settings.against)}`, which the command below writes."
+            )
+            told = list(_told(base, found, settings, few=len(values) <= MANY, missing=missing))
+            table = _tests_table(found, settings.tested_measures)
+            yield Section(f"Against {base}", told, table=table, notes=[note], folded=True)
+    if settings.has_prices and "updates" in pictures:
+        yield Section("Learning", figures=shown(updates=""), notes=grey, folded=True)
+    owed = (
+        "The virtual queues (Huang et al. 2021, Eq. 6) and the rates are measured at beta = "
+        f"{settings.rate:g} for every policy, whether it keeps queues or not."
+    )
+    fairness = [*shown(queues=""), *shown(participation="")]
+    yield Section(
+        "Fairness",
+        text=[owed] if settings.promises_rates else [],
+        figures=fairness,
+        table=summary_table(summary, settings.fairness_measures),
+        notes=grey if fairness else [],
+        folded=True,
+    )
+    if settings.left_out:
+        table = Table(("policy", "why"), list(settings.left_out.items()), text=("policy", "why"))
+        yield Section("Policies that are not compared", table=table, folded=True)
+    yield Section("How to read the tables", notes_of(settings), folded=True)

@@ -1,0 +1,440 @@
+"""What a comparison's tables hold: runs by policy, the measures that suit the scenario, and their summary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import polars as pl
+
+from fedroster.errors import ConfigurationError, InvalidInputError
+from fedroster.lab.pages.report import Table
+from fedroster.lab.statistics import mean_interval
+from fedroster.lab.task import Task
+from fedroster.lab.trials.measures import Participation, participation
+from fedroster.lab.trials.store import machine, read_json, read_table
+from fedroster.lab.trials.trial import DEFAULT_RATE, Trial
+from fedroster.parts import check_number
+from fedroster.types import BoolArray, FloatArray, IntArray
+
+_SERVED = tuple(field.name for field in fields(Participation))
+
+Values: TypeAlias = Mapping[str, Mapping[str, FloatArray]]
+"""By policy and by measure one number for each seed; NaN where there is none."""
+
+LAST = 10
+"""Final accuracy is the mean over this many last rounds: single rounds are noisy."""
+
+EARLY = 5
+"""The beginning of a run is the first of this many parts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A comparison in one scenario: what is to be run, and what ``settings.json`` keeps.
+
+    :func:`~fedroster.lab.compare.line_up.line_up` makes it from what a user asks for.
+
+    Attributes:
+        settings: Parameters of the scenario that are overridden, as text.
+        policies: Policies as text, with the parameters that the scenario forces on them.
+        seeds: Seeds; every policy meets the same worlds, partitions and first models.
+        rate: beta at which participation is measured.
+        task: What is trained, field by field; None for no training.
+        target_accuracy: For the time to accuracy, in (0, 1).
+        omniscient: Policies that know what no server can know.
+        left_out: Why a policy that was asked for, by its name or by ``all``, is not compared.
+        against: Policies that the others are tested against.
+        focus: Policy that the page is about.
+        optimal: Policy that the regret is measured against; empty for none.
+        yardstick: Policy whose updates in time the others are given as a share of; empty for none.
+        has_prices: Whether clients have prices, and updates a deadline.
+        machine: Machine, versions, and the code that made the runs.
+    """
+
+    scenario: str
+    settings: Mapping[str, str]
+    policies: Sequence[str]
+    seeds: Sequence[int]
+    rounds: int
+    omniscient: Sequence[str]
+    against: Sequence[str]
+    focus: str
+    optimal: str
+    yardstick: str
+    command: str = ""
+    rate: float = DEFAULT_RATE
+    task: Mapping[str, Any] | None = None
+    target_accuracy: float = 0.9
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    has_prices: bool = False
+    machine: Mapping[str, Any] = field(default_factory=machine)
+
+    def check(self) -> None:
+        """Check everything that can be checked without a run.
+
+        Raises:
+            ConfigurationError: If a parameter is out of its range, there is no policy or no seed, or one comes twice.
+        """
+        check_number("target accuracy", self.target_accuracy, above=0.0, below=1.0)
+        for name, values in (("policies", self.policies), ("seeds", self.seeds)):
+            if not values or len(set(values)) != len(values):
+                raise ConfigurationError(f"{name} are {list(values)}; expected at least one, and each once")
+        for trial in self.trials()[: len(self.policies)]:
+            trial.check()
+
+    def trials(self) -> list[Trial]:
+        """The runs, in the order in which they are played: policies of a seed share its division of the data."""
+        task = None if self.task is None else Task(**self.task)
+        return [
+            Trial(self.scenario, policy, seed, self.rounds, self.settings, task, rate=self.rate)
+            for seed in self.seeds
+            for policy in self.policies
+        ]
+
+    @property
+    def promises_rates(self) -> bool:
+        """Whether beta means something here: with prices only a policy that was given one promises a rate."""
+        return not self.has_prices or any("beta=" in text for text in self.policies)
+
+    @property
+    def share_of_yardstick(self) -> tuple[Measure, ...]:
+        """Updates as a share of the yardstick's, in all rounds and in the first; none where it does not take part."""
+        if self.yardstick not in self.policies:
+            return ()
+        name = f"share_of_{self.yardstick.replace('-', '_')}"
+        whole = Measure(name, f"of {self.yardstick}, %", 100.0)
+        return whole, Measure(f"early_{name}", "first fifth, %", 100.0, is_long=True)
+
+    @property
+    def main_measures(self) -> list[Measure]:
+        """What the page's first table shows.
+
+        Where clients have prices and updates a deadline, it is how many come in time (Qu et al. 2021, Eq. 7): time says
+        little, as every server stops waiting at the deadline.  Elsewhere it is the time of a round.
+        """
+        found = [] if self.task is None else [ACCURACY, TIME_TO_TARGET]
+        found.append(self.front_measure)
+        if self.has_prices:
+            found += [*self.share_of_yardstick, *([REGRET] if self.optimal in self.policies else []), BUDGET]
+        return [*found, LEAST_SERVED, LOWEST_SERVED, *([GOT_BETA] if self.promises_rates else []), DECISION]
+
+    @property
+    def fairness_measures(self) -> list[Measure]:
+        """What the table of the page's part on fairness shows."""
+        return [LOWEST_RATE, NEVER, *([WITH_RATE] if self.promises_rates else []), JAIN, JAIN_AVAILABLE]
+
+    @property
+    def simulated_measures(self) -> list[Measure]:
+        """What ``fedroster simulate`` prints."""
+        if self.optimal in self.policies:
+            return [UTILITY, REGRET, EXPLORING, BUDGET, ROUND_TIME, COHORT]
+        return [ROUND_TIME, COHORT, LOWEST_RATE, HIGHEST_RATE, JAIN, BACKLOG]
+
+    @property
+    def tested_measures(self) -> list[Measure]:
+        """In what policies are tested against each other."""
+        return [measure for measure in self.main_measures if measure.tested]
+
+    @property
+    def front_measure(self) -> Measure:
+        """What stands against the least served in the picture of both."""
+        return UPDATES if self.has_prices else ROUND_TIME
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """All runs of one policy, read from the tables; arrays of shape (seeds, rounds) or (seeds, clients)."""
+
+    elapsed_s: FloatArray
+    decision_s: FloatArray
+    accuracy: FloatArray
+    mean_backlog: FloatArray
+    cohort_size: FloatArray
+    participants: FloatArray
+    budget_used: FloatArray
+    exploring: FloatArray
+    chosen: IntArray
+    available: IntArray
+    served: tuple[Participation, ...]
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of rounds T."""
+        return int(self.elapsed_s.shape[1])
+
+    def time_to(self, target: float) -> FloatArray:
+        """Simulated seconds until the accuracy is first reached; infinite where it never is."""
+        reached: BoolArray = self.accuracy >= target
+        times = np.take_along_axis(self.elapsed_s, reached.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return np.where(reached.any(axis=1), times, np.inf)
+
+    def decision_time_s(self) -> FloatArray:
+        """Median over rounds: the first rounds compile, and the machine does other things, too."""
+        return np.asarray(np.median(self.decision_s, axis=1))
+
+
+_BY_ROUND = tuple(field.name for field in fields(Runs) if field.name not in ("chosen", "available", "served"))
+
+# -------------------------------------------------------------------- measures
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A number that a run has, and how it is shown.
+
+    Attributes:
+        name: Name of the column in the tables.
+        heading: Of its column on the page, with the unit.
+        scale: What it is multiplied with there.
+        digits: After the point.
+        tested: Heading of the differences, with their unit; empty for one that is not tested.
+        is_ratio: Whether policies are compared by their ratio; else by their difference.
+        less: Whether less is better.
+        is_long: Whether a narrow table leaves it out.
+        about: What it is, in a few words.
+    """
+
+    name: str
+    heading: str
+    scale: float = 1.0
+    digits: int = 1
+    tested: str = ""
+    is_ratio: bool = False
+    less: bool = False
+    is_long: bool = False
+    about: str = ""
+
+
+ACCURACY = Measure(
+    "final_accuracy",
+    "accuracy, %",
+    100.0,
+    1,
+    "accuracy, points",
+    about=f"test accuracy, mean of the last {LAST} rounds",
+)
+TIME_TO_TARGET = Measure(
+    *("time_to_target_s", "time to target, s", 1.0, 0, "time to target, ratio", True, True),
+    about="simulated time until the target accuracy is first reached",
+)
+ROUND_TIME = Measure(
+    *("mean_round_time_s", "round, s", 1.0, 2, "round time, ratio", True, True),
+    about="mean simulated time of a round",
+)
+UPDATES = Measure(
+    *("updates_per_round", "updates a round", 1.0, 2, "updates, ratio", True),
+    about="updates that are in time at any server",
+)
+REGRET = Measure("regret", "regret", 1.0, 0, about="updates that the scenario's optimal policy has more, in all rounds")
+BUDGET = Measure("budget_used", "budget used, %", 100.0, 1, is_long=True, about="what the cohorts cost, of all budgets")
+LEAST_SERVED = Measure(
+    *("least_served", "least served, %", 100.0, 1, "least served, points"),
+    about="share of its available rounds in which the least served tenth of the clients was chosen",
+)
+LOWEST_SERVED = Measure(
+    "lowest_served", "lowest, %", 100.0, 1, is_long=True, about="the same share, of the least served client"
+)
+GOT_BETA = Measure(
+    *("share_served", "got beta, %", 100.0, 1, "got beta, points"),
+    about="clients that were chosen as often as beta says, or whenever they were available",
+)
+LOWEST_RATE = Measure("min_participation_rate", "lowest rate, %", 100.0, 2, about="rounds with the client chosen least")
+NEVER = Measure("never_chosen", "never chosen, %", 100.0, 1, about="clients that were available and never chosen")
+WITH_RATE = Measure(
+    "share_with_rate", "rate >= beta, %", 100.0, 1, about="clients chosen in beta of all rounds or more"
+)
+JAIN = Measure("jain_index", "Jain", 1.0, 3, about="Jain's index of how often clients were chosen, 1 for all alike")
+JAIN_AVAILABLE = Measure(
+    "jain_available", "Jain, available rounds", 1.0, 3, about="the same index of the shares of their available rounds"
+)
+DECISION = Measure("decision_s", "decision, ms", 1e3, about="time to decide and to learn, median over rounds")
+
+COHORT = Measure("mean_cohort_size", "cohort", about="clients chosen in a round, mean")
+HIGHEST_RATE = Measure("max_participation_rate", "highest rate, %", 100.0, 1, about="of the client chosen most")
+BACKLOG = Measure("final_mean_backlog", "owed", 1.0, 2, about="rounds that a client is owed in the end, mean")
+UTILITY = Measure("cumulative_utility", "updates", 1.0, 0, about="updates that are in time, in all rounds")
+EXPLORING = Measure("explore_share", "exploring, %", 100.0, about="rounds in which the policy explored")
+
+
+def values_of(runs: Mapping[str, Runs], settings: Settings) -> Values:
+    """Measure every policy with every seed."""
+    return {text: _values(own, runs, settings) for text, own in runs.items()}
+
+
+def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str, FloatArray]:
+    found = {}
+    if settings.task is not None:
+        times = own.time_to(settings.target_accuracy)
+        found["final_accuracy"] = own.accuracy[:, -LAST:].mean(axis=1)
+        found["time_to_target_s"] = times  # infinite where it was not reached
+        found["reached_target"] = np.isfinite(times).astype(np.float64)
+    if settings.has_prices:
+        # With other parameters it is a policy of its own, and no yardstick.
+        early = -(-own.num_rounds // EARLY)
+        for measure, rounds in zip(settings.share_of_yardstick, (own.num_rounds, early), strict=False):
+            best = runs[settings.yardstick].participants[:, :rounds]
+            found[measure.name] = _shares(own.participants[:, :rounds], best)
+        if settings.optimal in runs:
+            found["regret"] = (runs[settings.optimal].participants - own.participants).sum(axis=1)
+        found["budget_used"] = own.budget_used.mean(axis=1)
+    return found | {
+        "mean_round_time_s": own.elapsed_s[:, -1] / own.num_rounds,
+        "total_time_s": own.elapsed_s[:, -1],
+        "mean_cohort_size": own.cohort_size.mean(axis=1),
+        "empty_rounds": (own.cohort_size == 0).sum(axis=1).astype(np.float64),
+        "cumulative_utility": own.participants.sum(axis=1),
+        "updates_per_round": own.participants.mean(axis=1),
+        "deadline_misses": (own.cohort_size - own.participants).sum(axis=1),
+        "explore_share": own.exploring.mean(axis=1),
+        "final_mean_backlog": own.mean_backlog[:, -1],
+        "max_participation_rate": own.chosen.max(axis=1) / own.num_rounds,
+        "decision_s": own.decision_time_s(),
+        **{name: np.array([getattr(one, name) for one in own.served]) for name in _SERVED},
+    }
+
+
+def _shares(mine: FloatArray, theirs: FloatArray) -> FloatArray:
+    """Of the sums over rounds, for each seed; NaN where there is nothing to have a share of."""
+    whole = theirs.sum(axis=1)
+    shares = np.full(whole.shape[0], np.nan)
+    np.divide(mine.sum(axis=1), whole, out=shares, where=whole > 0.0)
+    return shares
+
+
+def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
+    """Means with their intervals, a row for each policy."""
+    rows = []
+    for text, measures in values.items():
+        row: dict[str, Any] = {"policy": text, "seeds": len(settings.seeds)}
+        for name, each in measures.items():
+            if name == "reached_target":
+                row[name] = int(each.sum())
+                continue
+            interval = mean_interval(each if np.isfinite(each).all() else np.full(1, np.nan))
+            row |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+        rows.append(row)
+    return pl.DataFrame(rows).with_columns(pl.selectors.float().fill_nan(None))
+
+
+# -------------------------------------------------------------------- tables
+
+
+def values_table(values: Values, settings: Settings) -> pl.DataFrame:
+    """A row for each policy and seed, a column for each measure; :func:`read_values` reads it."""
+    return pl.concat(
+        pl.DataFrame({"policy": text, "seed": sorted(settings.seeds), **measures}) for text, measures in values.items()
+    )
+
+
+def read_values(folder: Path) -> tuple[Values, Settings]:
+    """Read the measures of a comparison, from ``measures.csv``, and its settings.
+
+    Raises:
+        InvalidInputError: If one is missing or damaged.
+    """
+    settings = read_settings(folder)
+    table = read_table(folder / "measures.csv")
+    found: dict[str, dict[str, FloatArray]] = {}
+    with _complete(f"{folder / 'measures.csv'} is not complete"):
+        for text in settings.policies:
+            own = table.filter(pl.col("policy") == text).sort("seed")
+            if own["seed"].to_list() != sorted(settings.seeds):
+                raise ValueError(f"policy {text!r} lacks some of the seeds {settings.seeds}")
+            found[text] = {name: own[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in own.columns[2:]}
+    return found, settings
+
+
+@contextmanager
+def _complete(fault: str) -> Iterator[None]:
+    """Say what is wrong with tables where they cannot be understood."""
+    try:
+        yield
+    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+        raise InvalidInputError(f"{fault} ({error})") from error
+
+
+def read_settings(folder: Path) -> Settings:
+    """Read the settings of a comparison.
+
+    Raises:
+        InvalidInputError: If they are missing, damaged or not complete.
+    """
+    file = folder / "settings.json"
+    found = read_json(file)
+    try:
+        settings = Settings(**{field.name: found[field.name] for field in fields(Settings)})
+    except KeyError as error:
+        raise InvalidInputError(f"{file} has no {error}; expected what `fedroster compare` writes") from error
+    if not settings.policies:
+        raise InvalidInputError(f"{file}: policies are []; expected at least one")
+    if not {settings.focus, *settings.against} <= set(settings.policies):
+        raise InvalidInputError(
+            f"{file}: against is {settings.against} and focus {settings.focus!r}; expected some of {settings.policies}"
+        )
+    return settings
+
+
+def runs_of(rounds: pl.DataFrame, clients: pl.DataFrame, settings: Settings) -> dict[str, Runs]:
+    """All runs of a comparison by policy, from the tables with a row for each round and each client.
+
+    Raises:
+        InvalidInputError: If the tables are not complete.
+    """
+    found = {}
+    with _complete("this does not hold a complete comparison"):
+        for text in settings.policies:
+            course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
+            found[text] = _runs(text, course, clients.filter(pl.col("policy") == text).sort("seed", "client"), settings)
+    return found
+
+
+def _runs(text: str, course: pl.DataFrame, counts: pl.DataFrame, settings: Settings) -> Runs:
+    _check_complete(course, "round", settings.seeds, settings.rounds, text)
+    _check_complete(counts, "client", settings.seeds, counts["client"].n_unique(), text)
+
+    shape = (len(settings.seeds), -1)
+    chosen, available = (counts[name].to_numpy().reshape(shape) for name in ("chosen", "available"))
+    return Runs(
+        **{name: course[name].to_numpy().reshape(shape).astype(np.float64) for name in _BY_ROUND},
+        chosen=chosen,
+        available=available,
+        served=tuple(
+            participation(mine, there, num_rounds=settings.rounds, rate=settings.rate)
+            for mine, there in zip(chosen, available, strict=True)
+        ),
+    )
+
+
+def _check_complete(table: pl.DataFrame, key: str, seeds: Sequence[int], count: int, policy: str) -> None:
+    """Check that every seed has ``count`` rows: a table with rows missing must not be read as a shorter run."""
+    found = table.group_by("seed").agg(pl.col(key).n_unique().alias("keys"), pl.len().alias("rows"))
+    rows = {row["seed"]: (row["keys"], row["rows"]) for row in found.iter_rows(named=True)}
+    if count < 1 or rows != dict.fromkeys(seeds, (count, count)):
+        raise ValueError(f"policy {policy!r} lacks some of its {count} {key}s or seeds {list(seeds)}")
+
+
+def summary_table(summary: pl.DataFrame, measures: Sequence[Measure]) -> Table:
+    """Measures of the summary as text, for the terminal and the pages."""
+    rows = [(row["policy"], *(measured(row, measure) for measure in measures)) for row in summary.iter_rows(named=True)]
+    about = {measure.heading: measure.about for measure in measures}
+    return Table(("policy", *about), rows, ("policy",), about)
+
+
+def measured(row: Mapping[str, Any], measure: Measure) -> str:
+    """A policy's mean with half of its interval, as text."""
+    mean = row[measure.name]
+    if mean is None:
+        reached = measure == TIME_TO_TARGET
+        return f"reached by {row['reached_target']} of {row['seeds']}" if reached else "-"
+    mean, half = measure.scale * mean, measure.scale * (row[f"{measure.name}_high"] - mean)
+    digits = measure.digits
+    if measure == ROUND_TIME:
+        digits = 1 if mean >= 100.0 else 2
+    elif measure == DECISION:
+        digits = 0 if mean >= 100.0 else 1 if mean >= 10.0 else 2
+    return f"{mean:.{digits}f}" + (f" ± {half:.{digits}f}" if row["seeds"] > 1 else "")

@@ -1,0 +1,349 @@
+"""The papers' data sets: where their original files lie, downloading them, and reading them.
+
+A file counts by its content, compressed or not: it is looked into only if the MD5 is the published one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroster.errors import (
+    ConfigurationError,
+    DataFileError,
+    DownloadError,
+    InvalidInputError,
+    MissingDataError,
+    MissingDependencyError,
+    UnknownNameError,
+)
+from fedroster.lab.data.dataset import Dataset
+from fedroster.lab.data.digits import load_digits
+from fedroster.parts import ImageArray
+from fedroster.types import IntArray
+
+Told: TypeAlias = Callable[[int, int], None]
+"""Gets the bytes of a file that have arrived, and the file's bytes."""
+
+_LARGEST = 1 << 26  # bytes; a foreign file is read no further
+_SILENCE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFile:
+    """A file of samples: its name, without ``.gz``, and its MD5 digests.
+
+    Attributes:
+        name: File name.
+        md5: Digest of the content.
+        packed_md5: Digest of the file with ``.gz`` that is downloaded; "" where an archive is.
+    """
+
+    name: str
+    md5: str
+    packed_md5: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedData:
+    """A published data set of ten classes.
+
+    Attributes:
+        title: Name in messages.
+        files: Files of the samples, those for tests last; none if the data set ships with a package.
+        num_test_files: How many are for tests.
+        read: Makes images, shape (samples, channels, height, width), and labels, shape (samples,), of files' contents.
+        folders: Sub-folders of the data folder in which it is looked for, in this order; the first takes downloads.
+        addresses: Where the files, or the archive of them, are downloaded from; tried in this order.
+        archive: Name and MD5 of the archive that holds the files; None if they are downloaded one by one.
+    """
+
+    title: str
+    files: tuple[PublishedFile, ...] = ()
+    num_test_files: int = 0
+    read: Callable[[Sequence[bytes]], tuple[NDArray[np.uint8], NDArray[np.uint8]]] | None = None
+    folders: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    archive: tuple[str, str] | None = None
+
+
+def read_idx(contents: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Read a file of images and one of labels, of MNIST's format.
+
+    IDX is: two zero bytes, the type (8 for unsigned bytes), the number of dimensions (3 for images, 1 for labels), each
+    dimension as a big-endian 32-bit integer, the values in row-major order.
+    """
+    images, labels = (
+        np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(
+            struct.unpack_from(f">{content[3]}I", content, 4)
+        )
+        for content in contents
+    )
+    return images[:, None], labels
+
+
+def read_batches(contents: Sequence[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Read batches of CIFAR-10's binary version: for each image one byte of label, then 3,072 of pixels."""
+    records = np.frombuffer(b"".join(contents), np.uint8).reshape(-1, 1 + 3072)
+    return records[:, 1:].reshape(-1, 3, 32, 32), records[:, 0]
+
+
+def _files(rows: str) -> tuple[PublishedFile, ...]:
+    """A file a row."""
+    return tuple(PublishedFile(*row.split()) for row in rows.strip().splitlines())
+
+
+_CIFAR_10_FOLDER = "cifar-10-batches-bin"
+
+# Of MNIST's own address it is known that it often refuses; the two mirrors are those of PyTorch and of Google.
+DATASETS: dict[str, PublishedData] = {
+    "mnist": PublishedData(
+        "MNIST",
+        _files("""
+            train-images-idx3-ubyte 6bbc9ace898e44ae57da46a324031adb f68b3c2dcbeaaa9fbdd348bbdeb94873
+            train-labels-idx1-ubyte a25bea736e30d166cdddb491f175f624 d53e105ee54ea40749a09fcbcd1e9432
+            t10k-images-idx3-ubyte  2646ac647ad5339dbf082846283269ea 9fb629c4189551a2d022fa330f9573f3
+            t10k-labels-idx1-ubyte  27ae3e4e09519cfbb04c329615203637 ec29112dd5afa0611ce80d1b7f02629c
+        """),
+        2,
+        read_idx,
+        ("mnist", "MNIST/raw", ""),
+        (
+            "https://yann.lecun.com/exdb/mnist/",
+            "https://ossci-datasets.s3.amazonaws.com/mnist/",
+            "https://storage.googleapis.com/cvdf-datasets/mnist/",
+        ),
+    ),
+    "fashion-mnist": PublishedData(
+        "Fashion-MNIST",
+        _files("""
+            train-images-idx3-ubyte f4a8712d7a061bf5bd6d2ca38dc4d50a 8d4fb7e6c68d591d4c3dfef9ec88bf0d
+            train-labels-idx1-ubyte 9018921c3c673c538a1fc5bad174d6f9 25c81989df183df01b3e8a0aad5dffbe
+            t10k-images-idx3-ubyte  8181f5470baa50b63fa0f6fddb340f0a bef4ecab320f06d8554ea6380940ec79
+            t10k-labels-idx1-ubyte  15d484375f8d13e6eb1aabb0c3f46965 bb300cfdad3c16e7a12a480ee83cd310
+        """),
+        2,
+        read_idx,
+        ("fashion-mnist", "FashionMNIST/raw", ""),
+        (
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+            "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
+        ),
+    ),
+    "cifar-10": PublishedData(
+        "CIFAR-10",
+        _files("""
+            data_batch_1.bin 5dd7e06a14cb22eb9f671a540d1b7c25
+            data_batch_2.bin 5ea93a67294ea407fff1d09f752e9692
+            data_batch_3.bin 942cd6a4bcdd0dd3c604fbe906cb4421
+            data_batch_4.bin ae636b3ba5c66a11e91e8cb52e771fcb
+            data_batch_5.bin 53f37980c15c3d472c316c40844f3f0d
+            test_batch.bin   803d5f7f4d78ea53de84dbe85f74fb6d
+        """),
+        1,
+        read_batches,
+        (_CIFAR_10_FOLDER, f"cifar10/{_CIFAR_10_FOLDER}", f"cifar-10/{_CIFAR_10_FOLDER}", "cifar10", "cifar-10", ""),
+        ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/"),
+        ("cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
+    ),
+    "digits": PublishedData("Digits"),
+}
+"""The data sets by name."""
+
+FOLDER_VARIABLE = "FEDROSTER_DATA"
+"""The environment variable that names the data folder."""
+
+
+def find_dataset(name: str) -> PublishedData:
+    """Look a data set up by its key in :data:`DATASETS`; the error for another one names the nearest."""
+    if name not in DATASETS:
+        raise UnknownNameError.of("data set", name, DATASETS)
+    return DATASETS[name]
+
+
+def data_folder(folder: str | os.PathLike[str] | None = None) -> Path:
+    """The data folder, which need not exist: the argument, else ``FEDROSTER_DATA``, else the user's cache.
+
+    The user's cache is ``$XDG_CACHE_HOME/fedroster/data``, or ``~/.cache/fedroster/data`` where that variable is not
+    set to an absolute path.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    base = Path(cache) if Path(cache).is_absolute() else Path.home() / ".cache"
+    named = folder or os.environ.get(FOLDER_VARIABLE)
+    path = Path(named or base / "fedroster" / "data").expanduser()
+    if path.exists() and not path.is_dir():
+        raise InvalidInputError(f"the data folder (--data-dir, {FOLDER_VARIABLE}) is {path}, a file; expected a folder")
+    return path
+
+
+def _in(place: Path, file: PublishedFile) -> Path | None:
+    """Where a file lies in a folder, compressed or not."""
+    return next((path for name in (f"{file.name}.gz", file.name) if (path := place / name).is_file()), None)
+
+
+def _located(name: str, root: Path) -> dict[PublishedFile, Path]:
+    """Where each file of a data set lies: in the first sub-folder that has all of them."""
+    source, looked = find_dataset(name), []
+    for place in source.folders:
+        found = {file: path for file in source.files if (path := _in(root / place, file))}
+        if len(found) == len(source.files):
+            return found
+        looked.append(f"  {root / place}: {len(found)} of {len(source.files)} files")
+    raise MissingDataError(
+        "\n".join([f"{source.title} was not found. Looked in:", *looked])
+        + f"\nGive the folder that holds it (--data-dir, or the environment variable {FOLDER_VARIABLE}), or download "
+        f"it: fedroster data fetch {name}"
+    )
+
+
+def _content(file: PublishedFile, path: Path) -> bytes:
+    """What a file holds, uncompressed, if it is what was published; a foreign one is not read whole."""
+    with path.open("rb") as stream:
+        is_packed = stream.read(2) == b"\x1f\x8b"
+    try:
+        with gzip.open(path) if is_packed else path.open("rb") as stream:
+            content = stream.read(_LARGEST)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataFileError(f"{path} is truncated or damaged: {error}; remove it and fetch again") from error
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if found == file.md5:
+        return content
+    other = [source.title for source in DATASETS.values() for each in source.files if each.md5 == found]
+    if other:
+        raise DataFileError(f"{path} belongs to {other[0]}: give each data set a sub-folder of its own")
+    raise DataFileError(
+        f"{path} is not the published file: the MD5 of its {len(content)} bytes is {found}, expected {file.md5}; "
+        "remove it and fetch again"
+    )
+
+
+def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
+    """Load a data set from its original files; the digest of every file is checked.
+
+    Args:
+        name: ``mnist``, ``fashion-mnist``, ``cifar-10`` or ``digits``.
+        folder: The data folder, or the one of the files themselves; see :func:`data_folder` for None.
+        download: Whether to download it if it is not there.
+
+    Raises:
+        FedrosterError: If there is no such data set, it is not there, could not be downloaded, or a file is damaged or
+            not the published one; says where it was looked for.
+    """
+    source, root = find_dataset(name), data_folder(folder)
+    if source.read is None:
+        return load_digits()
+    if download:
+        fetch_dataset(name, folder=folder)
+    paths, read = _located(name, root), source.read
+
+    def part(files: tuple[PublishedFile, ...]) -> tuple[ImageArray, IntArray]:
+        images, labels = read([_content(file, paths[file]) for file in files])
+        return np.divide(images, np.float32(255.0)), labels.astype(np.int64)
+
+    first_test = len(source.files) - source.num_test_files
+    return Dataset(name, *part(source.files[:first_test]), *part(source.files[first_test:]), 10)
+
+
+def fetch_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, progress: Told | None = None) -> Path:
+    """Make sure that a data set lies in a folder: download what is missing from its published addresses.
+
+    What lies there already is checked and kept; nothing is overwritten.  A download that ended early begins again.
+
+    Returns:
+        The folder of its files.
+
+    Raises:
+        ConfigurationError: If the data set is not one to be downloaded.
+        DataFileError: If a file that lies there is not the published one.
+        DownloadError: If no address gives the file.
+    """
+    source, root = find_dataset(name), data_folder(folder)
+    if not source.files:
+        raise ConfigurationError(f"{source.title} ships with a package; expected a data set that has files")
+    try:
+        paths = _located(name, root)
+    except MissingDataError:
+        _download(source, root, progress)
+        paths = _located(name, root)
+    for file, path in paths.items():
+        _content(file, path)
+    return next(iter(paths.values())).parent
+
+
+def _download(source: PublishedData, root: Path, progress: Told | None) -> None:
+    """Download what is missing; an archive is unpacked, and removed unless it was there before."""
+    place = root / source.folders[0]
+    if source.archive is None:
+        for file in source.files:
+            if _in(place, file) is None:
+                _retrieve(source, f"{file.name}.gz", file.packed_md5, place, progress)
+        return
+    name, md5 = source.archive
+    is_users = (root / name).exists()
+    _retrieve(source, name, md5, root, progress, unpack=[f"{place.name}/{file.name}" for file in source.files])
+    if not is_users:
+        (root / name).unlink()
+
+
+class _Bar:
+    """What pooch tells of a download, as our :data:`Told`."""
+
+    def __init__(self, progress: Told) -> None:
+        self.total = 0
+        self._progress, self._done = progress, 0
+
+    def update(self, number: int) -> None:
+        self._done = min(self._done + number, self.total)
+        self._progress(self._done, self.total)
+
+    def reset(self) -> None:
+        self._done = 0
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _retrieve(
+    source: PublishedData, name: str, md5: str, folder: Path, progress: Told | None, unpack: Sequence[str] = ()
+) -> None:
+    """Download one file, and unpack these members of it; it gets its name only once its digest is right."""
+    try:
+        import pooch
+        import requests
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError.of("pooch", "train") from error
+    if (folder / name).exists() and pooch.file_hash(folder / name, alg="md5") != md5:  # pooch would replace it
+        raise DataFileError(f"{folder / name} is not the published file; remove it and fetch again")
+    pooch.get_logger().setLevel("WARNING")  # what it does is told by the progress
+    refusals = []
+    for address in source.addresses:
+        downloader = pooch.HTTPDownloader(
+            progressbar=progress is not None and _Bar(progress),
+            chunk_size=1 << 18,
+            timeout=_SILENCE_S,
+            headers={"Accept-Encoding": "identity"},
+        )
+        try:
+            processor = pooch.Untar(unpack, ".") if unpack else None
+            pooch.retrieve(address + name, f"md5:{md5}", name, folder, processor=processor, downloader=downloader)
+        except (requests.RequestException, ValueError) as error:  # the latter for another file's digest
+            said = str(error).rsplit("Caused by ")[-1][:300]
+            said = "".join(letter if letter.isprintable() else "?" for letter in said)  # or it steers a terminal
+            refusals.append(f"  {address}{name}: {said}")
+        else:
+            return
+    raise DownloadError(
+        "\n".join([f"{name} could not be downloaded:", *refusals])
+        + f"\nWithout a network: put it from another machine into {folder}, or name a folder that holds the data "
+        f"(--data-dir, or the environment variable {FOLDER_VARIABLE})"
+    )

@@ -1,0 +1,328 @@
+"""The round loop with training: the four stages of :mod:`fedroster.simulation`, with real models in the last two."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroster.aggregation.fedavg import federated_average, finite_updates
+from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_globally, broadcast, edge_answers
+from fedroster.errors import ConfigurationError
+from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
+from fedroster.parts import Model, check_integer, load_arrays, pack, polls, save_arrays, wants_losses
+from fedroster.simulation import Checkpoint, Round, restore_checkpoint, simulate
+from fedroster.types import (
+    AnyEnvironment,
+    AnyPolicy,
+    BoolArray,
+    Feedback,
+    FloatArray,
+    IntArray,
+    Outcome,
+    RoundContext,
+    Selection,
+    Status,
+    Streams,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FederatedRound:
+    """One round with training.
+
+    Attributes:
+        round: The round itself.
+        parameters: Global model after the round.  With edge servers it is the mean of their models: what the cloud has
+            after a global aggregation, and would have after any other round.
+        edges: Edge models after the round, shape (servers, ...) by name; None without edge servers.
+        accuracy: Test accuracy of ``parameters``, in [0, 1]; NaN where it was not tested.
+        test_loss: Their test loss; NaN where it was not tested.
+        train_loss: Last training loss of each chosen client, shape (k,); NaN where its update was not used.
+        refused: Clients whose update arrived and was refused because it is not finite, shape (r,).
+        elapsed_s: Simulated time since the first round, seconds.
+    """
+
+    round: Round
+    parameters: Model
+    edges: Model | None
+    accuracy: float
+    test_loss: float
+    train_loss: FloatArray
+    refused: IntArray
+    elapsed_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingCheckpoint:
+    """All that is needed to go on after a round.
+
+    Attributes:
+        rounds: Policy and network.
+        parameters: Global model.
+        elapsed_s: Simulated time so far, seconds.
+        edges: Edge models; None without edge servers.
+        records: What the caller kept beside them.
+    """
+
+    rounds: Checkpoint
+    parameters: Model
+    elapsed_s: float
+    edges: Model | None = None
+    records: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class _Exchange:
+    """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
+
+    def __init__(
+        self, trainer: Trainer, parameters: Model, edges: Model | None, streams: Streams, *, losses: bool
+    ) -> None:
+        self._trainer = trainer
+        self._streams = streams
+        self._losses = losses
+        self._loss_before: FloatArray = np.empty(0)
+        self._squared_loss: FloatArray = np.empty(0)
+        self._num_samples: FloatArray = np.empty(0)
+        self.parameters = parameters
+        self.edges = edges
+        self.evaluation: Evaluation | None = None
+        self.train_loss: FloatArray = np.empty(0)
+        self.refused: IntArray = np.empty(0, np.int64)
+
+    def __call__(self, context: RoundContext, selection: Selection, outcome: Outcome) -> Feedback:
+        feedback = outcome.reveal(context, selection)
+        arrived = self._arrived(context, selection, outcome, feedback)
+        missing = np.full((4, arrived.shape[0]), np.nan)
+        self.train_loss, self._loss_before, self._squared_loss, self._num_samples = missing
+        self.refused = np.empty(0, np.int64)
+        # Only what arrives is trained: the rest is never seen.
+        good = arrived.copy()
+        if arrived.any():
+            good[arrived] = self._train_and_aggregate(context, selection, feedback, arrived)
+        self._close(outcome)
+        if self._losses:
+            # Of a refused update, nothing is believed.
+            measured = np.where(good, (self._loss_before, self._squared_loss, self._num_samples), np.nan)
+            feedback = replace(feedback, loss=measured[0], squared_loss=measured[1], num_samples=measured[2])
+        if good[arrived].all():
+            return feedback
+        failed = arrived & ~good
+        self.refused = feedback.client[failed]
+        status, time_s = feedback.status.copy(), feedback.exchange_time_s.copy()
+        status[failed] = Status.FAILED
+        time_s[failed] = np.nan
+        return replace(feedback, status=status, exchange_time_s=time_s)
+
+    def _arrived(self, context: RoundContext, selection: Selection, outcome: Outcome, feedback: Feedback) -> BoolArray:
+        """Which of the chosen links' updates are used, if they are finite, shape (k,)."""
+        completed: BoolArray = feedback.status == Status.COMPLETED
+        return completed
+
+    def _train_and_aggregate(
+        self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
+    ) -> BoolArray:
+        """Replace the model; return which of the arrived updates are finite."""
+        updates = self._trainer.train(
+            self.parameters, feedback.client[arrived], round=context.round, streams=self._streams
+        )
+        self._note(updates, np.flatnonzero(arrived))
+        everybody = np.ones(updates.num_samples.shape[0], np.bool_)
+        average = federated_average(self.parameters, updates.parameters, updates.num_samples, arrived=everybody)
+        if average.used.any():
+            self.parameters, self.evaluation = average.parameters, None
+        return average.used
+
+    def _note(self, updates: Updates, rows: IntArray) -> None:
+        """Keep what the clients of these rows measured."""
+        self.train_loss[rows], self._loss_before[rows] = updates.train_loss, updates.loss_before
+        self._num_samples[rows] = updates.num_samples
+        if updates.squared_loss is not None:
+            self._squared_loss[rows] = updates.squared_loss
+
+    def _close(self, outcome: Outcome) -> None:
+        """End the round."""
+
+    def losses(self, context: RoundContext, links: IntArray) -> FloatArray:
+        """What the clients of some rows say when they are asked for the loss of the global model, shape (k,)."""
+        if not isinstance(self._trainer, MeasuringTrainer):
+            raise ConfigurationError(
+                f"the policy polls, and {type(self._trainer).__name__} has no losses(parameters, clients); "
+                "expected a trainer that measures losses without training, such as CohortTrainer"
+            )
+        return self._trainer.losses(self.parameters, context.clients_of(links))
+
+    def evaluate(self) -> Evaluation:
+        """Test the model; once for each model."""
+        if self.evaluation is None:
+            self.evaluation = self._trainer.evaluate(self.parameters)
+        return self.evaluation
+
+
+class _HierarchicalExchange(_Exchange):
+    """The same with edge servers: each client trains its server's model (Qu et al. 2021, section III-A and C).
+
+    Every server aggregates the updates that it waits for (6), late ones too when fewer than Z came in time, and the
+    cloud aggregates the edge models every T_ES rounds.
+    """
+
+    def _arrived(self, context: RoundContext, selection: Selection, outcome: Outcome, feedback: Feedback) -> BoolArray:
+        return edge_answers(outcome, context, selection).used
+
+    def _train_and_aggregate(
+        self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
+    ) -> BoolArray:
+        assert self.edges is not None
+        rows, clients = np.flatnonzero(arrived), feedback.client[arrived]
+        server = np.zeros(clients.shape[0], np.int64) if feedback.server is None else feedback.server[arrived]
+        models: dict[str, NDArray[Any]] = {}
+        for m in np.unique(server):
+            mine = server == m
+            edge = {name: values[m] for name, values in self.edges.items()}
+            updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
+            self._note(updates, rows[mine])
+            for name, values in updates.parameters.items():
+                if name not in models:
+                    models[name] = np.empty((clients.shape[0], *values.shape[1:]), values.dtype)
+                models[name][mine] = values
+        good = finite_updates(models, clients.shape[0])
+        if good.any():
+            self.edges = aggregate_edges(self.edges, models, server, good)
+            self.parameters, self.evaluation = aggregate_globally(self.edges), None
+        return good
+
+    def _close(self, outcome: Outcome) -> None:
+        if outcome.global_round and self.edges is not None:
+            self.edges = broadcast(self.parameters, next(iter(self.edges.values())).shape[0])
+
+
+def federate(
+    policy: AnyPolicy,
+    environment: AnyEnvironment,
+    trainer: Trainer,
+    *,
+    num_rounds: int,
+    seed: int,
+    evaluate_every: int = 1,
+    start: TrainingCheckpoint | None = None,
+) -> Iterator[FederatedRound]:
+    """Play rounds with training.
+
+    Args:
+        policy: Chooses the clients.  If it wants losses, it learns for each client whose update is used what the
+            trainer measured before training: the mean loss, the mean of its square, and the number of samples.  One
+            that polls asks for the loss of the global model before it decides; the network says how long that takes.
+        environment: The network.
+        trainer: Trains cohorts and tests models.
+        num_rounds: Last round to play.
+        seed: Seed of all random streams.
+        evaluate_every: Rounds from one test of the model to the next, >= 1; the last round has one, too.
+        start: Checkpoint to continue from; the loop may change it. None to begin.
+
+    Yields:
+        The rounds.  An update that is not finite is refused and reported, and the round continues. If no update
+        arrives, the model does not change.
+
+    Raises:
+        ConfigurationError: If ``evaluate_every`` is not a positive integer, or the policy polls and the trainer cannot
+            measure losses without training.
+        InfeasibleError: If the policy's guarantee is impossible.
+        SelectionError: If a decision breaks a hard constraint.
+    """
+    check_integer("evaluate_every", evaluate_every, least=1)
+    streams = Streams(seed)
+    first = trainer.init(rng=streams.at("model")) if start is None else start.parameters
+    servers = environment.spec.num_servers
+    edges = None if start is None else start.edges
+    if edges is None and servers > 1:
+        edges = broadcast(first, servers)
+    kind = _Exchange if servers == 1 else _HierarchicalExchange
+    exchange = kind(trainer, first, edges, streams, losses=wants_losses(policy))
+    elapsed_s = 0.0 if start is None else start.elapsed_s
+    rounds = simulate(
+        policy,
+        environment,
+        num_rounds=num_rounds,
+        seed=seed,
+        start=None if start is None else start.rounds,
+        exchange=exchange,
+        ask=exchange.losses if polls(policy) else None,
+    )
+    for played in rounds:
+        elapsed_s += played.time_s
+        due = played.number % evaluate_every == 0 or played.number == num_rounds
+        tested = exchange.evaluate() if due else None
+        yield FederatedRound(
+            round=played,
+            parameters=exchange.parameters,
+            edges=exchange.edges,
+            accuracy=math.nan if tested is None else tested.accuracy,
+            test_loss=math.nan if tested is None else tested.loss,
+            train_loss=exchange.train_loss,
+            refused=exchange.refused,
+            elapsed_s=elapsed_s,
+        )
+
+
+def save_training(
+    path: str | os.PathLike[str],
+    last: FederatedRound,
+    *,
+    policy: AnyPolicy,
+    environment: AnyEnvironment,
+    seed: int,
+    task: str = "",
+    records: Mapping[str, NDArray[Any]] | None = None,
+) -> None:
+    """Save everything that :func:`load_training` needs, atomically.
+
+    ``task`` says what is trained, in words of the caller's: a file of another task is not loaded.  ``records`` are
+    further arrays to keep beside it, such as what was measured so far.
+    """
+    arrays = (
+        pack(last.round.policy_state, "policy.")
+        | pack(last.round.environment_state, "environment.")
+        | {f"model.{name}": np.asarray(value) for name, value in last.parameters.items()}
+        | {f"edges.{name}": np.asarray(value) for name, value in (last.edges or {}).items()}
+        | {f"records.{name}": value for name, value in (records or {}).items()}
+    )
+    header = {
+        "round": last.round.number,
+        "policy": repr(policy),
+        "environment": repr(environment),
+        "seed": seed,
+        "task": task,
+        "elapsed_s": last.elapsed_s,
+    }
+    save_arrays(path, arrays, header, kind="training")
+
+
+def load_training(
+    path: str | os.PathLike[str], *, policy: AnyPolicy, environment: AnyEnvironment, seed: int, task: str = ""
+) -> TrainingCheckpoint:
+    """Load what :func:`save_training` saved, for the same policy, environment, seed and task.
+
+    Raises:
+        StateFileError: If the file is damaged or foreign.
+        ConfigurationError: If it belongs to another policy, environment, seed or task.
+    """
+    arrays, header = load_arrays(path, kind="training")
+    rounds = restore_checkpoint(arrays, header, path, policy=policy, environment=environment, seed=seed)
+    if header.get("task") != task:
+        raise ConfigurationError(f"{os.fspath(path)!r} belongs to task {header.get('task')!r}; expected {task!r}")
+    return TrainingCheckpoint(
+        rounds=rounds,
+        parameters=_part(arrays, "model."),
+        elapsed_s=header["elapsed_s"],
+        edges=_part(arrays, "edges.") or None,
+        records=_part(arrays, "records."),
+    )
+
+
+def _part(arrays: Mapping[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}

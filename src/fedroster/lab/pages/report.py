@@ -1,0 +1,207 @@
+"""One self-contained HTML page: no network, readable on a phone, printable.
+
+A page begins with what it has found, in one sentence and three numbers; then come sections with figures and tables.
+Figures can be pointed at, and tables sorted, where scripts run; elsewhere they are pictures and tables.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from fedroster.parts import write_text_atomically
+
+if TYPE_CHECKING:
+    from fedroster.lab.pages.charts import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure on the page.
+
+    Attributes:
+        label: What it shows, in words.
+        svg: The picture.
+        file: File beside the page that has it too.
+        spec: The same to point at (:func:`~fedroster.lab.pages.charts.by_column`).
+        tab: What distinguishes the figures of a section, if only one of them is shown at a time.
+    """
+
+    label: str
+    svg: str
+    file: str
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    tab: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table on the page, cells as text.
+
+    Attributes:
+        columns: Headings.
+        rows: Cells.
+        text: Columns that hold words and not numbers.
+        about: What columns mean, by heading.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text: Sequence[str] = ()
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of the page: paragraphs, figures, a table, small print, and folders of further pages by their links.
+
+    One that is ``folded`` shows its title until a reader opens it.
+    """
+
+    title: str
+    text: Sequence[str] = ()
+    figures: Sequence[Picture] = ()
+    table: Table | None = None
+    notes: Sequence[str] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
+    folded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number of the headline with its unit, what it is, small print, and its tone: "holds", "fails" or empty."""
+
+    value: str
+    label: str
+    note: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The page: what it has found, its parts, and everything that the numbers depend on.
+
+    Attributes:
+        title: What the page is about.
+        lead: Sentences below the headline.
+        sections: Its parts.
+        command: The command that makes it again; empty for a page that is made again at each request.
+        settings: What the numbers depend on.
+        version: Of fedroster.
+        headline: The answer, in one sentence.
+        numbers: The three numbers of the answer.
+        hidden: Labels that charts hide until a reader chooses them, where there are too many.
+    """
+
+    title: str
+    lead: Sequence[str]
+    sections: Sequence[Section]
+    command: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    headline: str = ""
+    numbers: Sequence[Number] = ()
+    hidden: Sequence[str] = ()
+
+
+def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Picture:
+    """Put a figure on the page, and as a file beside it where the page has a folder."""
+    from fedroster.lab.pages.charts import by_column, svg_of  # loads Altair
+
+    spec = figure.to_dict()
+    svg = svg_of(spec, name)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text_atomically(folder / f"{name}.svg", svg)
+    return Picture(label, svg, f"{name}.svg", by_column(spec))
+
+
+BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
+
+
+def write_page(report: Report, folder: Path) -> None:
+    """Write the page as HTML, and as Markdown for a documentation, atomically."""
+    write_text_atomically(folder / "report.html", as_html(report))
+    write_text_atomically(folder / "index.md", as_markdown(report))
+
+
+def as_html(report: Report, *, template: str = "report.html.j2", **more: Any) -> str:
+    """The page, with its figures inside.
+
+    Args:
+        report: What is on it.
+        template: Name of the template; it may extend ``report.html.j2``.
+        **more: What the template needs beside the report.
+    """
+    templates = _templates()
+    source = templates.loader
+    css, js = (source.get_source(templates, name)[0] for name in ("page.css", "page.js")) if source else ("", "")
+    script = ""
+    if any(shown.spec for section in report.sections for shown in section.figures):
+        from fedroster.lab.pages.charts import library  # loads Altair
+
+        script = library()
+    parts = {"report": report, "zip": zip, "css": css, "js": js, "json": _json, "library": script}
+    return templates.get_template(template).render(**parts, **more)
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("fedroster.lab.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+
+
+def _json(spec: Mapping[str, Any]) -> str:
+    """A chart for a script element: nothing in it ends it."""
+    return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def html_table(table: Table, caption: str) -> str:
+    """A table alone, for a notebook."""
+    row = jinja2.Environment(autoescape=True).from_string(
+        "<table><caption>{{ caption }}</caption><tr>{% for cell in table.columns %}<th>{{ cell }}</th>{% endfor %}</tr>"
+        "{% for row in table.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>"
+    )
+    return row.render(table=table, caption=caption)
+
+
+def as_markdown(report: Report) -> str:
+    """The page as Markdown beside its figures."""
+    lines = [f"# {report.title}", ""]
+    if report.headline:
+        lines += [f"**{report.headline}**", ""]
+    lines += [f"* {one.label}: {one.value} ({one.note})" for one in report.numbers]
+    lines += [""] * bool(report.numbers) + _paragraphs(report.lead)
+    for section in report.sections:
+        opening = (
+            [f"<details><summary>{section.title}</summary>", ""] if section.folded else [f"## {section.title}", ""]
+        )
+        lines += [*opening, *_paragraphs(section.text)]
+        lines += [f"![{shown.label}]({shown.file})\n" for shown in section.figures]
+        if section.table is not None:
+            lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
+            lines += [_markdown_row(row) for row in section.table.rows] + [""]
+        lines += _paragraphs(section.notes)
+        lines += [f"[{words}]({folder}/index.md)\n" for words, folder in section.pages.items()]
+        lines += ["</details>", ""] if section.folded else []
+    lines += ["## How this was made", "", "```", report.command, "```", ""]
+    lines += [f"* {name}: {value}" for name, value in report.settings.items()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _paragraphs(sentences: Sequence[str]) -> list[str]:
+    return [line for sentence in sentences for line in (sentence, "")]
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

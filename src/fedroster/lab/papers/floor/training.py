@@ -1,0 +1,86 @@
+"""Training with FLOOR, on the network of Huang et al. 2021, in three sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from fedroster.lab.pages.looks import looks_of
+from fedroster.lab.papers.floor import volatile
+from fedroster.lab.papers.sizes import FLAT, FLAT_REMARKS, Experiment, figure_in_panels, panels_of, scales
+from fedroster.lab.trials.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
+from fedroster.lab.verdicts.paper import FigureRecipe, Runs
+from fedroster.lab.verdicts.verdicts import Claim, Question, accuracy_gap, claims_of, time_gap
+
+TRAINED = {"random": "random", "FLOOR": "floor", "RBCS-F(20)": "rbcs-f:V=20", "Oort": "oort"}
+_PANELS = {"gamma_1 = 0.2": "skewed", "IID": "iid"}
+"""What the claims call each panel."""
+
+
+def _target(group: Runs) -> float:
+    return 0.9 * float(final_accuracies(group["random"]).mean())
+
+
+def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
+    found = []
+    for panel, group in panels_of(runs).items():
+        reached = {label: times_to(group[label], _target(group)) for label in group}
+        final = {label: final_accuracies(group[label]) for label in group}
+        asked: dict[str, Question] = {
+            "time": (
+                "FLOOR has 90 % of random's final accuracy in less simulated time.",
+                "simulated time, random's minus FLOOR's",
+                [time_gap(reached["FLOOR"], reached["random"])],
+            ),
+            "final": (
+                "after as many rounds FLOOR is more accurate than RBCS-F(20) and Oort.",
+                "final accuracy, FLOOR's minus each other's",
+                [accuracy_gap(final["FLOOR"], final[other]) for other in ("RBCS-F(20)", "Oort")],
+            ),
+        }
+        prefix, about = f"training-{experiment.key}-{_PANELS[panel]}-", f"{experiment.name}, {panel}: "
+        found += claims_of(experiment.name, asked, prefix=prefix, about=about, ours=True)
+    return found
+
+
+def _findings(experiment: Experiment, runs: Runs) -> list[str]:
+    sentences = []
+    for panel, group in panels_of(runs).items():
+        target = _target(group)
+        shown = (
+            f"{label} {shown_percent(final_accuracies(group[label]))}, "
+            f"{shown_ratio(times_to(group[label], target), times_to(group['random'], target))}, "
+            f"{np.mean([run.round_time_s.mean() for run in group[label]]):.1f}"
+            for label in group
+        )
+        sentences.append(
+            f"{experiment.name}, {panel}, final accuracy ({final_rounds(group['random'])}), simulated time to "
+            f"{target:.1%} in units of random's, and "
+            f"seconds a round: {'; '.join(shown)}."
+        )
+    return sentences
+
+
+def _figures(size: str) -> Mapping[str, FigureRecipe]:
+    figures = {
+        f"training-{experiment.key}": FigureRecipe(
+            f"Training, {experiment.name}",
+            experiment.in_panels(TRAINED, tuple(_PANELS)),
+            partial(
+                figure_in_panels,
+                looks=looks_of(TRAINED),
+                title=f"{experiment.name}: accuracy per simulated time",
+                over_time=True,
+            ),
+            partial(_claims, experiment),
+            partial(_findings, experiment),
+        )
+        for experiment in FLAT[size]
+    }
+    return figures | {"volatile": volatile.figure(size)}
+
+
+SCALES = scales(_figures, FLAT_REMARKS, cpu_seeds=range(3))
+"""Accuracy over simulated time by size."""

@@ -1,0 +1,342 @@
+r"""Exchange times according to a log: draws from the posterior of a regression whose levels drift.
+
+The time of client n in round t with context c (a leading 1 included) is taken to be
+
+.. math:: \tau_{t,n} = c_{t,n}^\top \theta_n \; g_{t,n} \; \epsilon_{t,n}, \qquad
+    \theta_n \sim N(m, S), \qquad
+    g_{t,n} = 1 + \text{Ornstein-Uhlenbeck}(s, \ell), \qquad
+    E\,\epsilon = 1
+
+with the scatter of each client as far as its own data supports one.  Coefficients, their mean and variance, the drift's
+size and length, and its course are drawn in turn, each given the others (Gibbs sampling); the shape of the scatter is
+that of the residuals under the drawn values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.random import Generator
+
+from fedroster.lab.replay.history import History
+from fedroster.parts import njit
+from fedroster.types import FloatArray, IntArray
+
+_SIZES = (0.05, 0.1, 0.2, 0.35, 0.6)  # s: standard deviation of a level
+_LENGTHS = (25.0, 60.0, 150.0, 400.0)  # l: rounds after which a level is forgotten to 1/e
+_LEAST_LEVEL = 0.15
+_PRIOR_SPREAD = 0.12  # of a coefficient between clients alike, as a share of their mean time; worth a few clients
+_PRIOR_WIDTH = 1.0  # of a group's mean coefficients
+_GROUPS = 6  # of clients alike; those that are not needed stay empty
+_LEAST_MEAN = 0.02  # of the mean of all times: no client is expected to be faster
+_BURN_IN, _THIN = 25, 3
+_CLEAR_DRIFT = 4.0  # log-likelihood that drift must gain
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _log_likelihoods(client, round, value, variance, sizes, lengths, result):
+    """Log-likelihood of levels about 1 for each size and length; rows by client, then round, ascending."""
+    for a in range(sizes.shape[0]):
+        spread = sizes[a] * sizes[a]
+        for b in range(lengths.shape[0]):
+            total, mean, left = 0.0, 0.0, spread
+            for i in range(client.shape[0]):
+                if i == 0 or client[i] != client[i - 1]:
+                    mean, left = 0.0, spread
+                else:
+                    keep = np.exp(-(round[i] - round[i - 1]) / lengths[b])
+                    mean *= keep
+                    left = spread + keep * keep * (left - spread)
+                total_variance = left + variance[i]
+                error = value[i] - 1.0 - mean
+                total -= 0.5 * (np.log(total_variance) + error * error / total_variance)
+                gain = left / total_variance
+                mean += gain * error
+                left *= 1.0 - gain
+            result[a, b] = total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw_levels(client, round, value, variance, spread, length, normal, level):
+    """Draw each client's course of levels given its observations: forward filter, backward sampling."""
+    num_rounds, num_clients = level.shape
+    keep = np.exp(-1.0 / length)
+    fresh = spread * (1.0 - keep * keep)
+    means, variances = np.empty(num_rounds), np.empty(num_rounds)
+    i = 0
+    for n in range(num_clients):
+        mean, left = 0.0, spread
+        for t in range(num_rounds):
+            if t > 0:
+                mean *= keep
+                left = keep * keep * left + fresh
+            while i < client.shape[0] and client[i] == n and round[i] == t:
+                gain = left / (left + variance[i])
+                mean += gain * (value[i] - 1.0 - mean)
+                left *= 1.0 - gain
+                i += 1
+            means[t], variances[t] = mean, left
+        drawn = means[num_rounds - 1] + np.sqrt(variances[num_rounds - 1]) * normal[num_rounds - 1, n]
+        level[num_rounds - 1, n] = 1.0 + drawn
+        for t in range(num_rounds - 2, -1, -1):
+            gain = variances[t] * keep / (keep * keep * variances[t] + fresh)
+            mean = means[t] + gain * (drawn - keep * means[t])
+            drawn = mean + np.sqrt(max(variances[t] * (1.0 - gain * keep), 0.0)) * normal[t, n]
+            level[t, n] = 1.0 + drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """One draw of what the network may be.
+
+    Attributes:
+        coefficients: theta of each client, the constant first, shape (clients, 1 + D).
+        level: g, shape (rounds, clients); shape (1, 1) where nothing drifts.
+        ratios: Scatter of the logged exchanges about their means, ascending, mean 1, shape (timed,).
+        spread: How much wider each client scatters than all together, shape (clients,).
+        ratio: Scatter of each timed exchange itself, in the log's order, shape (timed,).
+        least_s: Least mean, seconds.
+    """
+
+    coefficients: FloatArray
+    level: FloatArray
+    ratios: FloatArray
+    spread: FloatArray
+    ratio: FloatArray
+    least_s: float
+
+    def means(self, client: IntArray, features: FloatArray, round: int) -> FloatArray:
+        """Expected times of some clients in a round, shape (k,), seconds."""
+        theta = self.coefficients[client]
+        mean = theta[:, 0] + np.einsum("kd,kd->k", theta[:, 1:], features)
+        level = self.level[round, client] if self.level.size > 1 else 1.0
+        found: FloatArray = np.maximum(mean, self.least_s) * level
+        return found
+
+    def scatter(self, client: IntArray, uniform: FloatArray) -> FloatArray:
+        """Draw ratios by inverse transform, shape (k,)."""
+        ratio = self.ratios[(uniform * self.ratios.shape[0]).astype(np.int64)]
+        found: FloatArray = np.maximum(1.0 + self.spread[client] * (ratio - 1.0), 0.01 * ratio)
+        return found
+
+
+def _design(history: History, rows: IntArray) -> FloatArray:
+    """Rows of a regression: the constant and the context, unknown entries at their column's mean."""
+    context = history.features[history.round[rows], history.client[rows]]
+    mean = np.nan_to_num(np.nanmean(context, axis=0)) if context.shape[0] and context.shape[1] else 0.0
+    return np.column_stack((np.ones(rows.shape[0]), np.where(np.isnan(context), mean, context)))
+
+
+class _Sampler:
+    """The state of the chain."""
+
+    def __init__(self, history: History, *, rng: Generator) -> None:
+        self.history, self.rng = history, rng
+        rows = np.flatnonzero(history.timed)
+        # By client, then round: as the filters want them.
+        self.order = np.lexsort((history.round[rows], history.client[rows]))
+        self.rows = rows[self.order]
+        self.client, self.round = history.client[self.rows], history.round[self.rows]
+        self.time_s = history.time_s[self.rows]
+        design = _design(history, self.rows)
+        self.scale = np.maximum(np.abs(design).mean(axis=0), 1e-300)
+        varies = np.append(True, design[:, 1:].std(axis=0) > 1e-9 * self.scale[1:])
+        self.scale[~varies] = np.inf  # a constant column says what the constant says
+        self.design = design / self.scale
+        self.usual = self.design.mean(axis=0)
+        self.mean_s = float(self.time_s.mean())
+        self.count = np.bincount(self.client, minlength=history.num_clients)
+        width = design.shape[1]
+        self.theta = np.zeros((history.num_clients, width))
+        usual = np.bincount(self.client, self.time_s, minlength=self.count.shape[0]) / np.maximum(self.count, 1)
+        usual = np.where(self.count > 0, usual, self.mean_s)
+        # One line for all; a client that is slower than it says is slower in every part, until its data tell otherwise.
+        from scipy.optimize import nnls
+
+        line, _ = nnls(self.design / usual[self.client, None], self.time_s / usual[self.client])
+        fitted = np.maximum(self.design @ line, 1e-9 * self.mean_s)
+        pace = np.bincount(self.client, self.time_s / fitted, minlength=self.count.shape[0])
+        self.pace = np.where(self.count > 0, pace / np.maximum(self.count, 1), 1.0)
+        self.line = line
+        paces = np.quantile(self.pace[self.count > 0], (np.arange(_GROUPS) + 0.5) / _GROUPS)
+        self.centre = paces[:, None] * line
+        self.variance = np.tile((0.3 * self.mean_s) ** 2 * np.eye(width), (_GROUPS, 1, 1))
+        self.weight = np.full(_GROUPS, 1.0 / _GROUPS)
+        self.group = np.zeros(history.num_clients, np.int64)
+        self.level, self.here = np.ones((1, 1)), np.ones(self.rows.shape[0])
+        self.sigma, self.spread = 0.5, np.ones(history.num_clients)
+        self.means = usual[self.client]  # what the scatter is in proportion to
+        for _ in range(_BURN_IN):
+            self.step()
+        self.drifts = self._find_drift()
+        if self.drifts is not None:
+            for _ in range(_BURN_IN):
+                self.step()
+
+    def step(self) -> None:
+        """Draw everything once."""
+        self._draw_coefficients()
+        self._draw_population()
+        if self.drifts is not None:
+            self._draw_levels()
+        self._draw_scatter()
+
+    drifts: FloatArray | None = None
+
+    def _fitted(self, theta: FloatArray) -> FloatArray:
+        return self._at_least(np.einsum("kd,kd->k", self.design, theta[self.client]))
+
+    def _at_least(self, mean_s: FloatArray) -> FloatArray:
+        found: FloatArray = np.maximum(mean_s, _LEAST_MEAN * self.mean_s)
+        return found
+
+    def _draw_coefficients(self) -> None:
+        """Each client's group, given its times with its coefficients integrated out; then its coefficients."""
+        clients, width = self.theta.shape
+        log_weight = np.empty((clients, _GROUPS))
+        parts: list[tuple[FloatArray, FloatArray]] = []
+        wide = self.sigma * self.spread[self.client]
+        for group in range(_GROUPS):
+            # Times scatter in proportion to the group's means: with a client's own, low ones would weigh more.
+            noise = wide * self._at_least(self.design @ self.centre[group])
+            x, y = self.design * (self.here / noise)[:, None], self.time_s / noise
+            data, right = np.empty((clients, width, width)), np.empty((clients, width))
+            for i in range(width):
+                right[:, i] = np.bincount(self.client, x[:, i] * y, minlength=clients)
+                for j in range(i + 1):
+                    data[:, i, j] = data[:, j, i] = np.bincount(self.client, x[:, i] * x[:, j], minlength=clients)
+            inverse, centre = np.linalg.inv(self.variance[group]), self.centre[group]
+            precision, rest = data + inverse, right - data @ centre
+            step = np.linalg.solve(precision, rest[..., None])[..., 0]
+            log_weight[:, group] = 0.5 * (np.linalg.slogdet(inverse)[1] - np.linalg.slogdet(precision)[1])
+            log_weight[:, group] += 0.5 * (rest * step).sum(axis=1) + right @ centre - 0.5 * (data @ centre) @ centre
+            log_weight[:, group] -= np.bincount(self.client, np.log(noise) + 0.5 * y * y, minlength=clients)
+            parts.append((centre + step, precision))
+        log_weight += np.log(self.weight) - np.log(self.rng.standard_exponential(log_weight.shape))
+        self.group = log_weight.argmax(axis=1)
+        row = np.arange(clients)
+        mean = np.stack([part for part, _ in parts])[self.group, row]
+        root = np.linalg.cholesky(np.stack([part for _, part in parts])[self.group, row])
+        normal = self.rng.standard_normal((clients, width, 1))
+        self.theta = mean + np.linalg.solve(root.transpose(0, 2, 1), normal)[..., 0]
+        self.means = self._fitted(mean)
+
+    def _draw_population(self) -> None:
+        """Mean, variance and share of each group of clients, of those that were measured."""
+        width, total = self.theta.shape[1], np.zeros(_GROUPS)
+        wide = 1.0 / (_PRIOR_WIDTH * self.mean_s) ** 2
+        for group in range(_GROUPS):
+            own = self.theta[(self.group == group) & (self.count > 0)]
+            total[group] = own.shape[0]
+            # The mean given the variance, then the variance given the mean.
+            inverse = np.linalg.inv(self.variance[group])
+            precision = own.shape[0] * inverse + wide * np.eye(width)
+            pace = self.pace[(self.group == group) & (self.count > 0)].mean() if own.shape[0] else self.pace.mean()
+            mean = np.linalg.solve(precision, inverse @ own.sum(axis=0) + wide * pace * self.line)
+            normal = self.rng.standard_normal(width)
+            self.centre[group] = mean + np.linalg.solve(np.linalg.cholesky(precision).T, normal)
+            deviation = own - self.centre[group]
+            usual_s = max(float(self.usual @ self.centre[group]), _LEAST_MEAN * self.mean_s)
+            scale = (width + 2.0) * (_PRIOR_SPREAD * usual_s) ** 2 * np.eye(width) + deviation.T @ deviation
+            root = np.linalg.cholesky(np.linalg.inv(scale))
+            lower = np.tril(self.rng.standard_normal((width, width)), -1)
+            lower[np.diag_indices(width)] = np.sqrt(self.rng.chisquare(width + 2.0 + own.shape[0] - np.arange(width)))
+            factor = root @ lower
+            variance = np.linalg.inv(factor @ factor.T)
+            self.variance[group] = 0.5 * (variance + variance.T)
+        self.weight = np.maximum(self.rng.dirichlet(total + 0.5), 1e-12)
+
+    def _find_drift(self) -> FloatArray | None:
+        """Probabilities of each size and length of drift; None where the log shows none.
+
+        The scatter is what is left of all variance, so that what scatters from round to round cannot pass for drift.
+        """
+        value = self.time_s / self._fitted(self.theta)
+        count = np.bincount(self.client, minlength=self.count.shape[0])
+        own = np.bincount(self.client, value, minlength=count.shape[0]) / np.maximum(count, 1)
+        value = value / np.maximum(own, 1e-9)[self.client]
+        total = (self.spread[self.client] ** 2) * float(((value - 1.0) ** 2 / self.spread[self.client] ** 2).mean())
+        found = np.full((len(_SIZES), len(_LENGTHS)), -np.inf)
+        for number, size in enumerate(_SIZES):
+            variance = total - size * size
+            if (variance > 0.1 * total).all():
+                row = np.empty((1, len(_LENGTHS)))
+                _log_likelihoods(self.client, self.round, value, variance, np.array([size]), np.array(_LENGTHS), row)
+                found[number] = row[0]
+        still = -0.5 * float((np.log(total) + (value - 1.0) ** 2 / total).sum())
+        if found.max() < still + _CLEAR_DRIFT:
+            return None
+        weight = np.exp(found - found.max())
+        result: FloatArray = weight / weight.sum()
+        return result
+
+    def _draw_levels(self) -> None:
+        assert self.drifts is not None
+        choice = int(self.rng.choice(self.drifts.size, p=self.drifts.ravel()))
+        size, length = _SIZES[choice // len(_LENGTHS)], _LENGTHS[choice % len(_LENGTHS)]
+        mean = self._fitted(self.theta)
+        variance = (self.sigma * self.spread[self.client] * self.means / mean) ** 2
+        self.level = np.empty((self.history.num_rounds, self.history.num_clients))
+        normal = self.rng.standard_normal(self.level.shape)
+        _draw_levels(self.client, self.round, self.time_s / mean, variance, size * size, length, normal, self.level)
+        # What all levels of a client have in common belongs to its coefficients.
+        common = np.clip(self.level.mean(axis=0), 0.2, 5.0)
+        self.level = np.maximum(self.level / common, _LEAST_LEVEL)
+        self.theta = np.where((self.count > 0)[:, None], self.theta * common[:, None], self.theta)
+        self.here = self.level[self.round, self.client]
+
+    def _draw_scatter(self) -> None:
+        """How far times scatter: all together, and each client's own share as far as data supports it."""
+        square = ((self.time_s - self._fitted(self.theta) * self.here) / self.means) ** 2
+        total = float(square.mean())
+        kurtosis = float((square**2).mean()) / max(total * total, 1e-300)
+        # The log of a client's mean square has this variance by chance alone.
+        by_chance = max(kurtosis - 1.0, 0.5) / np.maximum(self.count, 1)
+        own = np.bincount(self.client, square, minlength=self.count.shape[0]) / np.maximum(self.count, 1)
+        known = self.count >= 5
+        log_own = np.clip(np.log(np.maximum(own, 1e-6 * total) / max(total, 1e-300)), -4.0, 4.0)
+        between = 0.0
+        if np.count_nonzero(known) >= 5:
+            between = max(float(log_own[known].var() - by_chance[known].mean()), 0.0)
+        gain = np.where(known, between / (between + by_chance), 0.0) if between > 0.02 else np.zeros(own.shape[0])
+        self.spread = np.exp(0.5 * gain * log_own)
+        chance = 1.0 + np.sqrt(max(kurtosis - 1.0, 0.0) / square.shape[0]) * self.rng.standard_normal()
+        self.sigma = float(np.sqrt(max(total * max(chance, 0.2), 1e-12)))
+
+    def result(self) -> Times:
+        """What is drawn now; the scatter's shape is filled in later."""
+        in_order = np.empty(self.time_s.shape[0])
+        in_order[self.order] = self.time_s / (self._fitted(self.theta) * self.here)
+        return Times(
+            coefficients=self.theta / self.scale,
+            level=self.level,
+            ratios=np.ones(1),
+            spread=self.spread,
+            ratio=in_order,
+            least_s=_LEAST_MEAN * self.mean_s,
+        )
+
+
+def draw_times(history: History, count: int, *, rng: Generator) -> list[Times]:
+    """Draw from what is believed about times after a log with at least one measured time."""
+    sampler = _Sampler(history, rng=rng)
+    drawn: list[Times] = []
+    widths: list[float] = []
+    for _ in range(count):
+        for _ in range(_THIN):
+            sampler.step()
+        drawn.append(sampler.result())
+        widths.append(sampler.sigma)
+    client = history.client[history.timed]
+    # Shape: residuals about the mean of all draws, which the doubt about a single client blurs least; how often each
+    # counts is drawn (the bootstrap).  Width: that of each draw.
+    shape = 1.0 / np.mean([1.0 / times.ratio for times in drawn], axis=0)
+    found = []
+    for times, width in zip(drawn, widths, strict=True):
+        common = 1.0 + (shape - 1.0) / times.spread[client]
+        wide = min(width / max(float(common.std()), 1e-12), 1.5)
+        common = np.maximum(1.0 + wide * (common - float(common.mean())), 0.0)
+        picked = np.sort(common[rng.integers(common.shape[0], size=common.shape[0])])
+        found.append(replace(times, ratios=picked / max(float(picked.mean()), 1e-300)))
+    return found

@@ -1,0 +1,186 @@
+"""Intervals and tests over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fedroster.types import FloatArray
+
+LEVEL = 0.05
+"""Probability of even one wrong decision among all tests that are read together."""
+
+FEWEST = 5
+"""Differences that Student's t needs: with fewer, everything would rest on their being normal."""
+
+POWER = 0.8
+"""Probability with which an effect as large as the one seen is to be found, where seeds are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean over seeds with the ends of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
+    """Student's t interval of a mean over seeds; a single value has an interval without width."""
+    x = np.asarray(values, np.float64)
+    mean = float(x.mean())
+    if x.shape[0] < 2:
+        return Interval(mean, mean, mean)
+    half = _quantile(x.shape[0] - 1, confidence) * float(x.std(ddof=1)) / math.sqrt(x.shape[0])
+    return Interval(mean, mean - half, mean + half)
+
+
+def prediction_interval(
+    values: Sequence[float] | FloatArray, *, confidence: float = 0.9, known: float = 0.0
+) -> tuple[float, float]:
+    """Where one more value like these lies: Student's t.  NaN for fewer than two values.
+
+    Args:
+        values: Independent values.
+        confidence: Coverage, in (0, 1).
+        known: Standard deviation that all values have in common and their scatter does not show, >= 0.
+    """
+    x = np.asarray(values, np.float64)
+    if x.shape[0] < 2:
+        return math.nan, math.nan
+    spread = math.hypot(float(x.std(ddof=1)) * math.sqrt(1.0 + 1.0 / x.shape[0]), known)
+    half = _quantile(x.shape[0] - 1, confidence) * spread
+    return float(x.mean()) - half, float(x.mean()) + half
+
+
+def _quantile(freedom: int, confidence: float) -> float:
+    """Student's t quantile of a two-sided interval."""
+    from scipy.special import stdtrit  # scipy.stats has it too, and takes half a second to import
+
+    return float(stdtrit(freedom, 0.5 + confidence / 2.0))
+
+
+def band(values: FloatArray, *, confidence: float = 0.95) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Pointwise t intervals of curves.
+
+    Args:
+        values: Shape (seeds, points).
+        confidence: Coverage at each point, in (0, 1).
+
+    Returns:
+        Mean, lower and upper end, each of shape (points,).
+    """
+    mean = values.mean(axis=0)
+    if values.shape[0] < 2:
+        return mean, mean, mean
+    half = _quantile(values.shape[0] - 1, confidence) * values.std(axis=0, ddof=1) / math.sqrt(values.shape[0])
+    return mean, mean - half, mean + half
+
+
+def median_interval(values: Sequence[float] | FloatArray, *, confidence: float = 0.95) -> Interval:
+    """Median over seeds, with the interval that the sign test leaves; ends may be infinite, NaN counts as 0."""
+    from scipy.special import bdtr
+
+    x = np.sort(np.nan_to_num(np.asarray(values, np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf))
+    count = x.shape[0]
+    outside = max((k for k in range(count // 2) if 2.0 * bdtr(k, count, 0.5) <= 1.0 - confidence), default=-1)
+    low, high = (float(x[outside]), float(x[count - 1 - outside])) if outside >= 0 else (-math.inf, math.inf)
+    below, above = float(x[(count - 1) // 2]), float(x[count // 2])
+    return Interval(below if below == above else 0.5 * (below + above), low, high)
+
+
+def interval_of(values: Sequence[float] | FloatArray) -> Interval:
+    """The mean's interval, or the median's where a value is infinite or NaN: a run that did not get there."""
+    return mean_interval(values) if np.isfinite(values).all() else median_interval(values)
+
+
+def effect_interval(values: Sequence[float] | FloatArray) -> Interval:
+    """The interval of paired differences: as :func:`interval_of`, but of the median where the sign test is used.
+
+    So effect and test point the same way: of coarse values, a few large ones turn the mean.  Five and fewer finite
+    values, too few for a median's interval, have the mean's.
+    """
+    return median_interval(values) if len(values) > FEWEST and which_test(values) == "sign" else interval_of(values)
+
+
+def which_test(values: Sequence[float] | FloatArray) -> Literal["t", "sign"]:
+    """Which test differences get.
+
+    Student's t is for five values or more that are finite and hardly ever equal.  Fewer, coarse ones (rounds in steps
+    of five), ones without spread, and ones with runs that never got there get the sign test, which assumes nothing.
+    """
+    x = np.asarray(values, np.float64)
+    if x.shape[0] < FEWEST or not np.isfinite(x).all():
+        return "sign"
+    grain = 1e-9 * float(np.abs(x).max())  # what differs by rounding is equal
+    distinct = 1 + np.count_nonzero(np.diff(np.sort(x)) > grain)
+    return "t" if distinct >= 0.75 * x.shape[0] else "sign"
+
+
+def one_sided_p(values: Sequence[float] | FloatArray) -> float:
+    r"""P-value of "these paired differences are not above zero", by the test that :func:`which_test` names.
+
+    Student's t tests the mean.  Where the differences are skewed, Hall's transformation of t (1992, "On the removal of
+    skewness by transformation") is computed, too, and the larger p-value counts.
+
+    The sign test asks whether more differences are above zero than below: :math:`P(\mathrm{Bin}(n, 1/2) \ge w)` of w
+    positive ones among n that are not zero.  It is at least :math:`2^{-n}`: two seeds never say less than 0.25.
+
+    Args:
+        values: One for each seed; infinite where one of two runs never got there, NaN where both did not (a tie).
+    """
+    x = np.asarray(values, np.float64)
+    if which_test(x) == "sign":
+        from scipy.special import bdtrc
+
+        above, below = int(np.count_nonzero(x > 0.0)), int(np.count_nonzero(x < 0.0))
+        return float(bdtrc(above - 1, above + below, 0.5)) if above else 1.0
+    from scipy.special import stdtr
+
+    count, spread = x.shape[0], float(x.std(ddof=1))
+    shift = float(x.mean()) / spread
+    skewness = float(((x - x.mean()) ** 3).mean()) / spread**3
+    straight = skewness * (shift + skewness * shift**2 / 9.0) * shift / 3.0 + shift + skewness / (6.0 * count)
+    return float(stdtr(count - 1, -math.sqrt(count) * min(shift, straight)))
+
+
+def two_sided_p(values: Sequence[float] | FloatArray) -> float:
+    """P-value of "these paired differences are not off zero", by the same tests."""
+    x = np.asarray(values, np.float64)
+    return min(1.0, 2.0 * min(one_sided_p(x), one_sided_p(-x)))
+
+
+def seeds_needed(values: Sequence[float] | FloatArray, level: float) -> float:
+    """About how many seeds find an effect as large as this one at a level, four times of five.
+
+    Infinite where the effect does not point upwards.  A normal approximation, with Guenther's correction for t.
+    """
+    from scipy.special import ndtri
+
+    x = np.asarray(values, np.float64)
+    strict, power = -float(ndtri(level)), float(ndtri(POWER))
+    if which_test(x) == "t":
+        shift = float(x.mean() / x.std(ddof=1))
+        found = ((strict + power) / shift) ** 2 + 0.5 * strict**2 if shift > 0.0 else math.inf
+        return max(found, FEWEST)
+    above, below = int(np.count_nonzero(x > 0.0)), int(np.count_nonzero(x < 0.0))
+    share = (above + 0.5) / (above + below + 1.0)  # as if half a seed more had gone either way
+    if share <= 0.5:
+        return math.inf
+    untied = ((0.5 * strict + power * math.sqrt(share * (1.0 - share))) / (share - 0.5)) ** 2
+    return float(max(untied, -math.log2(level)) * x.shape[0] / (above + below))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction: p-values, in the same order, that may be compared with the level of all tests together."""
+    adjusted = [1.0] * len(p_values)
+    running = 0.0
+    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, p_values[i] * (len(p_values) - rank)))
+        adjusted[i] = running
+    return adjusted

@@ -1,0 +1,1 @@
+"""Claims, their tests, and the pages of reproductions."""

@@ -1,0 +1,210 @@
+"""What a reproduction found, on its page: sentences, one picture, and the claims in groups, details folded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import altair as alt
+
+from fedroster.lab.pages.charts import WIDTH, Figure, colour_of, finished, table
+from fedroster.lab.pages.looks import Look
+from fedroster.lab.pages.report import Number, Section, Table
+from fedroster.lab.statistics import LEVEL
+from fedroster.lab.verdicts.verdicts import Claim, Verdict, Word
+
+WORDS: tuple[Word, ...] = ("holds", "contradicted", "undecided")
+
+TEST_NOTE = (
+    "Both ways are tested for every claim, and all tests of this page are corrected together (Holm's correction with "
+    f"Shaffer's count): the probability of even one wrong verdict is at most {LEVEL:.0%}. A claim holds if each of its "
+    "parts is shown; it is contradicted if of some part the opposite is shown, or an effect below the smallest that "
+    "matters: one point of accuracy, 5 % of a time or of a number of rounds, 1 % of the updates in time. Tests are "
+    "Student's paired t over seeds, with Hall's correction where differences are skewed, and the sign test where there "
+    "are fewer than five seeds, where values are coarse or do not vary, and where a run never reached its target. A "
+    "promise is a statement on every round of every run: one broken round contradicts it, and one that no run of this "
+    "length could break is undecided. Effects and intervals are "
+    "those of the part that decided, or has the least evidence; intervals are 95 % and not corrected."
+)
+
+_GROUPS: tuple[tuple[str, Callable[[Claim], bool]], ...] = (
+    ("Simulation, the paper's own set-up", lambda c: not c.ours and not c.training and not c.changed),
+    ("Simulation, another set-up than the paper's", lambda c: not c.ours and not c.training and bool(c.changed)),
+    ("Training, the paper's own set-up", lambda c: not c.ours and c.training and not c.changed),
+    ("Training, another set-up than the paper's", lambda c: not c.ours and c.training and bool(c.changed)),
+    ("Our own questions, simulation", lambda c: c.ours and not c.training),
+    ("Our own questions, training", lambda c: c.ours and c.training),
+)
+
+
+def in_groups(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """Verdicts by group: simulation or training, the paper's own set-up or another, the paper's claims or ours."""
+    groups = {name: [one for one in verdicts if belongs(one.claim)] for name, belongs in _GROUPS}
+    return {name: group for name, group in groups.items() if group}
+
+
+def counted(verdicts: Sequence[Verdict]) -> str:
+    """How many hold, are contradicted and are undecided, in words."""
+    hold, against, undecided = (sum(one.word == word for one in verdicts) for word in WORDS)
+    return f"{hold} hold{'s' * (hold == 1)}, {against} contradicted, {undecided} undecided"
+
+
+def headline(verdicts: Sequence[Verdict]) -> list[str]:
+    """What was found, in five sentences at most."""
+    theirs = [one for one in verdicts if not one.claim.ours]
+    ours = [one for one in verdicts if one.claim.ours]
+    sentences = []
+    if theirs:
+        decided = sum(one.word != "undecided" for one in theirs)
+        sentences.append(
+            f"Of {len(theirs)} claim{'s' * (len(theirs) > 1)} of the paper {decided} "
+            f"{'is' if decided == 1 else 'are'} decided here: {counted(theirs)}."
+        )
+        groups = {name: group for name, group in in_groups(theirs).items() if group}
+        if len(groups) > 1:
+            sentences.append("; ".join(f"{name}: {counted(group)}" for name, group in groups.items()) + ".")
+        sentences += _contradicted(theirs)
+        sentences += _undecided(theirs)
+    if ours:
+        asked = f"Of our own further questions, {len(ours)}" if theirs else f"All {len(ours)} claims are ours"
+        sentences.append(f"{asked}: {counted(ours)}.")
+        if not theirs:
+            sentences += _contradicted(ours) + _undecided(ours)
+    return sentences or ["No claims are judged here."]
+
+
+def numbers_of(verdicts: Sequence[Verdict]) -> list[Number]:
+    """How many of the paper's claims, or of ours where it has none, hold, are contradicted and are undecided."""
+    theirs = [one for one in verdicts if not one.claim.ours]
+    counted_here = theirs or verdicts
+    of = f"of {len(counted_here)} claims {'of the paper' if theirs else 'of ours'}"
+    tones = {"holds": "holds", "contradicted": "fails"}
+    return [
+        Number(str(sum(one.word == word for one in counted_here)), word, of, tones.get(word, ""))
+        for word in (WORDS if counted_here else ())
+    ]
+
+
+_SHOWN = 3
+
+
+def _contradicted(verdicts: Sequence[Verdict]) -> list[str]:
+    """Contradicted claims: first those in the paper's own set-up, without training, the clearest first."""
+    found = sorted(
+        (one for one in verdicts if one.word == "contradicted"),
+        key=lambda one: (bool(one.claim.changed), one.claim.training, one.p_contradicted or 0.0),
+    )
+    if not found:
+        return []
+    named = "; ".join(f"“{one.claim.statement.rstrip('.')}” ({one.why})" for one in found[:_SHOWN])
+    more = f"; and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return [f"Contradicted: {named}{more}."]
+
+
+def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
+    undecided = [one for one in verdicts if one.word == "undecided"]
+    needed = [one.seeds_to_decide or math.inf for one in undecided]
+    if len(undecided) < 2:
+        return [f"Undecided: “{one.claim.statement.rstrip('.')}” ({one.why})." for one in undecided]
+    with_20, with_50, with_200 = (sum(seeds <= limit for seeds in needed) for limit in (20, 50, 200))
+    return [
+        f"If effects stay as seen, {with_20} of the {len(undecided)} undecided claims would be decided by 20 seeds, "
+        f"{with_50} by 50 and {with_200} by 200."
+    ]
+
+
+# -------------------------------------------------------------------- the picture
+
+_MARKS: dict[Word, tuple[str, str]] = {
+    "holds": ("#0A7D4F", "square"),
+    "contradicted": ("#B3261E", "cross"),
+    "undecided": ("#9AA3AE", "circle"),
+}
+
+
+def by_place(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """Verdicts by the place in the paper that makes the claims."""
+    rows: dict[str, list[Verdict]] = {}
+    for group in in_groups(verdicts).values():
+        for one in group:
+            kind = "our question: " if one.claim.ours else ""
+            rows.setdefault(f"{kind}{one.claim.source}{', training' * one.claim.training}", []).append(one)
+    return rows
+
+
+def verdicts_figure(verdicts: Sequence[Verdict]) -> Figure:
+    """A mark for each claim, a row for each place in the paper: what holds, what is contradicted, what is open."""
+    places = by_place(verdicts)
+    names = {word: f"{word} ({sum(one.word == word for one in verdicts)})" for word in WORDS}
+    rows = [
+        {"label": names[one.word], "where": where, "place": place, "claim": one.claim.statement}
+        for where, found in places.items()
+        for place, one in enumerate(sorted(found, key=lambda one: WORDS.index(one.word)))
+    ]
+    widest = max(max(map(len, places.values()), default=1), 8)
+    marks = alt.Chart(width=max(WIDTH - 7 * max(map(len, places), default=0), 200), height=alt.Step(24))
+    x = alt.X("place:Q", title=None, axis=None, scale=alt.Scale(domain=(-0.7, widest - 0.3), nice=False))
+    y = alt.Y("where:N", sort=list(places), title=None, axis=alt.Axis(grid=False, domain=False, ticks=False))
+    shapes = alt.Scale(domain=list(names.values()), range=[mark for _, mark in _MARKS.values()])
+    shape = alt.Shape("label:N", scale=shapes, legend=alt.Legend(symbolType="circle", symbolSize=90))
+    colour = colour_of({names[word]: Look(colour) for word, (colour, _) in _MARKS.items()}, columns=3)
+    told = [alt.Tooltip("label:N", title=" "), alt.Tooltip("claim:N")]
+    drawn = marks.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=told)
+    return finished(alt.layer(drawn, data=table(*rows)), "")
+
+
+# -------------------------------------------------------------------- the tables
+
+
+def claims_sections(verdicts: Sequence[Verdict]) -> list[Section]:
+    """The claims in groups, a line each, and how each was tested, folded."""
+    sections = [
+        Section(f"{name}: {counted(group)}", table=_short_table(group)) for name, group in in_groups(verdicts).items()
+    ]
+    if sections:
+        sections.append(Section("How each claim was tested", [TEST_NOTE], table=_full_table(verdicts), folded=True))
+    return sections
+
+
+def _short_table(verdicts: Sequence[Verdict]) -> Table:
+    rows = [(one.word, one.claim.statement, one.claim.source, _shown(one)) for one in verdicts]
+    return Table(("verdict", "claim", "where", "by how much"), rows, ("verdict", "claim", "where", "by how much"))
+
+
+def _full_table(verdicts: Sequence[Verdict]) -> Table:
+    columns = ("claim", "tested", "set-up", "effect", "95 % interval", "test", "seeds", "p, holds", "p, contradicted")
+    rows = [
+        (
+            one.claim.statement,
+            one.claim.measure,
+            one.claim.changed or "as in the paper" if not one.claim.ours else "ours",
+            _number(one.effect.mean, one.unit),
+            f"{_number(one.effect.low)} to {_number(one.effect.high)}",
+            one.test,
+            str(one.seeds),
+            _p(one.p_holds),
+            _p(one.p_contradicted),
+        )
+        for one in verdicts
+    ]
+    return Table(columns, rows, ("claim", "tested", "set-up", "test"))
+
+
+def _shown(verdict: Verdict) -> str:
+    """What decided, in a few words: the effect, and why."""
+    if verdict.test == "promise":
+        return verdict.why
+    effect = verdict.effect
+    unit = f" {verdict.unit}" if verdict.unit else ""
+    size = f"{_number(effect.mean)} ({_number(effect.low)} to {_number(effect.high)}){unit}"
+    return f"{size}; {verdict.why}" if verdict.why else size
+
+
+def _number(value: float, unit: str = "") -> str:
+    if math.isinf(value):
+        return "never" if value > 0.0 else "-never"
+    return f"{value:.3g}{f' {unit}' if unit else ''}"
+
+
+def _p(value: float | None) -> str:
+    return "" if value is None else f"{value:.2g}"

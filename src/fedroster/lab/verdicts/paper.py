@@ -1,0 +1,155 @@
+"""How a paper's figures are described: the runs that each needs, how it is drawn, what is claimed about it.
+
+Papers are found through the entry point group ``fedroster.papers``; other packages may add to it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
+
+from fedroster.errors import ConfigurationError, UnknownNameError
+from fedroster.lab.task import Task
+from fedroster.lab.trials.measures import Run
+from fedroster.lab.trials.trial import Trial
+from fedroster.lab.verdicts.verdicts import Claim
+
+if TYPE_CHECKING:
+    from fedroster.lab.pages.charts import Figure
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Runs of one policy in one scenario, one for each seed.
+
+    Attributes:
+        policy: Policy as text.
+        scenario: Name of the scenario.
+        settings: Parameters of the scenario that are overridden, as (name, text).
+        stretch: The runs are this many times as long as asked for.
+        task: What is trained; None for no training.
+        rounds: T unless asked for otherwise; None for the paper's.
+        evaluate_every: Rounds from one test of the model to the next.
+        rate: beta at which participation is measured; None for the policy's own.
+    """
+
+    policy: str
+    scenario: str
+    settings: tuple[tuple[str, str], ...] = ()
+    stretch: float = 1.0
+    task: Task | None = None
+    rounds: int | None = None
+    evaluate_every: int = 1
+    rate: float | None = None
+
+    def trials(self, *, seeds: Sequence[int], num_rounds: int) -> list[Trial]:
+        """The runs, described."""
+        rounds = round(num_rounds * self.stretch)
+        settings = dict(self.settings)
+        return [
+            Trial(self.scenario, self.policy, seed, rounds, settings, self.task, self.evaluate_every, self.rate)
+            for seed in seeds
+        ]
+
+
+Runs = Mapping[str, Sequence[Run]]
+"""Runs by the recipe's own labels, one for each seed, in the same order of seeds."""
+
+
+@dataclass(frozen=True, slots=True)
+class FigureRecipe:
+    """How a figure is made, from simulated runs or from runs with training.
+
+    Attributes:
+        title: What it shows.
+        needs: The runs that it needs, by its own labels.
+        draw: Makes it from these runs; None where the findings say it all.
+        claims: The paper's claims about it, measured on these runs.
+        findings: What a reader should know beside the verdicts, in sentences.
+        on_request: Whether it is made only when it is named, for it takes long.
+    """
+
+    title: str
+    needs: Mapping[str, Need]
+    draw: Callable[[Runs], Figure] | None
+    claims: Callable[[Runs], list[Claim]] = lambda _: []
+    findings: Callable[[Runs], list[str]] = lambda _: []
+    on_request: bool = False
+
+    @property
+    def trains(self) -> bool:
+        """Whether its runs train a model."""
+        return any(need.task is not None for need in self.needs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """The training experiments of a paper in one size.
+
+    Attributes:
+        figures: Recipes by the names that the command line uses.
+        seeds: Seeds unless asked for otherwise.
+        remarks: What is smaller than in the paper, in words, by the name of what is trained.
+    """
+
+    figures: Mapping[str, FigureRecipe]
+    seeds: tuple[int, ...]
+    remarks: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Paper:
+    """A paper's figures.
+
+    Attributes:
+        title: Heading of the page.
+        figures: Recipes of the figures without training, by the names that the command line uses.
+        num_rounds: Rounds of a run without training unless asked for otherwise.
+        citation: Authors, title, venue, year and address; empty where nothing is published.
+        scales: The figures with training, in the sizes that the command line offers.
+    """
+
+    title: str
+    figures: Mapping[str, FigureRecipe]
+    num_rounds: int
+    citation: str = ""
+    scales: Mapping[str, Scale] = field(default_factory=dict)
+
+
+GROUP = "fedroster.papers"
+"""The entry point group."""
+
+
+def papers() -> dict[str, EntryPoint]:
+    """All papers by name, those of other packages included; none is loaded.  A name of fedroster's stays its own."""
+    points = sorted(
+        entry_points(group=GROUP), key=lambda point: (not point.value.startswith("fedroster."), point.value)
+    )
+    return {point.name: point for point in reversed(points)}
+
+
+def find_paper(name: str) -> Paper:
+    """Load a paper.
+
+    Raises:
+        UnknownNameError: If there is no such paper; names the nearest.
+        ConfigurationError: If it cannot be loaded.
+    """
+    known = papers()
+    if name not in known:
+        raise UnknownNameError.of("paper", name, sorted(known))
+    point = known[name]
+    try:
+        with redirect_stdout(sys.stderr):  # what it prints is no result of ours
+            paper = point.load()
+    except (Exception, SystemExit) as error:  # whatever another package's module does when it is imported
+        raise ConfigurationError(f"paper {name} cannot be loaded from {point.value} ({error!r})") from error
+    if not isinstance(paper, Paper):
+        raise ConfigurationError(
+            f"paper {name} is {type(paper).__name__} in {point.value}; expected {Paper.__qualname__}"
+        )
+    return paper

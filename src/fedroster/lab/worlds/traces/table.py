@@ -1,0 +1,122 @@
+"""A user's own device traces: a table of what changed when, as CSV or Parquet.
+
+====================== =========================================================
+column                 meaning
+====================== =========================================================
+``client``             name or number of the client
+``time``               seconds from the start of the trace, ascending for each client
+``available``          from then on: 1 or true if the client is available, 0 or false if not
+``compute``            from then on: inference on one sample, milliseconds
+``bandwidth``          from then on: speed of the link, Mbit/s
+====================== =========================================================
+
+A row holds until the client's next one, its last row until the end of the trace.  The two speeds are needed where the
+client is available.  Rows of different clients may be mixed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from fedroster.lab.worlds.files import Sessions, Speeds
+
+from fedroster.errors import DataFileError, MissingDataError, MissingDependencyError
+from fedroster.parts import check_number
+
+if TYPE_CHECKING:
+    import polars
+
+COLUMNS = ("client", "time", "available", "compute", "bandwidth")
+"""Columns of a table; further ones are ignored."""
+_TRUE, _FALSE = ("1", "true", "1.0", "yes"), ("0", "false", "0.0", "no")
+
+
+def _load(path: Path) -> polars.DataFrame:
+    """The table with numbers for numbers, null for what is none, and the number of each line; clients together."""
+    try:
+        import polars as pl
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError.of("polars", "study") from error
+    if not path.is_file():
+        raise MissingDataError(f"there is no file {str(path)!r}; expected a table of traces")
+    said = pl.col("available").cast(pl.String).str.to_lowercase()
+    try:
+        is_csv = path.suffix == ".csv"
+        table = pl.read_csv(path, infer_schema=False) if is_csv else pl.read_parquet(path)
+        return (
+            table.select(COLUMNS)
+            .with_columns(pl.col(pl.String).str.strip_chars())
+            .with_columns(
+                pl.col("client").cast(pl.String),
+                pl.col("time", "compute", "bandwidth").cast(pl.Float64, strict=False),
+                pl.when(said.is_in(_TRUE)).then(True).when(said.is_in(_FALSE)).then(False).alias("available"),
+            )
+            .with_row_index("line", offset=2 if is_csv else 1)
+            .sort(pl.col("line").min().over("client"), "line")
+        )
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataFileError(f"{path} is no table with the columns {', '.join(COLUMNS)}: {error}") from error
+
+
+def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -> tuple[Sessions, Speeds]:
+    """Read a table of traces; client n of a simulation is the n-th that appears in it.
+
+    Args:
+        path: The table, ``.csv`` or ``.parquet``.
+        period_s: Length of the trace, seconds; None for the last time in the table.
+
+    Returns:
+        When the clients are available; and their speeds, by session where those of a client change.
+
+    Raises:
+        FedrosterError: If there is no such file, or it is damaged or empty, lacks a column, or a row is malformed, out
+            of order, later than the end, or of a client that is never available: names line and client.
+    """
+    if period_s is not None:
+        check_number("period_s", period_s, above=0.0)
+    table = _load(Path(path))
+    import polars as pl
+
+    time, available = pl.col("time"), pl.col("available")
+    end = float(table["time"].max() or 0.0) if period_s is None else float(period_s)  # type: ignore[arg-type]
+    until = time.shift(-1, fill_value=end).over("client")
+    table = table.with_columns(until=until, there=available & (until > time))
+    rules = {
+        "a client": pl.col("client").is_null() | (pl.col("client") == ""),
+        "a finite time >= 0": ~(time.is_finite() & (time >= 0.0)).fill_null(value=False),
+        "a time later than the client's one before": time <= time.shift(1).over("client"),
+        "0, 1, false or true for available": available.is_null(),
+        f"a time up to {end:.12g} s, the end of the trace": time > end,
+    }
+    for name in ("compute", "bandwidth"):
+        is_speed = pl.col(name).is_finite() & (pl.col(name) > 0.0)
+        rules[f"a finite {name} > 0 where the client is available"] = available & ~is_speed.fill_null(value=False)
+    rules["a client that is available for some time"] = ~pl.col("there").any().over("client")
+    for expected, wrong in rules.items():
+        found = table.filter(wrong).sort("line")
+        if found.height:
+            row = found.row(0, named=True)
+            shown = ", ".join(f"{name} {row[name]}" for name in COLUMNS[1:])
+            raise DataFileError(
+                f"{path}, line {row['line']}, client {row['client']!r}: expected {expected}, not {shown}"
+            )
+    if table.height == 0:
+        raise DataFileError(f"{path} is empty; expected a row for each change of a client")
+
+    counts = table.group_by("client", maintain_order=True).agg(pl.col("there").sum())["there"].to_numpy()
+    rows = table.filter(pl.col("there"))
+    sessions = Sessions(
+        offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        start_s=np.array(rows["time"]),
+        end_s=np.array(rows["until"]),
+        period_s=np.full(counts.shape[0], end),
+    )
+    compute_s, bandwidth_bps = rows["compute"].to_numpy() / 1e3, rows["bandwidth"].to_numpy() * 1e6
+    first = sessions.offsets[:-1]
+    device = sessions.device
+    if (compute_s == compute_s[first][device]).all() and (bandwidth_bps == bandwidth_bps[first][device]).all():
+        return sessions, Speeds(compute_s[first], bandwidth_bps[first])
+    return sessions, Speeds(compute_s, bandwidth_bps, by_session=True)

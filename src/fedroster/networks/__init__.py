@@ -1,0 +1,5 @@
+"""Simulated networks."""
+
+from fedroster.networks.flat import FlatNetwork
+
+__all__ = ["FlatNetwork"]

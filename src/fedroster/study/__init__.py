@@ -1,1 +1,0 @@
-"""Experiments: cells in parallel, measures, statistics, figures and reports."""

@@ -1,1 +1,0 @@
-"""Local training of many small clients.  Only :mod:`fedroster.training.cohort` and the models need PyTorch."""

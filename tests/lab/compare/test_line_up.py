@@ -1,0 +1,233 @@
+"""The compared policies: the whole catalogue, fitted to the scenario's size, and why one is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import cli
+from fedroster.catalogue import Entry, make_policy, make_scenario, policies
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.problem import ProblemSpec, Selection
+from fedroster.core.protocols import Stateless
+from fedroster.core.streams import Streams
+from fedroster.lab.compare import line_up as module
+from fedroster.lab.compare.line_up import split_policies
+from fedroster.lab.task import Task
+from fedroster.queues import check_rate
+
+
+def line_up(scenario, policies, *, is_trained=True, **options):
+    return module.line_up(scenario, policies, task=Task() if is_trained else None, **options)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", ["all"]),
+        ("random, oort", ["random", "oort"]),
+        ("rbcs-f:V=5,beta=0.1,random", ["rbcs-f:V=5,beta=0.1", "random"]),
+        ("random,rbcs-f:V=5,rbcs-f:V=20,beta=0.1", ["random", "rbcs-f:V=5", "rbcs-f:V=20,beta=0.1"]),
+        ("", []),
+        ("all,,power-of-choice:variant=pow-d,", ["all", "power-of-choice:variant=pow-d"]),
+    ],
+)
+def test_policies_separated_by_commas(text, expected):
+    assert split_policies(text) == expected
+
+
+@pytest.mark.parametrize("scenario", ["rbcs-f/table-1", "traces/devices", "cocs/mnist"])
+def test_everybody_is_in_or_left_out_with_a_reason(scenario):
+    found = line_up(scenario, ["all"], settings={"num_clients": "60"} if scenario == "traces/devices" else {})
+    names = {text.partition(":")[0] for text in found.policies}
+    assert names | found.left_out.keys() == policies().keys()
+    assert not names & found.left_out.keys()
+    assert all(len(reason) > 20 for reason in found.left_out.values())
+    environment = make_scenario(scenario, found.settings)
+    for text in found.policies:
+        make_policy(text).check(environment.spec)
+    # Negative control: flat policies do not run with edge servers, nor hierarchical ones in a flat scenario.
+    assert ("rbcs-f" in names) == (scenario != "cocs/mnist")
+    assert ("cocs" in names) == (scenario == "cocs/mnist")
+    if scenario == "traces/devices":
+        assert found.left_out["fedcs"].startswith("chooses none of the")
+        assert "deadline_s=3.0" in found.left_out["fedcs"]
+
+
+def test_a_plug_in_belongs_to_all(monkeypatch):
+    """Nothing depends on how many policies there are or what they are called."""
+
+    @dataclass(frozen=True, slots=True)
+    class Mine(Stateless):
+        beta: float = 0.3
+        V: float = 1.0
+
+        def check(self, spec, /):
+            check_rate(self.beta, num_clients=spec.num_clients, cohort_size=spec.cohort_size)
+
+        def select(self, state, context, /, *, rng):
+            rows = np.flatnonzero(context.available)[: context.cohort_size]
+            return Selection(context.round, rows)
+
+    @dataclass(frozen=True, slots=True)
+    class Momentum(Mine):
+        beta: float = 0.9  # no rate: it is refused nowhere
+
+        def check(self, spec, /):
+            """Promise nothing."""
+
+    monkeypatch.setitem(policies(), "mine", Entry(Mine, "", ""))
+    monkeypatch.setitem(policies(), "momentum", Entry(Momentum, "", ""))
+    found = line_up("traces/devices", ["all"], clients=200)
+    assert "momentum" in found.policies  # with its own beta
+    fitted = next(text for text in found.policies if text.startswith("mine"))
+    assert make_policy(fitted) == Mine(beta=0.01, V=make_policy(fitted).V)
+    assert make_policy(fitted).V == make_policy(next(t for t in found.policies if t.startswith("rbcs-f"))).V != 1.0
+
+
+def test_a_plug_in_that_raises_anything_is_left_out_or_named(monkeypatch):
+    @dataclass(frozen=True, slots=True)
+    class Broken(Stateless):
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, context.client[:1])  # None in a scenario with one server
+
+    @dataclass(frozen=True, slots=True)
+    class Everywhere(Stateless):
+        """Flat, and does not say so: it has no check."""
+
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
+
+    monkeypatch.setitem(policies(), "broken", Entry(Broken, "", ""))
+    monkeypatch.setitem(policies(), "everywhere", Entry(Everywhere, "", ""))
+    found = line_up("rbcs-f/table-1", ["all"])
+    assert "everywhere" in found.policies
+    assert found.left_out["broken"].startswith("raises TypeError(\"'NoneType' object is not subscriptable\") in line ")
+    assert found.left_out["broken"].endswith("test_line_up.py")
+    with pytest.raises(ConfigurationError, match="policy broken cannot run in rbcs-f/table-1: raises TypeError"):
+        line_up("rbcs-f/table-1", ["random", "broken"])
+    with pytest.raises(ConfigurationError, match="policy everywhere cannot run in cocs/mnist: a client was chosen on"):
+        line_up("cocs/mnist", ["random", "everywhere"])
+    # Interrupts are the user's.
+    monkeypatch.setattr(Broken, "select", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        line_up("rbcs-f/table-1", ["all"])
+    for command in (["simulate", "cocs/mnist"], ["compare", "--scenario", "cocs/mnist"]):
+        result = CliRunner().invoke(cli.app, [*command, "--policy", "everywhere", "--rounds", "3"])
+        assert result.exit_code == 2
+        assert "policy everywhere cannot run in cocs/mnist" in " ".join(result.stderr.split())
+
+
+def test_the_rate_fits_many_clients():
+    found = line_up("traces/devices", ["rbcs-f", "random"], clients=10_000)
+    assert found.settings == {"round_interval_s": "1800", "num_clients": "10000", "cohort_size": "200"}
+    assert (found.rounds, found.rate) == (336, 0.01)
+    policy = make_policy(found.policies[0])
+    assert policy.beta == 0.01
+    network = make_scenario("traces/devices", found.settings)
+    streams = Streams(0)
+    context, outcome = network.observe(
+        network.init(rng=streams.at("environment-init")), 1, rng=streams.at("environment", 1)
+    )
+    expected = 200 * 0.01 * 336 / (6.0 * outcome.expected_time_s[context.available].mean())
+    assert abs(policy.V - expected) < 0.05 * expected
+    assert found.policies[1] == "random"
+
+
+def test_the_formula_gives_about_the_papers_penalty_for_its_network():
+    network = make_scenario("rbcs-f/table-1")
+    assert module._penalty(network, 0.15, 500) == pytest.approx(20.0, rel=0.25)
+
+
+def test_the_penalty_asks_who_is_there():
+    context = SimpleNamespace(available=np.array([True, True, False]))
+    outcome = SimpleNamespace(expected_time_s=np.array([1.0, 3.0, 80.0]))
+    network = SimpleNamespace(
+        spec=ProblemSpec(3, 2, 1), init=lambda *, rng: None, observe=lambda *_, rng: (context, outcome)
+    )
+    assert module._penalty(network, 0.1, 600) == 10.0  # 2 * 0.1 * 600 / (6 * 2 s)
+
+
+def test_what_is_given_stays():
+    found = line_up(
+        "traces/devices",
+        ["rbcs-f:V=3", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2"],
+        clients=1000,
+        rounds=50,
+        settings={"cohort_size": "5", "round_interval_s": "0"},
+    )
+    assert found.settings == {"round_interval_s": "0", "cohort_size": "5", "num_clients": "1000"}
+    assert found.policies == ["rbcs-f:V=3,beta=0.0025", "rbcs-f:beta=0.001", "rbcs-f:beta=0.001,V=2"]
+    assert (found.rounds, found.rate) == (50, 0.0025)
+    found = line_up("traces/devices", ["rbcs-f", "random"], clients=1000, beta=0.004)
+    assert (make_policy(found.policies[0]).beta, found.rate) == (0.004, 0.004)
+
+
+def test_where_the_papers_values_fit_they_stay():
+    found = line_up("rbcs-f/table-1", ["rbcs-f", "p3:V=5", "random"])
+    assert found.policies == ["rbcs-f", "p3:V=5", "random"]
+    assert (found.settings, found.rounds, found.rate) == ({}, 200, 0.15)
+    found = line_up("rbcs-f/table-1", ["rbcs-f"], beta=0.1)
+    assert make_policy(found.policies[0]) == make_policy("rbcs-f:beta=0.1")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "trained", "untrained"),
+    [
+        ("rbcs-f/table-1", 200, 500),
+        ("rbcs-f/table-1@1", 200, 500),
+        ("cocs/cifar-10-geometric", 200, 1000),
+        ("hidden/mnist", 200, 1000),
+        ("traces/devices", 336, 336),
+    ],
+)
+def test_rounds_are_the_scenarios_own(scenario, trained, untrained):
+    assert line_up(scenario, ["random"]).rounds == trained
+    assert line_up(scenario, ["random"], is_trained=False).rounds == untrained
+    assert line_up(scenario, ["random"], is_trained=False, rounds=7).rounds == 7
+
+
+def test_named_policies_that_cannot_run_may_be_left_out():
+    wanted = ["random", "rbcs-f:V=5", "cocs"]
+    with pytest.raises(ConfigurationError, match="RBCSF selects for one server"):
+        line_up("cocs/mnist", wanted)
+    found = line_up("cocs/mnist", wanted, must_run=False)
+    assert found.policies == ["random", "cocs"]
+    assert found.left_out == {"rbcs-f:V=5": "RBCSF selects for one server; this federation has 3"}
+    # What is wrong everywhere is an error still.
+    for text in ("unknown", "cocs:nothing=1"):
+        with pytest.raises(UnknownNameError):
+            line_up("cocs/mnist", [text], must_run=False)
+
+
+def test_a_large_cohort_is_bounded():
+    assert line_up("traces/devices", ["random"], clients=1_000_000).settings["cohort_size"] == "1000"
+    assert line_up("traces/devices", ["random"], clients=3).settings["cohort_size"] == "1"
+    assert line_up("rbcs-f/table-1", ["random"], clients=400).settings["cohort_size"] == "80"
+
+
+def test_a_policy_beside_all_comes_once():
+    found = line_up("rbcs-f/table-1", ["all", "random", "rbcs-f:V=5"])
+    assert found.policies.count("random") == 1
+    assert found.policies[-1] == "rbcs-f:V=5"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"clients": 0}, ConfigurationError, "clients is 0"),
+        ({"clients": 5, "settings": {"num_clients": "5"}}, ConfigurationError, "--set num_clients=5; expected one"),
+        ({"beta": 0.0}, ConfigurationError, "beta is 0.0"),
+        ({"beta": 1.5}, ConfigurationError, "beta is 1.5"),
+        ({"rounds": 0}, ConfigurationError, "rounds is 0"),
+        ({"without": ["randon"]}, UnknownNameError, "Did you mean 'random'"),
+        ({"settings": {"nothing": "1"}}, UnknownNameError, "'nothing'"),
+    ],
+)
+def test_wrong_options_are_named(options, error, message):
+    with pytest.raises(error, match=message):
+        line_up("rbcs-f/table-1", ["all"], **options)

@@ -1,0 +1,234 @@
+"""Several scenarios compared: a folder for each, one page above them, gone on with after a stop, and made again."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+import shutil
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import cli
+from fedroster.catalogue import scenarios
+from fedroster.core.errors import ConfigurationError, InvalidInputError, PausedError, UnknownNameError
+from fedroster.core.sources import code
+from fedroster.lab.compare import overview, result
+from fedroster.lab.compare.line_up import line_up, line_ups, scenarios_of
+from fedroster.lab.compare.overview import compare_all, folder_of, is_of_several, render_all
+from fedroster.lab.pages.report import Picture
+from fedroster.lab.statistics import holm
+from fedroster.lab.trials.store import read_json, read_table, write_json
+from fedroster.lab.trials.trial import Conditions, Trial
+
+SCENARIOS = ("rbcs-f/table-1", "cocs/mnist")
+WANTED = ("random", "floor", "rbcs-f:V=5", "partial-pooling", "oracle-p")
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".lock")
+    }
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Pictures take longer than all the rest."""
+    for module in (result, overview):
+        monkeypatch.setattr(
+            module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.svg")
+        )
+    monkeypatch.setattr("fedroster.lab.compare.figures.figures_of", lambda *_, **__: {})
+
+
+def study(folder, **changes):
+    policies = changes.pop("policies", WANTED)
+    options = {name: changes.pop(name) for name in ("conditions", "progress") if name in changes}
+    asked = {"seeds": [0, 1, 2], "command": "fedroster compare --scenario all"} | changes
+    sides = {name: asked.pop(name) for name in ("focus", "against") if name in asked}
+    wanted = asked.pop("scenarios", SCENARIOS)
+    plan = functools.partial(line_up, policies=policies, rounds=6, **asked)
+    plans = line_ups(wanted, plan, must_run=False, **sides)
+    table, found = compare_all(plans, folder, workers=1, **options)
+    assert [one.settings.scenario for one in found] == [plan.scenario for plan in plans]
+    return table
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """The command in miniature, with all pictures; only read."""
+    folder = tmp_path_factory.mktemp("several")
+    arguments = [part for name in SCENARIOS for part in ("--scenario", name)]
+    arguments += ["--policies", ",".join(WANTED), "--rounds", "8", "--seeds", "0-2", "--task", "none"]
+    return folder, CliRunner().invoke(
+        cli.app, ["compare", *arguments, "--out", str(folder), "--workers", "1", "--json"]
+    )
+
+
+def test_all_is_every_scenario_of_the_catalogue():
+    assert scenarios_of(["all"]) == tuple(scenarios())
+    assert scenarios_of(["cocs/mnist", "rbcs-f/table-1@1"]) == ("cocs/mnist", "rbcs-f/table-1@1")
+    with pytest.raises(ConfigurationError, match="expected each once"):
+        scenarios_of(["all", "cocs/mnist"])
+    with pytest.raises(UnknownNameError, match="unknown scenario 'nowhere'"):
+        scenarios_of(["nowhere"])
+
+
+def test_a_folder_for_each_scenario_and_a_page_above(made):
+    folder, result = made
+    assert result.exit_code == 0, result.output
+    assert {path.name for path in folder.iterdir()} == {
+        *map(folder_of, SCENARIOS),
+        *("index.md", "report.html", "overview.csv", "overview.svg", "settings.json", ".lock", ".lock.json"),
+    }
+    for name in SCENARIOS:
+        one = folder / folder_of(name)
+        assert {"rounds.csv", "measures.csv", "summary.csv", "index.md", "report.html"} <= {
+            p.name for p in one.iterdir()
+        }
+        assert read_json(one / "settings.json")["scenario"] == name
+    # Measures that suit the scenario, and our own policy that does.
+    flat, servers = (read_json(folder / folder_of(name) / "settings.json") for name in SCENARIOS)
+    assert read_json(folder / "settings.json")["machine"]["code"] == flat["machine"]["code"] == code()
+    assert (flat["has_prices"], servers["has_prices"]) == (False, True)
+    assert flat["against"] == ["random", "floor"]
+    assert servers["against"] == ["random", "partial-pooling"]
+    assert set(servers["left_out"]) == {"floor", "rbcs-f:V=5"}
+    page = (folder / "report.html").read_text()
+    text = html.unescape(page)
+    for words in ("cocs/mnist", "Floor selects for one server", "updates a round", "round, s", "of oracle-p, %"):
+        assert words in text
+    links = re.findall(r'<a href="([^"#]*)"', page)
+    assert links == [f"{folder_of(name)}/report.html" for name in SCENARIOS]
+    assert all((folder / link).exists() for link in links)
+    assert "](cocs-mnist/index.md)" in (folder / "index.md").read_text()
+    assert json.loads(result.stdout) == read_table(folder / "overview.csv").to_dicts()
+
+
+def test_our_own_policy_stands_against_every_other(made):
+    folder, _ = made
+    table = read_table(folder / "overview.csv")
+    tested = table.filter(pl.col("p").is_not_null())
+    found = {(row["scenario"], row["policy"], row["measure"]): row for row in tested.to_dicts()}
+    assert {key[:2] for key in found} == {
+        *(("rbcs-f/table-1", text) for text in ("random", "rbcs-f:V=5", "partial-pooling")),
+        *(("cocs/mnist", text) for text in ("random", "oracle-p")),
+    }
+    assert {row["focus"] for row in tested.to_dicts()} == {"floor", "partial-pooling"}
+    # Corrected over all scenarios together.
+    assert tested["p_holm"].to_list() == pytest.approx(holm(tested["p"].to_list()))
+    # Ours is the numerator.
+    measures = read_table(folder / "rbcs-f-table-1" / "measures.csv")
+    mine, theirs = (measures.filter(pl.col("policy") == text)["mean_round_time_s"] for text in ("floor", "random"))
+    ratio = np.exp(np.log(mine.to_numpy() / theirs.to_numpy()).mean())
+    assert found["rbcs-f/table-1", "random", "mean_round_time_s"]["difference"] == pytest.approx(ratio)
+    # The page of the scenario has it the other way round.
+    own = read_table(folder / "rbcs-f-table-1" / "against-floor.csv").to_dicts()
+    (row,) = [row for row in own if (row["policy"], row["measure"]) == ("random", "mean_round_time_s")]
+    assert row["difference"] == pytest.approx(1.0 / ratio)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_everything_is_made_again_from_the_tables(made, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(made[0], folder)
+    before = contents(folder)
+    for name in ("overview.csv", "cocs-mnist/summary.csv", "cocs-mnist/measures.csv"):
+        (folder / name).unlink()
+    assert is_of_several(folder)
+    result = CliRunner().invoke(cli.app, ["compare", "--again", "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    after = contents(folder)
+    assert {name for name in before if not name.endswith(".html")} <= after.keys()
+    for name in ("overview.csv", "index.md", "cocs-mnist/summary.csv", "cocs-mnist/measures.csv"):
+        assert after[name] == before[name], name
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_published_folder_has_its_page_made_again_without_the_large_tables(made, tmp_path):
+    folder = tmp_path / "published"
+    large = shutil.ignore_patterns("rounds.csv", "participation.parquet", "trials", "report.html")
+    shutil.copytree(made[0], folder, ignore=large)
+    before = contents(folder)
+    render_all(folder)
+    after = contents(folder)
+    assert after.pop("report.html")
+    assert after == before
+    (folder / "cocs-mnist" / "measures.csv").unlink()
+    with pytest.raises(InvalidInputError, match="not a readable table"):
+        render_all(folder)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
+    ran = []
+    run = Trial.run
+
+    def counted(self, conditions):
+        found = run(self, conditions)
+        if found is not None:
+            ran.append((self.scenario, self.policy, self.seed))
+        return found
+
+    monkeypatch.setattr(Trial, "run", counted)
+    with pytest.raises(PausedError, match="0 of 21 runs are done"):
+        study(tmp_path, conditions=Conditions(stop_at=0.0))
+    assert ran == []
+    study(tmp_path, scenarios=SCENARIOS[:1])
+    with pytest.raises(PausedError, match="12 of 21 runs are done"):
+        study(tmp_path, conditions=Conditions(stop_at=0.0))
+    counts = []
+    table = study(tmp_path, progress=lambda done, total, words: counts.append((done, total)))
+    assert len(ran) == len(set(ran)) == 21
+    assert counts[-1] == (21.0, 21)
+    assert counts == sorted(counts)
+    same = {"decision_s"}  # is measured
+    other = study(tmp_path / "another")
+    kept = ~pl.col("measure").is_in(same)
+    assert table.filter(kept).equals(other.filter(kept))
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_folders_of_something_else_are_refused_and_left_alone(tmp_path):
+    write_json(tmp_path / "settings.json", {"scenario": "rbcs-f/table-1"})
+    before = contents(tmp_path)
+    with pytest.raises(ConfigurationError, match="holds something else than comparisons in several scenarios"):
+        study(tmp_path)
+    assert contents(tmp_path) == before
+    assert not is_of_several(tmp_path)
+    write_json(tmp_path / "settings.json", {"folders": {}})
+    with pytest.raises(InvalidInputError, match="names no folders"):
+        render_all(tmp_path)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_against_may_take_part_in_one_of_them(tmp_path):
+    study(tmp_path, against=["floor", "oracle-p"])
+    flat, servers = (read_json(tmp_path / folder_of(name) / "settings.json")["against"] for name in SCENARIOS)
+    assert (flat, servers) == (["floor"], ["oracle-p"])
+    with pytest.raises(ConfigurationError, match="--against is 'oort', which does not take part"):
+        study(tmp_path / "other", against=["floor", "oort"])
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_without_a_policy_of_ours_the_page_is_that_of_the_first(tmp_path):
+    table = study(tmp_path / "first", scenarios=SCENARIOS[:1], policies=["random", "oort"])
+    assert set(table["focus"].drop_nulls()) == {"oort"}
+    table = study(tmp_path / "asked", focus="random", scenarios=SCENARIOS[:1], policies=["random", "floor", "oort"])
+    assert set(table["focus"].drop_nulls()) == {"random"}
+    assert "random has significantly shorter rounds than" in (tmp_path / "asked" / "index.md").read_text()
+    with pytest.raises(ConfigurationError, match="--focus is 'cocs', which does not take part"):
+        study(tmp_path / "new", focus="cocs", scenarios=SCENARIOS[:1])
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_one_seed_tests_nothing(tmp_path):
+    assert study(tmp_path, seeds=[4])["p"].is_null().all()

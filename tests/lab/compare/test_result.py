@@ -1,0 +1,174 @@
+"""What a comparison found, as an object: frames, figures, pages; policies of one's own classes."""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import fedroster
+from fedroster import Floor, Uniform
+from fedroster.catalogue import make_policy, policy_text, scenario_text
+from fedroster.core.errors import ConfigurationError, MissingDependencyError, UnknownNameError
+from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
+from fedroster.lab.compare.result import Comparison
+from fedroster.lab.trials.run import key
+from fedroster.lab.trials.trial import Trial
+
+
+@dataclass(frozen=True, slots=True)
+class First(Stateless):
+    """The first clients that are there."""
+
+    start: int = 0
+
+    def select(self, state, context, /, *, rng):
+        return Selection(context.round, np.flatnonzero(context.available)[self.start :][: context.cohort_size])
+
+
+First.__module__ = "__main__"  # as in a script or a notebook
+
+
+@pytest.fixture(scope="module")
+def found():
+    return fedroster.compare(["random", Floor(), First(start=1)], seeds=[3, 8], rounds=12)
+
+
+def test_policies_and_seeds_are_columns_of_everything(found):
+    assert found.frame.select("policy", "seed").rows() == [
+        (text, seed) for text in ("random", "floor", "First:start=1") for seed in (3, 8)
+    ]
+    assert found.rounds.height == 3 * 2 * 12
+    assert set(found.clients.columns) == {"policy", "seed", "client", "chosen", "available"}
+    summary = found.summary()
+    assert summary["policy"].to_list() == ["random", "floor", "First:start=1"]
+    own = found.frame.filter(policy="floor")["mean_round_time_s"]
+    assert summary.row(1, named=True)["mean_round_time_s"] == pytest.approx(own.mean())
+    assert set(found.contrasts()["against"]) == {"random", "First:start=1"}
+
+
+def test_a_page_is_that_of_the_users_own_policy(found):
+    assert found.settings.focus == "First:start=1"
+    assert fedroster.compare(["random", Floor()], seeds=1, rounds=2).settings.focus == "floor"
+    asked = fedroster.compare(["random", Floor(), First()], seeds=1, rounds=2, focus=Uniform())
+    assert asked.settings.focus == "random"
+    with pytest.raises(ConfigurationError, match="--focus is 'oort', which does not take part"):
+        fedroster.compare(["random"], seeds=1, rounds=2, focus="oort")
+
+
+def test_figures_by_name(found):
+    assert found.plot().to_dict()["description"] == "Time of a round against the least served"
+    assert found.plot("participation").to_dict()["description"] == "Participation per client"
+    with pytest.raises(UnknownNameError, match=r"unknown figure 'queue'. Did you mean 'queues'"):
+        found.plot("queue")
+
+
+def test_it_shows_itself(found):
+    assert "3 policies in rbcs-f/table-1, 12 rounds, 2 seeds" in repr(found)
+    assert "mean_round_time_s" in repr(found)
+    html = found._repr_html_()
+    assert "<td>First:start=1</td>" in html
+    assert "<th>round, s</th>" in html
+
+
+def test_a_page_alone_and_a_folder(found, tmp_path):
+    page = found.report(tmp_path / "new" / "mine.html")
+    assert [file.name for file in (tmp_path / "new").iterdir()] == ["mine.html"]
+    assert "First:start=1" in page.read_text()
+    found.write(tmp_path / "folder")
+    assert found.report(tmp_path / "folder", brief=True) == tmp_path / "folder" / "report.html"
+    assert {file.stem for file in (tmp_path / "folder").glob("*.svg")} == {"pareto-round"}
+    again = Comparison.read(tmp_path / "folder")
+    assert again.frame.drop("decision_s").equals(found.frame.drop("decision_s"))
+
+
+def test_pandas_where_it_is_there(found, monkeypatch):
+    class Pandas:
+        DataFrame = dict
+
+    monkeypatch.setitem(sys.modules, "pandas", Pandas)
+    assert found.to_pandas()["seed"] == [3, 8] * 3
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingDependencyError, match="needs pandas"):
+        found.to_pandas()
+
+
+def test_many_simulations_and_the_regret():
+    found = fedroster.simulate_many(["random"], "cocs/mnist", seeds=2, rounds=5)
+    assert found.settings.policies == ["random", "oracle"]
+    assert (found.frame.filter(policy="oracle")["regret"] == 0.0).all()
+    flat = fedroster.simulate_many(["random", First()], seeds=1, rounds=5, settings={"num_clients": "12"})
+    assert flat.clients["client"].n_unique() == 12
+    (row,) = flat.frame.filter(policy="random").to_dicts()
+    own = flat.rounds.filter(policy="random")
+    assert row["total_time_s"] == own["round_time_s"].sum() == pytest.approx(5 * row["mean_round_time_s"])
+    assert row["mean_cohort_size"] == own["cohort_size"].mean()
+    assert row["final_mean_backlog"] == own["mean_backlog"][-1]
+    counts = flat.clients.filter(policy="random")["chosen"]
+    assert (row["min_participation_rate"], row["max_participation_rate"]) == (counts.min() / 5, counts.max() / 5)
+    assert row["empty_rounds"] == 0
+
+
+def test_the_extra_that_is_missing_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "fedroster.lab.compare.run")
+    monkeypatch.delitem(vars(fedroster), "compare", raising=False)
+    monkeypatch.setattr(fedroster, "lab", fedroster.lab)  # the import below binds another module here
+    monkeypatch.setitem(sys.modules, "polars", None)
+    for name in [name for name in sys.modules if name.startswith("fedroster.lab")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(MissingDependencyError, match=r"polars.*'\.\[study\]'"):
+        fedroster.compare  # noqa: B018
+
+
+# -------------------------------------------------------------------- policies as text
+
+
+@pytest.mark.parametrize(
+    "text", ["random", "floor:beta=0.1", "rbcs-f:beta=0.1,V=5.0", "cocs:h_T=2", "fedcs:deadline_s=3.5"]
+)
+def test_a_policy_of_the_catalogue_has_its_text(text):
+    assert sorted(re.split("[:,]", policy_text(make_policy(text)))) == sorted(re.split("[:,]", text))
+
+
+def test_names_are_found_regardless_of_case():
+    assert policy_text("RBCS-F:v=5,BETA=0.1") == "rbcs-f:V=5,beta=0.1"
+    assert make_policy("RBCS-F:v=5") == make_policy("rbcs-f:V=5")
+    assert scenario_text("RBCS-f/Table-1@1") == "rbcs-f/table-1@1"
+    with pytest.raises(ConfigurationError, match="'V' is given twice"):
+        make_policy("rbcs-f:V=5,v=6")
+
+
+def test_a_policy_without_a_text_is_refused():
+    @dataclass(frozen=True)
+    class Holds(First):
+        weights: object = None
+
+    class Plain(First):
+        """No dataclass of its own: it would lose what is set beside the parameters."""
+
+        def __init__(self, extra):
+            super().__init__()
+
+    for policy in (Holds(weights=np.ones(3)), Plain(2)):
+        with pytest.raises(ConfigurationError, match="cannot be written as text; expected a frozen dataclass"):
+            policy_text(policy)
+    with pytest.raises(ConfigurationError, match="policy is the class First; expected an instance"):
+        policy_text(First)
+
+
+def test_another_code_of_a_class_that_no_file_holds_is_another_run(monkeypatch):
+    """As in a notebook, where a cell is run again after an edit."""
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+
+    def cell(number):
+        space = {"__name__": "__main__", "First": First, "dataclass": dataclass}
+        lines = ("def helper():", f"  return {number}", "@dataclass(frozen=True)", "class Edited(First):")
+        exec("\n".join([*lines, "  def more(self):", "    return helper()"]), space)
+        return key(Trial("rbcs-f/table-1", policy_text(space["Edited"]()), 0, 5))
+
+    assert cell(1) == cell(1)
+    assert cell(1) != cell(2)

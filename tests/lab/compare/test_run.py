@@ -1,0 +1,887 @@
+"""The main job: from runs to tables, from tables to the page; and the training itself in miniature."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import os
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from fedroster import cli
+from fedroster.catalogue import find_scenario, policies
+from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
+from fedroster.core.sources import code
+from fedroster.lab.compare import result as module
+from fedroster.lab.compare.run import compare
+from fedroster.lab.compare.tables import LAST, Settings, read_values
+from fedroster.lab.compare.tables import summary_table as shown_summary
+from fedroster.lab.pages.report import Picture
+from fedroster.lab.statistics import holm
+from fedroster.lab.task import Task
+from fedroster.lab.trials.store import read_json, read_table, write_json, write_table
+from fedroster.lab.trials.trial import Trial
+from runs import planted_run
+
+T_975 = 12.706204736432095  # Student's t, 0.975, one degree of freedom
+PLANTED = {
+    # policy: for each seed, times of the rounds, accuracies, and how often each of four clients was chosen
+    "random": {
+        3: ([4.0, 4.0, 4.0, 4.0], [0.2, 0.4, 0.6, 0.7], [2, 2, 2, 2]),
+        8: ([2.0, 4.0, 6.0, 8.0], [0.1, 0.5, 0.4, 0.6], [4, 2, 2, 0]),
+    },
+    "rbcs-f:V=5": {
+        3: ([1.0, 1.0, 1.0, 1.0], [0.5, 0.3, 0.3, 0.3], [4, 4, 0, 0]),
+        8: ([1.0, 2.0, 3.0, 2.0], [0.1, 0.2, 0.5, 0.7], [3, 3, 1, 1]),
+    },
+    "fedcs:deadline_s=3": {
+        3: ([0.5, 0.5, 0.5, 0.5], [0.1, 0.1, 0.6, 0.1], [4, 0, 0, 0]),
+        8: ([0.5, 0.5, 0.5, 0.5], [0.1, 0.1, 0.49, 0.1], [4, 0, 0, 0]),
+    },
+}
+SETTINGS = {
+    "command": "fedroster compare <b>",
+    "scenario": "rbcs-f/table-1",
+    "settings": {"num_clients": "4"},
+    "policies": list(PLANTED),
+    "seeds": [3, 8],
+    "rounds": 4,
+    "rate": 0.25,
+    "task": {"name": "digits", "partition": "dirichlet:0.5", "samples_per_client": None, "epochs": None},
+    "target_accuracy": 0.5,
+    "omniscient": ["fedcs:deadline_s=3"],
+    "left_out": {"cocs": "features of row 0 are <i>5</i>"},
+    "against": ["random"],
+    "has_prices": False,
+    "focus": "rbcs-f:V=5",
+    "optimal": "",
+    "yardstick": "",
+    "machine": {"fedroster": "0.1.0", "cores": 2},
+}
+
+
+def tables(planted=PLANTED):
+    rounds, participation = [], []
+    for policy, seeds in planted.items():
+        for seed, (times, accuracies, chosen) in seeds.items():
+            rounds += [
+                {
+                    "policy": policy,
+                    "seed": seed,
+                    "round": number + 1,
+                    "elapsed_s": sum(times[: number + 1]),
+                    "round_time_s": times[number],
+                    "decision_s": 0.001 * (number + 1) ** 2,
+                    "cohort_size": 2,
+                    "mean_backlog": 0.1 * number,
+                    "accuracy": accuracies[number],
+                    "test_loss": 1.0,
+                    "refused": 0,
+                    "participants": 2,
+                    "budget_used": math.nan,
+                    "exploring": 0,
+                }
+                for number in range(len(times))
+            ]
+            participation += [
+                {"policy": policy, "seed": seed, "client": client, "chosen": count, "available": 4}
+                for client, count in enumerate(chosen)
+            ]
+    return pl.DataFrame(rounds), pl.DataFrame(participation)
+
+
+def fill(folder, *, settings=SETTINGS, planted=PLANTED):
+    rounds, participation = tables(planted)
+    write_table(rounds.sample(fraction=1.0, shuffle=True, seed=1), folder / "rounds.csv")  # any order will do
+    write_table(participation.sample(fraction=1.0, shuffle=True, seed=2), folder / "participation.parquet")
+    write_json(folder / "settings.json", settings)
+    return folder
+
+
+def render(folder):
+    return module.render(folder).summary()
+
+
+def summary_table(summary, settings):
+    table = shown_summary(summary, Settings(**settings).main_measures)
+    return table.columns, table.rows
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.name.startswith(".lock")
+    }
+
+
+@pytest.fixture
+def no_pictures(monkeypatch):
+    """Pictures take longer than all the rest."""
+    monkeypatch.setattr(module, "picture", lambda figure, label, folder, name: Picture(label, "<svg/>", f"{name}.svg"))
+
+
+# -------------------------------------------------------------------- from tables to the page
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory):
+    """The planted comparison with all that is made from it; only read."""
+    folder = fill(tmp_path_factory.mktemp("rendered"))
+    return folder, render(folder)
+
+
+def test_the_summary_by_hand(rendered):
+    summary = {row["policy"]: row for row in rendered[1].to_dicts()}
+    assert list(summary) == list(PLANTED)
+    random, ours, fedcs = summary.values()
+    assert (random["seeds"], random["reached_target"]) == (2, 2)
+    # 0.5 is first reached in round 3 of seed 3, after 12 s, and in round 2 of seed 8, after 6 s.
+    assert random["time_to_target_s"] == pytest.approx(9.0)
+    half = T_975 * np.std([12.0, 6.0], ddof=1) / math.sqrt(2.0)
+    assert random["time_to_target_s_high"] - random["time_to_target_s"] == pytest.approx(half)
+    assert random["final_accuracy"] == pytest.approx((0.475 + 0.4) / 2)
+    assert random["mean_round_time_s"] == pytest.approx((4.0 + 5.0) / 2)
+    assert random["min_participation_rate"] == pytest.approx((0.5 + 0.0) / 2)
+    assert random["jain_index"] == pytest.approx((1.0 + 64 / (4 * 24)) / 2)
+    # Reached at once counts, and that accuracy fell later does not matter.
+    assert ours["time_to_target_s"] == pytest.approx((1.0 + 6.0) / 2)
+    assert ours["jain_index"] == pytest.approx((0.5 + 64 / (4 * 20)) / 2)
+    # One seed never reaches it: no mean is given, and how many do is.
+    assert fedcs["time_to_target_s"] is fedcs["time_to_target_s_low"] is None
+    assert fedcs["reached_target"] == 1
+    assert fedcs["jain_index"] == pytest.approx(0.25)
+    assert (fedcs["jain_index_low"], fedcs["jain_index_high"]) == pytest.approx((0.25, 0.25))
+    # Four clients that were always there: the least served tenth is the one that was chosen least, and beta is a round.
+    assert [row["least_served"] for row in summary.values()] == pytest.approx([(0.5 + 0.0) / 2, (0.0 + 0.25) / 2, 0.0])
+    assert [row["lowest_served"] for row in summary.values()] == [row["least_served"] for row in summary.values()]
+    assert [row["share_served"] for row in summary.values()] == pytest.approx([(1.0 + 0.75) / 2, (0.5 + 1.0) / 2, 0.25])
+    assert [row["never_chosen"] for row in summary.values()] == pytest.approx([0.125, 0.25, 0.75])
+    # The median of 1, 4, 9 and 16 ms.
+    assert [row["decision_s"] for row in summary.values()] == pytest.approx([0.0065] * 3)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_final_accuracy_is_the_mean_of_the_last_rounds(tmp_path):
+    accuracies = np.linspace(0.0, 0.9, 30).tolist()
+    planted = {"random": {seed: ([1.0] * 30, accuracies, [1, 1]) for seed in (3, 8)}}
+    (row,) = render(
+        fill(tmp_path, planted=planted, settings=SETTINGS | {"rounds": 30, "policies": ["random"], "focus": "random"})
+    ).to_dicts()
+    assert row["final_accuracy"] == pytest.approx(np.mean(accuracies[-LAST:]))
+    assert LAST == 10
+
+
+def test_the_summary_as_text(rendered):
+    columns, rows = summary_table(rendered[1], SETTINGS)
+    by_policy = {row[0]: dict(zip(columns, row, strict=True)) for row in rows}
+    assert by_policy["fedcs:deadline_s=3"]["time to target, s"] == "reached by 1 of 2"
+    assert by_policy["random"]["time to target, s"] == "9 ± 38"
+    assert by_policy["random"]["accuracy, %"].startswith("43.8 ± ")
+    assert by_policy["random"]["got beta, %"].startswith("87.5 ± ")
+    assert by_policy["random"]["decision, ms"] == "6.50 ± 0.00"
+
+
+def test_the_folder_is_complete(rendered):
+    folder, summary = rendered
+    names = ("accuracy-per-round", "accuracy-per-second", "queues", "participation")
+    figures = {f"{name}.svg" for name in (*names, "pareto-round", "pareto-target")}
+    tables = {
+        "rounds.csv",
+        "participation.parquet",
+        "measures.csv",
+        "summary.csv",
+        "against-random.csv",
+        "settings.json",
+    }
+    assert contents(folder).keys() == figures | tables | {"report.html", "index.md"}
+    page = (folder / "report.html").read_text()
+    assert page.count('<div class="static" role="img"') == page.count('<script type="application/json">') == 6
+    assert "fedroster compare &lt;b&gt;" in page
+    page = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert re.findall(r"""<[^<>]*(?:href|src)=["'](?!#|data:)[^<>]*>""", page) == []
+    for words in (
+        "0.250 ± 0.000",
+        "reached by 1 of 2",
+        "num_clients=4",
+        "3, 8",
+        "overridden",
+        "row 0 are &lt;i&gt;5&lt;/i&gt;",
+    ):
+        assert words in page
+    assert read_table(folder / "summary.csv").rows() == summary.rows()
+
+
+def test_the_page_says_how_much_faster(rendered):
+    folder, _ = rendered
+    page = " ".join((folder / "report.html").read_text().split())
+    # ratios 1/12 and 1: the geometric mean is 0.29
+    assert re.search(r"rbcs-f:V=5 reaches 50% in 0\.29 times random(&#39;|')s simulated time", page)
+    assert "fedcs:deadline_s=3 reaches" not in page  # not in every seed
+
+
+def test_rendering_again_gives_the_same_files(rendered):
+    folder, _ = rendered
+    before = contents(folder)
+    render(folder)
+    assert contents(folder) == before
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_one_seed_and_one_round(tmp_path):
+    planted = {"random": {3: ([4.0], [0.5], [1, 0])}}
+    settings = SETTINGS | {"policies": ["random"], "focus": "random", "seeds": [3], "rounds": 1}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert (row["time_to_target_s_low"], row["time_to_target_s_high"]) == (4.0, 4.0)
+    assert summary_table(pl.DataFrame([row]), settings)[1][0][1] == "50.0"
+    assert not (tmp_path / "against-random.csv").exists()  # nothing can be tested
+
+
+def test_one_round_whose_seeds_never_overlap(tmp_path):
+    planted = {"random": {3: ([4.0], [0.5], [1, 0]), 8: ([9.0], [0.1], [0, 1])}}
+    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 1}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert row["reached_target"] == 1
+
+
+def test_rounds_that_took_no_time(tmp_path):
+    """No client was ever available: rounds took no time, and nothing was learned."""
+    planted = {text: {seed: ([0.0] * 4, [0.1] * 4, [0, 0]) for seed in (3, 8)} for text in ("random", "rbcs-f:V=5")}
+    settings = SETTINGS | {"policies": list(planted), "target_accuracy": 0.1}
+    rows = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert [row["time_to_target_s"] for row in rows] == [0.0, 0.0]
+    assert [row["jain_index"] for row in rows] == [1.0, 1.0]
+
+
+@pytest.mark.usefixtures("no_pictures")
+@pytest.mark.parametrize("time_s", [0.001, 1e6])
+def test_rounds_of_any_length(tmp_path, time_s):
+    planted = {"random": {seed: ([time_s, time_s * (1 + seed)], [0.1, 0.6], [1, 1]) for seed in (3, 8)}}
+    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 2}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert row["time_to_target_s"] == pytest.approx(time_s * 7.5)
+
+
+@pytest.mark.parametrize("accuracy", [0.0, 1.0])
+def test_extreme_accuracies_can_be_drawn(tmp_path, accuracy):
+    planted = {"random": {seed: ([4.0, 1.0], [accuracy] * 2, [1, 0]) for seed in (3, 8)}}
+    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 2}
+    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
+    assert row["final_accuracy"] == accuracy
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_report_makes_the_page_again(tmp_path):
+    result = CliRunner().invoke(cli.app, ["compare", "--again", "--out", str(fill(tmp_path))])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "report.html" in result.stderr.replace("\n", "")
+    assert (tmp_path / "report.html").exists()
+
+
+def drop(*conditions):
+    def damage(folder, name):
+        write_table(read_table(folder / name).filter(~pl.all_horizontal(conditions)), folder / name)
+
+    return damage
+
+
+def remove(folder, name):
+    (folder / name).unlink()
+
+
+def cut(folder, name):
+    table = read_table(folder / name)
+    write_table(table.drop("accuracy"), folder / name)
+
+
+def twice(folder, name):
+    table = read_table(folder / name)
+    write_table(pl.concat([table, table.head(1)]), folder / name)
+
+
+def garbage(folder, name):
+    (folder / name).write_bytes(b"\x00\xff\xfe" * 50)
+
+
+DAMAGE = {
+    "a policy is missing": drop(pl.col("policy") == "random"),
+    "a seed is missing": drop(pl.col("seed") == 8),
+    "a seed of one policy is missing": drop(pl.col("seed") == 8, pl.col("policy") == "random"),
+    "one row is missing": drop(pl.col("seed") == 8, pl.col("policy") == "random", pl.nth(2) == 2),
+    "a file is missing": remove,
+    "a row comes twice": twice,
+    "bytes": garbage,
+}
+
+
+@pytest.mark.parametrize("name", ["rounds.csv", "participation.parquet"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_incomplete_comparison_is_refused_and_left_alone(tmp_path, damage, name):
+    """Half the rows must not be read as a study of half the rounds."""
+    DAMAGE[damage](fill(tmp_path), name)
+    before = contents(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"does not hold a complete comparison|not a readable table"):
+        render(tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_a_table_without_a_column_is_refused(tmp_path):
+    cut(fill(tmp_path), "rounds.csv")
+    with pytest.raises(InvalidInputError, match="does not hold a complete comparison"):
+        render(tmp_path)
+
+
+@pytest.mark.parametrize("name", sorted(SETTINGS))
+def test_settings_that_lack_something_are_refused(tmp_path, name):
+    fill(tmp_path, settings={key: value for key, value in SETTINGS.items() if key != name})
+    with pytest.raises(InvalidInputError, match=f"has no '{name}'"):
+        render(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"against": ["tifl"]}, {"focus": "tifl"}, {"policies": []}])
+def test_settings_that_contradict_themselves_are_refused(tmp_path, changes):
+    fill(tmp_path, settings=SETTINGS | changes)
+    with pytest.raises(InvalidInputError, match=r"expected some of \['random'|policies are \[\]"):
+        render(tmp_path)
+
+
+# -------------------------------------------------------------------- against random, and the Pareto front
+
+
+def test_every_policy_is_tested_against_random_by_hand(rendered):
+    folder, _ = rendered
+    table = read_table(folder / "against-random.csv")
+    found = {(row["policy"], row["measure"]): row for row in table.to_dicts()}
+    assert table.height == 2 * 5  # none of random against itself
+    # fedcs did not reach the target with one of two seeds: that one is later, whatever random took.
+    row = found["fedcs:deadline_s=3", "time_to_target_s"]
+    assert (row["difference_high"], row["p"]) == (math.inf, 1.0)
+    row = found["rbcs-f:V=5", "time_to_target_s"]
+    gap = np.log([1.0 / 12.0, 1.0])
+    assert row["difference"] == pytest.approx(math.exp(gap.mean()))
+    half = T_975 * np.std(gap, ddof=1) / math.sqrt(2.0)
+    assert row["difference_high"] == pytest.approx(math.exp(gap.mean() + half))
+    assert row["p"] == 1.0  # one up, none down: two seeds are never certain
+    row = found["fedcs:deadline_s=3", "least_served"]
+    assert row["difference"] == pytest.approx(-0.25)
+    p_values = [test["p"] for test in found.values()]
+    assert [test["p_holm"] for test in found.values()] == pytest.approx(holm(p_values))
+    assert {test["verdict"] for test in found.values()} == {"undecided"}  # two seeds
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_what_is_shown_says_in_whose_favour(tmp_path):
+    """Shorter rounds are better, and a smaller share of served clients is worse."""
+
+    def runs(time_s, chosen):
+        return {seed: ([time_s + 0.01 * seed] * 4, [0.3, 0.4, 0.6, 0.7], chosen) for seed in range(10)}
+
+    planted = {
+        "random": runs(4.0, [2, 2, 2, 2]),
+        "p3": {seed: ([2.0 + 0.02 * seed] * 4, [0.3, 0.4, 0.6, 0.7], [4, 3, 1, 0]) for seed in range(10)},
+    }
+    settings = SETTINGS | {"policies": list(planted), "focus": "p3", "seeds": list(range(10)), "omniscient": []}
+    render(fill(tmp_path, planted=planted, settings=settings))
+    found = {row["measure"]: row["verdict"] for row in read_table(tmp_path / "against-random.csv").to_dicts()}
+    assert found == {
+        "final_accuracy": "undecided",  # equal
+        "time_to_target_s": "better",
+        "mean_round_time_s": "better",
+        "least_served": "worse",
+        "share_served": "worse",
+    }
+    page = (tmp_path / "report.html").read_text()
+    assert '<p class="headline">p3: 48 % shorter rounds than random, less fair, as accurate</p>' in page
+    assert '<b class="holds">\u221248 %</b>' in page
+    assert '<b class="fails">\u221250.0 points</b>' in page
+    assert "Significantly shorter rounds than random: p3." in page
+    words = "accuracy +0.0 points (undecided), time to target 0.52 times (better), round time 0.52 times (better)"
+    assert f"p3 against random: {words}, least served -50.0 points (worse), got beta -25.0 points (worse)." in page
+    assert "Significantly more rounds" not in page
+    assert re.search(r'class=" holds">0\.52 better', page)
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
+    planted = {
+        "random": {3: ([4.0] * 4, [0.6] * 4, [2, 2, 2, 2])},
+        "oort": {3: ([3.0] * 4, [0.6] * 4, [2, 2, 2, 1])},
+        "tifl": {3: ([5.0] * 4, [0.6] * 4, [2, 2, 2, 2])},
+        "p3": {3: ([1.0] * 4, [0.6] * 4, [3, 3, 3, 3])},
+    }
+    settings = SETTINGS | {"policies": list(planted), "focus": "oort", "seeds": [3], "omniscient": ["p3"]}
+    render(fill(tmp_path, planted=planted, settings=settings))
+    page = (tmp_path / "report.html").read_text()
+    assert "fairness, fastest first, by the means: oort and random. (Policies" in page
+    assert "because they know the network&#39;s true times: p3." in page
+
+
+@pytest.mark.parametrize("count", [1, 8, 12])
+def test_any_number_of_policies_can_be_drawn(tmp_path, count):
+    """More than there are colours: a panel each; points, labels and tables for all."""
+    planted = {
+        f"policy-{number}": {3: ([1.0 + number] * 4, [0.1, 0.4, 0.6, 0.7], [number % 3, 2, 2, 3])}
+        for number in range(count)
+    }
+    settings = SETTINGS | {"policies": list(planted), "focus": "policy-0", "seeds": [3]}
+    settings |= {"omniscient": [], "against": []}
+    assert render(fill(tmp_path, planted=planted, settings=settings)).height == count
+    page = (tmp_path / "report.html").read_text()
+    pareto = page[page.index("<svg") : page.index("</svg>")]
+    for text in planted:
+        assert f">{text}<" in pareto  # a direct label
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_a_comparison_without_training(tmp_path):
+    planted = {"random": {seed: ([4.0, 4.0], [math.nan] * 2, [1, 0]) for seed in (3, 8)}}
+    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 2, "task": None}
+    summary = render(fill(tmp_path, planted=planted, settings=settings))
+    assert "final_accuracy" not in summary.columns
+    columns, ((first, *_),) = summary_table(summary, settings)
+    assert (first, columns[1]) == ("random", "round, s")
+    page = (tmp_path / "report.html").read_text()
+    assert "Rounds without training" in page
+    assert "Accuracy" not in page
+
+
+# -------------------------------------------------------------------- where clients have prices
+
+PRICED = {
+    # policy: for each seed, the updates in time and the shares of the budget of each round, and the clients' counts
+    "random": {3: ([1, 1, 2, 2], [0.5] * 4, [1, 1, 1, 1]), 8: ([2, 2, 2, 2], [0.5] * 4, [2, 2, 2, 2])},
+    "cocs": {3: ([2, 2, 3, 3], [1.0] * 4, [4, 4, 2, 0]), 8: ([1, 2, 4, 4], [0.8] * 4, [4, 4, 3, 0])},
+    "oracle": {3: ([5, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4]), 8: ([4, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4])},
+    "oracle-p": {3: ([4, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4]), 8: ([4, 4, 4, 4], [0.9] * 4, [4, 4, 4, 4])},
+    "partial-pooling": {3: ([3, 4, 4, 4], [0.9] * 4, [4, 4, 4, 0]), 8: ([2, 4, 4, 4], [0.9] * 4, [4, 4, 4, 0])},
+}
+
+
+def priced(folder, policies=tuple(PRICED), **changes):
+    """A comparison with edge servers, prices and a deadline, planted."""
+    planted = {
+        text: {seed: ([1.0] * 4, [math.nan] * 4, chosen) for seed, (_, _, chosen) in PRICED[text].items()}
+        for text in policies
+    }
+    settings = SETTINGS | {
+        "scenario": "cocs/mnist",
+        "policies": list(policies),
+        "task": None,
+        "omniscient": [text for text in policies if text.startswith("oracle")],
+        "has_prices": True,
+        "optimal": "oracle",
+        "yardstick": "oracle-p",
+        "focus": "cocs",
+        "against": ["random", "partial-pooling"],
+        **changes,
+    }
+    fill(folder, settings=settings, planted=planted)
+    known = {(text, seed): runs for text, seeds in PRICED.items() for seed, runs in seeds.items()}
+    rounds = read_table(folder / "rounds.csv").with_columns(
+        pl.struct("policy", "seed", "round")
+        .map_elements(lambda at: known[at["policy"], at["seed"]][0][at["round"] - 1], return_dtype=pl.Int64)
+        .alias("participants"),
+        pl.struct("policy", "seed", "round")
+        .map_elements(lambda at: known[at["policy"], at["seed"]][1][at["round"] - 1], return_dtype=pl.Float64)
+        .alias("budget_used"),
+    )
+    write_table(rounds, folder / "rounds.csv")
+    return settings
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_with_prices_updates_in_time_are_measured(tmp_path):
+    settings = priced(tmp_path)
+    summary = {row["policy"]: row for row in render(tmp_path).to_dicts()}
+    assert [row["updates_per_round"] for row in summary.values()] == pytest.approx([1.75, 2.625, 4.125, 4.0, 3.625])
+    assert summary["cocs"]["share_of_oracle_p"] == pytest.approx((10 / 16 + 11 / 16) / 2)
+    assert summary["oracle"]["share_of_oracle_p"] == pytest.approx((17 / 16 + 1.0) / 2)
+    # A fifth of four rounds is the first of them.
+    assert summary["cocs"]["early_share_of_oracle_p"] == pytest.approx((2 / 4 + 1 / 4) / 2)
+    assert [row["regret"] for row in summary.values()] == pytest.approx([(11 + 8) / 2, (7 + 5) / 2, 0, 0.5, 2.0])
+    assert summary["cocs"]["budget_used"] == pytest.approx(0.9)
+    columns, rows = summary_table(render(tmp_path), settings)
+    assert columns == (
+        *("policy", "updates a round", "of oracle-p, %", "first fifth, %", "regret", "budget used, %"),
+        *("least served, %", "lowest, %", "decision, ms"),
+    )
+    assert rows[3][1:5] == ("4.00 ± 0.00", "100.0 ± 0.0", "100.0 ± 0.0", "0 ± 6")
+    # More is better, in the ratio and on the front.
+    tests = {row["policy"]: row for row in read_table(tmp_path / "against-partial-pooling.csv").to_dicts()}
+    assert set(tests) == set(PRICED) - {"partial-pooling"}
+    ratios = {row["measure"] for row in read_table(tmp_path / "against-random.csv").to_dicts()}
+    assert ratios == {"updates_per_round", "least_served"}
+    page = (tmp_path / "report.html").read_text()
+    assert "most updates first, by the means: partial-pooling and random." in page
+    assert "at a price that a server can pay" in page
+    assert "beta =" not in page
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_more_updates_are_better(tmp_path):
+    planted = {
+        text: {seed: ([1.0] * 4, [math.nan] * 4, [2, 2, 2, 2]) for seed in range(10)} for text in ("random", "cocs")
+    }
+    settings = SETTINGS | {"policies": ["random", "cocs"], "focus": "cocs"}
+    settings |= {"seeds": list(range(10)), "task": None, "has_prices": True}
+    fill(tmp_path, planted=planted, settings=settings)
+    rounds = read_table(tmp_path / "rounds.csv")
+    more = pl.when(pl.col("policy") == "cocs").then(5 + pl.col("seed") % 2).otherwise(3)
+    write_table(rounds.with_columns(more.alias("participants")), tmp_path / "rounds.csv")
+    render(tmp_path)
+    found = {row["measure"]: row for row in read_table(tmp_path / "against-random.csv").to_dicts()}
+    assert found["updates_per_round"]["verdict"] == "better"
+    assert found["updates_per_round"]["difference"] == pytest.approx(math.sqrt(5.0 * 6.0) / 3.0)
+    assert "Significantly more updates in time than random: cocs." in (tmp_path / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_without_the_yardsticks_there_are_no_shares_and_no_regret(tmp_path):
+    settings = priced(tmp_path, ("random", "cocs"), against=["random"])
+    columns, _ = summary_table(render(tmp_path), settings)
+    assert columns[:3] == ("policy", "updates a round", "budget used, %")
+    assert "regret" not in read_table(tmp_path / "summary.csv").columns
+
+
+def test_a_policy_that_promises_a_rate_has_it_measured_with_prices(tmp_path, no_pictures):
+    settings = priced(tmp_path)
+    assert "got beta, %" not in summary_table(render(tmp_path), settings)[0]
+    settings["policies"] = [*settings["policies"], "partial-pooling:beta=0.1"]
+    assert "got beta, %" in summary_table(read_table(tmp_path / "summary.csv"), settings)[0]
+
+
+def test_the_figures_with_prices(tmp_path):
+    priced(tmp_path)
+    render(tmp_path)
+    figures = {path.stem for path in tmp_path.glob("*.svg")}
+    assert figures == {"pareto-updates", "updates", "participation"}
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_measures_are_read_as_they_were_written(tmp_path):
+    fill(tmp_path)
+    summary = render(tmp_path)
+    values, settings = read_values(tmp_path)
+    assert list(values) == settings.policies
+    for row in summary.to_dicts():
+        assert values[row["policy"]]["mean_round_time_s"].mean() == pytest.approx(row["mean_round_time_s"])
+    assert np.isinf(values["fedcs:deadline_s=3"]["time_to_target_s"]).tolist() == [False, True]
+    table = read_table(tmp_path / "measures.csv")
+    write_json(tmp_path / "settings.json", SETTINGS | {"seeds": [8, 3]})
+    render(tmp_path)
+    assert read_table(tmp_path / "measures.csv").equals(table)  # in whatever order seeds are given
+    for damaged in (table.head(3), table.drop("policy"), pl.concat([table, table])):
+        write_table(damaged, tmp_path / "measures.csv")
+        with pytest.raises(InvalidInputError, match="is not complete"):
+            read_values(tmp_path)
+
+
+# -------------------------------------------------------------------- from runs to tables
+
+
+@pytest.fixture
+def ran(monkeypatch, no_pictures):
+    """Instead of training: runs that are made up from the trial; returns the trials that were run."""
+    seen = []
+
+    def run(self, conditions=None):
+        seen.append((self.policy, self.seed))
+        rng = np.random.default_rng([self.seed, len(self.policy)])
+        return planted_run(
+            4,
+            self.num_rounds,
+            round_time_s=rng.uniform(1.0, 5.0, self.num_rounds),
+            decision_s=rng.random(self.num_rounds),
+            cohort_size=np.full(self.num_rounds, 2),
+            participants=np.full(self.num_rounds, 2),
+            mean_backlog=rng.random(self.num_rounds),
+            chosen=rng.integers(0, self.num_rounds, 4),
+            available=np.full(4, self.num_rounds),
+            accuracy=np.sort(rng.random(self.num_rounds)),
+            test_loss=np.ones(self.num_rounds),
+        )
+
+    monkeypatch.setattr(Trial, "run", run)
+    return seen
+
+
+def study(folder, **changes):
+    plain = {
+        "policies": ("random", "rbcs-f:V=5"),
+        "rounds": 6,
+        "seeds": [0, 1],
+        "task": Task(),
+        "target_accuracy": 0.5,
+        "command": "compare",
+    }
+    return compare(**plain | changes, folder=folder, workers=1).summary()
+
+
+EVERY = [("random", 0), ("rbcs-f:V=5", 0), ("random", 1), ("rbcs-f:V=5", 1)]
+
+
+def test_tables_hold_the_runs(tmp_path, ran):
+    counted = []
+    summary = study(tmp_path, progress=lambda *told: counted.append(told))
+    assert ran == EVERY
+    assert [told[:2] for told in counted] == [(0.0, 4), (1.0, 4), (2.0, 4), (3.0, 4), (4.0, 4)]
+    assert [told[2] for told in counted][:3] == ["random, seed 0", "random, seed 0", "rbcs-f:V=5, seed 0"]
+    rounds, participation = read_table(tmp_path / "rounds.csv"), read_table(tmp_path / "participation.parquet")
+    assert rounds.height == 4 * 6
+    assert participation.height == 4 * 4
+    assert rounds["policy"].unique(maintain_order=True).to_list() == ["random", "rbcs-f:V=5"]
+    run = Trial("rbcs-f/table-1", "rbcs-f:V=5", 1, 6, rate=0.15).run()
+    own = rounds.filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert own["decision_s"].to_list() == run.decision_s.tolist()
+    assert own["round"].to_list() == [1, 2, 3, 4, 5, 6]
+    assert own["elapsed_s"].to_list() == run.round_time_s.cumsum().tolist()
+    assert own["accuracy"].to_list() == run.accuracy.tolist()
+    counts = participation.filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert counts["chosen"].to_list() == run.chosen.tolist()
+    settings = read_json(tmp_path / "settings.json")
+    assert settings["policies"] == ["random", "rbcs-f:V=5"]
+    assert settings["machine"]["fedroster"]
+    assert settings["machine"]["code"] == code()
+    assert summary.equals(render(tmp_path))
+
+
+def test_a_killed_comparison_goes_on(tmp_path, ran):
+    def killed(done, *_):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        study(tmp_path, progress=killed)
+    assert not (tmp_path / "report.html").exists()
+    assert len(list((tmp_path / "trials").iterdir())) == 3
+    summary = study(tmp_path)
+    assert sorted(ran) == sorted(EVERY)
+    assert summary.equals(study(tmp_path / "another"))
+
+
+def test_a_folder_has_one_writer(tmp_path, ran):
+    """The second is refused before it runs anything, and is told of the first; afterwards it may."""
+    refused = []
+
+    def second(done, *_):
+        with pytest.raises(InUseError, match=rf"is held by process {os.getpid()} on .*"):
+            study(tmp_path, seeds=[7])
+        refused.append(done)
+
+    study(tmp_path, progress=second)
+    assert len(refused) == 5
+    assert sorted(ran) == sorted(EVERY)
+    study(tmp_path, seeds=[7])
+    assert ("random", 7) in ran
+
+
+def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):
+    study(tmp_path)
+    ran.clear()
+    policies = ["random", "dirichlet", "rbcs-f:V=5"]
+    summary = study(tmp_path, policies=policies, seeds=[0, 1, 2], target_accuracy=0.6)
+    assert sorted(ran) == sorted([("dirichlet", 0), ("dirichlet", 1), *((text, 2) for text in policies)])
+    assert summary["policy"].to_list() == policies
+    assert summary["seeds"].to_list() == [3, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"rounds": 7}, "rounds = 6; expected 7"),
+        ({"task": Task(partition="iid")}, "task = .*'dirichlet:0.5'.*; expected .*'iid'.*"),
+        ({"task": None}, "task = .*'dirichlet:0.5'.*; expected None"),
+        ({"beta": 0.1}, "rate = 0.15; expected 0.1"),
+        ({"scenario": "rbcs-f/table-1@1"}, "scenario = 'rbcs-f/table-1'; expected 'rbcs-f/table-1@1'"),
+        ({"settings": {"noise": "0"}}, "settings = {}; expected {'noise': '0'}"),
+    ],
+)
+def test_a_folder_of_another_comparison_is_refused_and_left_alone(tmp_path, ran, change, name):
+    study(tmp_path)
+    before = contents(tmp_path)
+    ran.clear()
+    with pytest.raises(ConfigurationError, match=f"holds a comparison with {name}: choose another folder or delete it"):
+        study(tmp_path, **change)
+    assert contents(tmp_path) == before
+    assert ran == []
+
+
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path, ran):
+    write_json(tmp_path / "settings.json", {"paper": "rbcs-f", "scenario": "rbcs-f/table-1", "rounds": 6})
+    before = contents(tmp_path)
+    with pytest.raises(ConfigurationError, match="choose another folder"):
+        study(tmp_path)
+    (tmp_path / "settings.json").write_text("{")
+    with pytest.raises(InvalidInputError, match="not a readable JSON file"):
+        study(tmp_path)
+    assert contents(tmp_path).keys() == before.keys()
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"seeds": []}, ConfigurationError, r"seeds are \[\]"),
+        ({"seeds": [1, 1]}, ConfigurationError, r"seeds are \[1, 1\]"),
+        ({"policies": ["random", "no-such-policy"]}, UnknownNameError, "unknown policy 'no-such-policy'"),
+        ({"policies": ["random", "rbcs-f:beta=0.5"]}, InfeasibleError, "beta = 0.5 cannot be met"),
+        ({"scenario": "nowhere"}, UnknownNameError, "unknown scenario"),
+        ({"settings": {"nothing": "1"}}, UnknownNameError, "'nothing'"),
+        ({"task": Task(partition="dirichlet:0")}, ConfigurationError, "gamma_1 is 0.0"),
+        ({"task": Task(partition="dirichlet:nan")}, ConfigurationError, "gamma_1 is nan"),
+        ({"task": Task("nothing")}, UnknownNameError, "unknown task 'nothing'"),
+        ({"target_accuracy": 1.0}, ConfigurationError, "target accuracy is 1.0"),
+        ({"target_accuracy": 0.0}, ConfigurationError, "target accuracy is 0.0"),
+        ({"rounds": 0}, ConfigurationError, "rounds is 0"),
+    ],
+)
+def test_wrong_settings_are_refused_before_anything_runs(tmp_path, ran, change, error, message):
+    with pytest.raises(error, match=message):
+        study(tmp_path, **change)
+    assert ran == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def call(*arguments):
+    return CliRunner().invoke(cli.app, ["compare", *(str(argument) for argument in arguments)])
+
+
+@pytest.mark.usefixtures("ran")
+def test_the_command_for_people(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    result = call("--rounds", 6, "--seeds", "0-1", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    settings = read_json(tmp_path / "settings.json")
+    columns, _ = summary_table(read_table(tmp_path / "summary.csv"), settings)
+    for text in (*find_scenario("rbcs-f/table-1").compared, *columns):
+        assert (text in result.stdout) == (text != "lowest, %")  # a terminal has no room for all
+    assert "training" in result.stderr
+    assert "floor" in find_scenario("rbcs-f/table-1").compared  # our own policy takes part in the main job
+
+
+@pytest.mark.usefixtures("ran")
+def test_wrong_usage_of_the_command(tmp_path):
+    for arguments in (
+        ("--policy", "no-such-policy"),
+        ("--seeds", "1-0"),
+        ("--gamma-1", "-1"),
+        ("--target", "2"),
+        ("--set", "num_clients=100", "--policy", "rbcs-f:beta=0.15"),
+        ("--clients", "100", "--set", "num_clients=100"),
+        ("--policies", "all", "--without", "no-such-policy"),
+        ("--beta", "0"),
+        ("--rounds", "0"),
+    ):
+        result = call(*arguments, "--out", tmp_path / "new")
+        assert (result.exit_code, result.stdout) == (2, ""), arguments
+    assert list(tmp_path.iterdir()) == []
+    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path).exit_code == 0
+    assert call("--rounds", "7", "--seeds", "0", "--out", tmp_path).exit_code == 2
+    (tmp_path / "file").write_text("kept")
+    assert call("--rounds", "6", "--seeds", "0", "--out", tmp_path / "file" / "new").exit_code == 2
+
+
+# -------------------------------------------------------------------- with training
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The whole main job in miniature, with real data and real training."""
+    folder = tmp_path_factory.mktemp("trained")
+    arguments = ("--policy", "random", "--policy", "rbcs-f:V=5", "--rounds", 3, "--seeds", "0-1", "--json")
+    return folder, arguments, call(*arguments, "--out", folder)
+
+
+def test_the_main_job_in_miniature(trained):
+    folder, _, result = trained
+    assert result.exit_code == 0, result.output
+    summary = json.loads(result.stdout)
+    assert [(row["policy"], row["seeds"]) for row in summary] == [("random", 2), ("rbcs-f:V=5", 2)]
+    rounds = read_table(folder / "rounds.csv")
+    assert rounds.height == 2 * 2 * 3
+    assert rounds["accuracy"].is_between(0.0, 1.0).all()
+    assert (rounds["test_loss"] > 0.0).all()
+    assert rounds["cohort_size"].to_list() == [8] * 12
+    assert rounds["refused"].sum() == 0
+    for row in summary:
+        own = rounds.filter(pl.col("policy") == row["policy"])
+        assert row["mean_round_time_s"] == pytest.approx(own["round_time_s"].mean())
+        assert row["final_accuracy"] == pytest.approx(own["accuracy"].mean())
+    assert (folder / "report.html").stat().st_size > 10_000
+
+
+def test_every_policy_meets_the_same_clients(trained):
+    """Paired by seed: the network's draws do not depend on the policy."""
+    folder, _, _ = trained
+    available = read_table(folder / "participation.parquet").group_by("policy", maintain_order=True)
+    ours, theirs = (table["available"].to_list() for _, table in available)
+    assert ours == theirs
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
+    folder, arguments, first = trained
+
+    def run(self, conditions=None):
+        raise AssertionError("trained")
+
+    monkeypatch.setattr(Trial, "run", run)
+    before = contents(folder)
+    again = call(*arguments, "--out", folder)
+    assert again.stdout == first.stdout
+    settings = ("settings.json", "report.html", "index.md")  # hold the command line, which is pytest's here
+    assert {name: content for name, content in contents(folder).items() if name not in settings} == {
+        name: content for name, content in before.items() if name not in settings
+    }
+
+
+def test_training_alone_gives_the_same_run(trained):
+    """A trial's run does not depend on what ran before it in the process."""
+    folder, _, _ = trained
+    run = Trial("rbcs-f/table-1", "rbcs-f:V=5", 1, 3, task=Task(), rate=0.15).run()
+    own = read_table(folder / "rounds.csv").filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
+    assert own["accuracy"].to_list() == run.accuracy.tolist()
+    assert own["test_loss"].to_list() == run.test_loss.tolist()
+    assert own["round_time_s"].to_list() == run.round_time_s.tolist()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_devices_at_scale_in_miniature(tmp_path):
+    """Without training, a policy that cannot run is named with the reason; none is dropped silently."""
+    arguments = ("--scenario", "traces/devices", "--policies", "all", "--without", "linucb", "--clients", 300)
+    result = call(*arguments, "--rounds", 12, "--seeds", "0-1", "--task", "none", "--out", tmp_path, "--json")
+    assert result.exit_code == 0, result.output
+    compared = {row["policy"].partition(":")[0] for row in json.loads(result.stdout)}
+    settings = read_json(tmp_path / "settings.json")
+    assert compared >= {"random", "rbcs-f", "oort", "power-of-choice", "tifl", "e3cs", "cs-ucb", "round-robin"}
+    assert compared | settings["left_out"].keys() == policies().keys()
+    assert not compared & settings["left_out"].keys()
+    assert settings["left_out"]["linucb"] == "left out by --without"
+    page = (tmp_path / "report.html").read_text()
+    for name, reason in settings["left_out"].items():
+        assert f">{name}<" in page
+        assert reason in html.unescape(page)
+    assert settings["settings"] == {"round_interval_s": "1800", "num_clients": "300", "cohort_size": "6"}
+    available = read_table(tmp_path / "participation.parquet").filter(pl.col("seed") == 1).group_by("policy")
+    assert len({tuple(table["available"]) for _, table in available}) == 1  # rounds start at fixed times
+    rounds = read_table(tmp_path / "rounds.csv")
+    assert rounds["accuracy"].is_nan().all()
+    assert (rounds["decision_s"] > 0.0).all()
+
+
+@pytest.mark.usefixtures("no_pictures")
+def test_more_clients_than_data(tmp_path):
+    """2,000 clients of 100 samples draw from 1,437: they share samples, and train."""
+    arguments = ("--scenario", "traces/devices", "--policies", "random,power-of-choice:variant=pow-d,oort")
+    more = ("--clients", 2000, "--set", "cohort_size=8", "--rounds", 3, "--seeds", "0", "--json")
+    result = call(*arguments, *more, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    random, polled, oort = json.loads(result.stdout)
+    assert oort["policy"] == "oort"
+    assert polled["mean_round_time_s"] > random["mean_round_time_s"]
+    assert min(row["final_accuracy"] for row in (random, polled, oort)) > 0.1

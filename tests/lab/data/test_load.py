@@ -1,0 +1,305 @@
+"""Data sets by name: found, checked, read and downloaded, tiny ones and, where they are at hand, the real files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedroster.core.errors import (
+    ConfigurationError,
+    DataFileError,
+    DownloadError,
+    InvalidInputError,
+    MissingDataError,
+    MissingDependencyError,
+    UnknownNameError,
+)
+from fedroster.lab.data.load import DATASETS, data_folder, fetch_dataset, load_dataset
+from published import serving, tiny_cifar, tiny_mnist
+
+MNIST = tiny_mnist()
+CIFAR = tiny_cifar()
+IMAGES, LABELS, TEST_IMAGES, TEST_LABELS = MNIST.files
+BATCHES = ["data_batch_1.bin", "data_batch_2.bin", "test_batch.bin"]
+ARCHIVE = "tiny-bin.tar.gz"
+
+REAL = os.environ.get("FEDROSTER_DATA", "")
+
+
+@pytest.fixture(autouse=True)
+def _settings(monkeypatch, tmp_path):
+    """Two data sets more, no folder from outside, no proxy."""
+    monkeypatch.setitem(DATASETS, "tiny", MNIST.source)
+    monkeypatch.setitem(DATASETS, "tiny-cifar", CIFAR.source)
+    monkeypatch.delenv("FEDROSTER_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+
+
+def same(dataset, published):
+    for found_x, found_y, (images, labels) in (
+        (dataset.train_x, dataset.train_y, published.train),
+        (dataset.test_x, dataset.test_y, published.test),
+    ):
+        assert (found_x.dtype, found_y.dtype) == (np.float32, np.int64)
+        np.testing.assert_array_equal(found_x, (images / 255.0).astype(np.float32))
+        np.testing.assert_array_equal(found_y, labels)
+    assert dataset.num_classes == 10
+
+
+# ----------------------------------------------------------------- where it lies
+
+
+def test_the_argument_goes_before_the_variable_and_that_before_the_cache(monkeypatch, tmp_path):
+    assert data_folder() == tmp_path / "cache" / "fedroster" / "data"
+    monkeypatch.setenv("FEDROSTER_DATA", str(tmp_path / "variable"))
+    assert data_folder() == tmp_path / "variable"
+    assert data_folder(tmp_path / "argument") == tmp_path / "argument"
+    monkeypatch.setenv("FEDROSTER_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert data_folder() == tmp_path / "home" / ".cache" / "fedroster" / "data"
+    assert data_folder("~/here") == tmp_path / "home" / "here"
+
+
+def test_a_folder_that_is_a_file(monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(InvalidInputError, match="file; expected a folder"):
+        load_dataset("mnist", folder=file)
+    monkeypatch.setenv("FEDROSTER_DATA", str(file))
+    with pytest.raises(InvalidInputError, match="FEDROSTER_DATA"):
+        load_dataset("mnist", download=True)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar-10"])
+def test_missing(tmp_path, name):
+    with pytest.raises(MissingDataError, match=rf"(?s)not found.* 0 of .*fedroster data fetch {name}"):
+        load_dataset(name, folder=tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_missing_says_where_it_was_looked_for(tmp_path):
+    MNIST.write(tmp_path, [IMAGES, LABELS])
+    (tmp_path / TEST_IMAGES).mkdir()  # a folder with a file's name is no file
+    with pytest.raises(FileNotFoundError) as raised:
+        load_dataset("tiny", folder=tmp_path)
+    assert f"{tmp_path / 'tiny'}: 0 of 4 files" in str(raised.value)
+    assert f"{tmp_path}: 2 of 4 files" in str(raised.value)
+
+
+def test_unknown_name():
+    with pytest.raises(UnknownNameError, match="Did you mean 'fashion-mnist'"):
+        load_dataset("fashion_mnist")
+
+
+def test_digits_need_no_folder():
+    digits = load_dataset("digits", download=True)
+    assert digits.train_x.shape == (1438, 1, 8, 8)
+    assert digits.train_x.dtype == np.float32
+    np.testing.assert_array_equal(digits.train_x * 16.0, np.round(digits.train_x * 16.0))
+    with pytest.raises(ConfigurationError, match="package"):
+        fetch_dataset("digits")
+
+
+def test_what_is_published():
+    files = [file for source in DATASETS.values() for file in source.files]
+    assert len({file.md5 for file in files}) == len(files)
+    for name in ("mnist", "fashion-mnist", "cifar-10"):
+        source = DATASETS[name]
+        assert len(source.addresses) >= 2
+        assert 0 < source.num_test_files < len(source.files)
+        assert {len(file.md5) for file in source.files} == {32}
+        assert {len(file.packed_md5) for file in source.files} == ({32} if source.archive is None else {0})
+
+
+@pytest.mark.parametrize(("place", "earlier"), [("tiny", ""), ("", "none")])
+def test_the_first_sub_folder_that_has_all_files(tmp_path, place, earlier):
+    tiny_mnist(seed=5).write(tmp_path / earlier)
+    MNIST.write(tmp_path / place)
+    same(load_dataset("tiny", folder=tmp_path), MNIST)
+
+
+@pytest.mark.parametrize("place", ["tiny-bin", ""])
+def test_batches(tmp_path, place):
+    CIFAR.write(tmp_path / place, BATCHES)
+    same(load_dataset("tiny-cifar", folder=tmp_path), CIFAR)
+
+
+# ----------------------------------------------------------------- what is in a file
+
+
+def test_unpacked_and_compressed_anew(tmp_path):
+    MNIST.write(tmp_path)
+    (tmp_path / IMAGES).unlink()
+    (tmp_path / IMAGES.removesuffix(".gz")).write_bytes(gzip.decompress(MNIST.files[IMAGES]))  # unpacked
+    (tmp_path / LABELS).write_bytes(gzip.compress(gzip.decompress(MNIST.files[LABELS]), 1, mtime=1))  # again
+    plain = gzip.decompress(MNIST.files[TEST_IMAGES])
+    (tmp_path / TEST_IMAGES).write_bytes(gzip.compress(plain[:50]) + gzip.compress(plain[50:]))  # in pieces
+    (tmp_path / TEST_LABELS).write_bytes(gzip.decompress(MNIST.files[TEST_LABELS]))  # by a browser, name kept
+    same(load_dataset("tiny", folder=tmp_path), MNIST)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"mine",
+        MNIST.files[LABELS][:-9],
+        MNIST.files[LABELS][:20] + b"\0\0\0\0" + MNIST.files[LABELS][24:],
+        gzip.compress(MNIST.files[LABELS]),
+        gzip.decompress(MNIST.files[LABELS])[:-1],
+        gzip.compress(gzip.decompress(MNIST.files[LABELS]) + b"\0"),
+        tiny_mnist(seed=5).files[LABELS],
+    ],
+    ids=["empty", "foreign", "truncated", "damaged", "compressed twice", "short", "long", "other labels"],
+)
+def test_a_file_that_is_not_the_published_one(tmp_path, content):
+    MNIST.write(tmp_path)
+    (tmp_path / LABELS).write_bytes(content)
+    for call in (load_dataset, fetch_dataset):
+        with pytest.raises(DataFileError, match=f"{LABELS} .*remove it and fetch again"):
+            call("tiny", folder=tmp_path)
+    assert (tmp_path / LABELS).read_bytes() == content
+
+
+def test_a_file_that_is_much_too_large_is_not_read(tmp_path):
+    CIFAR.write(tmp_path, BATCHES)
+    with (tmp_path / BATCHES[0]).open("r+b") as file:
+        file.truncate(2**40)  # sparse: it takes no disk
+    with pytest.raises(DataFileError, match="published"):
+        load_dataset("tiny-cifar", folder=tmp_path)
+
+
+def test_files_of_another_data_set_are_known(tmp_path, monkeypatch):
+    other = tiny_mnist(seed=5)
+    monkeypatch.setitem(DATASETS, "other", other.source)
+    other.write(tmp_path)
+    with pytest.raises(DataFileError, match="belongs to Tiny"):
+        load_dataset("tiny", folder=tmp_path)
+
+
+# ----------------------------------------------------------------- downloads
+
+
+def test_fetch_files(tmp_path, monkeypatch):
+    told = []
+    with serving(MNIST.write(tmp_path / "site")) as (address, asked):
+        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(address))
+        with pytest.raises(MissingDataError):
+            load_dataset("tiny", folder=tmp_path / "new")
+        assert asked == []  # nothing is downloaded unless it is asked for
+        place = fetch_dataset("tiny", folder=tmp_path / "new", progress=lambda *done: told.append(done))
+        assert place == tmp_path / "new" / "tiny"
+        assert {path.name: path.read_bytes() for path in place.iterdir()} == MNIST.files
+        assert {told[-1], told[0]} <= {(len(content), len(content)) for content in MNIST.files.values()}
+        same(load_dataset("tiny", folder=tmp_path / "new", download=True), MNIST)
+        assert asked == [f"/{name}" for name in MNIST.files]  # nothing is downloaded twice
+
+
+def test_fetch_only_what_is_missing(tmp_path, monkeypatch):
+    MNIST.write(tmp_path / "tiny", [IMAGES, LABELS])
+    (tmp_path / "tiny" / TEST_IMAGES.removesuffix(".gz")).write_bytes(gzip.decompress(MNIST.files[TEST_IMAGES]))
+    with serving(MNIST.write(tmp_path / "site")) as (address, asked):
+        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(address))
+        same(load_dataset("tiny", folder=tmp_path, download=True), MNIST)
+    assert asked == [f"/{TEST_LABELS}"]
+
+
+def test_the_next_address_is_asked(tmp_path, monkeypatch):
+    wrong = tmp_path / "wrong"
+    tiny_mnist(seed=5).write(wrong)
+    with serving(wrong) as (first, _), serving(MNIST.write(tmp_path / "site")) as (second, asked):
+        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at("http://name.invalid/", f"{first}none/", first, second))
+        fetch_dataset("tiny", folder=tmp_path / "new")
+    assert len(asked) == 4
+    same(load_dataset("tiny", folder=tmp_path / "new"), MNIST)
+
+
+def test_no_address_gives_the_file(tmp_path, monkeypatch):
+    with serving(tiny_mnist(seed=5).write(tmp_path / "wrong")) as (wrong, _), socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))  # holds the port, so that no other process answers there, and does not listen
+        deaf_address = f"http://127.0.0.1:{deaf.getsockname()[1]}/"
+        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(deaf_address, f"{wrong}none/", wrong))
+        with pytest.raises(DownloadError) as raised:
+            fetch_dataset("tiny", folder=tmp_path)
+    first, *refusals, advice = str(raised.value).splitlines()
+    assert first.startswith(IMAGES)
+    for said, expected in zip(refusals, (deaf_address, "404", "hash"), strict=True):
+        assert expected in said
+    assert str(tmp_path / "tiny") in advice
+    assert list((tmp_path / "tiny").iterdir()) == []
+
+
+def test_what_a_server_says_steers_no_terminal(tmp_path, monkeypatch):
+    import http.server
+
+    monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", lambda self: self.send_error(404, "\x1b[31m"))
+    with serving(tmp_path) as (address, _):
+        monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(address))
+        with pytest.raises(DownloadError, match=r"404 .*\?\[31m") as raised:
+            fetch_dataset("tiny", folder=tmp_path / "new")
+    assert "\x1b" not in str(raised.value)
+
+
+def test_an_archive_is_unpacked_and_goes(tmp_path, monkeypatch):
+    with serving(CIFAR.write(tmp_path / "site")) as (address, asked):
+        monkeypatch.setitem(DATASETS, "tiny-cifar", CIFAR.served_at(address))
+        assert fetch_dataset("tiny-cifar", folder=tmp_path / "new") == tmp_path / "new" / "tiny-bin"
+    assert asked == [f"/{ARCHIVE}"]
+    assert sorted(path.name for path in (tmp_path / "new").rglob("*")) == [*BATCHES, "tiny-bin"]
+    same(load_dataset("tiny-cifar", folder=tmp_path / "new"), CIFAR)
+
+
+def test_an_archive_of_the_users_stays_and_needs_no_network(tmp_path, monkeypatch):
+    monkeypatch.setitem(DATASETS, "tiny-cifar", CIFAR.served_at("http://name.invalid/"))
+    CIFAR.write(tmp_path, [ARCHIVE])
+    same(load_dataset("tiny-cifar", folder=tmp_path, download=True), CIFAR)
+    assert (tmp_path / ARCHIVE).exists()
+
+
+def test_a_foreign_archive_is_neither_unpacked_nor_replaced(tmp_path, monkeypatch):
+    (tmp_path / ARCHIVE).write_bytes(b"mine")
+    with serving(CIFAR.write(tmp_path / "site")) as (address, asked):
+        monkeypatch.setitem(DATASETS, "tiny-cifar", CIFAR.served_at(address))
+        with pytest.raises(DataFileError, match="remove it"):
+            fetch_dataset("tiny-cifar", folder=tmp_path)
+    assert (tmp_path / ARCHIVE).read_bytes() == b"mine"
+    assert asked == []
+
+
+def test_without_pooch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    MNIST.write(tmp_path / "there")
+    fetch_dataset("tiny", folder=tmp_path / "there")  # it is there: nothing to download
+    with pytest.raises(MissingDependencyError, match=r"\.\[train\]"):
+        fetch_dataset("tiny", folder=tmp_path / "new")
+
+
+# ----------------------------------------------------------------- real files
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "first", "per_class"),
+    [
+        ("mnist", (1, 28, 28), [5, 0, 4, 1, 9], [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]),
+        ("fashion-mnist", (1, 28, 28), [9, 0, 0, 3, 0], [6000] * 10),
+        ("cifar-10", (3, 32, 32), [6, 9, 9, 4, 1], [5000] * 10),
+    ],
+)
+def test_real(name, shape, first, per_class):
+    try:
+        dataset = load_dataset(name, folder=REAL or Path("none"))
+    except MissingDataError:
+        pytest.skip(f"FEDROSTER_DATA names no folder with {name}")
+    assert dataset.train_x.shape == (sum(per_class), *shape)
+    assert dataset.test_x.shape == (10_000, *shape)
+    assert dataset.train_y[:5].tolist() == first
+    assert np.bincount(dataset.train_y).tolist() == per_class
+    assert (dataset.train_x.min(), dataset.train_x.max()) == (0.0, 1.0)

@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.lab.data.partition import (
+    class_counts,
+    class_proportions,
+    dirichlet_partition,
+    iid_partition,
+    label_partition,
+    largest_remainder,
+)
+
+LABELS = np.repeat(np.arange(10), 140)
+
+
+def partition(gamma_1=0.5, *, seed=0, labels=LABELS, **changes):
+    settings = {"num_clients": 40, "samples_per_client": 100, "num_classes": 10} | changes
+    return dirichlet_partition(labels, gamma_1=gamma_1, rng=np.random.default_rng(seed), **settings)
+
+
+@pytest.mark.parametrize("gamma_1", [1e-320, 1e-300, 1e-9, 0.1, 1.0, 100.0, 1e9])
+def test_sizes_and_no_sample_twice_within_a_client(gamma_1):
+    rows = partition(gamma_1)
+    assert rows.shape == (40, 100)
+    assert all(np.unique(row).size == 100 for row in rows)
+    assert (class_counts(rows, LABELS, 10).sum(axis=1) == 100).all()
+
+
+@pytest.mark.parametrize("gamma_1", [1e-320, 1e-300, 1e-12, 1e-6])
+def test_tiny_gamma_gives_one_class_each_and_every_class_its_turn(gamma_1):
+    counts = class_counts(partition(gamma_1, num_clients=400), LABELS, 10)
+    assert (counts.max(axis=1) == 100).all()
+    owners = np.bincount(counts.argmax(axis=1), minlength=10)
+    assert ((owners - 40.0) ** 2 / 40.0).sum() < 27.9  # chi-squared with 9 degrees of freedom, 0.1 %
+
+
+def test_huge_gamma_gives_equal_shares():
+    counts = class_counts(partition(1e12), LABELS, 10)
+    assert np.abs(counts - 10).max() <= 1
+
+
+def second_moment(gamma_1, seed):
+    shares = class_counts(partition(gamma_1, num_clients=400, seed=seed), LABELS, 10) / 100.0
+    return (shares**2).sum(axis=1)
+
+
+@pytest.mark.parametrize("gamma_1", [0.3, 1.0, 5.0])
+def test_class_shares_follow_gamma(gamma_1):
+    # E sum q_i^2 = (gamma + 1) / (10 gamma + 1); rounding to whole samples moves it by less than 0.002.
+    expected = (gamma_1 + 1.0) / (10.0 * gamma_1 + 1.0)
+    found = second_moment(gamma_1, seed=1)
+    error = found.std() / 20.0
+    assert abs(found.mean() - expected) < 4.0 * error + 0.002
+    # Negative control: the same check refuses a gamma that is half as large again.
+    wrong = second_moment(1.5 * gamma_1, seed=1)
+    assert abs(wrong.mean() - expected) > 4.0 * wrong.std() / 20.0 + 0.002
+
+
+def test_samples_of_a_class_are_equally_likely():
+    rows = partition(1e9, num_clients=700)
+    times = np.bincount(rows.ravel(), minlength=1400)  # 50 each on average
+    assert ((times - 50.0) ** 2 / 50.0).sum() < 1400 + 4 * np.sqrt(2 * 1400)
+
+
+def test_seeds():
+    np.testing.assert_array_equal(partition(seed=3), partition(seed=3))
+    assert (partition(seed=3) != partition(seed=4)).any()
+    np.testing.assert_array_equal(partition(seed=3, num_clients=5), partition(seed=3)[:5])
+
+
+def test_small_classes_hand_on_what_they_lack():
+    labels = np.repeat(np.arange(3), [5, 200, 200])
+    counts = class_counts(partition(1e9, labels=labels, num_classes=3, num_clients=4), labels, 3)
+    assert (counts[:, 0] == 5).all()
+    assert (np.abs(counts[:, 1:] - 47.5) <= 0.5).all()
+    # All that there is, whatever the proportions.
+    everything = partition(1e-6, labels=labels, num_classes=3, num_clients=4, samples_per_client=405)
+    assert (np.sort(everything, axis=1) == np.arange(405)).all()
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 50)), min_size=1, max_size=8),
+    st.floats(0.0, 1.0),
+)
+def test_largest_remainder(classes, fraction):
+    shares = np.array([share for share, _ in classes])
+    limit = np.array([most for _, most in classes])
+    if shares.sum() == 0.0:
+        shares[:] = 1.0
+    total = int(fraction * limit.sum())
+    counts = largest_remainder(shares, total, limit)
+    assert counts.sum() == total
+    assert (counts >= 0).all()
+    assert (counts <= limit).all()
+    free = largest_remainder(shares, total, np.full_like(limit, 10**6))
+    assert (np.abs(free - total * shares / shares.sum()) < 1.0 + 1e-6).all()
+
+
+def test_proportions_sum_to_one():
+    rng = np.random.default_rng(0)
+    for gamma in (5e-324, 1e-300, 1e-3, 1.0, 1e6, 1e300):
+        shares = class_proportions(gamma, 10, rng=rng)
+        assert (shares >= 0.0).all()
+        assert shares.sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"gamma_1": 0.0}, ConfigurationError, "gamma_1 is 0.0; expected a finite number > 0"),
+        ({"gamma_1": -1.0}, ConfigurationError, "gamma_1"),
+        ({"gamma_1": float("nan")}, ConfigurationError, "gamma_1"),
+        ({"num_clients": 0}, ConfigurationError, "num_clients"),
+        ({"samples_per_client": 0}, ConfigurationError, "samples_per_client"),
+        ({"samples_per_client": 1401}, ConfigurationError, "1400 samples; expected at least .* 1401"),
+        ({"labels": LABELS[:0]}, ConfigurationError, "0 samples"),
+    ],
+)
+def test_bad_input(changes, error, message):
+    with pytest.raises(error, match=message):
+        partition(**changes)
+
+
+# ----------------------------------------------------------------- a few labels each
+
+
+def by_labels(*, seed=0, labels=LABELS, **changes):
+    settings = {"num_clients": 50, "samples_per_client": 28, "num_classes": 10} | changes
+    return label_partition(labels, rng=np.random.default_rng(seed), **settings)
+
+
+@pytest.mark.parametrize("disjoint", [True, False])
+@pytest.mark.parametrize(("labels_per_client", "samples"), [(1, 28), (2, 28), (2, 27), (3, 28), (10, 28), (10, 10)])
+def test_exactly_so_many_labels(disjoint, labels_per_client, samples):
+    rows = by_labels(labels_per_client=labels_per_client, samples_per_client=samples, disjoint=disjoint, num_clients=48)
+    assert rows.shape == (48, samples)
+    assert all(np.unique(row).size == samples for row in rows)
+    counts = class_counts(rows, LABELS, 10)
+    assert ((counts > 0).sum(axis=1) == labels_per_client).all()
+    held = counts[counts > 0].reshape(48, labels_per_client)
+    assert (held.max(axis=1) - held.min(axis=1) <= 1).all()
+    assert np.ptp((counts > 0).sum(axis=0)) <= 1
+
+
+def test_disjoint_clients_can_use_up_the_data_set():
+    rows = by_labels()  # 50 * 28 = 1400: Qu et al.'s 50 clients and CIFAR-10 in small
+    assert (np.sort(rows, axis=None) == np.arange(1400)).all()
+    assert np.unique(by_labels(disjoint=False)).size < 1400
+
+
+def test_every_pair_of_labels_is_equally_likely():
+    pairs = np.zeros((10, 10))
+    for seed in range(90):
+        for held in class_counts(by_labels(seed=seed), LABELS, 10) > 0:
+            pairs[tuple(np.flatnonzero(held))] += 1
+    found = pairs[np.triu_indices(10, 1)]
+    assert pairs.sum() == found.sum() == 90 * 50
+    assert ((found - 100.0) ** 2 / 100.0).sum() < 78.7  # chi-squared with 44 degrees of freedom, 0.1 %
+    # Negative control: pairs of neighbours, as sorted shards would give them.
+    shards = np.bincount(np.arange(45) % 9, minlength=45) * 100.0
+    assert ((shards - 100.0) ** 2 / 100.0).sum() > 78.7
+
+
+def test_which_label_gets_the_odd_sample_is_drawn():
+    more = 0
+    for seed in range(20):
+        counts = class_counts(by_labels(seed=seed, samples_per_client=27), LABELS, 10)
+        more += sum(row[np.flatnonzero(row)[0]] == 14 for row in counts)
+    assert abs(more - 500) < 4 * np.sqrt(250)
+
+
+@pytest.mark.parametrize("disjoint", [True, False])
+def test_samples_of_a_label_are_equally_likely(disjoint):
+    times = sum(
+        np.bincount(by_labels(seed=seed, num_clients=25, disjoint=disjoint).ravel(), minlength=1400)
+        for seed in range(100)
+    )
+    spread = 0.5 if disjoint else 0.8  # a sample goes to one of half the places, or is drawn again by each client
+    assert abs(times.mean() - 50.0) < 1e-9
+    assert 0.4 * spread < times.var() / 50.0 < 1.6 * spread
+
+
+@pytest.mark.parametrize("make", [by_labels, lambda **changes: alike(**changes)])
+@pytest.mark.parametrize("disjoint", [True, False])
+def test_other_seeds_other_partitions(make, disjoint):
+    one, same, other = (make(seed=seed, disjoint=disjoint) for seed in (3, 3, 4))
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"num_clients": 51},
+            ConfigurationError,
+            r"1400 samples; expected at least .* 51 \* 28 = 1428, or disjoint=False",
+        ),
+        (
+            {"samples_per_client": 1401, "disjoint": False},
+            ConfigurationError,
+            "1400 samples; expected at least .* 1401",
+        ),
+        (
+            {"samples_per_client": 282, "disjoint": False},
+            ConfigurationError,
+            r"has 140 samples and a client would hold 141",
+        ),
+        (
+            {"labels": LABELS[20:], "num_clients": 45},
+            ConfigurationError,
+            r"label 0 has 120 samples and 9 clients would",
+        ),
+        ({"num_classes": 11, "num_clients": 11}, ConfigurationError, "label 10 has 0 samples"),
+        ({"labels_per_client": 0}, ConfigurationError, "labels_per_client is 0"),
+        ({"labels_per_client": 11}, ConfigurationError, "labels_per_client is 11; expected at most num_classes = 10"),
+        ({"labels_per_client": 3, "samples_per_client": 2}, ConfigurationError, "and samples_per_client = 2"),
+        ({"num_clients": 0}, ConfigurationError, "num_clients"),
+    ],
+)
+def test_labels_that_cannot_be_given(changes, error, message):
+    with pytest.raises(error, match=message):
+        by_labels(**changes)
+
+
+# ----------------------------------------------------------------- alike
+
+
+def alike(*, seed=0, labels=LABELS, **changes):
+    settings = {"num_clients": 20, "samples_per_client": 70} | changes
+    return iid_partition(labels, rng=np.random.default_rng(seed), **settings)
+
+
+def test_alike_uses_every_sample_once_or_draws_for_each_client():
+    assert (np.sort(alike(), axis=None) == np.arange(1400)).all()
+    shared = alike(disjoint=False)
+    assert shared.shape == (20, 70)
+    assert all(np.unique(row).size == 70 for row in shared)
+    assert np.unique(shared).size < 1400
+
+
+@pytest.mark.parametrize("disjoint", [True, False])
+def test_alike_has_the_shares_of_the_data_set(disjoint):
+    counts = np.concatenate([class_counts(alike(seed=seed, disjoint=disjoint), LABELS, 10) for seed in range(20)])
+    # Hypergeometric: 70 of 1400, of which 140 are of the class.
+    variance = 70 * 0.1 * 0.9 * 1330 / 1399
+    assert abs(counts.mean(axis=0) - 7.0).max() < 5 * np.sqrt(variance / 400)
+    assert abs(counts.var() / variance - 1.0) < 0.15
+    # Negative control: Dirichlet clients of gamma 3 differ more.
+    assert class_counts(partition(3.0, samples_per_client=70, num_clients=400), LABELS, 10).var() > 1.15 * variance
+
+
+def test_alike_needs_samples():
+    with pytest.raises(ConfigurationError, match="1470"):
+        alike(num_clients=21)
+    alike(num_clients=21, disjoint=False)
+    with pytest.raises(ConfigurationError, match="expected at least samples_per_client = 1401"):
+        alike(samples_per_client=1401, disjoint=False)

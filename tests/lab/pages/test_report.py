@@ -1,0 +1,253 @@
+"""The page: self-contained, readable on a phone, and nothing in it is taken for markup."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from fedroster.lab.pages import charts
+from fedroster.lab.pages.charts import Axes, Curve, lines
+from fedroster.lab.pages.report import (
+    Number,
+    Picture,
+    Report,
+    Section,
+    Table,
+    as_html,
+    as_markdown,
+    html_table,
+    picture,
+    write_page,
+)
+from fedroster.lab.verdicts.claims_page import claims_sections
+from fedroster.lab.verdicts.verdicts import claims_of, judge
+
+NASTY = """<script>alert("1")</script> & 'quoted' <img src="http://example.org/x.png">"""
+VOID = {"meta", "br", "img", "link", "hr", "input"}
+
+
+class Page(HTMLParser):
+    """Tags with attributes, text, and whether every tag is closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.text = [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+def assert_self_contained(text):
+    page = Page(text)
+    assert page.open == []
+    for script in page.all("script"):
+        assert script.keys() <= {"type"}  # in the page, not beside it
+    for tag in ("link", "iframe", "object", "embed", "base", "img"):
+        assert page.all(tag) == []
+    for _, attrs in page.tags:
+        for name, value in attrs.items():
+            if name in ("src", "href", "xlink:href", "srcset", "data", "action", "poster"):
+                assert value.startswith(("#", "data:")), (name, value)
+            assert not name.startswith("on")
+    assert "@import" not in text
+    assert not re.search(r"url\((?![\"']?(#|data:))", text)
+    return page
+
+
+def figure():
+    x = np.arange(1.0, 5.0)
+    return lines({"a <&> b": Curve(x, x, x - 1, x + 1)}, Axes("x", "y"), title=NASTY)
+
+
+def report(word="text"):
+    ups, mixed = np.array([1.0, 1.1, 0.9, 1.05, 1.2, 0.95]), np.array([-1.0, 1.1, 0.9, -1.2, 0.1, -0.2])
+    asked = {"a": (f"claim {word}", "tested", [ups]), "b": ("another", "tested", [-ups])}
+    verdicts = judge(claims_of(f"Fig. 2 {word}", asked | {"c": ("a third", "tested", [mixed])}))
+    return Report(
+        title=f"Title {word}",
+        lead=[f"lead {word}", "second"],
+        sections=[
+            Section(
+                f"section {word}",
+                text=[f"paragraph {word}"],
+                figures=[replace(picture(figure(), f"label {word}", None, "figure"), spec={})],
+                table=Table(["policy", "value"], [[f"cell {word}", "1.5 ± 0.1"]], text=["policy"]),
+                notes=[f"note {word}"],
+            ),
+            *claims_sections(verdicts),
+            Section("nothing"),
+        ],
+        command=f"fedroster reproduce {word}",
+        settings={"rounds": 500, f"name {word}": f"value {word}"},
+        version=f"0.1 {word}",
+    )
+
+
+def write(tmp_path, *arguments):
+    write_page(report(*arguments), tmp_path)
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_the_page_needs_no_network(tmp_path):
+    assert_self_contained(write(tmp_path))
+    assert {entry.name for entry in tmp_path.iterdir()} == {"index.md", "report.html"}
+
+
+def test_the_page_is_readable_on_a_phone(tmp_path):
+    text = write(tmp_path)
+    page = Page(text)
+    assert {"name": "viewport", "content": "width=device-width, initial-scale=1"} in page.all("meta")
+    assert {"charset": "utf-8"} in page.all("meta")
+    assert text.startswith("<!doctype html>\n<html lang=")
+    assert ".static { overflow-x: auto;" in text
+    # A wide table scrolls in its own box, and does not widen the page.
+    assert text.count("<table>") == text.count('<div class="scroll"><table>') == 3  # one group, details
+    assert ".scroll { overflow-x: auto" in text
+    assert "width" in page.all("svg")[0]
+    assert "viewbox" in page.all("svg")[0]
+
+
+def test_everything_is_on_the_page(tmp_path):
+    page = Page(write(tmp_path))
+    text = " ".join(" ".join(page.text).split())
+    expected = (
+        "Title text",
+        "lead text",
+        "second",
+        "section text",
+        "paragraph text",
+        "policy",
+        "cell text",
+        "1.5 ± 0.1",
+    )
+    for words in (*expected, "note text", "fedroster reproduce text", "rounds 500", "name text value text"):
+        assert words in text
+    assert page.all("figure") == [{"data-name": "label text"}]
+    assert {"class": "static", "role": "img", "aria-label": "label text"} in page.all("div")
+    assert len(page.all("svg")) == 1
+
+
+def test_nothing_is_taken_for_markup(tmp_path):
+    plain, nasty = write(tmp_path), write(tmp_path, NASTY)
+    page = assert_self_contained(nasty)
+    assert [tag for tag, _ in page.tags] == [tag for tag, _ in Page(plain).tags]
+    assert nasty.count("&lt;script&gt;") > 10
+    assert nasty.count("<script") == plain.count("<script")
+    assert " ".join(page.text).count(NASTY) >= 10
+    assert page.all("figure")[0]["data-name"] == f"label {NASTY}"
+
+
+def test_verdicts_stand_out(tmp_path):
+    text = write(tmp_path)
+    assert re.findall(r'<td data-name="[^"]*" class="text (holds|fails)">([^<]+)</td>', text) == [
+        ("holds", "holds"),
+        ("fails", "contradicted"),
+    ]
+
+
+def test_the_same_report_is_the_same_page(tmp_path):
+    assert write(tmp_path) == write(tmp_path)
+
+
+def test_a_report_replaces_the_old_one_or_nothing(tmp_path):
+    before = write(tmp_path)
+    broken = report()
+    object.__setattr__(broken, "sections", [None])
+    with pytest.raises(Exception, match="None"):
+        write_page(broken, tmp_path)
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == before
+    assert {entry.name for entry in tmp_path.iterdir()} == {"index.md", "report.html"}
+
+
+def test_the_page_as_markdown(tmp_path):
+    write_page(report("a | b"), tmp_path)
+    lines = (tmp_path / "index.md").read_text(encoding="utf-8").splitlines()
+    assert lines[0] == "# Title a | b"
+    assert "![label a | b](figure.svg)" in lines
+    assert "| cell a \\| b | 1.5 ± 0.1 |" in lines
+    assert "| policy | value |" in lines
+    assert "fedroster reproduce a | b" in lines
+    assert "* rounds: 500" in lines
+
+
+def test_a_picture_stands_on_the_page_and_beside_it(tmp_path):
+    shown = picture(figure(), "label", tmp_path, "figure")
+    assert (shown.label, shown.file) == ("label", "figure.svg")
+    assert shown.svg.startswith("<svg")
+    assert (tmp_path / "figure.svg").read_text(encoding="utf-8") == shown.svg
+
+
+def test_cells_of_two_lines():
+    """On the page as two lines with their colour, in Markdown as one."""
+    rows = [
+        ("random", "0.84 better\n(0.80 to 0.88)"),
+        ("x" * 50, "1.20 worse\n(1.10 to 1.30)"),
+        ("p", "1.00\n(0 to 2)"),
+    ]
+    report = Report("T", [], [Section("S", table=Table(("policy", "ratio"), rows, text=("policy",)))], "cmd")
+    text = as_html(report)
+    assert '<td data-name="ratio" class=" holds">0.84 better\n(0.80 to 0.88)</td>' in text
+    assert '<td data-name="ratio" class=" fails">1.20 worse\n(1.10 to 1.30)</td>' in text
+    assert '<td data-name="ratio" class="">1.00\n(0 to 2)</td>' in text
+    assert '<td data-name="policy" class="text">random</td>' in text
+    assert "| random | 0.84 better (0.80 to 0.88) |" in as_markdown(report)
+
+
+def test_a_page_begins_with_its_answer():
+    page = Report("T", ["Played."], [], "cmd", headline="a: shorter", numbers=[Number("-3 %", "time", "n", "holds")])
+    text = as_html(page)
+    assert "<title>a: shorter</title>" in text
+    assert (
+        text.index('<p class="headline">a: shorter</p>')
+        < text.index('<b class="holds">-3 %</b>')
+        < text.index("Played.")
+    )
+    assert as_markdown(page).startswith("# T\n\n**a: shorter**\n\n* time: -3 % (n)\n\nPlayed.\n")
+
+
+def test_a_folded_part_and_alternatives():
+    one, other = (Picture(f"by {tab}", "<svg></svg>", "x.svg", tab=tab) for tab in ("round", "time"))
+    text = as_html(Report("T", [], [Section("S", figures=[one, other], folded=True)], "cmd"))
+    assert "<details><summary><h2>S</h2></summary>" in text
+    assert Page(text).open == []
+    assert re.findall(r'data-tab="(\w+)"', text) == ["round", "time"]
+
+
+def test_a_chart_is_on_the_page_with_the_library_that_draws_it(monkeypatch):
+    monkeypatch.setattr(charts, "library", lambda: "let vega")
+    shown = picture(figure(), NASTY, None, "figure")
+    text = as_html(Report("T", [], [Section("S", figures=[shown])], "cmd"))
+    assert_self_contained(text)
+    (found,) = re.findall(r'<script type="application/json">(.*)</script>', text)
+    (data,) = json.loads(found)["datasets"].values()
+    assert data["label"] == ["a <&> b"] * 4
+    assert data["high"] == [2.0, 3.0, 4.0, 5.0]
+    assert text.count("let vega") == 1
+    assert "let vega" not in as_html(Report("T", [], [Section("S", figures=[replace(shown, spec={})])], "cmd"))
+
+
+def test_a_table_alone_for_a_notebook():
+    text = html_table(Table(("a", "b"), [("<x>", "1")]), "c & d")
+    assert "<caption>c &amp; d</caption>" in text
+    assert "<td>&lt;x&gt;</td><td>1</td>" in text

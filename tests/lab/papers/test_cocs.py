@@ -1,0 +1,135 @@
+"""What is measured on COCS without training: claims with planted truth, the regrets, and the contexts' scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedroster.bounds import delta_regret
+from fedroster.core.errors import ConfigurationError
+from fedroster.lab.pages.charts import data_of
+from fedroster.lab.papers.cocs import PAPER, theory
+from fedroster.lab.papers.cocs.figures import COCS_GREEDY, CUCB_PAIRS, ORACLE_GREEDY, STATIC
+from fedroster.lab.papers.cocs.theory import (
+    bounds_of,
+    clipped_share,
+    finding_on_bounds,
+    most_updates,
+    network_of,
+    sure_share,
+)
+from fedroster.lab.verdicts.reproduce import Order, reproduce
+from fedroster.lab.verdicts.verdicts import judge
+from runs import planted_run
+
+ROUNDS, SEEDS = 200, 8
+
+
+def planted(participants, *, early=None, seed=0):
+    """A run with so many updates in time in each round, another number in its first half."""
+    rng = np.random.default_rng([seed, round(100 * participants)])
+    rate = np.where(np.arange(ROUNDS) < ROUNDS // 2, participants if early is None else early, participants)
+    return planted_run(3, ROUNDS, participants=rng.poisson(rate), exploring=np.ones(ROUNDS))
+
+
+def judged(figure, courses):
+    recipe = PAPER.figures[figure]
+    runs = {label: [planted(**courses[label], seed=seed) for seed in range(SEEDS)] for label in recipe.needs}
+    for sentence in recipe.findings(runs):
+        assert sentence.endswith(".")
+    assert data_of(recipe.draw(runs)).height
+    return {verdict.claim.name: verdict.word for verdict in judge(recipe.claims(runs))}
+
+
+def course(participants, early=None):
+    return {"participants": participants, "early": early}
+
+
+def on_cifar_10(oracle, cocs, cucb, random):
+    """Courses of Fig. 5: the exact solvers do as in the paper whatever Fast Lazy Greedy does."""
+    return {
+        ORACLE_GREEDY: oracle,
+        COCS_GREEDY: cocs,
+        "cucb": cucb,
+        "random": random,
+        "linucb": random,
+        "oracle": course(40.0),
+        "oracle-p": course(39.0),
+        "cocs": course(30.0, 20.0),
+        "cocs:h_T=2,scale=0.02": course(30.0),
+        CUCB_PAIRS: course(20.0),
+        "linucb-pairs": course(20.0),
+        "mnist oracle": course(30.0),
+        "mnist cocs": course(20.0),
+    }
+
+
+def test_claims_that_are_true_and_false():
+    true = judged("5", on_cifar_10(course(34.0), course(29.0, 25.0), course(10.2), course(10.0)))
+    assert set(true.values()) == {"holds", "contradicted"}
+    # The ratio of the square roots is 1.7, and then that of the updates is 2.7.
+    assert {name for name, word in true.items() if word != "holds"} == {"cifar-1.7-times-cucb-updates"}
+    false = judged("5", on_cifar_10(course(10.0), course(9.0, 12.0), course(34.0), course(5.0)))
+    wrong = {name for name, word in false.items() if word == "contradicted"}
+    assert wrong == {
+        "cifar-oracle-first",
+        "cifar-cocs-second",
+        "cifar-cucb-like-random",
+        "cifar-sublinear",
+        "cifar-1.7-times-cucb",
+        "cifar-1.7-times-cucb-updates",
+    }
+
+
+def test_every_claim_says_on_which_network():
+    """A page has both networks; a claim that names none would stand on it twice."""
+    said = [
+        claim.statement
+        for recipe in PAPER.figures.values()
+        for claim in recipe.claims({label: [planted(9.0, seed=seed) for seed in range(2)] for label in recipe.needs})
+    ]
+    assert len(set(said)) == len(said) > 20
+    assert all(statement.startswith(("MNIST network: ", "CIFAR-10 network: ")) for statement in said)
+
+
+def test_cucb_alone_has_static_resources():
+    for figure in ("3a", "5", "4d"):
+        for label, need in PAPER.figures[figure].needs.items():
+            assert (STATIC[0] in need.settings) == label.startswith("cucb ") or need.policy == "cucb"
+    for figure in ("3-static", "5-static"):
+        assert all(STATIC[0] in need.settings for need in PAPER.figures[figure].needs.values())
+
+
+def test_delta_regret():
+    best, own = np.array([[10.0, 20.0, 30.0]]), np.array([[5.0, 5.0, 5.0]])
+    np.testing.assert_allclose(delta_regret(best, own, share=1.0), [[5.0, 20.0, 45.0]])
+    np.testing.assert_allclose(delta_regret(best, own, share=0.25), [[-2.5, -2.5, 0.0]])
+    with pytest.raises(ConfigurationError, match=r"share is 1\.5"):
+        delta_regret(best, own, share=1.5)
+
+
+def test_what_is_sure_and_what_is_allowed(monkeypatch):
+    network = network_of("cocs/cifar-10")
+    assert sure_share(network) == pytest.approx(1.0 / (1.3 * 8.0))
+    bounds = bounds_of(network)
+    assert bounds["Theorem 4"](100) == pytest.approx(1.3 * 8.0 * bounds["Theorem 2"](100))
+    assert most_updates(network_of("cocs/mnist")) == 9.0  # three servers, 3.5 / (0.5 * 2) each
+    vain = "no run of this length can break either bound"
+    assert vain in finding_on_bounds("cocs/mnist", 1000)
+    monkeypatch.setattr(theory, "bounds_of", lambda _: {"Theorem 2": lambda rounds: 100.0 * np.sqrt(rounds)})
+    assert vain in finding_on_bounds("cocs/mnist", 100)
+    assert vain not in finding_on_bounds("cocs/mnist", 1000)
+
+
+def test_findings_without_a_picture(tmp_path):
+    made = reproduce(Order("cocs", [0, 1], ["scale"], num_rounds=10), tmp_path, command="", workers=1)
+    assert not list(tmp_path.glob("*.svg"))
+    page = (tmp_path / "index.md").read_text()
+    assert len(made.findings) == 2
+    assert all(sentence in page for sentence in made.findings)
+
+
+def test_a_wider_scale_clips_less():
+    shares = [clipped_share("cocs/mnist", scale, rounds=20) for scale in (1.0, 2.0, 1e6)]
+    assert 0.3 < shares[0] < 0.5
+    assert shares[0] > shares[1] > shares[2] == 0.0

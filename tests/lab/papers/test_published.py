@@ -1,0 +1,124 @@
+"""The published pages: small, complete, and made by commands that there are."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from fedroster.catalogue import find_scenario
+from fedroster.lab.verdicts.paper import find_paper, papers
+
+FOLDER = Path(__file__).parents[2] / "docs" / "reproduction"
+LEFT_OUT = {"trials", "report.html"}  # and what .gitignore names besides
+
+
+def published():
+    """Files of the repository; those that a run on this machine has left behind are none of it."""
+    return [
+        path
+        for path in FOLDER.rglob("*")
+        if path.is_file()
+        and not LEFT_OUT & set(path.parts)
+        and path.suffix != ".parquet"
+        and (path.suffix != ".csv" or path.name == "claims.csv")
+    ]
+
+
+PAGES = sorted(path for path in published() if path.name == "index.md")
+JUDGED = [page for page in PAGES if (page.parent / "claims.csv").exists()]
+
+# Made before verdicts were three, and to be made again: `fedroster reproduce` with the command that each names.
+OLDER = [page for page in JUDGED if ",margin," in (page.parent / "claims.csv").read_text().partition("\n")[0]]
+
+
+def name(page):
+    return page.parent.relative_to(FOLDER).as_posix()
+
+
+def settings_of(page):
+    return json.loads((page.parent / "settings.json").read_text())
+
+
+def test_they_are_small():
+    files = published()
+    assert len(files) <= 120
+    assert sum(path.stat().st_size for path in files) <= 3_000_000
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_links_lead_somewhere_and_no_picture_is_left_over(page):
+    links = set(re.findall(r"\]\(([^)]+)\)", page.read_text()))
+    assert all((page.parent / link).is_file() for link in links)
+    assert {path.name for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} <= links
+
+
+def test_every_paper_has_its_page_under_its_name():
+    for paper in papers():
+        assert settings_of(FOLDER / paper / "index.md")["paper"] == paper
+
+
+@pytest.mark.parametrize("page", [page for page in JUDGED if page not in OLDER], ids=name)
+def test_the_command_makes_the_figures_of_the_page(page):
+    settings = settings_of(page)
+    program, verb, paper, *options = shlex.split(settings["command"])
+    assert (program, verb) == ("fedroster", "reproduce")
+    assert page.read_text().count(f"```\n{settings['command']}\n```") == 1
+    assert paper == settings["paper"] == page.relative_to(FOLDER).parts[0]
+    assert options[options.index("--out") + 1] == f"docs/reproduction/{name(page)}"
+    made = find_paper(paper)
+    recipes = {**made.figures, **(made.scales[settings["scale"]].figures if "scale" in settings else {})}
+    asked = [value for option, value in itertools.pairwise(options) if option == "--figure"]
+    wanted = asked or [figure for figure, recipe in recipes.items() if not recipe.on_request]
+    assert set(wanted) <= recipes.keys()
+    drawn = {figure for figure in wanted if recipes[figure].draw is not None}
+    shown = {path.stem for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} - {"verdicts"}
+    assert shown == {f"figure-{figure}" for figure in drawn}
+
+
+@pytest.mark.parametrize("page", [page for page in JUDGED if page not in OLDER], ids=name)
+def test_the_page_says_what_the_claims_say(page):
+    """Verdict, statement and place of every claim stand in the groups' tables, and its p-values in the folded one."""
+    with (page.parent / "claims.csv").open() as file:
+        claims = list(csv.DictReader(file))
+    text = page.read_text()
+    rows = [
+        [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("| ") and not line.startswith(("| claim |", "| verdict |", "| --- |"))
+    ]
+    short, full = ([row for row in rows if len(row) == width] for width in (4, 9))
+    # One statement may be asked of several figures and networks.
+    said = sorted((word, statement, source) for word, statement, source, _ in short)
+    assert said == sorted((row["verdict"], row["statement"], row["source"]) for row in claims)
+    for word, statement, source, found in short:
+        same = [row for row in claims if (row["verdict"], row["statement"], row["source"]) == (word, statement, source)]
+        assert any(found.endswith(row["why"]) for row in same)
+    told = sorted((row[0], row[1], row[-4], row[-3]) for row in full)
+    assert told == sorted((row["statement"], row["measure"], row["test"], row["seeds"]) for row in claims)
+    for statement, measure, *_, test, _, p_holds, p_contradicted in full:
+        same = [row for row in claims if (row["statement"], row["measure"], row["test"]) == (statement, measure, test)]
+        assert test == "promise" or any(
+            float(p_holds) == pytest.approx(float(row["p_holds"]), rel=0.1)
+            and float(p_contradicted) == pytest.approx(float(row["p_contradicted"]), rel=0.1)
+            for row in same
+        )
+    asked = {who: [row for row in claims if row["asked_by"] == who] for who in ("paper", "us")}
+    for own in filter(None, asked.values()):
+        words = [row["verdict"] for row in own]
+        hold, against = words.count("holds"), words.count("contradicted")
+        assert f"{hold} hold{'s' * (hold == 1)}, {against} contradicted, {words.count('undecided')} undecided" in text
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in JUDGED], ids=name)
+def test_comparisons_name_what_there_is(page):
+    command = re.search(r"```\n(fedroster compare .*)\n```", page.read_text())
+    words = shlex.split(command.group(1))
+    for option, value in itertools.pairwise(words):
+        if option == "--scenario" and value != "all":
+            find_scenario(value)

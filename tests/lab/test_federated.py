@@ -1,0 +1,474 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from fedroster.lab.worlds.network import TraceNetwork
+
+from fedroster import RBCSF, FedCS, Uniform
+from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
+from fedroster.core.problem import Status
+from fedroster.core.protocols import poll_times
+from fedroster.core.state import pack
+from fedroster.core.streams import Streams
+from fedroster.estimation.utility import statistical_utility
+from fedroster.lab.data.digits import load_digits
+from fedroster.lab.federated import federate, load_training, save_training
+from fedroster.lab.task import Task
+from fedroster.lab.training.protocol import Evaluation, Updates
+from fedroster.networks import FlatNetwork
+from fedroster.networks.hierarchical import HierarchicalNetwork
+from fedroster.policies import Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
+from fedroster.simulation import simulate
+
+ROUNDS = 12
+
+
+class Counting:
+    """A trainer whose clients add one to the model; some send what is not finite."""
+
+    def __init__(self, bad=()):
+        self.bad = list(bad)
+        self.asked = []
+        self.evaluated = 0
+
+    def init(self, *, rng):
+        return {"w": np.zeros(2, np.float32)}
+
+    def train(self, parameters, clients, /, *, round, streams):
+        self.asked.append(clients.copy())
+        rows = np.repeat(parameters["w"][None] + 1.0, len(clients), axis=0)
+        rows[np.isin(clients, self.bad), 1] = np.nan
+        some = np.full(len(clients), 0.5)
+        return Updates({"w": rows}, np.full(len(clients), 10), some, some)
+
+    def evaluate(self, parameters, /):
+        self.evaluated += 1
+        return Evaluation(accuracy=0.5, loss=float(parameters["w"][0]))
+
+
+def play(policy, trainer, environment=None, *, rounds=ROUNDS, seed=3, **options):
+    return federate(policy, environment or FlatNetwork(), trainer, num_rounds=rounds, seed=seed, **options)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return Task().trainer(num_clients=40, seed=3)
+
+
+def snapshot(last):
+    """All that must be equal, copied: a policy reuses its arrays."""
+    states = pack(last.round.policy_state, "policy.") | pack(last.round.environment_state, "environment.")
+    arrays = states | {f"model.{name}": value for name, value in last.parameters.items()}
+    scalars = (last.accuracy, last.test_loss, last.elapsed_s, last.round.time_s)
+    return {name: np.array(value) for name, value in arrays.items()} | {"scalars": np.array(scalars)}
+
+
+def assert_equal(one, two):
+    assert one.keys() == two.keys()
+    for name in one:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+@pytest.mark.parametrize("policy", [RBCSF(), FedCS()], ids=["rbcs-f", "fedcs"])
+def test_killed_and_resumed_equals_uninterrupted(tmp_path, digits, policy):
+    whole = [snapshot(last) for last in play(policy, digits)]
+    path = tmp_path / "run.npz"
+    killed = play(policy, digits)
+    for last in killed:
+        if last.round.number == 5:
+            save_training(path, last, policy=policy, environment=FlatNetwork(), seed=3)
+            break
+    killed.close()
+    fresh = Task().trainer(num_clients=40, seed=3)
+    start = load_training(path, policy=policy, environment=FlatNetwork(), seed=3)
+    rest = [snapshot(last) for last in play(policy, fresh, start=start)]
+    assert len(rest) == ROUNDS - 5
+    for one, two in zip(rest, whole[5:], strict=True):
+        assert_equal(one, two)
+
+
+def test_checkpoint_of_another_run_is_refused(tmp_path, digits):
+    path = tmp_path / "run.npz"
+    last = next(play(Uniform(), digits))
+    save_training(path, last, policy=Uniform(), environment=FlatNetwork(), seed=3)
+    network = FlatNetwork()
+    with pytest.raises(ConfigurationError, match="belongs to seed 3; expected 4"):
+        load_training(path, policy=Uniform(), environment=network, seed=4)
+    with pytest.raises(ConfigurationError, match="belongs to policy"):
+        load_training(path, policy=RBCSF(), environment=network, seed=3)
+    with pytest.raises(ConfigurationError, match="belongs to environment"):
+        load_training(path, policy=Uniform(), environment=FlatNetwork(num_clients=41), seed=3)
+    with pytest.raises(ConfigurationError, match="belongs to task ''; expected 'digits'"):
+        load_training(path, policy=Uniform(), environment=network, seed=3, task="digits")
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(StateFileError, match="damaged"):
+        load_training(path, policy=Uniform(), environment=network, seed=3)
+    with pytest.raises(FileNotFoundError):
+        load_training(tmp_path / "none.npz", policy=Uniform(), environment=network, seed=3)
+
+
+def test_same_seed_same_curve_and_other_seed_another(digits):
+    one, same, other = (
+        [(last.accuracy, last.test_loss) for last in play(Uniform(), digits, seed=seed)] for seed in (3, 3, 4)
+    )
+    assert one == same
+    assert one != other
+
+
+def test_the_digits_are_learned(digits):
+    course = [last.accuracy for last in play(Uniform(), digits, rounds=60)]
+    assert course[0] < 0.6
+    assert np.mean(course[-10:]) > 0.92
+
+
+def test_training_does_not_change_the_network_or_the_decisions(digits):
+    plain = list(simulate(RBCSF(), FlatNetwork(), num_rounds=ROUNDS, seed=3))
+    elapsed = 0.0
+    for last, expected in zip(play(RBCSF(), digits), plain, strict=True):
+        np.testing.assert_array_equal(last.round.selection.links, expected.selection.links)
+        elapsed += expected.time_s
+        assert last.elapsed_s == elapsed
+        assert last.refused.size == 0
+
+
+def test_an_update_that_is_not_finite_is_reported_and_the_round_goes_on():
+    trainer = Counting(bad=[0, 1, 2, 3, 4, 5])
+    refused = 0
+    for last in play(Uniform(), trainer):
+        feedback = last.round.feedback
+        failed = feedback.status == Status.FAILED
+        np.testing.assert_array_equal(feedback.client[failed], last.refused)
+        np.testing.assert_array_equal(last.refused, np.intersect1d(feedback.client, trainer.bad))
+        assert np.isnan(feedback.exchange_time_s[failed]).all()
+        assert np.isfinite(feedback.exchange_time_s[~failed]).all()
+        np.testing.assert_array_equal(last.parameters["w"], np.full(2, last.round.number, np.float32))
+        refused += last.refused.size
+    assert refused > 0
+
+
+def test_when_all_updates_are_refused_the_model_stays():
+    for last in play(Uniform(), Counting(bad=range(40)), rounds=3):
+        assert last.refused.size == 8
+        assert last.parameters["w"].tolist() == [0.0, 0.0]
+        assert last.round.time_s > 0.0
+
+
+def test_drop_outs_do_not_train():
+    trainer = Counting()
+    dropped = 0
+    for last in play(Uniform(), trainer, FlatNetwork(dropout=0.4)):
+        here = last.round.feedback.status == Status.COMPLETED
+        np.testing.assert_array_equal(trainer.asked[-1], last.round.feedback.client[here])
+        assert np.isnan(last.train_loss[~here]).all()
+        assert (last.train_loss[here] == 0.5).all()
+        dropped += int((~here).sum())
+    assert dropped > 0
+
+
+@pytest.mark.parametrize(
+    "network", [FlatNetwork(availability=0.0), FlatNetwork(dropout=1.0)], ids=["none available", "silence"]
+)
+def test_an_empty_round_leaves_the_model_as_it_was(network):
+    trainer = Counting()
+    played = list(play(Uniform(), trainer, network, rounds=3))
+    assert [last.parameters["w"].tolist() for last in played] == [[0.0, 0.0]] * 3
+    assert [last.accuracy for last in played] == [0.5] * 3
+    assert trainer.asked == []
+    assert trainer.evaluated == 1
+
+
+def test_evaluate_every():
+    played = list(play(Uniform(), Counting(), rounds=8, evaluate_every=3))
+    tested = [last.round.number for last in played if not math.isnan(last.accuracy)]
+    assert tested == [3, 6, 8]
+    with pytest.raises(ConfigurationError, match="evaluate_every is 0"):
+        next(play(Uniform(), Counting(), evaluate_every=0))
+
+
+# --- edge servers --------------------------------------------------------------------------------------------------
+
+
+class Walking:
+    """A trainer whose clients add their number plus one to the model that they are sent."""
+
+    def __init__(self, bad=()):
+        self.bad = list(bad)
+
+    def init(self, *, rng):
+        return {"w": np.zeros(2, np.float64)}
+
+    def train(self, parameters, clients, /, *, round, streams):
+        rows = parameters["w"][None] + clients[:, None] + 1.0
+        rows[np.isin(clients, self.bad)] = np.inf
+        return Updates({"w": rows}, np.full(len(clients), 10), clients + 0.5, clients + 0.25)
+
+    def evaluate(self, parameters, /):
+        return Evaluation(accuracy=0.5, loss=float(parameters["w"][0]))
+
+
+NETWORK = HierarchicalNetwork(num_clients=12, deadline_s=1.1, min_updates=2, global_period=3, dropout=0.2, budget=8.0)
+
+
+@pytest.mark.parametrize("bad", [(), (0, 1, 2, 3)], ids=["good", "some-infinite"])
+def test_edge_models_by_hand(bad):
+    """Every round against a plain loop over servers: (3), (6) with Z = 2, and the mean every third round."""
+    edges = np.zeros((3, 2))
+    late_and_used = refused = 0
+    for last in play(Uniform(), Walking(bad), NETWORK, rounds=30):
+        chosen = last.round.selection.links
+        context, outcome = last.round.context, last.round.outcome
+        failed = []
+        for m in range(3):
+            mine = [link for link in chosen if context.server[link] == m and outcome.responds[link]]
+            mine.sort(key=lambda link: outcome.exchange_time_s[link])
+            in_time = [link for link in mine if outcome.exchange_time_s[link] <= 1.1]
+            used = in_time if len(in_time) >= 2 else mine[:2]
+            late_and_used += len(used) > len(in_time)
+            clients = [int(context.client[link]) for link in used]
+            failed += [client for client in clients if client in bad]
+            good = [client for client in clients if client not in bad]
+            if good:
+                edges[m] = np.mean([edges[m] + client + 1.0 for client in good], axis=0)
+        mean = edges.mean(axis=0)
+        if last.round.number % 3 == 0:
+            edges[:] = mean
+        np.testing.assert_allclose(last.edges["w"], edges)
+        np.testing.assert_allclose(last.parameters["w"], mean)
+        assert last.test_loss == last.parameters["w"][0]
+        assert sorted(last.refused) == sorted(failed)
+        status = last.round.feedback.status
+        assert (status[np.isin(last.round.feedback.client, failed)] == Status.FAILED).all()
+        refused += len(failed)
+    assert late_and_used > 5
+    assert (refused > 0) == bool(bad)
+
+
+def test_what_comes_too_late_is_not_trained():
+    for last in play(Uniform(), Walking(), HierarchicalNetwork(num_clients=12, deadline_s=1.1), rounds=10):
+        late = last.round.feedback.status == Status.LATE
+        by_server = np.bincount(last.round.feedback.server[~late], minlength=3)
+        alone = by_server[last.round.feedback.server] == 0  # Z = 1: a server with no update in time waits for the first
+        assert np.isnan(last.train_loss[late & ~alone]).all()
+        assert np.isfinite(last.train_loss[~late]).all()
+
+
+def test_an_empty_hierarchical_round_leaves_the_models_as_they_were():
+    played = list(play(Uniform(), Walking(), HierarchicalNetwork(dropout=1.0), rounds=6))
+    for last in played:
+        assert last.parameters["w"].tolist() == [0.0, 0.0]
+        assert last.edges["w"].tolist() == [[0.0, 0.0]] * 3
+        assert last.refused.size == 0
+
+
+def test_a_hierarchical_run_goes_on_between_global_rounds(tmp_path):
+    policy, path = Oracle(), tmp_path / "run.npz"
+    whole = [(snapshot(last), last.edges["w"]) for last in play(policy, Walking(), NETWORK)]
+    for last in play(policy, Walking(), NETWORK):
+        if last.round.number == 4:
+            records = {"seen": np.arange(4)}
+            save_training(path, last, policy=policy, environment=NETWORK, seed=3, records=records)
+            break
+    start = load_training(path, policy=policy, environment=NETWORK, seed=3)
+    assert start.records["seen"].tolist() == [0, 1, 2, 3]
+    rest = [(snapshot(last), last.edges["w"]) for last in play(policy, Walking(), NETWORK, start=start)]
+    for (one, edges), (two, expected) in zip(rest, whole[4:], strict=True):
+        assert_equal(one, two)
+        np.testing.assert_array_equal(edges, expected)
+
+
+# --- losses for policies that ask for them -------------------------------------------------------------------------
+
+
+class Measuring(Counting):
+    """Clients whose loss before training and number of samples tell who they are, and in which round."""
+
+    def train(self, parameters, clients, /, *, round, streams):
+        updates = super().train(parameters, clients, round=round, streams=streams)
+        return replace(updates, num_samples=100 + clients, loss_before=clients + round / 1000.0)
+
+
+@pytest.mark.parametrize("environment", [FlatNetwork(dropout=0.2), HierarchicalNetwork()], ids=["flat", "hierarchical"])
+def test_policies_that_want_losses_get_them(environment):
+    class Wants(Uniform):
+        wants_losses = True
+
+    seen = refused = 0
+    for trained in play(Wants(), Measuring(bad=range(0, 50, 4)), environment):
+        feedback, number = trained.round.feedback, trained.round.number
+        used = np.isfinite(trained.train_loss) & ~np.isin(feedback.client, trained.refused)
+        np.testing.assert_array_equal(feedback.loss, np.where(used, feedback.client + number / 1000.0, np.nan))
+        np.testing.assert_array_equal(feedback.num_samples, np.where(used, 100.0 + feedback.client, np.nan))
+        assert np.isnan(feedback.squared_loss).all()  # this trainer does not measure it
+        seen += used.sum()
+        refused += trained.refused.size
+    assert seen > 20
+    assert refused > 0
+
+
+def test_other_policies_get_no_losses():
+    for trained in play(Uniform(), Measuring()):
+        assert trained.round.feedback.loss is None
+        assert trained.round.feedback.num_samples is None
+    for played in simulate(Oort(), FlatNetwork(), num_rounds=3, seed=0):
+        assert played.feedback.loss is None
+
+
+@pytest.mark.parametrize("policy", [Oort(exploration=0.5), PowerOfChoice(), TiFL(interval=2), SizeWeighted()])
+def test_policies_with_losses_go_on_where_they_stopped(tmp_path, policy):
+    through = list(play(policy, Measuring()))
+    *_, half = play(policy, Measuring(), rounds=ROUNDS // 2)
+    save_training(tmp_path / "half.npz", half, policy=policy, environment=FlatNetwork(), seed=3)
+    start = load_training(tmp_path / "half.npz", policy=policy, environment=FlatNetwork(), seed=3)
+    resumed = list(play(policy, Measuring(), start=start))
+    for one, other in zip(through[ROUNDS // 2 :], resumed, strict=True):
+        np.testing.assert_array_equal(one.round.selection.links, other.round.selection.links)
+    one, other = pack(through[-1].round.policy_state), pack(resumed[-1].round.policy_state)
+    for name, values in one.items():
+        np.testing.assert_array_equal(values, other[name], err_msg=name)
+
+
+def test_real_losses_reach_the_policy(digits):
+    measuring = Task().trainer(num_clients=40, seed=3, measure_losses=True)
+    *_, last = play(PowerOfChoice(), measuring, rounds=4)
+    known = np.isfinite(last.round.policy_state.loss)
+    assert 5 < known.sum() < 40
+    assert (last.round.policy_state.loss[known] > 0.1).all()
+    assert set(last.round.policy_state.num_samples[known].tolist()) == {float(Task().local().samples_per_client)}
+    *_, last = play(PowerOfChoice(), digits, rounds=4)  # no losses are measured
+    assert np.isinf(last.round.policy_state.loss).all()
+    assert (last.round.policy_state.num_samples > 0).any()
+
+
+def test_the_statistical_utility_is_exact_in_training():
+    """Oort's |B| sqrt(mean of squared losses), of the model that each client was sent, against a plain computation."""
+    trainer = Task().trainer(num_clients=40, seed=3, measure_losses=True)
+    dataset, partition = load_digits(), Task().divided(num_clients=40, seed=3)[1]
+    sent = trainer.init(rng=Streams(3).at("model"))
+    for played in play(Oort(), trainer, rounds=5):
+        feedback = played.round.feedback
+        with torch.no_grad():
+            logits = trainer.module(sent)(torch.as_tensor(dataset.train_x[partition[feedback.client]]).flatten(0, 1))
+        labels = torch.as_tensor(dataset.train_y[partition[feedback.client]]).flatten()
+        loss = torch.nn.functional.cross_entropy(logits, labels, reduction="none").double().reshape(-1, 100)
+        expected = 100 * loss.square().mean(dim=1).sqrt().numpy()
+        np.testing.assert_allclose(statistical_utility(feedback), expected, rtol=1e-4)
+        np.testing.assert_allclose(played.round.policy_state.utility[feedback.client], expected, rtol=1e-4)
+        sent = {name: np.array(value) for name, value in played.parameters.items()}
+    assert (expected > 1.01 * 100 * feedback.loss).any()  # negative control: the mean loss falls short
+
+
+# --- polling -------------------------------------------------------------------------------------------------------
+
+
+class Polled(Measuring):
+    """Clients whose loss of a model depends on them and on the model; remembers who was asked about which model."""
+
+    def __init__(self, bad=()):
+        super().__init__(bad)
+        self.polled = []
+
+    def losses(self, parameters, clients, /):
+        self.polled.append((float(parameters["w"][0]), clients.copy()))
+        return np.sin(clients + 10.0 * parameters["w"][0])
+
+
+POW_D = PowerOfChoice(d=15, variant="pow-d")
+
+
+DEVICES = TraceNetwork(num_clients=200, cohort_size=8)
+
+
+@pytest.mark.parametrize(
+    "network", [FlatNetwork(), FlatNetwork(drift=1.0, drift_rounds=7.0), DEVICES], ids=["flat", "drift", "traces"]
+)
+def test_polling_decides_by_the_present_model_and_takes_time(network):
+    trainer = Polled()
+    before = network.init(rng=Streams(3).at("environment-init"))
+    for played in play(POW_D, trainer, network):
+        one = played.round
+        model, answered = trainer.polled[-1]
+        assert model == one.number - 1.0  # the model after the round before
+        asked = one.selection.polled
+        assert len(asked) == 15
+        assert one.context.available[asked].all()
+        poll_s = poll_times(network, before, one.context, asked)
+        stay_s = np.full(15, np.inf) if one.outcome.stay_s is None else one.outcome.stay_s[asked]
+        np.testing.assert_array_equal(answered, asked[poll_s <= stay_s])
+        best = answered[np.argsort(np.sin(answered + 10.0 * model))[-8:]]
+        np.testing.assert_array_equal(one.selection.links, np.sort(best))
+        exchange_s = one.outcome.exchange_time_s[one.selection.links].max()
+        waited_s = poll_s.max()
+        assert waited_s > 0.0
+        assert one.time_s == exchange_s + waited_s
+        before = one.environment_state
+    assert len(trainer.polled) == ROUNDS
+
+
+def test_the_clock_counts_the_polls():
+    rounds = list(play(POW_D, Polled(), DEVICES))
+    assert rounds[-1].round.environment_state.time_s == pytest.approx(DEVICES.start_time_s + rounds[-1].elapsed_s)
+
+
+def test_the_time_of_a_poll_by_hand():
+    flat = FlatNetwork(num_clients=4, cohort_size=1, noise=0.0)
+    context, outcome = flat.observe(flat.init(rng=Streams(0).at("i")), 1, rng=Streams(0).at("e"))
+    train_s = context.features[:, 0] * np.array(flat.train_time_s)
+    poll_s = flat.poll_times(flat.init(rng=Streams(0).at("i")), context, np.arange(4))
+    np.testing.assert_allclose(outcome.expected_time_s - poll_s, train_s * 2.0 / 3.0)
+    traces = TraceNetwork(num_clients=4, cohort_size=1, download_bit=3e6, upload_bit=1e6, cold_start_s=2.0, noise=0.0)
+    state = traces.init(rng=Streams(0).at("i"))
+    context, outcome = traces.observe(state, 1, rng=Streams(0).at("e"))
+    work_s, cold, transfer_s = context.features.T
+    assert (cold == 1.0).all()
+    expected_s = work_s / 3.0 + 2.0 + 0.75 * transfer_s
+    np.testing.assert_allclose(traces.poll_times(state, context, np.array([2, 0])), expected_s[[2, 0]])
+
+
+def test_without_a_model_nobody_is_asked():
+    for played in simulate(POW_D, FlatNetwork(), num_rounds=3, seed=0):
+        assert played.selection.polled is None
+        assert played.context.poll is None
+    for played in play(PowerOfChoice(), Polled(), rounds=3):  # rpow-d does not poll
+        assert played.round.selection.polled is None
+
+
+def test_a_network_that_does_not_time_polls_takes_no_time_for_them():
+    class Silent:
+        """A network without ``poll_times``."""
+
+        def __init__(self, network):
+            self.init, self.observe, self.advance = network.init, network.observe, network.advance
+            self.spec = network.spec
+
+    timed, free = play(POW_D, Polled(), rounds=3), play(POW_D, Polled(), Silent(FlatNetwork()), rounds=3)
+    for one, other in zip(timed, free, strict=True):
+        np.testing.assert_array_equal(one.round.selection.links, other.round.selection.links)
+        assert one.elapsed_s > other.elapsed_s
+
+
+def test_a_trainer_that_cannot_be_asked_is_named():
+    with pytest.raises(ConfigurationError, match=r"Counting has no losses\(parameters, clients\)"):
+        next(play(POW_D, Counting()))
+
+
+def test_only_the_available_may_be_polled():
+    class Impolite(PowerOfChoice):
+        def select(self, state, context, /, *, rng):
+            context.poll(np.arange(context.num_links))
+            return PowerOfChoice.select(self, state, context, rng=rng)
+
+    with pytest.raises(SelectionError, match="was polled and is not available"):
+        list(play(Impolite(variant="pow-d"), Polled(), FlatNetwork(availability=0.5), rounds=3))
+
+
+def test_a_polling_run_goes_on_where_it_stopped(tmp_path, digits):
+    whole = [snapshot(last) for last in play(POW_D, digits, rounds=6)]
+    *_, half = play(POW_D, digits, rounds=3)
+    save_training(tmp_path / "half.npz", half, policy=POW_D, environment=FlatNetwork(), seed=3)
+    start = load_training(tmp_path / "half.npz", policy=POW_D, environment=FlatNetwork(), seed=3)
+    for one, two in zip(play(POW_D, digits, rounds=6, start=start), whole[3:], strict=True):
+        assert_equal(snapshot(one), two)

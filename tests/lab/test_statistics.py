@@ -1,0 +1,202 @@
+"""Intervals and tests, against SciPy and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedroster.lab.statistics import (
+    Interval,
+    band,
+    holm,
+    interval_of,
+    mean_interval,
+    median_interval,
+    one_sided_p,
+    seeds_needed,
+    two_sided_p,
+    which_test,
+)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 10, 100])
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99])
+def test_intervals_are_students(seeds, confidence):
+    x = np.random.default_rng(seeds).normal(3.0, 2.0, seeds)
+    ours = mean_interval(x, confidence=confidence)
+    low, high = stats.t.interval(confidence, seeds - 1, loc=x.mean(), scale=stats.sem(x))
+    assert (ours.mean, ours.low, ours.high) == pytest.approx((x.mean(), low, high), rel=1e-12)
+
+
+def test_an_interval_by_hand():
+    # mean 2, standard deviation 1, t(0.975, 2) = 4.302653
+    interval = mean_interval([1.0, 2.0, 3.0])
+    assert interval.mean == 2.0
+    assert interval.high - interval.mean == pytest.approx(4.302652729749464 / math.sqrt(3.0))
+
+
+def test_one_seed_has_no_width():
+    assert mean_interval([2.5]) == Interval(2.5, 2.5, 2.5)
+    values = np.array([[1.0, 4.0]])
+    assert [edge.tolist() for edge in band(values)] == [[1.0, 4.0]] * 3
+
+
+def test_equal_seeds_have_no_width():
+    assert mean_interval([2.5, 2.5, 2.5]) == Interval(2.5, 2.5, 2.5)
+
+
+def test_a_band_is_an_interval_at_every_point():
+    values = np.random.default_rng(0).normal(size=(5, 7))
+    bands = np.stack(band(values, confidence=0.9))
+    for point in range(7):
+        own = mean_interval(values[:, point], confidence=0.9)
+        np.testing.assert_allclose(bands[:, point], [own.mean, own.low, own.high], rtol=1e-12)
+
+
+def test_intervals_cover_as_often_as_they_say():
+    samples = np.random.default_rng(1).normal(1.0, 1.0, (2000, 5))
+    _, low, high = band(samples.T, confidence=0.9)
+    assert np.mean((low <= 1.0) & (high >= 1.0)) == pytest.approx(0.9, abs=0.02)
+
+
+@pytest.mark.parametrize("shift", [-2.0, -0.3, 0.0, 0.3, 2.0])
+@pytest.mark.parametrize("seeds", [5, 8, 30])
+def test_p_values_are_those_of_a_paired_t_test_or_larger(seeds, shift):
+    """Without skewness they are Student's; with skewness the larger of his and Hall's counts."""
+    before, after = np.random.default_rng(seeds).normal(size=(2, seeds))
+    advantage = after - before + shift
+    students = stats.ttest_rel(after + shift, before, alternative="greater").pvalue
+    assert one_sided_p(advantage) >= students * (1.0 - 1e-9)
+    even = np.concatenate((shift + advantage, shift - advantage))
+    assert one_sided_p(even) == pytest.approx(stats.ttest_1samp(even, 0.0, alternative="greater").pvalue)
+
+
+def test_halls_transformation_by_hand():
+    x = np.array([0.1, 0.3, 0.4, 0.5, 3.9])
+    u = x.mean() / x.std(ddof=1)
+    skew = ((x - x.mean()) ** 3).mean() / x.std(ddof=1) ** 3
+    hall = math.sqrt(5) * (u + skew * u**2 / 3 + skew**2 * u**3 / 27 + skew / 30)
+    assert hall > math.sqrt(5) * u  # a long tail upwards: t is too careful one way, too bold the other way
+    assert one_sided_p(x) == pytest.approx(stats.t.sf(math.sqrt(5) * u, 4))
+    y = 1.3 - x
+    u, skew = y.mean() / y.std(ddof=1), -skew
+    hall = math.sqrt(5) * (u + skew * u**2 / 3 + skew**2 * u**3 / 27 + skew / 30)
+    assert one_sided_p(y) == pytest.approx(stats.t.sf(hall, 4))
+    assert one_sided_p(y) > stats.t.sf(math.sqrt(5) * u, 4)
+
+
+@pytest.mark.parametrize(
+    ("advantage", "test"),
+    [
+        ([1.0, 2.0, 3.5, 4.0], "sign"),  # too few
+        ([1.0, 2.0, 3.5, 4.0, 7.0], "t"),
+        ([5.0, 5.0, 5.0, 5.0, 5.0, 5.0], "sign"),  # no spread
+        ([5.0, 5.0 + 1e-12, 5.0 - 1e-12, 5.0, 5.0, 5.0], "sign"),  # none but for rounding
+        ([5.0, 10.0, 5.0, 0.0, -5.0, 10.0], "sign"),  # coarse
+        ([1.0, 2.0, 3.5, 4.0, math.inf], "sign"),  # one never got there
+        ([1.0, 2.0, 3.5, 4.0, math.nan], "sign"),  # two never got there
+    ],
+)
+def test_which_test_it_is(advantage, test):
+    assert which_test(advantage) == test
+
+
+@pytest.mark.parametrize(
+    ("advantage", "p"),
+    [
+        ([5.0, 5.0], 0.25),
+        ([5.0, 5.0, 5.0], 0.125),
+        ([-0.5, -0.5], 1.0),
+        ([0.0, 0.0, 0.0], 1.0),
+        ([3.0], 0.5),
+        ([-3.0], 1.0),
+        ([math.inf, math.inf, math.nan, 0.0], 0.25),
+        ([math.inf, -math.inf, 1.0, 2.0], 5 / 16),
+        ([5.0] * 10, 2**-10),
+    ],
+)
+def test_the_sign_test_by_hand(advantage, p):
+    assert one_sided_p(advantage) == pytest.approx(p)
+
+
+def test_two_seeds_are_never_certain():
+    for advantage in ([5.0, 5.0], [5.0, 5.001], [1e9, 1e-9]):
+        assert one_sided_p(advantage) >= 0.25
+
+
+def test_the_median_and_its_interval():
+    # 2 P(Bin(6, 1/2) = 0) = 1/32 <= 0.05: the ends are the least and the largest
+    assert median_interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]) == Interval(3.5, 1.0, 6.0)
+    assert median_interval([1.0, 2.0, 3.0]) == Interval(2.0, -math.inf, math.inf)
+    assert median_interval([1.0, 2.0, math.inf, 3.0, 4.0, math.inf]) == Interval(3.5, 1.0, math.inf)
+    assert median_interval([math.inf, math.inf, math.inf]).mean == math.inf
+
+
+def test_the_interval_of_runs_that_all_got_there_is_the_means():
+    assert interval_of([1.0, 2.0, 4.0]) == mean_interval([1.0, 2.0, 4.0])
+    assert interval_of([1.0, math.nan, 4.0]) == median_interval([1.0, 0.0, 4.0])
+
+
+# -------------------------------------------------------------------- how many seeds
+
+
+@pytest.mark.parametrize(("shift", "level"), [(1.5, 0.05 / 22), (0.8, 0.01), (3.2, 0.05 / 22)])
+def test_as_many_seeds_as_it_says_find_the_effect(shift, level):
+    """The planned number has a power of about 80 %."""
+    x = np.random.default_rng(0).normal(size=8)
+    x = shift + (x - x.mean()) / x.std(ddof=1)
+    count = math.ceil(seeds_needed(x, level))
+    power = stats.nct.sf(stats.t.isf(level, count - 1), count - 1, shift * math.sqrt(count))
+    assert 0.77 <= power <= 0.97
+
+
+def test_the_issues_numbers_of_seeds():
+    """Under Holm for 22 tests ten seeds find a mean of 1.5 standard deviations, five one of 3.2."""
+    x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+    for shift, seeds in ((1.5, 10), (3.2, 5)):
+        assert seeds_needed(shift + x / x.std(ddof=1), 0.05 / 22) == pytest.approx(seeds, abs=0.6)
+
+
+def test_no_number_of_seeds_shows_what_is_not_there():
+    assert seeds_needed([-1.0, 0.5, 0.1, 0.2, 0.3, -2.0], 0.05) == math.inf
+    assert seeds_needed([0.0, 0.0], 0.05) == math.inf
+    assert seeds_needed([1.0, -1.0], 0.05) == math.inf
+
+
+def test_a_sign_test_needs_enough_seeds_for_its_least_p():
+    assert seeds_needed([5.0] * 8, 0.001) >= math.log2(1000)
+    assert seeds_needed([5.0] * 4 + [0.0] * 4, 0.001) >= 2 * math.log2(1000)  # every other seed is a tie
+
+
+# -------------------------------------------------------------------- both sides
+
+
+@pytest.mark.parametrize("shift", [-2.0, -0.1, 0.0, 0.4])
+def test_two_sided_p_is_the_same_from_both_sides(shift):
+    x = np.random.default_rng(1).normal(shift, 1.0, 8)
+    assert two_sided_p(x) >= stats.ttest_1samp(x, 0.0).pvalue * (1.0 - 1e-9)
+    assert two_sided_p(-x) == pytest.approx(two_sided_p(x))
+
+
+def test_two_sided_p_of_what_does_not_vary():
+    assert two_sided_p([1.0, 1.0]) == two_sided_p([-1.0, -1.0]) == 0.5
+    assert two_sided_p([0.0, 0.0]) == 1.0
+    assert two_sided_p([3.0]) == 1.0  # one seed shows nothing
+
+
+def test_adjusted_p_values_by_hand():
+    # sorted 0.01, 0.02, 0.03, 0.04: times 4, 3, 2, 1, never falling
+    assert holm([0.03, 0.01, 0.04, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_keeps_the_probability_of_a_false_alarm():
+    """Of 40 true null hypotheses, even one is rejected in 5 % of the worlds at most; without correction, in most."""
+    rng = np.random.default_rng(3)
+    worlds = [[two_sided_p(rng.normal(size=5)) for _ in range(40)] for _ in range(120)]
+    assert np.mean([min(holm(world)) < 0.05 for world in worlds]) < 0.08
+    assert np.mean([min(world) < 0.05 for world in worlds]) > 0.7

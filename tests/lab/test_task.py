@@ -1,0 +1,106 @@
+"""What is trained: partitions by their text, and trainers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fedroster.core.errors import ConfigurationError, MissingDataError, UnknownNameError
+from fedroster.lab.data.digits import load_digits
+from fedroster.lab.data.partition import class_counts
+from fedroster.lab.task import Partition, Task
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("dirichlet:0.5", Partition("dirichlet", 0.5)),
+        ("dirichlet:1", Partition("dirichlet", 1.0)),
+        ("labels:2", Partition("labels", 2)),
+        ("iid", Partition("iid")),
+    ],
+)
+def test_a_partition_by_its_text(text, expected):
+    assert Partition.parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "partition is ''"),
+        ("dirichlet", "dirichlet:GAMMA_1"),
+        ("dirichlet:", "dirichlet:GAMMA_1"),
+        ("dirichlet:much", "dirichlet:GAMMA_1"),
+        ("dirichlet:0", "gamma_1 is 0"),
+        ("dirichlet:nan", "gamma_1 is nan"),
+        ("labels:2.5", "labels:NUMBER"),
+        ("labels:0", "labels of a client is 0"),
+        ("iid:1", "iid"),
+        ("Dirichlet:0.5", "partition is 'Dirichlet:0.5'"),
+    ],
+)
+def test_what_is_no_partition(text, message):
+    with pytest.raises(ConfigurationError, match=message):
+        Partition.parse(text)
+    with pytest.raises(ConfigurationError, match=message):
+        Task(partition=text).check()
+
+
+def divided(text, *, seed=0, num_clients=20, samples=30):
+    digits = load_digits()
+    rows = Partition.parse(text).divide(digits, num_clients=num_clients, samples_per_client=samples, seed=seed)
+    return rows, class_counts(rows, digits.train_y, 10)
+
+
+def test_two_labels_a_client():
+    rows, counts = divided("labels:2")
+    assert ((counts > 0).sum(axis=1) == 2).all()
+    assert np.unique(rows).size == rows.size  # the digits suffice, so no two clients share a sample
+
+
+def test_iid_clients_are_alike_and_dirichlet_ones_are_not():
+    spread = {text: divided(text)[1].std(axis=0).mean() for text in ("iid", "dirichlet:0.1")}
+    assert spread["iid"] < 2.5 < 5.0 < spread["dirichlet:0.1"]
+
+
+def test_clients_share_samples_when_the_data_set_is_small():
+    rows, _ = divided("iid", num_clients=40, samples=100)
+    assert rows.shape == (40, 100)
+    assert all(np.unique(row).size == 100 for row in rows)
+
+
+def test_clients_share_samples_when_one_label_is_scarce():
+    """1,438 digits would do for 47 clients of 30, but not for ten times 15 of the class that has the fewest."""
+    rows, counts = divided("labels:2", num_clients=47)
+    assert ((counts > 0).sum(axis=1) == 2).all()
+    assert np.unique(rows).size < rows.size
+
+
+def test_the_seed_decides():
+    one, same, other = (divided("iid", seed=seed)[0] for seed in (3, 3, 4))
+    assert (one == same).all()
+    assert (one != other).any()
+
+
+def test_a_task_can_be_made_smaller():
+    trainer = Task("digits", "labels:2", samples_per_client=20, epochs=1).trainer(num_clients=5, seed=0)
+    assert trainer.num_clients == 5
+    assert repr(Task()) == "Task(name='digits', partition='dirichlet:0.5', samples_per_client=None, epochs=None)"
+
+
+@pytest.mark.parametrize(
+    ("task", "error", "message"),
+    [
+        (Task("mnist"), UnknownNameError, "unknown task 'mnist'"),
+        (Task(samples_per_client=0), ConfigurationError, "samples_per_client is 0"),
+        (Task(epochs=-1), ConfigurationError, "epochs is -1"),
+    ],
+)
+def test_a_task_is_checked_before_data_are_loaded(task, error, message):
+    with pytest.raises(error, match=message):
+        task.check()
+
+
+def test_a_data_set_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(MissingDataError, match="mnist"):
+        Task("mnist-logistic", "labels:2").trainer(num_clients=5, seed=0, folder=tmp_path)

@@ -1,0 +1,93 @@
+"""What threads share in torch: its generator, and what it patches while it records."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, get_ident
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.fx import _symbolic_trace as tracing
+
+from fedroster.lab.training.batched import BatchedModel
+
+CPU = torch.device("cpu")
+LONG_S = 0.1
+"""Long enough for another thread to come in, if it may."""
+
+
+def in_two_threads(work, *arguments):
+    """Start both calls at the same time; returns what they return."""
+    start = Barrier(2, timeout=60)
+
+    def begin(argument):
+        start.wait()
+        return work(argument)
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(begin, arguments))
+
+
+def slowly_made():
+    first = nn.Linear(4, 3)
+    time.sleep(LONG_S)  # between two draws
+    return nn.Sequential(nn.Flatten(), first, nn.Linear(3, 3))
+
+
+def test_threads_draw_models_of_their_own_seeds():
+    """As one thread draws them, and the generator that the program draws from goes on as if nothing had happened."""
+    model = BatchedModel(slowly_made, image_shape=(1, 2, 2), device=CPU)
+    alone = [model.draw(rng=np.random.default_rng(seed)) for seed in (1, 2)]
+    before = torch.get_rng_state()
+    together = in_two_threads(lambda seed: model.draw(rng=np.random.default_rng(seed)), 1, 2)
+    assert all(map(torch.equal, alone, together))
+    assert not torch.equal(*together)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+class Noted(nn.Module):
+    """A linear model that notes who is in its slow forward pass, when told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x):
+        if SLOW:
+            INSIDE.append(get_ident())
+            time.sleep(LONG_S)
+            MET.append(len(set(INSIDE)))
+            INSIDE.remove(get_ident())
+        return self.linear(x.flatten(1))
+
+
+SLOW: list[bool] = []
+INSIDE: list[int] = []
+MET: list[int] = []
+
+
+@pytest.mark.parametrize("how", ["batched", "one client"])
+def test_threads_record_one_after_the_other(monkeypatch, how):
+    """``make_fx`` patches ``nn.Module`` and sets flags of the process: two at a time would leave them so for good."""
+    call = nn.Module.__call__
+    pair = [BatchedModel(Noted, image_shape=(1, 2, 2), device=CPU) for _ in range(2)]
+
+    def record(model):
+        if how == "one client":
+            return model.client_gradients(2)(torch.ones(2, 2, 2, 1), torch.eye(3)[:2], torch.ones(3, 4), torch.ones(3))
+        return model.gradient(torch.ones(1, 15), torch.ones(1, 2, 1, 2, 2), torch.eye(3)[None, :2])
+
+    alone = record(pair[0])
+    fresh = [BatchedModel(Noted, image_shape=(1, 2, 2), device=CPU) for _ in range(2)]
+    monkeypatch.setattr(f"{__name__}.SLOW", [True])
+    MET.clear()
+    together = in_two_threads(record, *fresh)
+    assert MET
+    assert set(MET) == {1}
+    assert nn.Module.__call__ is call
+    assert not tracing.is_fx_tracing()
+    for found in together:
+        assert all(map(torch.equal, found, alone))

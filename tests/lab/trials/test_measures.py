@@ -1,0 +1,193 @@
+"""What is measured on a run."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
+from fedroster.catalogue import make_policy, make_scenario
+from fedroster.core.problem import Selection, Status
+from fedroster.lab.trials.measures import LEAST_CHANCES, Recorder, jain_index, participation
+from fedroster.networks import FlatNetwork
+from fedroster.optimization.assignment import solve_assignment
+from fedroster.optimization.budgeted import choices_of
+from fedroster.simulation import Round, simulate
+from priced import priced_context
+
+
+@pytest.mark.parametrize(
+    ("values", "index"),
+    [
+        ([1, 1, 1, 1], 1.0),
+        ([5, 0, 0, 0], 0.25),
+        ([3, 1], 0.8),  # 16 / (2 * 10)
+        ([1, 2, 3], 36 / 42),
+        ([0.5, 0.25], 0.5625 / (2 * 0.3125)),
+        ([0, 0, 0], 1.0),
+        ([7], 1.0),
+    ],
+)
+def test_jain_index_by_hand(values, index):
+    assert jain_index(np.array(values)) == pytest.approx(index, rel=1e-15)
+
+
+def test_jain_index_does_not_depend_on_scale_or_order():
+    counts = np.random.default_rng(0).integers(1, 200, 30)
+    assert jain_index(counts) == pytest.approx(jain_index(7 * counts[::-1]))
+    assert 1 / 30 <= jain_index(counts) <= 1.0
+
+
+def recorded(policy, *, rate, rounds=150, seed=3, **network):
+    recorder = Recorder(network.get("num_clients", 40), rounds, rate=rate)
+    played = []
+    for one in simulate(policy, FlatNetwork(**network), num_rounds=rounds, seed=seed):
+        recorder.add(one)
+        own = one.policy_state.backlog.copy() if hasattr(one.policy_state, "backlog") else None
+        played.append((one.time_s, one.selection.links, one.context.available, own))
+    return recorder.run, played
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=20.0), RBCSF(V=1.0, beta=0.1), OmniscientP3(V=5.0)], ids=str)
+def test_the_measured_queues_are_the_policys_own(policy):
+    course, played = recorded(policy, rate=policy.beta)
+    assert course.mean_backlog.tolist() == [own.mean() for *_, own in played]
+    assert course.mean_backlog[-1] > 0.0
+
+
+def test_the_queues_of_a_policy_without_queues_follow_the_formula():
+    course, played = recorded(Uniform(), rate=0.25, rounds=60)  # a rate that is exact in binary
+    backlog = np.zeros(40)
+    for number, (_, links, _, _) in enumerate(played):
+        served = np.zeros(40)
+        served[links] = 1.0
+        backlog = np.maximum(backlog + 0.25 - served, 0.0)
+        assert course.mean_backlog[number] == backlog.mean()
+
+
+@pytest.mark.parametrize("policy", [RBCSF(V=50.0), Uniform(), FedCS(deadline_s=3.0)], ids=str)
+@pytest.mark.parametrize("rate", [0.15, 0.9])
+def test_the_bound_holds_on_every_round(policy, rate):
+    course, _ = recorded(policy, rate=rate)
+    assert course.bound_margin.shape == (150,)
+    assert course.bound_margin.min() >= -1e-9
+    assert course.bound_margin.max() > 0.0
+
+
+def test_counts_and_times_are_those_of_the_rounds():
+    course, played = recorded(Uniform(), rate=0.15, rounds=50, availability=0.1)
+    assert course.num_rounds == 50
+    assert course.round_time_s.tolist() == [time_s for time_s, *_ in played]
+    assert course.cohort_size.tolist() == [len(links) for _, links, _, _ in played]
+    assert course.chosen.tolist() == np.bincount(np.concatenate([p[1] for p in played]), minlength=40).tolist()
+    assert course.available.tolist() == sum(p[2].astype(int) for p in played).tolist()
+    np.testing.assert_array_equal(course.participation_rate, course.chosen / 50)
+
+
+def test_who_answers_in_time_and_who_does_not():
+    course, _ = recorded(Uniform(), rate=0.15, rounds=50, dropout=0.5)
+    assert (course.participants + course.missed).tolist() == course.cohort_size.tolist() == [8] * 50
+    assert 100 < course.missed.sum() < 300
+    assert course.spent.tolist() == [0.0] * 50
+    assert recorded(Uniform(), rate=0.15, rounds=50)[0].missed.sum() == 0
+
+
+def test_a_client_that_costs_the_whole_budget_can_be_paid():
+    context = priced_context([2.0, 2.5, 1.0], [0, 1, 2], [0, 0, 0], [2.0])
+    feedback = SimpleNamespace(status=np.array([Status.COMPLETED]))
+    recorder = Recorder(3, 1, rate=0.1)
+    selection = Selection(1, np.array([0]))
+    recorder.add(Round(context, None, selection, feedback, 1.0, None, None, 0.0))
+    assert recorder.run.available.tolist() == [1, 0, 1]
+    assert recorder.run.budget_used.tolist() == [1.0]
+
+
+def test_participation_by_hand():
+    # 20 rounds; the fourth client was there too seldom to be judged, the fifth never.
+    chosen = np.array([4, 2, 0, 1, 0])
+    available = np.array([20, 10, 10, 1, 0])
+    found = participation(chosen, available, num_rounds=20, rate=0.1)
+    assert found.min_participation_rate == 0.0
+    assert found.least_served == 0.0  # the third: a tenth of three clients is one
+    assert found.share_with_rate == pytest.approx(2 / 5)  # two rounds are owed
+    assert found.share_served == pytest.approx(3 / 4)  # the fourth could not be chosen more often
+    assert found.never_chosen == pytest.approx(1 / 4)
+    assert found.jain_index == pytest.approx(49 / (5 * 21))
+    assert found.jain_available == pytest.approx(jain_index(np.array([0.2, 0.2, 0.0])))
+
+
+def test_the_least_served_are_a_tenth():
+    rng = np.random.default_rng(0)
+    available = rng.integers(LEAST_CHANCES, 100, 200)
+    chosen = rng.binomial(available, 0.3)
+    chosen[:20] = 1
+    available[:20] = 50
+    found = participation(chosen, available, num_rounds=100, rate=0.1)
+    assert found.least_served == pytest.approx(np.sort(chosen / available)[:20].mean())
+    assert found.min_participation_rate == chosen.min() / 100
+    order = rng.permutation(200)
+    assert participation(chosen[order], available[order], num_rounds=100, rate=0.1) == found
+
+
+def test_a_rate_that_is_met_exactly_is_met():
+    for rate, rounds, count in ((0.1, 30, 3), (0.01, 300, 3), (0.15, 20, 3), (0.07, 100, 7)):
+        found = participation(np.array([count, count - 1]), np.array([rounds, rounds]), num_rounds=rounds, rate=rate)
+        assert found.share_with_rate == found.share_served == 0.5
+
+
+def test_participation_of_few_rounds_and_of_none():
+    found = participation(np.array([1, 0, 0]), np.array([2, 2, 0]), num_rounds=2, rate=0.5)
+    assert (found.least_served, found.share_served, found.never_chosen) == (0.0, 0.5, 0.5)
+    none = participation(np.zeros(3, int), np.zeros(3, int), num_rounds=2, rate=0.5)
+    assert (none.least_served, none.share_served, none.never_chosen, none.jain_available) == (0.0, 1.0, 0.0, 1.0)
+
+
+def test_the_gap_of_every_decision_is_kept():
+    policy, network = make_policy("oracle-p:gap=0.2"), make_scenario("cocs/mnist")
+    recorder, gaps = Recorder(50, 4, rate=0.1), []
+    for played in simulate(policy, network, num_rounds=4, seed=0):
+        choices = choices_of(played.context)
+        value = played.outcome.participation_probability()[choices.rows]
+        worth = played.outcome.participation_probability()[played.selection.links].sum()
+        problem = (value, choices.cost, choices.client, choices.purse, choices.budget)
+        optimum = solve_assignment(*problem, num_clients=choices.num_clients).value
+        assert worth >= optimum * (1.0 - played.selection.gap) * (1.0 - 1e-9)
+        gaps.append(played.selection.gap)
+        recorder.add(played)
+    assert 0.0 < max(gaps) <= 0.2
+    np.testing.assert_array_equal(recorder.run.gap, gaps)
+
+
+@pytest.mark.parametrize(
+    ("policy", "proves"),
+    [
+        ("random", False),
+        ("oracle", True),
+        ("cocs", True),
+        ("cucb-pairs", True),
+        ("linucb-pairs", True),
+        ("partial-pooling", True),
+        ("oracle-p:solver=fast-lazy-greedy", False),
+    ],
+)
+def test_policies_that_solve_p2_prove_how_well(policy, proves):
+    recorder = Recorder(50, 3, rate=0.1)
+    for played in simulate(make_policy(policy), make_scenario("cocs/mnist"), num_rounds=3, seed=0):
+        recorder.add(played)
+    gap = recorder.run.gap
+    assert (gap == 0.0).all() if proves else np.isnan(gap).all()
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.1, 0.0])
+def test_what_is_lacking_is_known_after_every_round(rate):
+    run, played = recorded(Uniform(), rate=rate, rounds=60)
+    chosen, there = np.zeros(40), np.zeros(40)
+    for number, (_, links, available, _) in enumerate(played, start=1):
+        chosen[links] += 1
+        there += available
+        # 0.15 x 20 are three, and in floating point a little less or more
+        assert run.lacking[number - 1] == (np.floor(round(rate * number, 6)) - chosen).max()
+        assert run.lacking_available[number - 1] == (np.floor(np.round(rate * there, 6)) - chosen).max()
+    assert (run.lacking.max() > 0) == (rate > 0.0)

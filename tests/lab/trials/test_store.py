@@ -1,0 +1,139 @@
+"""Tables and settings on disk."""
+
+from __future__ import annotations
+
+import errno
+import io
+import math
+import os
+
+import numpy as np
+import polars as pl
+import pytest
+
+from fedroster.core.errors import InvalidInputError
+from fedroster.lab.trials.store import machine, read_json, read_table, write_json, write_table
+
+TABLE = pl.DataFrame(
+    {
+        "policy": ["rbcs-f:V=20,beta=0.1", 'quote"d', "é, ü", "random"],
+        "seed": [0, 1, 2, 3],
+        "value": [0.1, 1.0 / 3.0, 1e-300, -12345678.987654321],
+        "missing": [None, 2.5, None, 1.0],
+        "flag": [True, False, True, True],
+    }
+)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_tables_come_back_exactly(tmp_path, suffix):
+    path = tmp_path / "new" / "folder" / f"table.{suffix}"
+    write_table(TABLE, path)
+    found = read_table(path)
+    assert found.schema == TABLE.schema
+    assert found.rows() == TABLE.rows()
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_random_floats_come_back_exactly(tmp_path, suffix):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=2000) * 10.0 ** rng.integers(-30, 30, 2000)
+    write_table(pl.DataFrame({"x": values}), tmp_path / f"table.{suffix}")
+    np.testing.assert_array_equal(read_table(tmp_path / f"table.{suffix}")["x"].to_numpy(), values)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_an_accident_leaves_the_old_table(tmp_path, monkeypatch, suffix):
+    path = tmp_path / f"table.{suffix}"
+    write_table(TABLE, path)
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_table(TABLE.head(1), path)
+    assert read_table(path).rows() == TABLE.rows()
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_what_is_no_table(tmp_path, suffix):
+    path = tmp_path / f"table.{suffix}"
+    with pytest.raises(InvalidInputError, match=r"table\.\w+' is not a readable table"):
+        read_table(path)
+    path.write_bytes(b"")
+    with pytest.raises(InvalidInputError, match="not a readable table"):
+        read_table(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InvalidInputError, match="not a readable table"):
+        read_table(path)
+
+
+def test_a_damaged_table(tmp_path):
+    path = tmp_path / "table.parquet"
+    write_table(TABLE, path)
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InvalidInputError, match="not a readable table"):
+        read_table(path)
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2\n1,2,3,4\n")
+    with pytest.raises(InvalidInputError, match="not a readable table"):
+        read_table(path)
+
+
+def test_json_comes_back(tmp_path):
+    content = {"a": 1, "b": [0.1, None, "é"], "c": {"d": True}}
+    write_json(tmp_path / "new" / "settings.json", content)
+    assert read_json(tmp_path / "new" / "settings.json") == content
+    assert (tmp_path / "new" / "settings.json").read_text().endswith("}\n")
+
+
+@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", "\x00"])
+def test_what_is_no_json(tmp_path, text):
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    with pytest.raises(InvalidInputError, match=r"settings.json' is not a readable JSON file"):
+        read_json(path)
+
+
+def test_json_that_is_no_object(tmp_path):
+    path = tmp_path / "settings.json"
+    path.write_text("[1, 2]")
+    with pytest.raises(InvalidInputError, match="holds a list; expected an object"):
+        read_json(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidInputError, match="not a readable JSON"):
+        read_json(path)
+    with pytest.raises(InvalidInputError, match="not a readable JSON"):
+        read_json(tmp_path / "missing.json")
+
+
+def test_the_machine_is_described():
+    about = machine()
+    assert about["fedroster"]
+    assert about["numpy"] == np.__version__
+    assert about["cores"] >= 1
+    assert all(value != "" for name, value in about.items() if name != "processor")
+    assert not any(isinstance(value, float) and math.isnan(value) for value in about.values())
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_failed_write_leaves_no_view_of_its_buffer(tmp_path, monkeypatch, suffix):
+    """An error that lives on with such a view crashes Python 3.12.1 when both are collected."""
+
+    def full(number):
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space left") as found:
+        write_table(TABLE, tmp_path / f"table.{suffix}")
+    frame, buffers = found.value.__traceback__, []
+    while frame is not None:
+        buffers += [value for value in frame.tb_frame.f_locals.values() if isinstance(value, io.BytesIO)]
+        frame = frame.tb_next
+    assert len(buffers) == 1
+    buffers[0].close()  # BufferError if there is a view

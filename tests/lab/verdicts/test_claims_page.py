@@ -1,0 +1,78 @@
+"""The page of a reproduction begins with what was found, computed from the verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from fedroster.lab.pages.charts import data_of
+from fedroster.lab.verdicts.claims_page import claims_sections, counted, headline, in_groups, verdicts_figure
+from fedroster.lab.verdicts.verdicts import claims_of, judge, promise
+
+UP = np.linspace(0.9, 1.1, 12)
+MIXED = np.linspace(-1.0, 1.2, 12)
+
+
+def verdicts(*, ours=False):
+    asked = {
+        "true": ("It is fast.", "time", [UP]),
+        "false": ("It is fair.", "share", [-UP]),
+        "open": ("It is small.", "size", [MIXED]),
+        "kept": ("It is never late.", "rounds", [promise(np.zeros((12, 5), bool))]),
+    }
+    claims = claims_of("Fig. 1", asked, ours=ours)
+    trained = claims_of("Fig. 2", {"learns": ("It learns.", "accuracy", [-UP])}, ours=ours, changed="fewer rounds")
+    return judge([*claims, dataclasses.replace(trained[0], training=True)])
+
+
+def test_the_headline_counts_apart_what_is_not_alike():
+    sentences = headline(verdicts())
+    assert len(sentences) <= 5
+    assert sentences[0] == "Of 5 claims of the paper 4 are decided here: 2 hold, 2 contradicted, 1 undecided."
+    assert sentences[1] == (
+        "Simulation, the paper's own set-up: 2 hold, 1 contradicted, 1 undecided; Training, another set-up than the "
+        "paper's: 0 hold, 1 contradicted, 0 undecided."
+    )
+    # What is so in the paper's own set-up comes first.
+    assert sentences[2].startswith("Contradicted: “It is fair” (the opposite is shown); “It learns”")
+    assert sentences[3].startswith("Undecided: “")
+
+
+def test_our_own_questions_are_counted_apart():
+    assert headline(verdicts(ours=True))[0] == "All 5 claims are ours: 2 hold, 2 contradicted, 1 undecided."
+    both = headline([*verdicts(), *verdicts(ours=True)])
+    assert both[0].startswith("Of 5 claims of the paper 4 are decided")
+    assert both[-1] == "Of our own further questions, 5: 2 hold, 2 contradicted, 1 undecided."
+    assert headline([]) == ["No claims are judged here."]
+
+
+def test_other_verdicts_make_other_sentences():
+    assert headline(verdicts()[:1]) == [
+        "Of 1 claim of the paper 1 is decided here: 1 holds, 0 contradicted, 0 undecided."
+    ]
+
+
+def test_every_claim_has_a_line_in_its_group_and_its_details_are_folded():
+    found = verdicts()
+    *groups, details = claims_sections(found)
+    assert (
+        [len(section.table.rows) for section in groups] == [len(group) for group in in_groups(found).values()] == [4, 1]
+    )
+    assert [section.title for section in groups] == [
+        f"{name}: {counted(group)}" for name, group in in_groups(found).items()
+    ]
+    assert details.folded
+    assert not any(section.folded for section in groups)
+    assert len(details.table.rows) == 5
+    assert groups[0].table.rows[3] == ("holds", "It is never late.", "Fig. 1", "kept by all 12 seeds in every round")
+    assert claims_sections([]) == []
+
+
+def test_the_picture_has_a_mark_for_each_claim():
+    figure = verdicts_figure(verdicts())
+    marks = data_of(figure)
+    assert marks["claim"].n_unique() == 5
+    assert marks["where"].unique(maintain_order=True).to_list() == ["Fig. 1", "Fig. 2, training"]
+    shapes = figure.to_dict()["layer"][0]["encoding"]["shape"]["scale"]["range"]
+    assert len(set(shapes)) == 3  # told apart without colours, too

@@ -1,0 +1,129 @@
+"""Figures of a paper: files, claims with planted truth, and the same result every time."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from fedroster.core.errors import ConfigurationError, UnknownNameError
+from fedroster.core.sources import code
+from fedroster.lab.papers.rbcs_f import figures as rbcs_f
+from fedroster.lab.trials.store import read_json, read_table
+from fedroster.lab.trials.trial import Trial
+from fedroster.lab.verdicts.claims_page import counted
+from fedroster.lab.verdicts.paper import find_paper
+from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+
+
+def run(folder, **changes):
+    order = {"figures": ["2"], "seeds": [0, 1], "num_rounds": 20}
+    how = {"output": Output(tables=True), "progress": None}
+    how |= {name: changes.pop(name) for name in list(changes) if name in how}
+    return reproduce(Order("rbcs-f", **order | changes), folder, command="fedroster", workers=1, **how)
+
+
+TABLES = Output(pages=False, tables=True)
+
+
+def test_the_same_call_makes_the_same_files(tmp_path):
+    one, other = run(tmp_path / "one"), run(tmp_path / "other")
+    files = sorted(path.name for path in one.folder.iterdir() if path.is_file())
+    assert files == sorted(path.name for path in other.folder.iterdir() if path.is_file())
+    assert {"figure-2.csv", "figure-2.svg", "claims.csv", "report.html", "settings.json"} <= set(files)
+    for name in files:
+        assert (one.folder / name).read_bytes() == (other.folder / name).read_bytes(), name
+
+
+def test_progress_counts_every_run(tmp_path):
+    seen = []
+    run(tmp_path, figures=["regret"], output=TABLES, progress=seen.append)
+    runs = 6  # two seeds of each of three policies
+    assert {number / runs for number in range(runs + 1)} <= set(seen)  # and now and then within a run
+    assert seen == sorted(seen)
+
+
+def test_a_figure_is_the_mean_over_its_seeds(tmp_path):
+    run(tmp_path, figures=["3"], seeds=[0, 1, 2], output=TABLES)
+    data = read_table(tmp_path / "figure-3.csv")
+    assert set(data["label"]) == set(rbcs_f.LABELS.values())
+    runs = [Trial("rbcs-f/table-1", "random", seed, 20).run().round_time_s.cumsum() for seed in (0, 1, 2)]
+    found = data.filter(data["label"] == "random").sort("x")
+    np.testing.assert_allclose(found["mean"].to_numpy(), np.mean(runs, axis=0), rtol=1e-4)
+    assert found["x"].to_list() == list(range(1, 21))
+
+
+def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
+    made = run(tmp_path, figures=[], output=TABLES)
+    names = [verdict.claim.name for verdict in made.verdicts]
+    assert len(names) == len(set(names)) == read_table(tmp_path / "claims.csv").height
+    assert len(names) >= 14
+    for name, recipe in find_paper("rbcs-f").figures.items():
+        assert recipe.title
+        assert (tmp_path / f"figure-{name}.csv").exists()
+    settings = read_json(tmp_path / "settings.json")
+    assert settings["rounds"] == "80 or 20"
+    assert settings["code"] == code()
+    assert all("  " not in sentence for sentence in made.findings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"figures": ["2", "22"]}, UnknownNameError, "unknown figure of rbcs-f '22'"),
+        ({"seeds": [1, 1]}, ConfigurationError, "at least two different"),
+        ({"seeds": []}, ConfigurationError, "at least two different"),
+        ({"num_rounds": 9}, ConfigurationError, "rounds is 9"),
+        ({"num_rounds": True}, ConfigurationError, "rounds is True"),
+    ],
+)
+def test_wrong_usage_writes_nothing(tmp_path, changes, error, message):
+    with pytest.raises(error, match=message):
+        run(tmp_path / "new", **changes)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path):
+    (tmp_path / "settings.json").write_text('{"scenario": "rbcs-f/table-1"}\n')
+    with pytest.raises(ConfigurationError, match="does not hold a reproduction of rbcs-f"):
+        reproduce(Order("rbcs-f", [0, 1], ["2"], 10), tmp_path, command="")
+    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("paper", "figures", "places", "pictures"),
+    [
+        ("rbcs-f", ["3"], 3, ["verdicts", "figure-3"]),
+        ("rbcs-f", ["4"], 1, ["figure-4"]),
+        ("cocs", ["3b-oracle", "4b"], 1, ["figure-4b", "figure-3b-oracle"]),
+    ],
+)
+def test_one_picture_before_the_claims(tmp_path, paper, figures, places, pictures):
+    """Marks for the claims of several places; where all are about one figure, that figure."""
+    made = reproduce(Order(paper, [0, 1], figures, 20), tmp_path, command="", workers=1)
+    assert len({(verdict.claim.source, verdict.claim.ours) for verdict in made.verdicts}) == places
+    page = (tmp_path / "index.md").read_text()
+    assert re.findall(r"!\[.*\]\((.*)\.svg\)", page) == pictures
+    assert {file.stem for file in tmp_path.glob("*.svg")} == set(pictures)
+    texts = [f"({pictures[0]}.svg)", "| verdict | claim |", "## Notes", "## How this was"]
+    assert sorted(texts, key=page.index) == texts
+
+
+def test_our_own_questions_are_not_counted_as_the_papers(tmp_path):
+    made = reproduce(Order("rbcs-f", [0, 1], ["2", "2-long"], 10), tmp_path, command="")
+    asked = [verdict.claim.ours for verdict in made.verdicts]
+    assert (asked.count(False), asked.count(True)) == (6, 4)
+    page = (tmp_path / "index.md").read_text()
+    theirs, ours = ([v for v in made.verdicts if v.claim.ours is ours] for ours in (False, True))
+    assert f"Of 6 claims of the paper {sum(v.word != 'undecided' for v in theirs)} are decided here" in page
+    assert f"Of our own further questions, 4: {counted(ours)}." in page
+
+
+def test_figures_without_training_with_a_scale(tmp_path):
+    """What needs no training is made alone, too, and the page does not speak of training."""
+    alone = run(tmp_path / "alone", figures=["4"])
+    scaled = run(tmp_path / "scaled", figures=["4"], scale="smoke")
+    assert scaled.findings == alone.findings
+    for name in ("index.md", "figure-4.csv", "claims.csv", "settings.json"):
+        assert (tmp_path / "scaled" / name).read_text() == (tmp_path / "alone" / name).read_text()

@@ -1,0 +1,320 @@
+"""Verdicts by hand, with planted truths, and the share of whole pages with a wrong one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.lab.statistics import LEVEL, Interval, mean_interval, one_sided_p
+from fedroster.lab.verdicts.courses import lacks_at_most
+from fedroster.lab.verdicts.verdicts import (
+    Claim,
+    Part,
+    Promise,
+    accuracy_gap,
+    claims_of,
+    corrected,
+    gain,
+    judge,
+    promise,
+    threshold,
+    time_gap,
+    within,
+)
+from runs import planted_run
+
+
+def claim(name, *parts):
+    made = tuple(part if isinstance(part, Part | Promise) else threshold(np.asarray(part, float)) for part in parts)
+    return Claim(name, "Fig. 1", f"statement of {name}", "measure", made)
+
+
+def word(*parts, **options):
+    return judge([claim("c", *parts)], **options)[0].word
+
+
+def normal(mean, spread=0.3, seeds=10, seed=0):
+    return np.random.default_rng(seed).normal(mean, spread, seeds)
+
+
+# -------------------------------------------------------------------- three words
+
+
+def test_planted_truths_and_falsehoods():
+    rng = np.random.default_rng(7)
+    verdicts = judge(
+        [
+            claim("true", rng.normal(1.0, 0.3, 10)),
+            claim("opposite", rng.normal(-1.0, 0.3, 10)),
+            claim("nothing", rng.normal(0.0, 0.3, 10)),
+            claim("all parts", rng.normal(1.0, 0.3, 10), rng.normal(2.0, 0.3, 10)),
+            claim("one part wrong", rng.normal(1.0, 0.3, 10), rng.normal(-1.0, 0.3, 10), rng.normal(2.0, 0.3, 10)),
+        ]
+    )
+    assert {verdict.claim.name: (verdict.word, verdict.part) for verdict in verdicts} == {
+        "true": ("holds", 0),
+        "opposite": ("contradicted", 0),
+        "nothing": ("undecided", 0),
+        "all parts": ("holds", 0),
+        "one part wrong": ("contradicted", 1),
+    }
+    assert verdicts[1].why == "the opposite is shown"
+    assert verdicts[2].why.startswith("about ")
+
+
+def test_an_effect_that_is_too_small_contradicts():
+    """Half a point, shown to a tenth: there is an effect, but not one of a point."""
+    worse = 0.5 + normal(0.0, 0.02)
+    (verdict,) = judge([claim("c", accuracy_gap(worse + 0.005 + normal(0.0, 0.001, seed=1), worse))])
+    assert (verdict.word, verdict.why, verdict.unit) == ("contradicted", "less than 1 point", "points")
+    assert verdict.effect.mean == pytest.approx(0.5, abs=0.1)
+    (verdict,) = judge([claim("c", accuracy_gap(worse - 0.02 + normal(0.0, 0.001, seed=1), worse))])
+    assert (verdict.word, verdict.why) == ("contradicted", "the opposite is shown")
+    assert word(accuracy_gap(worse + 0.02 + normal(0.0, 0.001, seed=1), worse)) == "holds"
+
+
+def test_the_smallest_effects_of_interest():
+    later, more = np.array([100.0, 200.0]), np.array([100.0, 300.0])
+    assert time_gap(np.array([95.0, 100.0]), later).surplus == pytest.approx((0.0, 90.0))
+    assert time_gap(np.array([95.0, 100.0]), later, at_most=0.9).advantage == pytest.approx((-5.0, 80.0))
+    assert time_gap(np.array([95.0, 100.0]), later, at_most=0.9).surplus == pytest.approx((-5.0, 80.0))
+    assert gain(more, np.array([99.0, 200.0])).surplus == pytest.approx((0.0, 97.0))
+    assert accuracy_gap(np.array([0.52]), np.array([0.5])).surplus == pytest.approx((1.0,))
+
+
+def test_similar_is_an_equivalence_test():
+    ratio = normal(1.0, 0.02)
+    assert word(*within(ratio, 0.9, 1.1)) == "holds"
+    assert word(*within(ratio + 0.3, 0.9, 1.1)) == "contradicted"
+    assert word(*within(ratio + 0.1, 0.9, 1.1)) == "undecided"
+
+
+def test_the_weakest_part_decides():
+    strong, weak = (2.0, 2.1, 1.9, 2.05, 2.2, 1.95), (0.1, 0.3, -0.1, 0.2, 0.25, 0.05)
+    (verdict,) = judge([claim("both", strong, weak, strong)])
+    assert verdict.p_holds == one_sided_p(weak)
+    assert (verdict.part, verdict.effect, verdict.test) == (1, mean_interval(weak), "t")
+
+
+def test_a_part_against_a_claim_counts_as_one_of_its_parts():
+    against = -normal(0.35, 0.3)
+    alone, among = (judge([claim("c", *[against] + [normal(9.0)] * others)])[0] for others in (0, 3))
+    assert among.p_contradicted == pytest.approx(4 * alone.p_contradicted)
+
+
+def test_an_effect_points_as_its_test_does():
+    """Coarse differences get the sign test, which a few large ones do not turn as they turn the mean."""
+    (verdict,) = judge([claim("c", [5.0] * 18 + [-80.0] * 2)])
+    assert (verdict.word, verdict.test, verdict.effect) == ("holds", "sign", Interval(5.0, 5.0, 5.0))
+
+
+def test_the_same_data_give_equal_verdicts():
+    """From Python 3.13 on a NaN in a dataclass differs from itself."""
+    never, late = np.array([np.inf, 3.0, np.inf]), np.array([np.inf, 4.0, 5.0])
+
+    def judged():
+        return judge([claim("kept", promise(np.zeros((20, 50), bool))), claim("sooner", time_gap(never, late))])
+
+    assert judged() == judged()
+    kept, sooner = judged()
+    assert (kept.p_holds, kept.p_contradicted, kept.seeds_to_decide) == (None, None, None)
+    assert sooner.claim.parts[0].advantage == (None, 1.0, -np.inf)
+
+
+# -------------------------------------------------------------------- promises
+
+
+def test_a_promise_is_kept_or_broken():
+    kept, broken = np.zeros((20, 50), bool), np.zeros((20, 50), bool)
+    broken[3, 7] = broken[3, 8] = broken[9, 49] = True
+    first, second = judge([claim("kept", promise(kept)), claim("broken", promise(kept), promise(broken))])
+    assert (first.word, first.why, first.test) == ("holds", "kept by all 20 seeds in every round", "promise")
+    assert (second.word, second.why, second.part) == ("contradicted", "2 of 20 seeds broke it", 1)
+    assert second.effect == Interval(0.1, 0.1, 0.1)
+    assert promise(broken).broken[3] == 2
+
+
+def test_a_promise_that_cannot_be_broken_is_undecided():
+    kept, broken = (promise(np.full((20, 50), is_broken), breakable=False) for is_broken in (False, True))
+    safe, wrong, both = judge(
+        [claim("c", kept), claim("c", broken), claim("c", promise(np.zeros((20, 5), bool)), kept)]
+    )
+    assert (safe.word, safe.why) == (both.word, both.why) == ("undecided", "no run of this length could break it")
+    assert safe.seeds_to_decide == math.inf
+    assert wrong.word == "contradicted"
+
+
+def test_what_a_run_is_too_short_to_owe_is_no_promise_kept():
+    """With beta = 0.15, three participations are owed after 20 rounds, and a client can lack three."""
+
+    def word(rounds, **measured):
+        run = planted_run(
+            2, rounds, **{name: np.zeros(rounds) for name in ("lacking", "lacking_available")}, **measured
+        )
+        return [judge([claim("c", lacks_at_most(2, [run, run], 0.15, of_available=is_of))])[0].word for is_of in (0, 1)]
+
+    assert word(19, available=np.array([19, 3])) == ["undecided", "undecided"]
+    assert word(20, available=np.array([20, 3])) == ["holds", "holds"]
+    assert word(20, available=np.array([19, 3])) == ["holds", "undecided"]
+
+
+def test_a_promise_costs_other_claims_nothing():
+    one = claim("c", normal(0.4))
+    assert judge([one])[0] == judge([one, claim("p", promise(np.zeros((3, 4), bool)))])[0]
+
+
+# -------------------------------------------------------------------- runs that never got there
+
+
+def test_a_policy_that_never_gets_there_is_no_improvement():
+    """The fast policy's runs are short, and none reaches the target: it must not be credited with their length."""
+    random = np.full(10, 1000.0) + np.arange(10)
+    never = np.full(10, np.inf)
+    assert word(time_gap(never, random, at_most=0.9)) == "contradicted"
+    assert word(time_gap(random, never)) == "holds"
+    (verdict,) = judge([claim("c", time_gap(random, never))])
+    assert (verdict.test, verdict.effect.mean) == ("sign", math.inf)
+
+
+def test_two_that_never_get_there_are_a_tie():
+    never = np.full(10, np.inf)
+    (verdict,) = judge([claim("c", time_gap(never, never))])
+    assert (verdict.word, verdict.p_holds, verdict.p_contradicted) == ("undecided", 1.0, 1.0)
+    assert verdict.why == "more seeds would not decide"
+    some = np.where(np.arange(10) < 8, 50.0, np.inf)
+    assert judge([claim("c", time_gap(some, never))])[0].p_holds == pytest.approx(2**-8)
+
+
+# -------------------------------------------------------------------- correction
+
+
+def test_the_correction_by_hand():
+    # Three claims: as long as a claim has a hypothesis left it counts, so three times for the first four.
+    assert corrected([(0.001, 0.9), (0.5, 0.01), (0.02, 0.03)]) == [
+        pytest.approx((0.003, 1.0)),
+        pytest.approx((1.0, 0.03)),
+        pytest.approx((0.06, 0.09)),
+    ]
+    assert corrected([]) == []
+    assert corrected([(0.04, 0.9)]) == [(0.04, 0.9)]
+
+
+def test_the_correction_is_between_holms_and_none():
+    rng = np.random.default_rng(5)
+    pairs = [(p, 1.0 - p) for p in rng.uniform(size=12)]
+    for (a, b), (x, y) in zip(pairs, corrected(pairs), strict=True):
+        assert a <= x <= min(1.0, 24 * a)
+        assert b <= y <= min(1.0, 24 * b)
+
+
+def test_no_claim_is_shown_both_ways():
+    for seed in range(20):
+        (verdict,) = judge([claim("c", normal(0.3, seed=seed))])
+        assert (verdict.p_holds < LEVEL) + (verdict.p_contradicted < LEVEL) <= 1
+
+
+def test_the_level_can_be_chosen():
+    p = one_sided_p(normal(0.3, 0.3))
+    assert word(normal(0.3, 0.3), level=p) == "undecided"
+    assert word(normal(0.3, 0.3), level=p * 1.001) == "holds"
+
+
+# -------------------------------------------------------------------- whole pages
+
+SHAPES = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "heavy tails": lambda rng, n: rng.standard_t(2, n),
+    "heavier tails": lambda rng, n: rng.standard_cauchy(n),
+    "uniform": lambda rng, n: rng.uniform(-1.0, 1.0, n),
+    "steps": lambda rng, n: 5.0 * rng.integers(-2, 3, n),
+    "zero": lambda rng, n: np.zeros(n),
+    "a coin": lambda rng, n: rng.choice((-5.0, 5.0), n),
+    "never there": lambda rng, n: np.where(
+        rng.random(n) < 0.3, rng.choice((-np.inf, np.inf, np.nan), n), rng.normal(size=n)
+    ),
+}
+"""Differences without effect, one for each seed."""
+
+
+def made_up_page(rng, *, is_true, claims=10):
+    """Claims at the edge of truth: every part has just the effect that matters, or one part has none at all."""
+    page = []
+    for number in range(claims):
+        seeds, least = int(rng.integers(3, 41)), float(rng.choice((0.0, 0.5)))
+        parts = []
+        for place in range(int(rng.integers(1, 3))):
+            shape = SHAPES[str(rng.choice(list(SHAPES)))]
+            noise = shape(rng, seeds)
+            advantage = noise + (least if is_true else 4.0 * (place > 0))
+            parts.append(Part(tuple(advantage), tuple(advantage - least), "", "0.5" if least else ""))
+        kind = rng.integers(0, 5)
+        if kind == 0:
+            parts = [promise(np.full((seeds, 4), not is_true))]
+        elif kind == 1:  # an equivalence; its limits are just kept, or just not
+            middle = rng.normal(size=seeds)
+            parts = [threshold(middle + (8.0 if is_true else 0.0)), threshold(8.0 - middle)]
+        page.append(claim(str(number), *parts))
+    return judge(page)
+
+
+@pytest.mark.parametrize(("is_true", "wrong"), [(False, "holds"), (True, "contradicted")])
+def test_at_most_one_page_in_twenty_has_a_wrong_verdict(is_true, wrong):
+    rng = np.random.default_rng(2026)
+    pages = [{verdict.word for verdict in made_up_page(rng, is_true=is_true)} for _ in range(200)]
+    assert sum(wrong in words for words in pages) <= 0.05 * 200
+    assert any("undecided" in words for words in pages)
+
+
+def test_uncorrected_most_pages_have_a_wrong_verdict():
+    """The control of the test above: its pages do tempt."""
+    rng = np.random.default_rng(3)
+    pages = [[claim(str(i), rng.normal(size=8)) for i in range(40)] for _ in range(30)]
+    alone = [any(judge([one])[0].word == "holds" for one in page) for page in pages]
+    assert np.mean(alone) > 0.6
+
+
+def test_true_claims_are_found():
+    """The tests have power: an effect of two standard deviations is shown with eight seeds."""
+    rng = np.random.default_rng(13)
+    verdicts = judge([claim(str(i), rng.normal(2.0, 1.0, 8)) for i in range(20)])
+    assert sum(verdict.holds for verdict in verdicts) >= 12
+
+
+# -------------------------------------------------------------------- how claims are put
+
+
+def test_no_claims_no_verdicts():
+    assert judge([]) == []
+
+
+@pytest.mark.parametrize("parts", [[], [np.ones(2), Promise((0, 0))]])
+def test_a_claim_has_parts_of_one_kind(parts):
+    with pytest.raises(ConfigurationError, match="claim 'a-empty' has"):
+        claims_of("Fig. 1", {"empty": ("it is.", "measure", parts)}, prefix="a-")
+
+
+def test_what_contradicts_is_named():
+    draw = np.random.default_rng(0).normal(0.0, 0.001, 20)
+    parts = {"IID": accuracy_gap(draw, draw * 0.5), "uneven": accuracy_gap(0.1 + draw, draw)}
+    (verdict,) = judge(claims_of("Fig. 1", {"higher": ("it is higher.", "measure", parts)}))
+    assert (verdict.word, verdict.why) == ("contradicted", "less than 1 point: IID")
+
+
+def test_claims_share_a_source_and_say_which_are_ours():
+    ups = np.array([1.0, 2.0])
+    asked = {"fast": ("it is fast.", "time", [ups, -ups]), "fair": ("it is fair.", "share", iter([ups]))}
+    options = {"prefix": "a-", "about": "A: ", "elsewhere": {"fair": "Fig. 2"}, "ours": ["fair"], "changed": "smaller"}
+    fast, fair = claims_of("Fig. 1", asked, **options)
+    parts = (Part((1.0, 2.0), (1.0, 2.0)), Part((-1.0, -2.0), (-1.0, -2.0)))
+    assert fast == Claim("a-fast", "Fig. 1", "A: it is fast.", "time", parts, changed="smaller")
+    assert fair == Claim("a-fair", "Fig. 2", "A: it is fair.", "share", parts[:1], ours=True, changed="smaller")
+
+
+@pytest.mark.parametrize(("unit", "why"), [("s", "less than 5% of the time"), ("rounds", "less than 5% of the rounds")])
+def test_what_is_too_small_has_its_own_unit(unit, why):
+    later = 100.0 + np.linspace(-1.0, 1.0, 12)
+    (verdict,) = judge([claim("c", time_gap(later - 0.5 - 0.1 * np.sin(later * 40), later, unit))])
+    assert (verdict.word, verdict.why) == ("contradicted", why)

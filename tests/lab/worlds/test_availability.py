@@ -1,0 +1,186 @@
+"""Bisection on session tables against brute force; and a reader that moves one session at a time, which errs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.flash import flash_sessions
+from fedroster.lab.worlds.availability import look_up, timetable
+from fedroster.lab.worlds.files import Sessions
+from fedroster.lab.worlds.population import calibrated_sessions
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedroster.core import parallel
+
+REAL = os.environ.get("FEDROSTER_DATA", "")
+
+
+def tables(*devices, period_s):
+    """Session tables of devices that are lists of (start, end)."""
+    rows = [row for device in devices for row in device]
+    return Sessions(
+        offsets=np.concatenate(([0], np.cumsum([len(device) for device in devices]))).astype(np.int64),
+        start_s=np.array([start for start, _ in rows], np.float64),
+        end_s=np.array([end for _, end in rows], np.float64),
+        period_s=np.broadcast_to(np.asarray(period_s, np.float64), (len(devices),)).copy(),
+    )
+
+
+def at(sessions, time_s, *, shift_s=0.0, wraps=True):
+    num_devices = sessions.num_devices
+    shifts = np.full(num_devices, shift_s)
+    return look_up(timetable(sessions, wraps=wraps), np.arange(num_devices), shifts, float(time_s))
+
+
+def is_there(sessions, device, time_s):
+    """Brute force: whether any of the device's sessions holds the time."""
+    rows = slice(sessions.offsets[device], sessions.offsets[device + 1])
+    now = time_s % sessions.period_s[device]
+    return bool(((sessions.start_s[rows] <= now) & (now < sessions.end_s[rows])).any())
+
+
+class Cursor:
+    """The rule of FedScale's reader, from its description: a client keeps the number of a session.
+
+    When the time, modulo the period, is past that session's end, it goes on to the next one: to one, whatever the time.
+    The client is available if the time then lies in that session.
+    """
+
+    def __init__(self, start_s, end_s, period_s):
+        self.start_s, self.end_s, self.period_s, self.number = start_s.tolist(), end_s.tolist(), period_s, 0
+
+    def available(self, time_s):
+        now = time_s % self.period_s
+        if now > self.end_s[self.number]:
+            self.number = (self.number + 1) % len(self.start_s)
+        return self.start_s[self.number] <= now <= self.end_s[self.number]
+
+
+def test_by_hand():
+    sessions = tables([(10, 20), (30, 45)], [(0, 5)], [], period_s=100.0)
+    expected = {
+        0: ([0, 5, 0], [1, 2, -1]),
+        9.5: ([0, 0, 0], [1, 2, -1]),
+        10: ([10, 0, 0], [0, 2, -1]),
+        19: ([1, 0, 0], [0, 2, -1]),
+        20: ([0, 0, 0], [0, 2, -1]),
+        44.5: ([0.5, 0, 0], [1, 2, -1]),
+        99: ([0, 0, 0], [1, 2, -1]),
+        102: ([0, 3, 0], [1, 2, -1]),
+        10_012: ([8, 0, 0], [0, 2, -1]),
+    }
+    for time_s, (remaining, session) in expected.items():
+        got_remaining, got_session = at(sessions, time_s)
+        np.testing.assert_array_equal(got_remaining, remaining, err_msg=f"at {time_s}")
+        np.testing.assert_array_equal(got_session, session, err_msg=f"at {time_s}")
+
+
+def test_sessions_without_a_gap_are_one_across_the_end_too():
+    sessions = tables([(0, 10), (80, 90), (90, 100)], [(0, 60), (60, 100)], [(10, 40), (40, 50)], period_s=100.0)
+    remaining, _ = at(sessions, 85)
+    np.testing.assert_array_equal(remaining, [25.0, np.inf, 0.0])
+    np.testing.assert_array_equal(at(sessions, 35)[0], [0.0, np.inf, 15.0])
+    np.testing.assert_array_equal(at(sessions, 3)[0], [7.0, np.inf, 0.0])
+    np.testing.assert_array_equal(at(sessions, 85, wraps=False)[0], [15.0, 15.0, 0.0])
+
+
+def test_a_shift_is_a_later_clock():
+    sessions = calibrated_sessions(50, rng=np.random.default_rng(3))
+    for shift_s in (0.0, 86_400.0, -1234.5):
+        ahead, _ = at(sessions, 7000.0, shift_s=shift_s)
+        later, _ = at(sessions, 7000.0 + shift_s)
+        np.testing.assert_array_equal(ahead, later)
+
+
+@st.composite
+def session_tables(draw):
+    devices = []
+    for _ in range(draw(st.integers(1, 4))):
+        edges = sorted(draw(st.lists(st.integers(0, 40), max_size=12)))
+        devices.append(list(zip(edges[0::2], edges[1::2], strict=False)))
+    return tables(*devices, period_s=draw(st.sampled_from([40.0, 41.0, 57.5])))
+
+
+@settings(max_examples=150, deadline=None)
+@given(session_tables(), st.integers(0, 1000).map(lambda half: half / 2.0))
+def test_agrees_with_brute_force_at_any_time(sessions, time_s):
+    remaining, session = at(sessions, time_s)
+    for device in range(sessions.num_devices):
+        assert (remaining[device] > 0.0) == is_there(sessions, device, time_s)
+        if remaining[device] > 0.0:
+            now = time_s % sessions.period_s[device]
+            assert sessions.start_s[session[device]] <= now < sessions.end_s[session[device]]
+            # There at every half second until it leaves, and not when it does.
+            stays = time_s + np.arange(0.0, min(remaining[device], sessions.period_s[device]), 0.5)
+            assert all(is_there(sessions, device, later) for later in stays)
+            assert np.isinf(remaining[device]) or not is_there(sessions, device, time_s + remaining[device])
+
+
+def misses(sessions, *, step_s, days):
+    """Share of the instants at which a client is there, and a cursor says that it is not; bisection has to be right."""
+    times_s = np.arange(300.5, days * 86_400.0, step_s)
+    ours = np.stack([at(sessions, time_s)[0] > 0.0 for time_s in times_s], axis=1)
+    missed = present = 0
+    for device in range(sessions.num_devices):
+        rows = slice(sessions.offsets[device], sessions.offsets[device + 1])
+        start_s, end_s, period_s = sessions.start_s[rows], sessions.end_s[rows], sessions.period_s[device]
+        now = (times_s % period_s)[:, None]
+        np.testing.assert_array_equal(ours[device], ((start_s <= now) & (now < end_s)).any(axis=1))
+        if start_s.size:
+            cursor = Cursor(start_s, end_s, period_s)
+            moved = np.array([cursor.available(time_s) for time_s in times_s.tolist()])
+            missed += np.count_nonzero(ours[device] & ~moved)
+            present += np.count_nonzero(ours[device])
+    return missed / present
+
+
+def test_a_cursor_errs_where_bisection_does_not():
+    """Sessions in bursts, as real ones come: at 5 minutes to 2 hours a cursor misses more and more."""
+    rng = np.random.default_rng(0)
+    devices = []
+    for _ in range(40):
+        start = np.sort(rng.choice(150, 12, replace=False)) * 4000.0
+        start = (start[:, None] + [0.0, 70.0, 140.0, 210.0]).ravel()
+        length = np.where(np.arange(48) % 4 == 3, rng.uniform(60.0, 3600.0, 48), 40.0)
+        devices.append(list(zip(start, start + length, strict=True)))
+    sessions = tables(*devices, period_s=7 * 86_400.0)
+    found = [misses(sessions, step_s=step_s, days=7) for step_s in (300.0, 1800.0, 7200.0)]
+    assert found[0] > 0.10
+    assert found[2] > 0.3
+    assert found == sorted(found)
+
+
+@pytest.mark.skipif(
+    not Path(REAL, "fedscale", "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale"
+)
+def test_a_cursor_errs_on_the_real_records():
+    """13 to 50 % of the instants at which the 300 devices are there: 5 minutes for a week to 2 hours for four."""
+    sessions = flash_sessions(Path(REAL, "fedscale", "flash_availability_300.npz"))
+    assert 0.10 < misses(sessions, step_s=300.0, days=7) < 0.20
+    assert 0.40 < misses(sessions, step_s=7200.0, days=28) < 0.60
+
+
+def test_a_cursor_is_right_when_asked_often_enough_within_a_period():
+    """The control: at steps shorter than any gap, and before the first wrap, the reference is right."""
+    sessions = tables([(100.0, 400.0), (1000.0, 1500.0), (4000.0, 4100.0)], period_s=10_000.0)
+    cursor = Cursor(sessions.start_s, sessions.end_s, 10_000.0)
+    for time_s in np.arange(0.5, 10_000.0, 10.0):
+        assert cursor.available(time_s) == is_there(sessions, 0, time_s)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_any_number_of_threads_gives_the_same(monkeypatch, threads):
+    sessions = calibrated_sessions(30, rng=np.random.default_rng(1))
+    num_clients = 5000
+    rng = np.random.default_rng(2)
+    device, shift_s = rng.integers(30, size=num_clients), rng.uniform(-1e6, 1e6, num_clients)
+    table = timetable(sessions)
+    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 100)
+    monkeypatch.setattr(parallel, "num_threads", lambda: threads)
+    remaining, _ = look_up(table, device, shift_s, 123_456.5)
+    expected = [is_there(sessions, k, 123_456.5 + s) for k, s in zip(device, shift_s, strict=True)]
+    np.testing.assert_array_equal(remaining > 0.0, expected)

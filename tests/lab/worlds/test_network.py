@@ -1,0 +1,414 @@
+"""The network of real devices: its contract, its clock, drop-outs, and traces from files."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fedroster.lab.worlds.files import Sessions, Speeds, save_traces
+from fedroster.lab.worlds.network import TraceNetwork, exchange_times, round_key
+
+from fedroster.core import parallel
+from fedroster.core.errors import ConfigurationError, DataFileError, FedrosterError, InvalidInputError, MissingDataError
+from fedroster.core.problem import Selection, Status
+from fedroster.core.state import pack
+from fedroster.core.streams import Streams
+from fedroster.policies import RBCSF, PowerOfChoice, Uniform
+from fedroster.simulation import round_time, simulate
+from fedroster.testing import EnvironmentContract
+
+
+class TraceContract(EnvironmentContract):
+    num_rounds = 60
+
+    def exogenous(self, context, outcome):
+        """The cold start is history; devices, their sessions and answers are not, where rounds start at fixed times."""
+        return {
+            "available": context.available,
+            "work": context.features[:, 0],
+            "transfer": context.features[:, 2],
+            "upload": outcome.expected_upload_s,
+            "stay": outcome.stay_s,
+        }
+
+
+class TestTheClockMovesOnByTheRounds(TraceContract):
+    def environment(self):
+        return TraceNetwork(num_clients=200, cohort_size=5)
+
+    def test_every_policy_meets_the_same_world(self):
+        """Who was chosen decides when one looks, not what is there: at equal times the worlds are the same."""
+        network = self.environment()
+        state = network.init(rng=Streams(0).at("environment-init"))
+        for round, (context, outcome, other) in enumerate(self._rounds(15, self._first), start=1):
+            fresh = dataclasses.replace(state, time_s=other.time_s)
+            again, same = network.observe(fresh, round, rng=Streams(9).at("environment", round))
+            left, right = self.exogenous(context, outcome), self.exogenous(again, same)
+            for name in left:
+                np.testing.assert_array_equal(left[name], right[name])
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        TraceNetwork(num_clients=300, cohort_size=7, deadline_s=600.0, round_interval_s=600.0, dropout=0.2),
+        TraceNetwork(
+            num_clients=40, cohort_size=3, noise=0.0, cold_start_s=0.0, deadline_s=100.0, round_interval_s=300.0
+        ),
+    ],
+    ids=["drop-outs", "no noise"],
+)
+def test_rounds_at_fixed_times(network):
+    class Variant(TraceContract):
+        def environment(self):
+            return network
+
+    Variant().test_shapes_types_and_ranges()
+    Variant().test_every_policy_meets_the_same_world()
+
+
+@pytest.mark.parametrize("broken", ["clock", "noise", "ghost", "stay"])
+def test_the_contract_notices(broken):
+    """Negative controls: availability that depends on who was chosen, times with a bias, answers of who has left."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Broken(TraceNetwork):
+        def observe(self, state, round, /, *, rng):
+            if broken == "clock":
+                state = dataclasses.replace(state, time_s=state.time_s + 5e4 * np.count_nonzero(~state.cold[:20]))
+            context, outcome = TraceNetwork.observe(self, state, round, rng=rng)
+            if broken == "ghost":
+                return context, dataclasses.replace(outcome, responds=np.ones_like(outcome.responds))
+            if broken == "stay":
+                return context, dataclasses.replace(outcome, stay_s=outcome.stay_s[:, None])
+            return context, dataclasses.replace(outcome, exchange_time_s=outcome.exchange_time_s * 1.01)
+
+    class Contract(TraceContract):
+        def environment(self):
+            return Broken(num_clients=100, cohort_size=20, deadline_s=600.0, round_interval_s=600.0)
+
+    of = {"clock": "every_policy_meets_the_same_world", "noise": "expectations_are_the_mean_of_what_happens"}
+    name = of.get(broken, "shapes_types_and_ranges")
+    with pytest.raises(AssertionError):
+        getattr(Contract(), f"test_{name}")()
+
+
+# ------------------------------------------------------------------- a trace by hand
+
+PHONES = Sessions(
+    offsets=np.array([0, 2, 3, 4]),
+    start_s=np.array([0.0, 600.0, 500.0, 0.0]),
+    end_s=np.array([400.0, 1000.0, 530.0, 1000.0]),
+    period_s=np.full(3, 1000.0),
+)
+SPEEDS = Speeds(compute_s=np.array([0.020, 0.010, 0.100]), bandwidth_bps=np.array([1e6, 2e6, 4e6]))
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "phones.npz"
+    save_traces(path, sessions=PHONES, speeds=SPEEDS)
+    return str(path)
+
+
+def phones(file, **changes):
+    settings = {
+        "num_clients": 3,
+        "cohort_size": 2,
+        "traces": file,
+        "resample": False,
+        "samples": 100,
+        "download_bit": 3e6,
+        "upload_bit": 1e6,
+        "noise": 0.0,
+        "start_time_s": 0.0,
+    }
+    return TraceNetwork(**(settings | changes))
+
+
+def start(network, seed=0):
+    return network.init(rng=Streams(seed).at("environment-init"))
+
+
+def look(network, state, round=1):
+    return network.observe(state, round, rng=Streams(0).at("environment", round))
+
+
+def test_times_by_hand(file):
+    """3 x 100 samples at 20, 10 and 100 ms; a cold start of 1 s; 4 Mbit at 1, 2 and 4 Mbit/s, 1 Mbit of it up."""
+    network = phones(file)
+    context, outcome = look(network, start(network))
+    np.testing.assert_allclose(context.features, [[6.0, 1.0, 4.0], [3.0, 1.0, 2.0], [30.0, 1.0, 1.0]])
+    np.testing.assert_allclose(outcome.expected_time_s, [11.0, 6.0, 32.0])
+    np.testing.assert_array_equal(outcome.exchange_time_s, outcome.expected_time_s)
+    np.testing.assert_allclose(outcome.expected_upload_s, [1.0, 0.5, 0.25])
+    assert context.available.tolist() == [True, False, True]
+    assert outcome.responds.tolist() == [True, False, True]
+
+
+def test_who_leaves_before_the_exchange_is_over_drops_out(file):
+    network = phones(file)
+    state = start(network)
+    for time_s, available, responds in (
+        (389.0, [True, False, True], [True, False, True]),  # 11 s are left, and 11 s are needed
+        (390.0, [True, False, True], [False, False, True]),
+        (524.0, [False, True, True], [False, True, True]),
+        (525.0, [False, True, True], [False, False, True]),
+        (995.0, [True, False, True], [True, False, True]),  # its session goes on across the end of the trace
+        (1390.0, [True, False, True], [False, False, True]),
+    ):
+        context, outcome = look(network, dataclasses.replace(state, time_s=time_s))
+        assert context.available.tolist() == available, time_s
+        assert outcome.responds.tolist() == responds, time_s
+        feedback = outcome.reveal(context, Selection(1, np.flatnonzero(context.available)))
+        dropped = [Status.DROPPED if not responds[n] else Status.COMPLETED for n in np.flatnonzero(available)]
+        assert feedback.status.tolist() == dropped
+
+
+@pytest.mark.parametrize(
+    ("time_s", "answered", "chosen", "status"),
+    [
+        (377.25, [0, 2], 0, Status.COMPLETED),  # 22.75 s are left: 11.75 s of waiting for client 2 and 11 s of exchange
+        (377.5, [0, 2], 0, Status.DROPPED),
+        (394.0, [0, 2], 0, Status.DROPPED),  # 6 s are left, and a poll needs 6 s
+        (394.25, [2], 2, Status.COMPLETED),
+    ],
+)
+def test_who_leaves_before_the_poll_is_over_gives_no_answer(file, time_s, answered, chosen, status):
+    """Polls take 2 + 1 + 3 s and 10 + 1 + 0.75 s; client 0 is there until 400 s, and client 2 always."""
+    network = phones(file, cohort_size=1, start_time_s=time_s)
+    policy, asked = PowerOfChoice(variant="pow-d"), []
+
+    def ask(context, links):
+        asked.append(links.tolist())
+        return 1.0 / (1.0 + links)  # client 0 is the most wanted
+
+    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=ask))
+    assert asked == [answered]
+    assert played.selection.polled.tolist() == [0, 2]
+    assert played.selection.links.tolist() == [chosen]
+    assert played.feedback.status.tolist() == [status]
+    # The round waits for the answer that was due, and then for the exchange that was.
+    assert played.time_s == 11.75 + {0: 11.0, 2: 32.0}[chosen]
+    assert played.environment_state.time_s == time_s + played.time_s
+
+
+def test_where_nobody_stays_for_a_poll_nobody_is_asked(tmp_path):
+    path = tmp_path / "short.npz"
+    short = Sessions(np.arange(3), np.zeros(2), np.full(2, 1.0), np.full(2, 1000.0))
+    save_traces(path, sessions=short, speeds=Speeds(np.full(2, 0.02), np.full(2, 1e6)))
+    network = phones(str(path), num_clients=2, cohort_size=1)
+    policy = PowerOfChoice(variant="pow-d")
+    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=lambda *_: pytest.fail("a client was asked")))
+    assert played.selection.polled.tolist() == [0, 1]
+    assert played.feedback.status.tolist() == [Status.DROPPED]
+
+
+def test_the_deadline_makes_late(file):
+    network = phones(file, deadline_s=20.0)
+    context, outcome = look(network, start(network))
+    feedback = outcome.reveal(context, Selection(1, np.array([0, 2])))
+    assert feedback.status.tolist() == [Status.COMPLETED, Status.LATE]
+
+
+def test_no_deadline_is_infinite(file):
+    network = phones(file)
+    assert look(network, start(network))[1].deadline_s == math.inf
+
+
+def test_the_clock_by_hand(file):
+    network = phones(file)
+    state = start(network)
+    for round, (links, now) in enumerate([([0, 2], 0.0), ([0], 32.0), ([], 42.0), ([0], 342.0)], start=1):
+        assert state.time_s == now
+        context, _ = look(network, state, round)
+        state = network.advance(state, context, Selection(round, np.array(links, np.int64)))
+    # Client 0 was warm in round 2, and cold again in round 4.
+    assert state.time_s == 353.0
+    slow = phones(file, round_interval_s=60.0, deadline_s=20.0, idle_step_s=100.0)
+    state = start(slow)
+    for links, now in (([2], 60.0), ([], 160.0)):
+        state = slow.advance(state, look(slow, state)[0], Selection(1, np.array(links, np.int64)))
+        assert state.time_s == now
+
+
+def test_the_clock_is_the_sum_of_the_round_times():
+    network = TraceNetwork(num_clients=400, cohort_size=9, deadline_s=250.0, idle_step_s=77.0, dropout=0.3)
+    now, waited = network.start_time_s, 0
+    for played in simulate(Uniform(), network, num_rounds=40, seed=1):
+        time_s = round_time(played.outcome, played.context, played.selection)
+        now += 77.0 if played.selection.is_empty else time_s
+        waited += time_s == 250.0
+        assert played.environment_state.time_s == now
+    assert 0 < waited < 40
+
+
+def test_the_cold_start_is_history():
+    network = TraceNetwork(num_clients=50, cohort_size=50)
+    state = start(network)
+    context, _ = look(network, state)
+    assert (context.features[:, 1] == 1.0).all()
+    chosen = np.flatnonzero(context.available)[:3]
+    state = network.advance(state, context, Selection(1, chosen))
+    cold = look(network, state, 2)[0].features[:, 1]
+    assert np.flatnonzero(cold == 0.0).tolist() == chosen.tolist()
+
+
+def test_the_trace_repeats_or_stops(file):
+    network = phones(file)
+    state = start(network)
+    once = look(network, dataclasses.replace(state, time_s=250.0))[0].available
+    again = look(network, dataclasses.replace(state, time_s=77_250.0))[0].available
+    assert np.array_equal(once, again)
+    network = phones(file, at_end="stop")
+    state = start(network)
+    assert look(network, dataclasses.replace(state, time_s=999.0))[0].available.tolist() == [True, False, True]
+    with pytest.raises(InvalidInputError, match=r"round 8 .* client 0"):
+        look(network, dataclasses.replace(state, time_s=1000.0), 8)
+    # There, a session at the end of the trace ends with it.
+    assert look(network, dataclasses.replace(state, time_s=995.0))[1].responds.tolist() == [False, False, False]
+
+
+def test_speeds_of_sessions(tmp_path):
+    """A phone on two networks: the context follows."""
+    sessions = Sessions(np.array([0, 2]), np.array([10.0, 50.0]), np.array([50.0, 90.0]), np.array([100.0]))
+    speeds = Speeds(np.array([0.01, 0.02]), np.array([1e6, 8e6]), by_session=True)
+    save_traces(tmp_path / "a.npz", sessions=sessions, speeds=speeds)
+    network = phones(str(tmp_path / "a.npz"), num_clients=1, samples=1)
+    state = start(network)
+    for time_s, expected in (
+        (10.0, [0.03, 1, 4.0]),
+        (49.0, [0.03, 1, 4.0]),
+        (50.0, [0.06, 1, 0.5]),
+        (5.0, [0.06, 1, 0.5]),
+    ):
+        context, outcome = look(network, dataclasses.replace(state, time_s=time_s))
+        np.testing.assert_allclose(context.features[0], expected)
+        assert outcome.responds[0] == (time_s != 5.0)  # one network after the other is one stay
+
+
+def test_a_fleet_of_any_size_from_few_devices(file):
+    network = phones(file, num_clients=1000, resample=True)
+    state = start(network)
+    context, _ = look(network, state)
+    assert context.num_links == 1000
+    assert np.bincount(state.fleet.device).tolist() in ([334, 333, 333], [333, 334, 333], [333, 333, 334])
+    assert np.unique(state.fleet.shift_s).size > 900
+    with pytest.raises(DataFileError, match="hold 3 devices"):
+        start(phones(file, num_clients=4))
+
+
+# ------------------------------------------------------------------- randomness
+
+
+def test_noise_is_uniform_and_new_in_every_round():
+    client, features = np.arange(20_000), np.ones((20_000, 3))
+    rounds = [
+        exchange_times(client, features, cold_start_s=1.0, noise=0.5, key=round_key(11, round)) / 3.0
+        for round in range(1, 5)
+    ]
+    for drawn in rounds:
+        assert drawn.min() >= 0.5
+        assert drawn.max() <= 1.5
+        np.testing.assert_allclose(np.quantile(drawn, [0.1, 0.5, 0.9]), [0.6, 1.0, 1.4], atol=0.015)
+        assert drawn.std() == pytest.approx(1.0 / math.sqrt(12.0), rel=0.02)
+    correlation = np.corrcoef(rounds) - np.eye(4)
+    assert np.abs(correlation).max() < 0.03
+    assert abs(np.corrcoef(rounds[0][1:], rounds[0][:-1])[0, 1]) < 0.03
+    assert (exchange_times(client, features, cold_start_s=1.0, noise=1.0, key=round_key(3, 1)) > 0.0).all()
+
+
+def test_dropout_is_its_share_and_independent_of_the_times():
+    network = TraceNetwork(num_clients=20_000, dropout=0.4, samples=1, download_bit=0.0, upload_bit=1.0)
+    context, outcome = look(network, start(network))
+    responds = outcome.responds[context.available]
+    assert responds.mean() == pytest.approx(0.6, abs=0.04)
+    late = (outcome.exchange_time_s / outcome.expected_time_s)[context.available]
+    assert late[responds].mean() == pytest.approx(late[~responds].mean(), abs=0.01)
+    assert not outcome.responds[~context.available].any()
+
+
+def test_any_number_of_threads_gives_the_same(monkeypatch):
+    network = TraceNetwork(num_clients=3000, dropout=0.3)
+    state = start(network)
+    context, outcome = look(network, state)
+    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 100)
+    monkeypatch.setattr(parallel, "num_threads", lambda: 3)
+    again, same = look(network, state)
+    np.testing.assert_array_equal(context.features, again.features)
+    np.testing.assert_array_equal(context.available, again.available)
+    for name in ("exchange_time_s", "expected_time_s", "expected_upload_s", "responds"):
+        np.testing.assert_array_equal(getattr(outcome, name), getattr(same, name))
+
+
+def test_rounds_are_reached_by_key_and_number():
+    assert round_key(5, 1) != round_key(5, 2) != round_key(6, 2)
+    assert round_key(2**62 - 1, 10**9) >= 0
+
+
+# ------------------------------------------------------------------- parameters and files
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_clients": 0}, "num_clients is 0"),
+        ({"cohort_size": 0}, "cohort_size is 0"),
+        ({"samples": 0}, "samples is 0"),
+        ({"samples": 1.5}, "samples is 1.5; expected an integer"),
+        ({"noise": 1.1}, "noise is 1.1"),
+        ({"dropout": -0.1}, "dropout is -0.1"),
+        ({"deadline_s": -1.0}, "deadline_s is -1.0"),
+        ({"deadline_s": math.nan}, "deadline_s is nan"),
+        ({"deadline_s": math.inf}, "deadline_s is inf; expected a finite number >= 0"),
+        ({"idle_step_s": 0.0}, "idle_step_s is 0.0; expected a finite number > 0"),
+        ({"round_interval_s": -1.0}, "round_interval_s is -1.0"),
+        ({"jitter_s": math.inf}, "jitter_s is inf"),
+        ({"start_time_s": -1.0}, "start_time_s is -1.0"),
+        ({"download_bit": -1.0}, "download_bit is -1.0"),
+        ({"upload_bit": math.nan}, "upload_bit is nan"),
+        ({"cold_start_s": -1.0}, "cold_start_s is -1.0"),
+        ({"at_end": "halt"}, "at_end is 'halt'; expected one of wrap, stop"),
+        ({"traces": 5}, "traces is 5; expected str"),
+        ({"resample": 1}, "resample is 1; expected True or False"),
+        ({"resample": False}, "resample is False without traces"),
+    ],
+)
+def test_parameters_out_of_range(settings, message):
+    with pytest.raises(ConfigurationError, match=message) as caught:
+        TraceNetwork(**settings)
+    assert isinstance(caught.value, FedrosterError)
+
+
+def test_files_that_are_not_there_or_damaged(tmp_path, file):
+    with pytest.raises(MissingDataError, match="no file"):
+        start(TraceNetwork(traces=str(tmp_path / "none.npz")))
+    Path(file).write_bytes(Path(file).read_bytes()[:200])
+    with pytest.raises(DataFileError, match="truncated, damaged"):
+        start(phones(file))
+    overlapping = dataclasses.replace(PHONES, end_s=np.array([700.0, 1000.0, 530.0, 1000.0]))
+    save_traces(file, sessions=overlapping, speeds=SPEEDS)
+    with pytest.raises(DataFileError, match="session 1 of client 0 runs from 600"):
+        start(phones(file))
+
+
+def test_rbcs_f_learns_here():
+    """Rounds of RBCS-F without a guaranteed rate become shorter than random ones: it sees who is slow."""
+    network = TraceNetwork(num_clients=300, cohort_size=5, noise=0.05)
+
+    def mean_time(policy):
+        times = [played.time_s for played in simulate(policy, network, num_rounds=300, seed=2)]
+        return np.mean(times[150:])
+
+    assert mean_time(RBCSF(V=1000.0, beta=0.0, alpha=0.01)) < 0.7 * mean_time(Uniform())
+
+
+def test_the_state_is_small():
+    state = start(TraceNetwork(num_clients=50_000))
+    per_client = [a for a in pack(state).values() if a.shape[:1] == (50_000,)]
+    assert sum(a.nbytes for a in per_client) == 33 * 50_000
+    others = [a for a in pack(state).values() if a.shape[:1] != (50_000,)]
+    assert sum(a.nbytes for a in others) < 8e6

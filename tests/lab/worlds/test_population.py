@@ -1,0 +1,244 @@
+"""Fleets: drawn quantiles against the published ones, the daily rhythm, and what is read from FedScale's files."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.flash import END_S, convert, flash_sessions
+from fedroster.lab.worlds.availability import look_up, timetable
+from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, save_traces
+from fedroster.lab.worlds.population import (
+    BANDWIDTH_MBPS,
+    CAPACITY_FILE,
+    COMPUTE_MS,
+    DAY_S,
+    HOURLY,
+    LEVELS,
+    NUM_PATTERNS,
+    SESSION_FILE,
+    SHARE,
+    Source,
+    calibrated_sessions,
+    calibrated_source,
+    calibrated_speeds,
+    deal,
+    draw_fleet,
+    draw_shifts,
+    log_uniform_mixture,
+    read_source,
+)
+from scipy.stats import spearmanr
+
+from fedroster.core.errors import DataFileError, MissingDataError
+
+REAL = Path(os.environ.get("FEDROSTER_DATA", ""), "fedscale")
+real = pytest.mark.skipif(not (REAL / "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale")
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+def rank_error(sample, quantiles):
+    """Largest distance between a level and the share of the sample up to its quantile."""
+    return max(abs(np.mean(sample <= q) - level) for level, q in zip(LEVELS, quantiles, strict=True))
+
+
+# ------------------------------------------------------------------- the calibrated mixture
+
+
+def test_the_mixture_has_the_published_quantiles():
+    np.testing.assert_allclose(log_uniform_mixture(np.array(LEVELS), COMPUTE_MS, (15.0, 199.0)), COMPUTE_MS)
+    ends = log_uniform_mixture(np.array([0.0, 1.0]), COMPUTE_MS, (15.0, 199.0))
+    np.testing.assert_allclose(ends, (15.0, 199.0))
+    halfway = log_uniform_mixture(np.array([0.15]), COMPUTE_MS, (15.0, 199.0))
+    np.testing.assert_allclose(halfway, np.sqrt(19.0 * 24.0))
+
+
+def test_drawn_speeds_have_the_published_quantiles():
+    """At 100,000 draws the standard error of a rank is at most 0.0016; the quantiles themselves agree to 3 %."""
+    speeds = calibrated_speeds(100_000, rng=rng())
+    compute_ms, bandwidth_mbps = speeds.compute_s * 1e3, speeds.bandwidth_bps / 1e6
+    for sample, quantiles in ((compute_ms, COMPUTE_MS), (bandwidth_mbps, BANDWIDTH_MBPS)):
+        assert rank_error(sample, quantiles) < 0.006
+        np.testing.assert_allclose(np.quantile(sample, LEVELS), quantiles, rtol=0.03)
+        assert rank_error(sample * 1.1, quantiles) > 0.006  # negative control
+    assert abs(np.corrcoef(np.argsort(np.argsort(compute_ms)), np.argsort(np.argsort(bandwidth_mbps)))[0, 1]) < 0.015
+
+
+@pytest.mark.parametrize("num_devices", [1000, NUM_PATTERNS])
+def test_drawn_shares_have_the_published_quantiles(num_devices):
+    """Stratified: to one part in the number of devices, and 1 % of the value."""
+    share = calibrated_sessions(num_devices, rng=rng()).share()
+    assert rank_error(share, np.array(SHARE) * (1 + 1e-6)) <= 2.0 / num_devices
+    np.testing.assert_allclose(np.quantile(share, LEVELS), SHARE, rtol=0.01)
+
+
+@pytest.mark.parametrize("num_devices", [1, 2, 7, 500])
+@pytest.mark.parametrize("seed", range(5))
+def test_drawn_sessions_are_sound(num_devices, seed):
+    sessions = calibrated_sessions(num_devices, rng=rng(seed))
+    check_sessions(sessions, source="drawn")
+    assert (sessions.period_s == 7 * DAY_S).all()
+
+
+def test_sessions_are_as_many_and_as_long_as_in_the_flash_trace():
+    """Of 300 devices: 6, 14 and 25 sessions in six days, of 41, 957 and 3,775 s, and more where the share is larger."""
+    sessions = calibrated_sessions(NUM_PATTERNS, rng=rng(1))
+    count = np.diff(sessions.offsets)
+    np.testing.assert_allclose(np.quantile(count, [0.25, 0.5, 0.75]) * 6.0 / 7.0, [6.0, 14.0, 25.0], rtol=0.1)
+    length_s = np.quantile(sessions.end_s - sessions.start_s, [0.25, 0.5, 0.75])
+    np.testing.assert_allclose(length_s, [41.0, 957.0, 3775.0], rtol=0.4)
+    assert spearmanr(count, sessions.share()).statistic == pytest.approx(0.6, abs=0.05)
+
+
+def test_availability_at_instants_is_the_share():
+    """What look_up says, averaged over the week and the fleet, is the mean of the shares that were drawn."""
+    sessions = calibrated_sessions(1500, rng=rng(4))
+    table, device = timetable(sessions), np.arange(1500)
+    there = np.mean([look_up(table, device, np.zeros(1500), t)[0] > 0 for t in np.arange(450.0, 7 * DAY_S, 900.0)])
+    assert there == pytest.approx(sessions.share().mean(), rel=0.005)
+
+
+def hourly(sessions, shift_s):
+    num_devices = sessions.num_devices
+    table, device = timetable(sessions), np.arange(num_devices)
+    times_s = np.arange(7 * 24) * 3600.0 + 1800.0
+    there = np.array([np.mean(look_up(table, device, shift_s, t)[0] > 0.0) for t in times_s])
+    by_hour = there.reshape(7, 24).mean(axis=0)
+    return by_hour / by_hour.mean()
+
+
+def test_the_daily_rhythm_is_that_of_the_flash_trace():
+    """Within 20 % in every hour; also after the shifts.  A shift that is no whole day would flatten it."""
+    sessions = calibrated_sessions(NUM_PATTERNS, rng=rng(5))
+    np.testing.assert_allclose(hourly(sessions, np.zeros(NUM_PATTERNS)), HOURLY, rtol=0.2)
+    shifts = draw_shifts(sessions.period_s, jitter_s=1800.0, rng=rng(6))
+    np.testing.assert_allclose(hourly(sessions, shifts), HOURLY, rtol=0.2)
+    flat = hourly(sessions, rng(7).uniform(0.0, 7 * DAY_S, NUM_PATTERNS))
+    assert np.abs(flat / np.array(HOURLY) - 1.0).max() > 0.2  # negative control
+
+
+# ------------------------------------------------------------------- dealing and shifting
+
+
+@pytest.mark.parametrize(("num_devices", "num_clients"), [(5, 5), (5, 17), (5, 3), (1, 4)])
+def test_devices_are_dealt_evenly(num_devices, num_clients):
+    dealt = deal(num_devices, num_clients, rng=rng())
+    counts = np.bincount(dealt, minlength=num_devices)
+    assert dealt.shape == (num_clients,)
+    assert counts.max() - counts.min() <= 1
+
+
+def test_dealing_has_no_order():
+    assert not np.array_equal(deal(1000, 1000, rng=rng(0)), np.arange(1000))
+    first = np.stack([deal(10, 3, rng=rng(seed)) for seed in range(600)])
+    counts = np.bincount(first.ravel(), minlength=10)
+    assert counts.min() > 180 - 5 * np.sqrt(180)
+    assert counts.max() < 180 + 5 * np.sqrt(180)
+
+
+def test_shifts_are_whole_days_and_a_jitter():
+    shifts = draw_shifts(np.full(5000, 7 * DAY_S), jitter_s=600.0, rng=rng())
+    day = np.rint(shifts / DAY_S)
+    assert np.abs(shifts - day * DAY_S).max() <= 600.0
+    np.testing.assert_array_equal(np.unique(day), np.arange(7))
+    assert np.abs(draw_shifts(np.full(50, 1000.0), jitter_s=5.0, rng=rng())).max() <= 5.0
+    assert np.array_equal(draw_shifts(np.full(9, 1000.0), jitter_s=0.0, rng=rng()), np.zeros(9))
+
+
+def source(*, paired):
+    sessions = Sessions(np.array([0, 1, 2, 3]), np.zeros(3), np.full(3, 10.0), np.full(3, 100.0))
+    return Source(sessions, Speeds(np.array([0.1, 0.2, 0.3]), np.array([1e6, 2e6, 3e6])), paired=paired)
+
+
+def test_paired_devices_stay_together():
+    fleet = draw_fleet(source(paired=True), 10, resample=True, shift=False, jitter_s=0.0, rng=rng())
+    np.testing.assert_allclose(fleet.compute_s, 0.1 * (fleet.device + 1))
+    np.testing.assert_allclose(fleet.bandwidth_bps, 1e6 * (fleet.device + 1))
+    exact = draw_fleet(source(paired=True), 2, resample=False, shift=False, jitter_s=0.0, rng=rng())
+    assert exact.device.tolist() == [0, 1]
+    assert exact.compute_s.tolist() == [0.1, 0.2]
+
+
+def test_other_speeds_are_dealt_on_their_own():
+    fleets = [
+        draw_fleet(source(paired=False), 30, resample=True, shift=True, jitter_s=1.0, rng=rng(seed)) for seed in (0, 0)
+    ]
+    assert np.array_equal(fleets[0].device, fleets[1].device)
+    assert not np.allclose(fleets[0].compute_s, 0.1 * (fleets[0].device + 1))
+    assert np.bincount(np.rint(fleets[0].compute_s * 10).astype(int)).tolist() == [0, 10, 10, 10]
+    np.testing.assert_allclose(fleets[0].bandwidth_bps, fleets[0].compute_s * 1e7)  # the pairs are kept
+
+
+def test_too_few_devices():
+    with pytest.raises(DataFileError, match="3 devices"):
+        draw_fleet(source(paired=True), 4, resample=False, shift=False, jitter_s=0.0, rng=rng())
+
+
+def test_a_calibrated_fleet_of_a_million_would_have_4096_patterns():
+    made = calibrated_source(NUM_PATTERNS + 1, rng=rng())
+    assert made.sessions.num_devices == NUM_PATTERNS
+    assert made.speeds.compute_s.shape == (NUM_PATTERNS + 1,)
+    assert calibrated_source(3, rng=rng()).sessions.num_devices == 3
+
+
+# ------------------------------------------------------------------- files
+
+
+def test_flash_states_become_sessions(tmp_path):
+    """The first is there from 1000 to 2000, the second always, the third never; the first 300 s are not believed."""
+    arrays = {
+        "offsets_2st": np.array([0, 5, 7, 9], np.int32),
+        "time_s_2st": np.array([0, 300, 1000, 2000, 530_000, 0, 300, 0, 300], np.int32),
+        "state_2st": np.array([2, 0, 2, 0, 2, 2, 2, 2, 0], np.uint8),
+    }
+    np.savez(tmp_path / "flash.npz", **arrays)
+    sessions = flash_sessions(tmp_path / "flash.npz")
+    check_sessions(sessions, source="flash")
+    assert sessions.offsets.tolist() == [0, 1, 2]
+    assert sessions.start_s.tolist() == [1000.0, 0.0]
+    assert sessions.end_s.tolist() == [2000.0, END_S]
+
+
+def capacities(folder, num=20):
+    save_traces(folder / CAPACITY_FILE, speeds=Speeds(np.linspace(0.015, 0.2, num), np.linspace(1e6, 2e8, num)))
+
+
+def test_a_folder_of_fedscale(tmp_path):
+    with pytest.raises(MissingDataError, match="client_behave_trace"):
+        read_source(tmp_path)
+    capacities(tmp_path)
+    with pytest.raises(MissingDataError, match="client_behave_trace"):
+        read_source(tmp_path)
+    save_traces(tmp_path / SESSION_FILE, sessions=source(paired=True).sessions)
+    found = read_source(tmp_path)
+    assert (found.paired, found.sessions.num_devices, found.speeds.compute_s.shape) == (False, 3, (20,))
+
+
+def test_a_file_of_both(tmp_path):
+    both = source(paired=True)
+    save_traces(tmp_path / "mine.npz", sessions=both.sessions, speeds=both.speeds)
+    found = read_source(tmp_path / "mine.npz")
+    assert found.paired
+    np.testing.assert_allclose(found.speeds.compute_s, both.speeds.compute_s)
+    save_traces(tmp_path / "mine.npz", sessions=both.sessions)
+    with pytest.raises(MissingDataError, match=r"mine\.npz' holds no capacities"):
+        read_source(tmp_path / "mine.npz")
+    with pytest.raises(MissingDataError, match="no file"):
+        read_source(tmp_path / "other.npz")
+    with pytest.raises(MissingDataError, match="no file"):
+        read_source(tmp_path / "mine.csv")
+
+
+@real
+def test_the_real_subsets_have_the_published_quantiles(tmp_path):
+    """Drawn from 10,000 capacities and 300 devices' sessions: to their last printed digit, nearly."""
+    found = read_source(convert(REAL, tmp_path))
+    fleet = draw_fleet(found, 30_000, resample=True, shift=True, jitter_s=0.0, rng=rng())
+    np.testing.assert_allclose(np.quantile(fleet.compute_s * 1e3, LEVELS), COMPUTE_MS, atol=0.5)
+    np.testing.assert_allclose(np.quantile(fleet.bandwidth_bps / 1e6, LEVELS), BANDWIDTH_MBPS, rtol=0.04)
+    np.testing.assert_allclose(np.quantile(found.sessions.share()[fleet.device], LEVELS), SHARE, atol=0.011)

@@ -1,0 +1,492 @@
+"""The flat network: Table 1, section 6.1.1 and Choices A1, A2 and A7."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, halfnorm, kstest, lognorm
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Outcome, RoundContext, Selection
+from fedroster.core.streams import Streams
+from fedroster.networks import FlatNetwork
+from fedroster.networks.flat import FlatState, exchange_features, scatter
+from fedroster.policies import RBCSF
+from fedroster.simulation import simulate
+from fedroster.testing import EnvironmentContract
+
+
+class FlatContract(EnvironmentContract):
+    def exogenous(self, context, outcome):
+        """The cold start is history; availability, the other features, uploads and answers are not."""
+        return {
+            "available": context.available,
+            "compute": context.features[:, 0],
+            "bandwidth": context.features[:, 2],
+            "upload": outcome.expected_upload_s,
+            "responds": outcome.responds,
+        }
+
+
+class TestFlatNetwork(FlatContract):
+    def environment(self):
+        return FlatNetwork()
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        FlatNetwork(num_clients=7, cohort_size=3, availability=0.5, noise=0.3, dropout=0.4, log_base="e"),
+        FlatNetwork(noise_shape="half-normal", drift=0.5, drift_rounds=40.0, churn=0.3, churn_rounds=30.0),
+        FlatNetwork(num_clients=9, cohort_size=3, noise_shape="log-normal", dropout=0.2, drift=1.0, churn=0.5),
+        FlatNetwork(noise_shape="bimodal", noise=0.6),
+    ],
+    ids=["drop-outs", "changes", "long tail", "two minds"],
+)
+def test_variants(network):
+    class Variant(FlatContract):
+        def environment(self):
+            return network
+
+    Variant().test_shapes_types_and_ranges()
+    Variant().test_every_policy_meets_the_same_world()
+
+
+@pytest.mark.parametrize(
+    ("broken", "test"),
+    [
+        ("history", "test_every_policy_meets_the_same_world"),
+        ("bias", "test_expectations_are_the_mean_of_what_happens"),
+        ("negative", "test_shapes_types_and_ranges"),
+        ("float32", "test_shapes_types_and_ranges"),
+        ("silent", "test_reveal_shows_only_the_chosen"),
+        ("unseeded", "test_the_seed_decides"),
+        ("state", "test_observing_changes_nothing"),
+    ],
+)
+def test_the_contract_notices(broken, test):
+    """Negative controls: each network breaks one rule."""
+
+    class Tell(Outcome):
+        def reveal(self, context, selection):
+            honest = Outcome.reveal(self, context, selection)
+            return dataclasses.replace(honest, exchange_time_s=self.exchange_time_s[selection.links])
+
+    @dataclasses.dataclass(frozen=True)
+    class Broken(FlatNetwork):
+        def observe(self, state, round, /, *, rng):
+            if broken == "history":
+                rng.random(int(np.count_nonzero(state.cold)))
+            if broken == "unseeded":
+                rng = np.random.default_rng()
+            context, outcome = FlatNetwork.observe(self, state, round, rng=rng)
+            time_s = outcome.exchange_time_s
+            if broken == "bias":
+                outcome = dataclasses.replace(outcome, exchange_time_s=time_s * 1.03)
+            if broken == "negative":
+                outcome = dataclasses.replace(outcome, exchange_time_s=time_s - 2.0)
+            if broken == "float32":
+                outcome = dataclasses.replace(outcome, exchange_time_s=time_s.astype(np.float32))
+            if broken == "silent":
+                outcome = Tell(**{f.name: getattr(outcome, f.name) for f in dataclasses.fields(outcome)})
+            if broken == "state":
+                state.cold[0] ^= True
+            return context, outcome
+
+    class Contract(FlatContract):
+        def environment(self):
+            return Broken(dropout=0.2)
+
+    with pytest.raises(AssertionError):
+        getattr(Contract(), test)()
+
+
+def rounds(network, num_rounds, seed=0):
+    """All clients stay cold: none is ever chosen."""
+    streams = Streams(seed)
+    state = network.init(rng=streams.at("environment-init"))
+    return [network.observe(state, t, rng=streams.at("environment", t)) for t in range(1, num_rounds + 1)]
+
+
+# --- Table 1 and Table 2 -------------------------------------------------------------------------------------------
+
+
+def test_table_1():
+    network = FlatNetwork()
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    assert theta.shape == (3, 40)
+    for index, (train_s, cold_s, snr) in enumerate([(1, 1, 1000), (2, 1, 100), (3, 1, 10), (4, 1, 1)]):
+        block = theta[:, 10 * index : 10 * index + 10]
+        np.testing.assert_allclose(block.T, np.tile([train_s, cold_s, 1 / math.log2(1 + snr)], (10, 1)), rtol=1e-15)
+
+
+def test_table_2_and_section_6():
+    network = FlatNetwork()
+    assert (network.num_clients, network.cohort_size, network.availability, network.noise) == (40, 8, 0.8, 1.0)
+    assert (network.compute_share_min, network.compute_share_max) == (0.5, 2.0)
+    assert (network.bandwidth_min_hz, network.bandwidth_max_hz, network.model_size_bit) == (2e6, 4e6, 20e6)
+    assert (network.spec.num_clients, network.spec.cohort_size, network.spec.num_features) == (40, 8, 3)
+
+
+def test_exchange_time_by_hand():
+    """Class 4 at half a CPU, cold, 2 MHz: 4/0.5 + 1 + 20e6 / (2e6 log2(2)) = 19 s, the largest there is."""
+    features = exchange_features(np.array([0.5]), np.array([True]), 20e6, np.array([2e6]))
+    np.testing.assert_array_equal(features, [[2.0, 1.0, 10.0]])
+    assert features @ [4.0, 1.0, 1.0 / math.log2(2.0)] == 19.0
+    assert FlatNetwork().max_expected_time_s == 19.0
+
+
+def test_the_logarithm_is_selectable():
+    """Choice A2."""
+    np.testing.assert_allclose(FlatNetwork().spectral_efficiency, np.log2([1001, 101, 11, 2]), rtol=1e-15)
+    natural = FlatNetwork(log_base="e").spectral_efficiency
+    np.testing.assert_allclose(natural, np.log([1001, 101, 11, 2]), rtol=1e-15)
+    assert FlatNetwork(log_base="e").max_expected_time_s == pytest.approx(9 + 10 / math.log(2))
+
+
+def test_the_bounds_hold_and_are_met():
+    """L and S bound what is drawn, and K the expected times, none by more than a fifth."""
+    network = FlatNetwork()
+    drawn = rounds(network, 300)
+    norm = max(np.linalg.norm(context.features, axis=1).max() for context, _ in drawn)
+    longest = max(outcome.expected_time_s.max() for _, outcome in drawn)
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    assert 0.8 * network.feature_norm < norm <= network.feature_norm
+    assert 0.8 * network.max_expected_time_s < longest <= network.max_expected_time_s
+    assert network.coefficient_norm == pytest.approx(np.linalg.norm(theta, axis=0).max(), rel=1e-15)
+
+
+@pytest.mark.parametrize("num_clients", [1, 3, 4, 5, 7, 40, 41, 1000])
+def test_classes_are_equal_blocks(num_clients):
+    classes = FlatNetwork(num_clients=num_clients).client_class
+    assert classes.shape == (num_clients,)
+    assert (np.diff(classes) >= 0).all()
+    sizes = np.bincount(classes, minlength=4)
+    assert sizes.shape == (4,)
+    assert sizes.max() - sizes.min() <= 1
+
+
+def test_other_classes():
+    network = FlatNetwork(num_clients=6, train_time_s=(1.0, 9.0), cold_start_s=(0.0, 2.0), snr=(3.0, 1.0))
+    np.testing.assert_array_equal(network.client_class, [0, 0, 0, 1, 1, 1])
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    np.testing.assert_allclose(theta[:, [0, 5]].T, [[1.0, 0.0, 0.5], [9.0, 2.0, 1.0]])
+
+
+# --- what is drawn -------------------------------------------------------------------------------------------------
+
+
+def test_contexts_are_uniform_in_their_ranges():
+    drawn = rounds(FlatNetwork(), 100)
+    features = np.concatenate([context.features for context, _ in drawn])
+    assert kstest(1.0 / features[:, 0], "uniform", (0.5, 1.5)).pvalue > 0.001
+    assert kstest(20e6 / features[:, 2], "uniform", (2e6, 2e6)).pvalue > 0.001
+    assert kstest(features[:, 0], "uniform", (0.5, 1.5)).pvalue < 1e-9  # mu is uniform, 1/mu is not
+    assert features[:, 0].min() >= 0.5
+    assert features[:, 0].max() <= 2.0
+    assert features[:, 2].min() >= 5.0
+    assert features[:, 2].max() <= 10.0
+    assert abs(np.corrcoef(features[:, 0], features[:, 2])[0, 1]) < 0.06
+
+
+@pytest.mark.parametrize("noise", [1.0, 0.25])
+def test_noise_is_uniform_around_the_expectation(noise):
+    """Choice A7: tau = c.theta + U(-a c.theta, a c.theta)."""
+    drawn = rounds(FlatNetwork(noise=noise), 150)
+    ratio = np.concatenate([outcome.exchange_time_s / outcome.expected_time_s for _, outcome in drawn])
+    assert ratio.min() > 1 - noise
+    assert ratio.max() <= 1 + noise
+    assert kstest(ratio, "uniform", (1 - noise, 2 * noise)).pvalue > 0.001
+    assert kstest(ratio, "uniform", (1 - noise, 1.9 * noise)).pvalue < 1e-6  # negative control
+    assert abs(ratio.mean() - 1) < 4.5 * noise / math.sqrt(3 * ratio.size)
+
+
+def test_without_noise():
+    for _, outcome in rounds(FlatNetwork(noise=0.0), 5):
+        np.testing.assert_array_equal(outcome.exchange_time_s, outcome.expected_time_s)
+
+
+def test_the_largest_noise_leaves_times_positive():
+    """Even the largest number that a generator returns."""
+
+    class Extreme:
+        def uniform(self, low, high, size):
+            return np.full(size, low)
+
+        def random(self, size):
+            return np.full(size, np.nextafter(1.0, 0.0))
+
+    network = FlatNetwork()
+    _, outcome = network.observe(network.init(rng=Streams(0).at("environment-init")), 1, rng=Extreme())
+    assert (outcome.exchange_time_s > 0).all()
+
+
+def test_expected_times_are_linear_in_the_context():
+    network = FlatNetwork()
+    theta = network.init(rng=Streams(0).at("environment-init")).coefficients
+    for context, outcome in rounds(network, 5):
+        expected = np.einsum("nd,dn->n", context.features, theta)
+        np.testing.assert_allclose(outcome.expected_time_s, expected, rtol=1e-14)
+        np.testing.assert_allclose(outcome.expected_upload_s, context.features[:, 2] * theta[2], rtol=1e-15)
+
+
+# --- beyond the paper ----------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_draw_what_they_always_drew():
+    """Section 6.1.1 written down once more, bit for bit: mu, B, I, noise, answers, in this order."""
+    network = FlatNetwork(dropout=0.1)
+    streams = Streams(9)
+    state = network.init(rng=streams.at("environment-init"))
+    train_s, eta = np.repeat([1.0, 2.0, 3.0, 4.0], 10), np.repeat(np.log1p([1000.0, 100.0, 10.0, 1.0]), 10)
+    for t in range(1, 6):
+        context, outcome = network.observe(state, t, rng=streams.at("environment", t))
+        rng = streams.at("environment", t)
+        mu, bandwidth = rng.uniform(0.5, 2.0, 40), rng.uniform(2e6, 4e6, 40)
+        available, noise, responds = rng.random(40) < 0.8, rng.random(40), rng.random(40) >= 0.1
+        upload_s = (1.0 / (eta / math.log(2.0))) * (20e6 / bandwidth)
+        expected_s = train_s * (1.0 / mu) + 1.0 + upload_s
+        np.testing.assert_array_equal(outcome.expected_upload_s, upload_s)
+        np.testing.assert_array_equal(outcome.expected_time_s, expected_s)
+        np.testing.assert_array_equal(outcome.exchange_time_s, (noise * -2.0 + 2.0) * expected_s)
+        np.testing.assert_array_equal(outcome.responds, responds)
+        np.testing.assert_array_equal(context.available, available)
+        assert context.members is None
+
+
+def test_one_round_of_numbers():
+    """As drawn before scatter, drift and churn could be chosen."""
+    _, outcome = rounds(FlatNetwork(), 1, seed=2020)[0]
+    np.testing.assert_array_equal(
+        outcome.exchange_time_s[:4], [1.4431623735307437, 3.1838889672944, 3.7348645611167943, 2.7427553107956237]
+    )
+
+
+SHAPES = ["uniform", "half-normal", "log-normal", "bimodal"]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("amount", [0.0, 0.3, 1.0])
+def test_scatter_has_mean_one_and_the_deviation_of_the_uniform(shape, amount):
+    """By integration over the uniform numbers."""
+    uniform = (np.arange(400_000) + 0.5) / 400_000
+    ratio = scatter(uniform, amount, shape)
+    assert ratio.mean() == pytest.approx(1.0, abs=1e-4)
+    assert ratio.std() == pytest.approx(amount / math.sqrt(3.0), rel=2e-3, abs=1e-12)
+    assert (ratio > 0.0).all()
+
+
+def test_scatter_follows_its_distributions():
+    uniform = np.random.default_rng(0).random(20_000)
+    amount = 0.8
+    deviation = amount / math.sqrt(3.0)
+    spread = deviation / math.sqrt(1.0 - 2.0 / math.pi)
+    shape = math.sqrt(math.log1p(deviation**2))
+    expected = {
+        "uniform": ("uniform", (1.0 - amount, 2.0 * amount)),
+        "half-normal": (halfnorm(1.0 - spread * math.sqrt(2.0 / math.pi), spread).cdf, ()),
+        "log-normal": (lognorm(shape, scale=math.exp(-0.5 * shape**2)).cdf, ()),
+    }
+    for name, (distribution, parameters) in expected.items():
+        assert kstest(scatter(uniform, amount, name), distribution, parameters).pvalue > 0.001
+        for other in expected:
+            if other != name:  # negative control
+                assert kstest(scatter(uniform, amount, other), distribution, parameters).pvalue < 1e-6
+
+
+@pytest.mark.parametrize("amount", [0.25, 1.0])
+def test_the_ranges_of_scatter(amount):
+    """As documented; and not even the extremes of a generator make a time zero or infinite."""
+    extremes = np.array([0.0, 2.0**-53, 0.5, 0.8, 1.0 - 2.0**-53])
+    for shape in SHAPES:
+        ratio = scatter(extremes, amount, shape)
+        assert (ratio > 0.0).all()
+        assert np.isfinite(ratio).all()
+    assert scatter(extremes, amount, "half-normal")[0] == pytest.approx(1.0 - 0.76 * amount, abs=0.01)
+    assert (np.diff(scatter(extremes, amount, "half-normal")) > 0.0).all()
+    low, high = 1.0 - 0.29 * amount, 1.0 + 1.15 * amount
+    np.testing.assert_allclose(scatter(extremes, amount, "bimodal"), [low, low, low, high, high], atol=0.01)
+    sample = scatter(np.random.default_rng(1).random(100_000), amount, "bimodal")
+    assert binomtest(int((sample > 1.0).sum()), 100_000, 0.2).pvalue > 0.001
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_network_scatters_so(shape):
+    for context, outcome in rounds(FlatNetwork(noise_shape=shape, noise=0.7), 3):
+        rng = Streams(0).at("environment", context.round)
+        for draw in (rng.uniform, rng.uniform, rng.random):
+            draw(size=40)
+        ratio = scatter(rng.random(40), 0.7, shape)
+        np.testing.assert_allclose(outcome.exchange_time_s / outcome.expected_time_s, ratio, rtol=1e-14)
+
+
+def test_drift():
+    """Every expected time is multiplied by exp(d sin 2 pi (t / P + phi_n)), and nothing else changes."""
+    still, moving = FlatNetwork(), FlatNetwork(drift=0.6, drift_rounds=20.0)
+    phase = moving.init(rng=Streams(0).at("environment-init")).phase
+    assert kstest(phase, "uniform").pvalue > 0.001
+    factors = []
+    for (context, steady), (same, drifted) in zip(rounds(still, 40), rounds(moving, 40), strict=True):
+        factor = np.exp(0.6 * np.sin(2.0 * np.pi * (context.round / 20.0 + phase)))
+        np.testing.assert_array_equal(context.features, same.features)
+        np.testing.assert_array_equal(context.available, same.available)
+        np.testing.assert_allclose(drifted.expected_time_s, factor * steady.expected_time_s, rtol=1e-13)
+        np.testing.assert_allclose(drifted.expected_upload_s, factor * steady.expected_upload_s, rtol=1e-13)
+        np.testing.assert_allclose(drifted.exchange_time_s, factor * steady.exchange_time_s, rtol=1e-13)
+        factors.append(factor)
+    np.testing.assert_allclose(factors[0], factors[20], rtol=1e-12)  # a cycle of 20 rounds
+    assert np.max(factors) == pytest.approx(math.exp(0.6), rel=0.02)
+    assert np.min(factors) == pytest.approx(math.exp(-0.6), rel=0.02)
+
+
+def test_polls_drift_as_exchanges_do():
+    """Without training a poll is an exchange; its time is that of the round, of each client."""
+    quick, still = {"train_time_s": (0.0,) * 4, "noise": 0.0}, FlatNetwork(drift_rounds=20.0)
+    moving = FlatNetwork(drift=0.6, drift_rounds=20.0, **quick)
+    state, some = moving.init(rng=Streams(0).at("environment-init")), np.array([31, 0, 7])
+    seen = []
+    for context, outcome in rounds(moving, 20):
+        poll_s = moving.poll_times(state, context, some)
+        np.testing.assert_allclose(poll_s, outcome.exchange_time_s[some], rtol=1e-13)
+        seen.append(poll_s / FlatNetwork(**quick).poll_times(state, context, some))
+    assert np.ptp(seen, axis=0).min() > 1.0  # negative control: the factor changes
+    context, outcome = rounds(still, 1)[0]
+    np.testing.assert_array_equal(  # and without drift nothing does
+        still.poll_times(state, context, some),
+        dataclasses.replace(still, drift_rounds=3.0).poll_times(state, context, some),
+    )
+
+
+@pytest.mark.parametrize("drift", [10.0, 100.0])
+def test_the_largest_drift_leaves_numbers_finite(drift):
+    """Pytest makes a warning of an overflow an error."""
+    network = FlatNetwork(drift=drift, drift_rounds=4.0, noise_shape="log-normal")
+    for _, outcome in rounds(network, 8):
+        assert np.isfinite(np.square(outcome.exchange_time_s)).all()
+        assert (outcome.exchange_time_s > 0.0).all()
+    for played in simulate(RBCSF(), network, num_rounds=20, seed=0):
+        assert math.isfinite(played.time_s)
+    assert math.isfinite(network.max_expected_time_s)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.7])
+def test_the_bounds_hold_with_drift(drift):
+    network = FlatNetwork(drift=drift, drift_rounds=30.0)
+    longest = max(outcome.expected_time_s.max() for _, outcome in rounds(network, 300))
+    assert 0.7 * network.max_expected_time_s < longest <= network.max_expected_time_s
+    assert network.coefficient_norm == pytest.approx(math.exp(drift) * FlatNetwork().coefficient_norm, rel=1e-12)
+
+
+def test_churn():
+    """A client is away for a share of its cycle, in one piece; who is away is never available."""
+    network = FlatNetwork(num_clients=400, churn=0.3, churn_rounds=50.0)
+    drawn = rounds(network, 100)
+    members = np.array([context.members for context, _ in drawn])
+    available = np.array([context.available for context, _ in drawn])
+    phase = network.init(rng=Streams(0).at("environment-init")).phase
+    clock = (np.arange(1, 101)[:, None] / 50.0 + phase) % 1.0
+    np.testing.assert_array_equal(members, clock >= 0.3)
+    assert not (available & ~members).any()
+    assert (~members).mean(axis=0) == pytest.approx(0.3, abs=0.011)
+    assert ((~members).sum(axis=1) / 400).mean() == pytest.approx(0.3, abs=0.02)
+    assert (members[1:] & ~members[:-1]).sum(axis=0).max() <= 2  # it comes back once a cycle
+    assert binomtest(int(available.sum()), int(members.sum()), 0.8).pvalue > 0.001
+    # What is drawn is what is drawn without churn.
+    for (context, outcome), (plain, same) in zip(drawn, rounds(FlatNetwork(num_clients=400), 100), strict=True):
+        np.testing.assert_array_equal(outcome.exchange_time_s, same.exchange_time_s)
+        np.testing.assert_array_equal(context.available, plain.available & context.members)
+
+
+def test_the_phase_stays():
+    network = FlatNetwork(drift=0.5)
+    state = network.init(rng=Streams(0).at("environment-init"))
+    context, _ = network.observe(state, 1, rng=Streams(0).at("environment", 1))
+    after = network.advance(state, context, Selection(1, np.array([0, 3])))
+    np.testing.assert_array_equal(after.phase, state.phase)
+    np.testing.assert_array_equal(np.flatnonzero(~after.cold), [0, 3])
+
+
+# --- who is there --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("share", [0.8, 0.3, 0.0, 1.0])
+def test_availability_and_dropout(share):
+    drawn = rounds(FlatNetwork(availability=share, dropout=1.0 - share), 200)
+    for count in (
+        sum(np.count_nonzero(context.available) for context, _ in drawn),
+        sum(np.count_nonzero(outcome.responds) for _, outcome in drawn),
+    ):
+        assert binomtest(count, 200 * 40, share).pvalue > 0.001
+    assert binomtest(round(8000 * 0.75), 8000, 0.8).pvalue < 1e-9  # negative control
+
+
+def test_everybody_is_cold_at_first_and_after_a_pause():
+    """Choice A1: s = 1 when the client did not take part in the previous round."""
+    network = FlatNetwork(num_clients=5, cohort_size=2)
+    state = network.init(rng=Streams(0).at("environment-init"))
+    expected = [[1, 1, 1, 1, 1], [1, 0, 1, 0, 1], [1, 1, 0, 0, 1], [1, 1, 1, 1, 1]]
+    for number, chosen in enumerate(([1, 3], [2, 3], [], [0]), start=1):
+        context, _ = network.observe(state, number, rng=Streams(0).at("environment", number))
+        np.testing.assert_array_equal(context.features[:, 1], expected[number - 1])
+        state = network.advance(state, context, Selection(number, np.array(chosen, np.int64)))
+        assert isinstance(state, FlatState)
+
+
+def test_a_cold_start_costs_its_time():
+    network = FlatNetwork(cold_start_s=(5.0, 5.0, 5.0, 5.0), noise=0.0)
+    cold = network.init(rng=Streams(0).at("environment-init"))
+    warm = dataclasses.replace(cold, cold=np.zeros(40, np.bool_))
+    _, slow = network.observe(cold, 1, rng=Streams(0).at("environment", 1))
+    _, fast = network.observe(warm, 1, rng=Streams(0).at("environment", 1))
+    np.testing.assert_allclose(slow.expected_time_s - fast.expected_time_s, 5.0)
+
+
+def test_features_are_column_major():
+    """What the estimator reads without a copy."""
+    context, _ = rounds(FlatNetwork(), 1)[0]
+    assert isinstance(context, RoundContext)
+    assert context.features.flags.f_contiguous
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------
+
+NAN, INF = math.nan, math.inf
+BAD = {
+    "num_clients": [0, -1, 2.5, True, "40", None],
+    "cohort_size": [0, -3, 1.0, False],
+    "train_time_s": [(1.0, 2.0), (), (1.0, 2.0, 3.0, -1.0), (1.0, 2.0, 3.0, NAN), (1.0, 2.0, 3.0, INF)],
+    "cold_start_s": [(1.0,), (1.0, 1.0, 1.0, -0.5), (NAN, 1.0, 1.0, 1.0)],
+    "snr": [(1.0, 1.0), (1.0, 1.0, 1.0, 0.0), (1.0, 1.0, 1.0, INF), (1.0, 1.0, 1.0, "1")],
+    "log_base": ["10", "", 2],
+    "compute_share_min": [0.0, -0.5, 3.0, NAN, INF],
+    "compute_share_max": [0.25, NAN, INF],
+    "bandwidth_min_hz": [0.0, -1.0, 5e6, NAN],
+    "bandwidth_max_hz": [1e6, INF],
+    "model_size_bit": [-1.0, NAN, INF, "20"],
+    "availability": [-0.1, 1.1, NAN, True],
+    "noise": [-0.1, 1.5, INF],
+    "dropout": [-1.0, 2.0, NAN],
+    "noise_shape": ["normal", "", None, 1],
+    "drift": [-0.1, 100.1, 800.0, NAN, INF, "0.5", True],
+    "drift_rounds": [0.0, -5.0, 0.5, 1e-320, NAN, INF],
+    "churn": [-0.1, 1.0, 1.5, NAN, False],
+    "churn_rounds": [0.0, -1.0, 0.5, 1e-320, INF, "200"],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
+def test_bad_parameters(name, value):
+    with pytest.raises(ConfigurationError, match=r"expected|one for each"):
+        FlatNetwork(**{name: value})
+
+
+def test_every_parameter_has_a_bad_value():
+    assert set(BAD) == {field.name for field in dataclasses.fields(FlatNetwork)}
+
+
+def test_the_message_names_the_parameter_and_the_value():
+    with pytest.raises(ConfigurationError, match=r"noise is 1\.5"):
+        FlatNetwork(noise=1.5)

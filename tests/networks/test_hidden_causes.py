@@ -1,0 +1,122 @@
+import numpy as np
+import pytest
+
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import Selection
+from fedroster.core.streams import Streams
+from fedroster.networks.hidden_causes import CAUSES, HiddenCauses
+from fedroster.networks.hierarchical import HierarchicalNetwork
+from fedroster.policies.uniform import Uniform
+from fedroster.testing import EnvironmentContract
+
+
+class TestContract(EnvironmentContract):
+    num_rounds = 200
+
+    def policy(self):
+        return Uniform()
+
+    def environment(self):
+        return HiddenCauses(num_clients=12, cause="turns", period=20)
+
+
+def observed(network, num_rounds=40, first=1):
+    """Contexts and outcomes of a few rounds, with the same draws for every network."""
+    state = network.init(rng=np.random.default_rng(0))
+    seen = []
+    for number in range(first, first + num_rounds):
+        context, outcome = network.observe(state, number, rng=Streams(1).at("environment", number))
+        seen.append((context, outcome))
+        state = network.advance(state, context, Selection(number, np.zeros(0, np.int64)))
+    return seen
+
+
+def spared(network, plain, **where):
+    """What is left of each link's probability, with who and what it was."""
+    rows = []
+    for (context, outcome), (_, before) in zip(observed(network, **where), observed(plain, **where), strict=True):
+        assert (outcome.exchange_time_s == before.exchange_time_s).all()
+        assert not (outcome.responds & ~before.responds).any()
+        known = before.participation_probability() > 0.0
+        factor = outcome.participation_probability()[known] / before.participation_probability()[known]
+        works = outcome.responds[known]
+        rows.append(
+            np.column_stack((factor, works, context.client[known], context.server[known], context.features[known]))
+        )
+    return np.concatenate(rows).T
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_probabilities_are_those_of_what_happens(cause):
+    factor, works, *_ = spared(HiddenCauses(cause=cause), HierarchicalNetwork())
+    assert abs(works.mean() - factor.mean()) < 0.02
+    assert 0.1 < factor.mean() < 0.95
+
+
+class TestCauses:
+    def test_server(self):
+        factor, _, _, server, *_ = spared(HiddenCauses(cause="server"), HierarchicalNetwork())
+        np.testing.assert_allclose(factor, np.where(server == 0, 0.1, 1.0))
+
+    @pytest.mark.parametrize(("cause", "parts"), [("clients", 1), ("pairs", 3)])
+    def test_odd_ones_stay_odd(self, cause, parts):
+        factor, _, client, server, *_ = spared(HiddenCauses(cause=cause), HierarchicalNetwork())
+        who = (client * 3 + server * (parts > 1)).astype(np.int64)
+        odd = {name: set(np.round(factor[who == name], 6)) for name in np.unique(who)}
+        assert all(len(found) == 1 for found in odd.values())
+        share = np.mean([0.1 in found for found in odd.values()])
+        assert 0.15 < share < 0.45
+
+    def test_hump_and_shift(self):
+        factor, _, _, _, _, compute = spared(HiddenCauses(cause="hump"), HierarchicalNetwork())
+        assert 0.4 < compute[factor > 0.9].min() < compute[factor > 0.9].max() < 0.6
+        for first, low, high in ((1, 0.2, 0.4), (30, 0.7, 0.9)):
+            network = HiddenCauses(cause="shift", period=10)
+            factor, *_, compute = spared(network, HierarchicalNetwork(), first=first, num_rounds=15)
+            assert low < compute[factor > 0.9].min() < compute[factor > 0.9].max() < high
+
+    @pytest.mark.parametrize(("cause", "centre"), [("hump", 0.5), ("shift", 0.3)])
+    def test_the_bell(self, cause, centre):
+        factor, *_, compute = spared(HiddenCauses(cause=cause), HierarchicalNetwork(), num_rounds=5)
+        np.testing.assert_allclose(factor, np.exp(-(((compute - centre) / 0.15) ** 2)))
+
+    def test_shift_is_after_two_periods(self):
+        """Round 20 is the last before it."""
+        for first, slow in ((20, True), (21, False)):
+            network = HiddenCauses(cause="shift", period=10)
+            factor, *_, compute = spared(network, HierarchicalNetwork(), first=first, num_rounds=1)
+            assert (factor[compute < 0.4].mean() > factor[compute > 0.7].mean()) == slow
+
+    def test_compute_is_the_last_feature(self):
+        """With one feature, the download rate, it stands for the compute too; with two, the second does."""
+        for features in (1, 2):
+            factor, *_, last = spared(
+                HiddenCauses(cause="hump", num_features=features),
+                HierarchicalNetwork(num_features=features),
+                num_rounds=3,
+            )
+            np.testing.assert_allclose(factor, np.exp(-(((last - 0.5) / 0.15) ** 2)))
+
+    def test_links_fail_one_by_one(self):
+        """Of the links of an odd server in a round, some are spared: the draws are not one for all."""
+        failing = 0
+        for context, outcome in observed(HiddenCauses(cause="server"), num_rounds=30):
+            works = outcome.responds[context.server == 0]
+            failing += 0 < works.sum() < works.shape[0]
+        assert failing >= 25
+
+    def test_exclusive(self):
+        factor, _, _, _, rate, compute = spared(HiddenCauses(cause="exclusive"), HierarchicalNetwork())
+        np.testing.assert_allclose(factor, np.where((rate > 0.5) == (compute > 0.5), 1.0, 0.1))
+
+    def test_turns(self):
+        network = HiddenCauses(cause="turns", period=10)
+        for first, turn in ((1, 0), (10, 1), (20, 2), (30, 0)):
+            factor, _, client, *_ = spared(network, HierarchicalNetwork(), first=first, num_rounds=3)
+            np.testing.assert_allclose(factor, np.where((client + turn) % 3 == 0, 0.1, 1.0))
+
+
+@pytest.mark.parametrize(("name", "value"), [("cause", "weather"), ("period", 0), ("num_clients", 0)])
+def test_refuses(name, value):
+    with pytest.raises(ConfigurationError, match="expected"):
+        HiddenCauses(**{name: value})
