@@ -19,8 +19,6 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from fedroster.lab.worlds.availability import look_up
-from fedroster.lab.worlds.network import TraceNetwork
 
 from benchmarks.flash import convert
 from benchmarks.peers.environments import make, python_of
@@ -29,6 +27,8 @@ from benchmarks.timing import interleaved
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.estimation.utility import PacerState
+from fedroster.lab.worlds.availability import look_up
+from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks.flat import FlatNetwork
 from fedroster.policies.oort import Oort, OortState
 from fedroster.policies.rbcs_f import RBCSF

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from fedroster.lab.worlds.network import TraceNetwork
 
 from fedroster import RBCSF, FedCS, Uniform
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
@@ -19,6 +18,7 @@ from fedroster.lab.data.digits import load_digits
 from fedroster.lab.federated import federate, load_training, save_training
 from fedroster.lab.task import Task
 from fedroster.lab.training.protocol import Evaluation, Updates
+from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.policies import Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL

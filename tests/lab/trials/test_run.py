@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedroster.lab.worlds.files import Sessions, Speeds, save_traces
 
 from fedroster.core.errors import ConfigurationError, PausedError, WorkerLostError
 from fedroster.core.state import load_arrays, pack, save_arrays
@@ -24,6 +23,7 @@ from fedroster.lab.trials import run as running
 from fedroster.lab.trials.run import finish, gather, key, provenance, run_trials
 from fedroster.lab.trials.trial import ALONE, Trial
 from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+from fedroster.lab.worlds.files import Sessions, Speeds, save_traces
 from lab.trials import waiting
 from runs import assert_same_run
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedroster.lab.worlds.files import Sessions, Speeds, save_traces
-from fedroster.lab.worlds.network import TraceNetwork, exchange_times, round_key
 
 from fedroster.core import parallel
 from fedroster.core.errors import ConfigurationError, DataFileError, FedrosterError, InvalidInputError, MissingDataError
 from fedroster.core.problem import Selection, Status
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
+from fedroster.lab.worlds.files import Sessions, Speeds, save_traces
+from fedroster.lab.worlds.network import TraceNetwork, exchange_times, round_key
 from fedroster.policies import RBCSF, PowerOfChoice, Uniform
 from fedroster.simulation import round_time, simulate
 from fedroster.testing import EnvironmentContract

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from fedroster.lab.worlds.files import Sessions, Speeds
 
 from fedroster.errors import DataFileError, MissingDataError, MissingDependencyError
+from fedroster.lab.worlds.files import Sessions, Speeds
 from fedroster.parts import check_number
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from fedroster.lab.worlds.availability import Timetable, look_up, timetable
-from fedroster.lab.worlds.population import Fleet, calibrated_source, draw_fleet, read_source
 from numpy.random import Generator
 
 from fedroster.errors import ConfigurationError, InvalidInputError
+from fedroster.lab.worlds.availability import Timetable, look_up, timetable
+from fedroster.lab.worlds.population import Fleet, calibrated_source, draw_fleet, read_source
 from fedroster.parts import MEGA, Count, NotNegative, Parameters, Positive, Share, for_ranges, njit
 from fedroster.types import BoolArray, FloatArray, IntArray, Outcome, ProblemSpec, RoundContext, Selection
 

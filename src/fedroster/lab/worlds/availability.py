@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from fedroster.lab.worlds.files import Sessions
 
+from fedroster.lab.worlds.files import Sessions
 from fedroster.parts import for_ranges, njit
 from fedroster.types import FloatArray, IntArray
 

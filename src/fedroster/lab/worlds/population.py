@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from fedroster.lab.worlds.files import Sessions, Speeds, read_arrays
-from fedroster.lab.worlds.table import read_table
 from numpy.random import Generator
 
 from fedroster.errors import DataFileError, MissingDataError
+from fedroster.lab.worlds.files import Sessions, Speeds, read_arrays
+from fedroster.lab.worlds.table import read_table
 from fedroster.types import FloatArray, IntArray
 
 DAY_S = 86_400.0
