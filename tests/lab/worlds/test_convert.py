@@ -37,7 +37,7 @@ class Command:
 
 @pytest.fixture
 def convert(monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples" / "traces"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3] / "examples" / "traces"))
     import convert
 
     yield convert
