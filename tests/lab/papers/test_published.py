@@ -14,7 +14,7 @@ import pytest
 from fedroster.catalogue import find_scenario
 from fedroster.lab.verdicts.paper import find_paper, papers
 
-FOLDER = Path(__file__).parents[2] / "docs" / "reproduction"
+FOLDER = Path(__file__).parents[3] / "docs" / "reproduction"
 LEFT_OUT = {"trials", "report.html"}  # and what .gitignore names besides
 
 

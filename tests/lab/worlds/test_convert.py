@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fedroster.lab.worlds.network import TraceNetwork
-from fedroster.lab.worlds.population import read_source
 
 from fedroster.core.errors import DataFileError
 from fedroster.core.streams import Streams
+from fedroster.lab.worlds.network import TraceNetwork
+from fedroster.lab.worlds.population import read_source
 
 PHONES = {
     7: {"computation": np.float32(30.0), "communication": 5648.109619499134},
