@@ -14,6 +14,7 @@ from fedroster.lab.training import pytorch
 from fedroster.lab.training.batched import BatchedModel
 from fedroster.lab.training.cohort import CohortTrainer, batch_order
 from fedroster.lab.training.models import MODELS, model_factory, register
+from fedroster.lab.training.regression import SoftmaxRegression
 from fedroster.lab.training.tasks import TASKS
 from lab.training.reference import train_one
 
@@ -34,8 +35,7 @@ def digits_cnn() -> nn.Module:
     )
 
 
-def digits_softmax() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+digits_softmax = SoftmaxRegression(pixels=64, classes=10)
 
 
 def in_place() -> nn.Module:
@@ -68,10 +68,6 @@ def strided() -> nn.Module:
     return Strided()
 
 
-def weightless_bias() -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False))
-
-
 def made(shape) -> dict:
     rng = np.random.default_rng(0)
     return {
@@ -89,7 +85,7 @@ SHAPES = {
     "cifar-10-small": (3, 32, 32),
     "mnist-logistic": (1, 28, 28),
 }  # the others: digits
-SOFTMAX = [digits_softmax, "digits-logistic", "mnist-logistic", weightless_bias]
+SOFTMAX = ["digits-logistic", "mnist-logistic"]
 SMALL = ["digits-mlp", "mnist-logistic", digits_cnn, in_place, normalised, strided]
 METHODS = [
     *((model, "batched") for model in SMALL),

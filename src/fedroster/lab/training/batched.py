@@ -64,16 +64,6 @@ def _refusal(module: nn.Module) -> str | None:
     return None
 
 
-def is_softmax_regression(module: nn.Module) -> bool:
-    """Whether a module is one linear layer on the flattened image, and nothing else."""
-    if type(module) is not nn.Sequential or len(module) != 2:
-        return False
-    flatten, linear = module
-    is_plain = type(flatten) is nn.Flatten and (flatten.start_dim, flatten.end_dim) in ((1, -1), (1, 3))
-    has_hooks = any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
-    return is_plain and type(linear) is nn.Linear and not has_hooks
-
-
 class BatchedModel:
     """A torch module whose parameters are the rows of a matrix, for classification with cross-entropy.
 
@@ -120,11 +110,6 @@ class BatchedModel:
                 self._of_thread.module = deepcopy(self._module)
         module: nn.Module = self._of_thread.module
         return module
-
-    @property
-    def is_softmax_regression(self) -> bool:
-        """Whether the module is one linear layer on the flattened image."""
-        return is_softmax_regression(self._module)
 
     @property
     def has_convolutions(self) -> bool:

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from fedroster.lab.training.pytorch import ModuleLearner
 
-_LEAST_WORK = 1_000_000  # parameters times images of a step from which batching clients costs more than it saves
-
 Device = Literal["cpu", "cuda", "auto"]
 Method = Literal["auto", "batched", "sequential", "softmax"]
 
@@ -61,31 +59,23 @@ def _check_images(name: str, images: NDArray[Any], labels: IntArray) -> None:
         raise InvalidInputError(f"{name}_x has values that are not finite; expected finite numbers")
 
 
-def _learner(
-    factory: ModelFactory, device: Device, method: Method, num_samples: int, work: Work
-) -> SoftmaxLearner | ModuleLearner:
-    """What trains this model on this device; softmax regression by name needs no PyTorch on the CPU."""
-    ours = factory if isinstance(factory, SoftmaxRegression) and method in ("auto", "softmax") else None
-    if ours and (device == "cpu" or (device == "auto" and find_spec("torch") is None)):
-        return SoftmaxLearner(ours, work)
-    from fedroster.lab.training.pytorch import ModuleLearner, device_of, shared_model
+def _learner(factory: ModelFactory, device: Device, method: Method, work: Work) -> SoftmaxLearner | ModuleLearner:
+    """What trains this model on this device: softmax regression needs no PyTorch on the CPU."""
+    on_cpu = device == "cpu" or (device == "auto" and find_spec("torch") is None)
+    if not on_cpu:
+        from fedroster.lab.training.pytorch import device_of
 
-    place = device_of(device)
-    on_cpu = place.type == "cpu"
-    model = shared_model(factory, tuple(work.train_x.shape[1:]), place)
-    is_softmax = on_cpu and model.is_softmax_regression
-    if method == "softmax" and not is_softmax:
+        on_cpu = device_of(device).type == "cpu"
+    if on_cpu and isinstance(factory, SoftmaxRegression) and method in ("auto", "softmax"):
+        return SoftmaxLearner(factory, work)
+    if method == "softmax":
         raise ConfigurationError(
             f"method is 'softmax' for {'another model' if on_cpu else 'a GPU'}; "
-            "expected a model that flattens the image and applies one linear layer, on the CPU"
+            "expected a SoftmaxRegression, on the CPU"
         )
-    if method == "auto":
-        steps = model.num_params * min(work.batch_size, num_samples)
-        is_large = on_cpu and (model.has_convolutions or steps >= _LEAST_WORK)
-        method = "softmax" if is_softmax else "sequential" if is_large else "batched"
-    if method == "softmax":
-        return SoftmaxLearner(ours or model, work)
-    return ModuleLearner(model, place, method, work)
+    from fedroster.lab.training.pytorch import ModuleLearner, device_of
+
+    return ModuleLearner(factory, device_of(device), method, work)
 
 
 class CohortTrainer:
@@ -161,8 +151,8 @@ class CohortTrainer:
         check_choice("device", device, ("cpu", "cuda", "auto"))
         check_choice("method", method, ("auto", "batched", "sequential", "softmax"))
         factory = model_factory(model) if isinstance(model, str) else model
-        work = Work(train_x, train_y, test_x, test_y, batch_size, learning_rate)
-        self._learner = _learner(factory, device, method, partition.shape[1], work)
+        work = Work(train_x, train_y, test_x, test_y, partition.shape[1], batch_size, learning_rate)
+        self._learner = _learner(factory, device, method, work)
         self.method = self._learner.method
         self._threads = available_threads() if num_threads is None else num_threads
         self._partition = partition

@@ -55,6 +55,7 @@ class Work:
         train_y: Their classes, shape (n,).
         test_x: Images to test on, shape (n', channels, height, width).
         test_y: Their classes, shape (n',).
+        num_samples: Samples of a client.
         batch_size: Samples in a step.
         learning_rate: eta.
     """
@@ -63,6 +64,7 @@ class Work:
     train_y: IntArray
     test_x: NDArray[Any]
     test_y: IntArray
+    num_samples: int
     batch_size: int
     learning_rate: float
 

@@ -24,6 +24,7 @@ from fedroster.lab.training.models import ModelFactory
 from fedroster.lab.training.protocol import Evaluation, Work
 from fedroster.lab.training.threads import keep_freed_memory, torch_threads
 
+_LEAST_WORK = 1_000_000  # parameters times images of a step from which batching clients costs more than it saves
 _CHUNK = 512  # images at once where only losses are wanted
 _TESTED = {"cpu": 125, "cuda": 1000}  # the same in a test: what lies between two layers has to stay in the cache
 
@@ -37,29 +38,32 @@ def device_of(name: str) -> torch.device:
 
 
 @lru_cache(maxsize=16)
-def shared_model(factory: ModelFactory, image_shape: tuple[int, ...], device: torch.device) -> BatchedModel:
-    """What was recorded for a model serves all trainers of the process."""
+def _shared_model(factory: ModelFactory, image_shape: tuple[int, ...], device: torch.device) -> BatchedModel:
+    # What was recorded for a model serves all trainers of the process.
     return BatchedModel(factory, image_shape=image_shape, device=device)
 
 
-def of_row(model: ModelFactory | BatchedModel, image_shape: tuple[int, ...], row: NDArray[Any]) -> nn.Module:
-    """A module of its own with these parameters, on the CPU."""
-    if not isinstance(model, BatchedModel):
-        model = shared_model(model, image_shape, torch.device("cpu"))
-    return model.module(torch.from_numpy(row))
+def module_of(factory: ModelFactory, work: Work, device: torch.device, row: NDArray[Any]) -> nn.Module:
+    """A module of its own with these parameters."""
+    return _shared_model(factory, work.train_x.shape[1:], device).module(torch.from_numpy(row).to(device))
 
 
 class ModuleLearner:
     """Trains and tests a torch module, whose parameters are one row (P,) for each client."""
 
     def __init__(
-        self, model: BatchedModel, device: torch.device, method: Literal["batched", "sequential"], work: Work
+        self, factory: ModelFactory, device: torch.device, method: Literal["auto", "batched", "sequential"], work: Work
     ) -> None:
         """Put the data onto the device."""
+        self._model = model = _shared_model(factory, work.train_x.shape[1:], device)
         work.check_classes(model.num_classes)
         self.layout = model.layout
+        self._factory, self._device, self._work = factory, device, work
+        if method == "auto":
+            step = model.num_params * min(work.batch_size, work.num_samples)
+            is_large = device.type == "cpu" and (model.has_convolutions or step >= _LEAST_WORK)
+            method = "sequential" if is_large else "batched"
         self.method: Literal["batched", "sequential"] = method
-        self._model, self._device, self._work = model, device, work
         self._clients_at_once = 2**31  # halved where the memory of a GPU does not suffice
         images = work.train_x.astype(np.float32, copy=False)
         self._train_x = self._tensor(np.moveaxis(images, 1, 3) if method == "sequential" else images)
@@ -76,7 +80,7 @@ class ModuleLearner:
 
     def module(self, row: NDArray[Any]) -> nn.Module:
         """A module of its own with these parameters."""
-        return self._model.module(self._tensor(row))
+        return module_of(self._factory, self._work, self._device, row)
 
     def threads(self, count: int) -> AbstractContextManager[None]:
         """Let torch use so many threads inside, and keep the memory that it frees."""
