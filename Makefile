@@ -8,7 +8,7 @@ SIZE ?= full
 
 # Rooms whose tests take seconds: what one runs after each edit.
 QUICK := core estimation selector rules optimization/test_drift_plus_penalty.py policies/test_rbcs_f.py policies/test_beliefs.py \
-	test_catalogue.py test_federated.py test_public_names.py test_queues.py test_selector.py test_simulation.py
+	test_catalogue.py lab/test_federated.py test_public_names.py test_queues.py test_selector.py test_simulation.py
 NOT_QUICK := core/test_sources.py selector/test_hostile_files.py selector/test_guard.py
 
 install: .venv/.dev

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+
 from fedroster.lab.worlds.files import Sessions, read_arrays, save_traces
 from fedroster.lab.worlds.population import CAPACITY_FILE, SESSION_FILE
 

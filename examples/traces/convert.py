@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, check_speeds, save_traces
 from fedroster.lab.worlds.population import (
     BANDWIDTH_MBPS,
