@@ -2,6 +2,11 @@
 
 import copy
 import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,6 +28,7 @@ from fedroster import (
     Uniform,
     UnknownNameError,
 )
+from fedroster.folder.lines import schema
 from fedroster.record import Log, verify
 
 
@@ -310,6 +316,11 @@ def test_on_a_full_disk_rounds_may_go_on_and_the_log_says_that_it_has_a_gap(tmp_
     log = Log(tmp_path / "log")
     assert [each.round for each in log.rounds] == [1, 2, 3, 6, 7]
     assert next_cohorts(log.selector(POLICY)) == next_cohorts(selector)
+    found = verify(tmp_path / "log", POLICY)
+    assert not found.is_whole
+    assert found.num_decided == 10
+    assert str(found.starts[0]).startswith("rounds 4 to 5 are missing: from line ")
+    assert verify(tmp_path / "log", POLICY, allow_gaps=True).is_whole
 
 
 def test_a_gap_is_known_when_the_selector_is_loaded(tmp_path, monkeypatch):
@@ -406,7 +417,9 @@ def test_a_killed_process_goes_on_under_rules_that_a_key_hides(changed, tmp_path
     assert again.round == (3 if changed else 5)
     play(again, 1)
     assert len(Log(tmp_path / "log").rounds) == again.round
-    assert verify(tmp_path / "log", POLICY).is_whole
+    assert verify(tmp_path / "log", POLICY, allow_gaps=changed).is_whole
+    told = [str(start).partition(":")[0] for start in verify(tmp_path / "log", POLICY).starts]
+    assert told == ["rounds 4 to 5 do not count any more"] * changed
 
 
 def test_a_killed_process_goes_on_with_the_known_clients_that_a_key_hides(tmp_path):
@@ -432,7 +445,8 @@ def test_a_killed_process_goes_on_with_the_known_clients_that_a_key_hides(tmp_pa
     old = Selector.load(tmp_path / "state.npz", POLICY, observers=[Record(tmp_path / "log", **options)])
     assert old.round == 6  # what comes before the stranger is booked
     play(old, 1)
-    assert verify(tmp_path / "log", POLICY).is_whole
+    assert verify(tmp_path / "log", POLICY, allow_gaps=True).is_whole
+    assert not verify(tmp_path / "log", POLICY).is_whole
 
 
 def test_a_record_is_not_copied(tmp_path):
@@ -447,5 +461,60 @@ def test_lines_are_read_by_people(tmp_path):
     assert begun["policy"] == repr(POLICY)
     assert joined["clients"] == ["a", "b"]
     assert decided["chosen"] == [0, 1]
-    assert decided["available"] == "all"
+    assert "available" not in decided  # all were
     assert len(decided["by"]) == 16
+
+
+def test_without_contexts_only_the_cohort_is_expected_to_take_something(tmp_path):
+    selector, _ = recorded(tmp_path, contexts=False)
+    play(selector, 8)
+    (file,) = tmp_path.glob("*.jsonl")
+    decided = [json.loads(line) for line in file.read_text().splitlines() if '"kind":"decided"' in line]
+    assert len(decided) == 8
+    assert all(len(each["expected_s"]) == len(each["chosen"]) for each in decided)
+    assert all(len(each["owed"]) == len(each["chosen"]) for each in decided)
+    assert verify(tmp_path, POLICY).is_whole
+
+
+def test_all_files_of_a_record_are_their_owners_alone(tmp_path):
+    old = os.umask(0)
+    try:
+        selector, _ = recorded(tmp_path / "log", rotate_bytes=4096)
+        play(selector, 6)
+        selector.save(tmp_path / "s.npz")
+        Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "new")])
+    finally:
+        os.umask(old)
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert {".gz", ".jsonl", ".npz", ".json", ""} <= {file.suffix for file in files}
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+
+
+def test_what_a_log_cannot_hold_is_not_booked(tmp_path):
+    now = 5.0
+    selector = Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, clock=lambda: now, observers=[Record(tmp_path)])
+    play(selector, 2)
+    before = selector.clients, selector.round, selector.participation()
+    with pytest.raises(LogFileError, match="surrogates"):
+        selector.join(["\udcff"])
+    now = 1e300
+    with pytest.raises(LogFileError, match="at_s"):
+        selector.select({"a": [1.0, 1.0, 1.0]})
+    now = 6.0
+    assert (selector.clients, selector.round, selector.participation()) == before
+    play(selector, 2)
+    assert verify(tmp_path, POLICY).num_decided == 4
+
+
+def test_a_checker_of_a_few_lines_agrees_on_the_head(tmp_path):
+    selector, _ = recorded(tmp_path, rotate_bytes=4096)
+    play(selector, 12)
+    script = Path(__file__).parents[2] / "examples" / "record" / "check_chain.py"
+    found = subprocess.run([sys.executable, script, tmp_path], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == Log(tmp_path).head
+
+
+def test_the_schema_of_lines_is_published():
+    published = Path(__file__).parents[2] / "docs" / "reference" / "log-schema.json"
+    now = json.dumps(schema())
+    assert published.read_text() == now + "\n", f"it is {now} now"

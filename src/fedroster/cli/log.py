@@ -14,6 +14,7 @@ import typer
 from fedroster.cli.command import app, command
 from fedroster.cli.options import JsonOption
 from fedroster.cli.terminal import out, print_json, print_table, remark
+from fedroster.core.checks import plain
 
 if TYPE_CHECKING:
     from fedroster.core.protocols import AnyPolicy
@@ -48,7 +49,7 @@ def show(
         print_json(rows)
         return
     header = log.header
-    out().print(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines", markup=False)
+    out().print(plain(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines"), markup=False)
     columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
     cells = [
         [str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows, wanted)
@@ -85,7 +86,7 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
 
 def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
     in_time = sum(status == "completed" for status in row["status"])
-    named = ", ".join(map(str, row["cohort"][:_NAMED]))
+    named = plain(", ".join(map(str, row["cohort"][:_NAMED])))
     more = len(row["cohort"]) - _NAMED
     return {
         "round": row["round"],
@@ -110,8 +111,8 @@ def why(
 
     log = Log(folder)
     known = log.ids
-    number = int(client) if client.lstrip("-").isdecimal() and client not in known else client
-    out().print(why(log, number if number in known else client, round), markup=False, soft_wrap=True)
+    number = next((each for each in known if isinstance(each, int) and str(each) == client), client)
+    out().print(plain(why(log, client if client in known else number, round)), markup=False, soft_wrap=True)
 
 
 @command(group=group)
@@ -189,17 +190,28 @@ def verify(
         str | None,
         typer.Option(metavar="DIGEST", help="Digest of an earlier last line, which must be in the log."),
     ] = None,
+    allow_gaps: Annotated[
+        bool, typer.Option("--allow-gaps", help="Exit with 0 although rounds are missing, or a state is not verified.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Check that no line was changed, removed or moved, and that the policy decides as the log says."""
+    from fedroster.core.errors import UnknownNameError
     from fedroster.record.verify import verify
 
-    found = verify(folder, _policy(folder, policy), head=head)
+    known, why_not = None, "the policy cannot be read"
+    try:
+        known = _policy(folder, policy)
+    except UnknownNameError as error:
+        if policy is not None:
+            raise
+        why_not = str(error).rstrip(".")
+    found = verify(folder, known, head=head, allow_gaps=allow_gaps, why_not=why_not)
     if as_json:
         print_json(dataclasses.asdict(found) | {"is_whole": found.is_whole})
     else:
         for line in _findings(found):
-            out().print(line, markup=False, soft_wrap=True)
+            out().print(plain(line), markup=False, soft_wrap=True)
     if not found.is_whole:
         raise typer.Exit(1)
 
@@ -208,18 +220,19 @@ def _policy(folder: Path, text: str | None) -> AnyPolicy | None:
     """The policy of a log; None where its first line cannot be read, which is then what is wrong."""
     from fedroster.catalogue import make_policy, policy_of_label
     from fedroster.core.errors import LogFileError
-    from fedroster.folder.chain import Line, lines_of
+    from fedroster.folder.chain import lines_of
+    from fedroster.folder.lines import BegunLine
 
     if text is not None:
         return make_policy(text)
     try:
-        first = next((line for line in lines_of(folder) if isinstance(line, Line)), None)
+        first = next(iter(lines_of(folder)), None)
     except LogFileError:
         return None
-    if first is None:
+    if first is None or not isinstance(first.content, BegunLine):
         return None
-    known = first.content.get("policy_text")
-    return make_policy(known) if isinstance(known, str) else policy_of_label(str(first.content.get("policy")))
+    known = first.content.policy_text
+    return make_policy(known) if known else policy_of_label(first.content.policy)
 
 
 def _findings(found: Verified) -> list[str]:
@@ -229,21 +242,45 @@ def _findings(found: Verified) -> list[str]:
     lines = [f"Chain: {whole}, each line holds the digest of the one before it."]
     if found.flaw:
         lines = [f"NOT WHOLE after {whole}: {found.flaw}"]
+    if found.policy:
+        rounds = f"rounds {found.first_round} to {found.last_round}" if found.num_rounds else "no rounds"
+        lines.append(f"Log of {found.policy}, seed {found.seed}: {rounds}.")
     if found.torn:
         lines.append(f"The last line is incomplete ({found.torn} bytes), as after a killed process: it was skipped.")
-    if found.unverified:
-        lines.append(f"Decisions: not verified: {found.unverified}.")
-    elif found.differences:
-        lines.append(f"DECISIONS DIFFER from what the policy says, in {len(found.differences):,} lines:")
-        shown = found.differences[:_DIFFERENCES]
-        lines += [f"  line {each.line}, round {each.round}: {', '.join(each.what)}" for each in shown]
-    else:
-        same = f"{found.num_decided:,} of {found.num_rounds:,} were made again and are the same, bit for bit"
-        unknown = f"; {found.num_unknown:,} have no contexts" if found.num_unknown else ""
-        lines.append(f"Decisions: {same}{unknown}.")
+    for start in found.starts:
+        word = "Taken back" if start.is_verified else "Allowed" if found.allowed else "NOT VERIFIED"
+        lines.append(f"{word}: {start}.")
+    if found.undone:
+        lines.append(f"{len(found.undone):,} lines were taken back and count for nothing: {_some(found.undone)}.")
+    if found.num_not_begun:
+        lines.append(f"{found.num_not_begun:,} of the rounds could not begin.")
+    lines += _decisions(found)
     if not found.same_code:
         lines.append("The log was written by another version of fedroster's code.")
     return [*lines, *_anchor(found)]
+
+
+def _decisions(found: Verified) -> list[str]:
+    """What deciding again has shown."""
+    from fedroster.record.verify import DIGITS
+
+    made_again = f"{found.num_decided:,} of {found.num_rounds:,} were made again"
+    if found.unverified:
+        return [f"Decisions: not verified: {found.unverified}."]
+    if found.differences and found.largest <= DIGITS:
+        by = f"numbers differ by at most {found.largest:.1g} of themselves, as on another processor"
+        return [f"Decisions: {made_again}; the cohorts are the same, {by}."]
+    if found.differences:
+        lines = [f"DECISIONS DIFFER from what the policy says, in {len(found.differences):,} lines:"]
+        shown = found.differences[:_DIFFERENCES]
+        return lines + [f"  line {each.line}, round {each.round}: {', '.join(each.what)}" for each in shown]
+    unknown = f"; {found.num_unknown:,} have no contexts" if found.num_unknown else ""
+    return [f"Decisions: {made_again} and are the same, bit for bit{unknown}."]
+
+
+def _some(numbers: tuple[int, ...]) -> str:
+    shown = ", ".join(f"{number:,}" for number in numbers[:_DIFFERENCES])
+    return f"line {shown}" if len(numbers) == 1 else f"lines {shown}" + ", ..." * (len(numbers) > _DIFFERENCES)
 
 
 def _anchor(found: Verified) -> list[str]:

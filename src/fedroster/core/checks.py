@@ -92,3 +92,8 @@ def path_of(path: object) -> str:
     if not isinstance(path, str | bytes | os.PathLike) or "\0" in (text := os.fsdecode(path)):
         raise InvalidInputError(f"path is {shown(path)}; expected the path of a file")
     return text
+
+
+def plain(text: str) -> str:
+    """A text of a stranger as a terminal may show it: what it would obey, or not show, is written as an escape."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -43,7 +43,7 @@ class FolderLock:
             InUseError: If another process holds it; the message names it.
         """
         self._folder = Path(folder)
-        self._lock = FileLock(self._folder / _LOCK_FILE, timeout=0, thread_local=False)
+        self._lock = FileLock(self._folder / _LOCK_FILE, timeout=0, mode=0o600, thread_local=False)
         try:
             self._lock.acquire()
         except Timeout as error:
@@ -55,7 +55,7 @@ class FolderLock:
             _log.warning("%r lies on a file system without locks: nothing keeps a second writer out", os.fspath(folder))
             return
         holder = {"process": os.getpid(), "host": socket.gethostname(), "program": sys.argv[0], "since": time.ctime()}
-        write_text_atomically(self._folder / _HOLDER_FILE, json.dumps(holder))
+        write_text_atomically(self._folder / _HOLDER_FILE, json.dumps(holder), private=True)
 
     def _holder(self) -> str:
         try:

@@ -51,6 +51,7 @@ _CLIENT_AXIS, _RANGE, _SIZED, _FIXED = "client_axis", "range", "sized", "fixed"
 _END_OF_STATE, _END_LENGTH = b"PK\5\6", 22  # the end record of a zip file, without its comment
 _MOST_APPENDED = 2**23
 """Bytes up to which states are appended to a file; then it begins again with the last one."""
+_BINARY = getattr(os, "O_BINARY", 0)
 _LARGEST, _LARGEST_WHOLE = float(np.finfo(np.float64).max), 2**52
 
 
@@ -300,7 +301,7 @@ _WHOLE = re.compile(r"""(?<![\w./'"-])(-?\d+)\.0(?![\w./'"-])""")
 """A whole number that is written as a float, and no part of a text."""
 
 
-def _create_beside(target: Path) -> tuple[IO[bytes], Path]:
+def _create_beside(target: Path, *, private: bool) -> tuple[IO[bytes], Path]:
     """Open a new file in the folder of ``target``, with its rights, or those that an ordinary file gets there.
 
     While it is written it is locked, so that others can tell it from the leftover of a killed writer.
@@ -308,7 +309,8 @@ def _create_beside(target: Path) -> tuple[IO[bytes], Path]:
     while True:
         temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
         try:
-            file = temporary.open("xb")
+            rights = 0o600 if private else 0o666
+            file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, rights), "wb")
         except FileExistsError:
             continue
         except OSError as error:
@@ -348,7 +350,9 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
             leftover.unlink()
 
 
-def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], write: Callable[[IO[bytes]], None], *, private: bool = False
+) -> None:
     """Write a file so that, whatever happens, ``path`` holds the old content or the new one, never a part.
 
     It keeps the rights of the old file, a link stays one, and the new content is on the disk when this returns.
@@ -356,12 +360,13 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[IO[bytes]], 
     Args:
         path: File to create or replace.
         write: Writes the content to the open binary file that it is given.
+        private: Whether a new file is readable by its owner alone.
 
     Raises:
         OSError: If it cannot be written; names ``path``.
     """
     target = Path(os.path.realpath(path))
-    file, temporary = _create_beside(target)
+    file, temporary = _create_beside(target, private=private)
     try:
         with file:
             write(file)
@@ -388,18 +393,18 @@ def sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def write_bytes_atomically(path: str | os.PathLike[str], content: bytes | memoryview) -> None:
+def write_bytes_atomically(path: str | os.PathLike[str], content: bytes | memoryview, *, private: bool = False) -> None:
     """Write ``content``, like :func:`write_atomically`."""
 
     def write(file: IO[bytes]) -> None:
         file.write(content)
 
-    write_atomically(path, write)
+    write_atomically(path, write, private=private)
 
 
-def write_text_atomically(path: str | os.PathLike[str], text: str) -> None:
+def write_text_atomically(path: str | os.PathLike[str], text: str, *, private: bool = False) -> None:
     """Write ``text`` as UTF-8, like :func:`write_atomically`."""
-    write_bytes_atomically(path, text.encode())
+    write_bytes_atomically(path, text.encode(), private=private)
 
 
 def save_arrays(
@@ -410,6 +415,7 @@ def save_arrays(
     kind: str,
     stamp: str = "",
     append: bool = False,
+    private: bool = False,
 ) -> None:
     """Save named arrays and a JSON header in one file, atomically.
 
@@ -420,6 +426,7 @@ def save_arrays(
         kind: What the file is; :func:`load_arrays` insists on it.
         stamp: Which selector wrote it, and its number of the save; :func:`stamp_of` finds it.
         append: Whether earlier states may stay before this one in the file; its reader calls :func:`cut_torn` first.
+        private: Whether a new file is readable by its owner alone.
 
     Raises:
         StateFileError: If an array holds Python objects.
@@ -438,12 +445,12 @@ def save_arrays(
                     np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
     if not append:
-        write_atomically(path, write)
+        write_atomically(path, write, private=private)
         return
     write(buffer := io.BytesIO())
     content = buffer.getvalue()  # no view of the buffer, which a traceback would keep longer than the buffer lives
     if not _append(path, memoryview(content)):
-        write_bytes_atomically(path, content)
+        write_bytes_atomically(path, content, private=private)
 
 
 def _append(path: str | os.PathLike[str], content: memoryview) -> bool:

@@ -11,62 +11,89 @@ import base64
 import binascii
 import math
 import zlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import LogFileError
 
+MOST_NUMBERS = 2**26
+"""Numbers of one array at most: contexts of a million clients with 60 features."""
+MOST_ALIKE = 2**24
+"""Numbers of an array of one value at most, which takes no room in a line."""
+
 _SHORT = 64  # entries that a person may read
 _LEVEL = 1  # of deflate: the folder's files are compressed again when they are full
 _LARGEST_INT = 2**31 - 1
 
 
-def pack_bits(values: BoolArray) -> Any:
+class Long(Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
+    """A long array.
+
+    Attributes:
+        n: Its entries.
+        z: Deflated bytes in base64; empty for an array of one value.
+        all: That value.
+    """
+
+    n: Annotated[int, Meta(ge=0, le=MOST_NUMBERS)]
+    z: str = ""
+    all: float | None = None
+
+
+Slot: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST_INT)]
+Ints: TypeAlias = list[Slot] | Long
+Floats: TypeAlias = list[float | None] | Long
+Bits: TypeAlias = Long
+
+
+def pack_bits(values: BoolArray) -> Bits:
     """Truth values as bits."""
-    return {"n": int(values.shape[0]), "z": _deflated(np.packbits(values))}
+    return _long(values.shape[0], np.packbits(values))
 
 
-def pack_ints(values: IntArray) -> Any:
+def pack_ints(values: IntArray) -> Ints:
     """Integers in 0..2^31-1."""
     if values.shape[0] <= _SHORT:
-        return values.tolist()
-    return {"n": int(values.shape[0]), "z": _deflated(values.astype("<i4"))}
+        return values.tolist()  # type: ignore[no-any-return]
+    return _long(values.shape[0], values.astype("<i4"))
 
 
-def pack_floats(values: FloatArray) -> Any:
+def pack_floats(values: FloatArray) -> Floats:
     """Floats, bit for bit, in the order of rows."""
     flat = np.ascontiguousarray(values, "<f8").ravel()
     if flat.shape[0] <= _SHORT:
         if not np.isinf(flat).any():  # JSON knows no infinity, and one NaN only
             return [None if math.isnan(value) else value for value in flat.tolist()]
-    elif math.isfinite(flat[0]) and flat[0] == flat[-1] and bool((flat == flat[0]).all()):
-        return {"n": int(flat.shape[0]), "all": float(flat[0])}
-    return {"n": int(flat.shape[0]), "z": _deflated(flat)}
+    elif math.isfinite(flat[0]) and flat[0] == flat[-1] and flat.shape[0] <= MOST_ALIKE and (flat == flat[0]).all():
+        return Long(int(flat.shape[0]), all=float(flat[0]))
+    return _long(flat.shape[0], flat)
 
 
-def _deflated(values: NDArray[Any]) -> str:
-    return base64.b64encode(zlib.compress(values.tobytes(), _LEVEL)).decode()
+def _long(entries: int, values: NDArray[Any]) -> Long:
+    if entries > MOST_NUMBERS:
+        raise LogFileError(f"an array has {entries:,} numbers; a line holds {MOST_NUMBERS:,} at most")
+    return Long(int(entries), base64.b64encode(zlib.compress(values.tobytes(), _LEVEL)).decode())
 
 
-def unpack_bits(value: Any, entries: int) -> BoolArray:
+def unpack_bits(value: Bits, entries: int) -> BoolArray:
     """Truth values; this many are expected."""
     raw = _inflated(value, entries, (entries + 7) // 8)
     return np.unpackbits(np.frombuffer(raw, np.uint8), count=entries).astype(np.bool_)
 
 
-def unpack_ints(value: Any, *, below: int, most: int, order: Literal["any", "distinct"] = "any") -> IntArray:
+def unpack_ints(value: Ints, *, below: int, most: int, order: Literal["any", "distinct"] = "any") -> IntArray:
     """Integers in ``0..below - 1``, at most this many."""
     if isinstance(value, list):
-        if not all(type(entry) is int and 0 <= entry <= _LARGEST_INT for entry in value):
-            raise LogFileError(f"integers are {shown(value)}; expected 0..{below - 1}")
         found = np.array(value, np.int64)
     else:
-        entries = _entries(value, most)
-        found = np.frombuffer(_inflated(value, entries, 4 * entries), "<i4").astype(np.int64)
+        if value.n > most:
+            raise LogFileError(f"an array has {value.n} entries; expected at most {most}")
+        found = np.frombuffer(_inflated(value, value.n, 4 * value.n), "<i4").astype(np.int64)
     if found.shape[0] > most or (found.shape[0] and (found.min() < 0 or found.max() >= below)):
         raise LogFileError(f"{found.shape[0]} integers up to {found.max(initial=0)}; expected {most} below {below}")
     if order == "distinct" and np.unique(found).shape[0] != found.shape[0]:
@@ -74,38 +101,31 @@ def unpack_ints(value: Any, *, below: int, most: int, order: Literal["any", "dis
     return found
 
 
-def unpack_floats(value: Any, entries: int) -> FloatArray:
+def unpack_floats(value: Floats, entries: int) -> FloatArray:
     """Floats; this many are expected."""
+    if length_of(value) != entries:
+        raise LogFileError(f"floats are {length_of(value)}; expected {entries} numbers")
     if isinstance(value, list):
-        numbers = [math.nan if entry is None else entry for entry in value]
-        if len(numbers) != entries or not all(type(entry) in (int, float) for entry in numbers):
-            raise LogFileError(f"floats are {shown(value)}; expected {entries} numbers")
-        try:
-            return np.array(numbers, np.float64)
-        except OverflowError as error:
-            raise LogFileError(f"floats are {shown(value)}; expected numbers that a float can hold") from error
-    if isinstance(value, dict) and "all" in value:
-        if type(value["all"]) not in (int, float) or _entries(value, entries) != entries:
-            raise LogFileError(f"floats are {shown(value)}; expected {entries} of one number")
-        return np.full(entries, float(value["all"]))
-    return np.frombuffer(_inflated(value, entries, 8 * entries), "<f8").astype(np.float64)
+        return np.array([math.nan if entry is None else entry for entry in value], np.float64)
+    if value.all is None:
+        return np.frombuffer(_inflated(value, entries, 8 * entries), "<f8").astype(np.float64)
+    if entries > MOST_ALIKE or value.z:
+        raise LogFileError(f"{entries} numbers are one value; expected at most {MOST_ALIKE}")
+    return np.full(entries, value.all)
 
 
-def _entries(value: Any, most: int) -> int:
-    entries = value.get("n") if isinstance(value, dict) else None
-    if type(entries) is not int or not 0 <= entries <= most:
-        raise LogFileError(f"an array has {shown(entries)} entries; expected 0..{most}")
-    return entries
+def length_of(value: Ints | Floats) -> int:
+    """How many entries an array says that it has."""
+    return len(value) if isinstance(value, list) else value.n
 
 
-def _inflated(value: Any, entries: int, size: int) -> bytes:
+def _inflated(value: Long, entries: int, size: int) -> bytes:
     """The bytes of a long array, which are as many as expected: more are never made."""
-    text = value.get("z") if isinstance(value, dict) else None
-    if not isinstance(text, str) or _entries(value, entries) != entries:
+    if value.n != entries or value.all is not None:
         raise LogFileError(f"an array is {shown(value)}; expected {entries} entries, deflated and in base64")
     try:
         inflating = zlib.decompressobj()
-        raw = inflating.decompress(base64.b64decode(text, validate=True), size + 1)
+        raw = inflating.decompress(base64.b64decode(value.z, validate=True), size + 1)
         whole = inflating.eof and not inflating.unused_data
     except (ValueError, binascii.Error, zlib.error) as error:
         raise LogFileError(f"an array cannot be inflated ({shown(error, str)})") from error

@@ -1,7 +1,7 @@
 """The files of a log: lines that hold each other's digests, in files that are closed when they are full.
 
-A line is a JSON object on one line of ASCII.  Its first two entries are its number, from 1 on, and the SHA-256 digest
-of the line before it (of no bytes for the first).  A file is named after its first line; when it is full, or the day
+A line is a JSON object on one line of UTF-8.  It holds its number, from 1 on, and the SHA-256 digest of the line before
+it (of no bytes for the first).  A file is named after its first line; when it is full, or the day
 is over, it is compressed, and the chain goes on in the next one.  Only the newest file is not compressed.
 """
 
@@ -9,31 +9,32 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import logging
 import os
 import re
 import shutil
+import sys
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from fedroster.core.checks import shown
-from fedroster.core.errors import LogFileError
+from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.state import sync_folder, write_atomically
+from fedroster.folder.lines import FIRST, AnyLine, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
 
-FIRST = hashlib.sha256(b"").hexdigest()
-"""What the first line holds as the digest of the line before it."""
 _NAME = re.compile(r"rounds-(\d{12})\.jsonl(\.gz)?")
 LONGEST_LINE = 2**28
 """Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
+_LEAST_ROOM, _MOST_GROWTH = 2**20, 200  # bytes to which a compressed file may grow, and times its size
+_BLOCK = 2**16
 _sync = getattr(os, "fdatasync", os.fsync)  # the content and its length, and not when it was changed
 
 
@@ -53,14 +54,9 @@ class Line:
     number: int
     before: str
     digest: str
-    content: dict[str, Any]
+    content: AnyLine
     file: Path
     offset: int
-
-    @property
-    def kind(self) -> str:
-        """Its content."""
-        return str(self.content.get("kind"))
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -89,15 +85,19 @@ def raw_lines(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
     """Offset and bytes of each line of a file, and whether it has an end; bounded in memory.
 
     Raises:
-        LogFileError: If a line is too long, or the compressed file is damaged.
+        LogFileError: If a line is too long, or the compressed file is damaged, or grows beyond what a log grows to.
     """
+    is_packed = file.suffix == ".gz"
+    most = _LEAST_ROOM + _MOST_GROWTH * file.stat().st_size if is_packed else sys.maxsize - 1
     try:
         with opened(file) as stream:
             stream.seek(offset)
-            while text := stream.readline(LONGEST_LINE + 1):
+            while text := stream.readline(min(LONGEST_LINE, most) + 1):
                 ended = text.endswith(b"\n")
                 if not ended and len(text) > LONGEST_LINE:
                     raise LogFileError(f"{file.name!r} has a line of more than {LONGEST_LINE:,} bytes at {offset}")
+                if offset + len(text) > most:
+                    raise LogFileError(f"{file.name!r} grows beyond {most:,} bytes when it is decompressed")
                 yield offset, text[:-1] if ended else text, ended
                 offset += len(text)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -109,10 +109,6 @@ def opened(file: Path) -> BufferedIOBase:
     return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
 
 
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
-
-
 def parse(text: bytes, file: Path, offset: int) -> Line:
     """Read a line.
 
@@ -120,15 +116,10 @@ def parse(text: bytes, file: Path, offset: int) -> Line:
         LogFileError: If it is no line of a log.
     """
     try:
-        content = json.loads(text, parse_constant=_refuse)
-        number, before = content["line"], content["before"]
-        if type(number) is not int or not isinstance(before, str) or not isinstance(content.get("kind"), str):
-            raise ValueError("its number, the digest before it or its kind is missing")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LogFileError(
-            f"{file.name!r} has no line of a log at byte {offset}: {shown(text)} ({type(error).__name__})"
-        ) from error
-    return Line(number, before, hashlib.sha256(text).hexdigest(), content, file, offset)
+        content = decoded(text)
+    except LogFileError as error:
+        raise LogFileError(f"{file.name!r} has no line of a log at byte {offset}: {error}") from error
+    return Line(content.line, content.before, hashlib.sha256(text).hexdigest(), content, file, offset)
 
 
 def lines_of(folder: Path, *, start: int = 1, after: Line | None = None) -> Iterator[Line]:
@@ -162,10 +153,45 @@ def lines_of(folder: Path, *, start: int = 1, after: Line | None = None) -> Iter
                 yield line
 
 
+def standing(lines: Iterable[Line]) -> Iterator[Line]:
+    """Lines that were not taken back by the one after them.
+
+    Raises:
+        LogFileError: If a line takes back another one than the line before.
+    """
+    held: Line | None = None
+    for line in lines:
+        if isinstance(line.content, UndoneLine):
+            if held is None or line.content.of != held.number:
+                raise LogFileError(f"line {line.number} takes back line {line.content.of}, not the line before")
+            held = None
+            continue
+        if held is not None:
+            yield held
+        held = line
+    if held is not None:
+        yield held
+
+
 def torn_bytes(folder: Path) -> int:
     """Length of what a killed writer has left of a last line."""
     files = files_of(folder)
-    return sum(len(text) for _, text, ended in raw_lines(files[-1]) if not ended) if files else 0
+    if not files or files[-1].suffix == ".gz":
+        return 0
+    with files[-1].open("rb") as file:
+        return _torn(file)
+
+
+def _torn(file: IO[bytes]) -> int:
+    """How many bytes there are after the last end of a line."""
+    size = at = file.seek(0, os.SEEK_END)
+    while at > 0:
+        file.seek(begin := max(0, at - _BLOCK))
+        found = file.read(at - begin).rfind(b"\n")
+        if found >= 0:
+            return size - begin - found - 1
+        at = begin
+    return size
 
 
 def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bool) -> None:
@@ -206,6 +232,7 @@ class Writer:
         self.number, self.digest, self.repaired = 0, FIRST, 0
         self._file: int | None = None
         self._size, self._day, self._is_synced = 0, "", True
+        self._path, self._process, self._is_torn = folder, os.getpid(), False
         self._finish_rotation()
         files = files_of(folder)
         if files:
@@ -244,16 +271,26 @@ class Writer:
                 return
             file.unlink()  # made, and killed before its first line
 
-    def append(self, kind: str, content: dict[str, Any], *, sync: bool | None = None) -> None:
-        """Write a line.
+    def append(self, content: AnyLine, *, sync: bool | None = None) -> None:
+        """Write a line, which gets its number and the digest of the line before it.
 
         Raises:
+            LogFileError: If its reader would refuse it, or somebody else has written, cut, moved or replaced the file.
+            InUseError: If this process is a fork of the one that opened the log.
             OSError: If it cannot be written; then the log is as it was.
         """
-        line = {"line": self.number + 1, "before": self.digest, "kind": kind, **content}
-        text = json.dumps(line, separators=(",", ":"), allow_nan=False).encode()
+        content.line, content.before = self.number + 1, self.digest
+        text = encoded(content)
+        if len(text) > LONGEST_LINE:
+            raise LogFileError(f"a line has {len(text):,} bytes; a log holds lines of {LONGEST_LINE:,} at most")
+        if os.getpid() != self._process:
+            raise InUseError(
+                f"the log in {os.fspath(self.folder)!r} was opened by process {self._process}, and this is its fork "
+                f"{os.getpid()}; expected a log of its own"
+            )
         day = time.strftime("%Y-%m-%d", time.gmtime())
         if self._file is not None and (day != self._day or self._size >= self._rotate_bytes):
+            self._check_file(self._file)
             self._rotate()
         if self._file is None:
             self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl")
@@ -263,17 +300,35 @@ class Writer:
     def _open(self, file: Path) -> None:
         is_new = not file.exists()
         self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-        self._size = os.fstat(self._file).st_size
+        self._path, self._size, self._is_torn = file, os.fstat(self._file).st_size, False
         changed = time.time() if is_new else file.stat().st_mtime
         self._day = time.strftime("%Y-%m-%d", time.gmtime(changed))
         if is_new:
             sync_folder(self.folder)
 
+    def _check_file(self, number: int) -> None:
+        """Refuse to write where somebody else has written, or into what is not the log any more."""
+        found = os.fstat(number)
+        try:
+            named = self._path.stat()
+            is_there = (named.st_ino, named.st_dev) == (found.st_ino, found.st_dev)
+        except FileNotFoundError:
+            is_there = False
+        if not is_there:
+            raise LogFileError(f"{os.fspath(self._path)!r} was moved, removed or replaced while it was written")
+        if self._is_torn and found.st_size > self._size:
+            os.ftruncate(number, self._size)  # what a write of ours has left
+        elif found.st_size != self._size:
+            raise LogFileError(
+                f"{os.fspath(self._path)!r} has {found.st_size:,} bytes; expected {self._size:,}: somebody else has "
+                "written into it, or cut it"
+            )
+        self._is_torn = False
+
     def _write(self, text: bytes, *, sync: bool) -> None:
         if self._file is None:
             raise LogFileError("the log is closed")
-        if os.fstat(self._file).st_size != self._size:
-            os.ftruncate(self._file, self._size)  # what could not be cut off when its writing failed
+        self._check_file(self._file)
         try:
             left = memoryview(text)
             while left:
@@ -282,6 +337,7 @@ class Writer:
                 _sync(self._file)
             self._is_synced = sync
         except BaseException as error:
+            self._is_torn = True
             with suppress(OSError):  # else before the next line, or when the log is opened again
                 os.ftruncate(self._file, self._size)
             if isinstance(error, OSError) and error.filename is None:
@@ -312,11 +368,15 @@ def _compress(full: Path) -> None:
     """Replace a file by its compressed self; one of the two is always there, whole."""
 
     def write(packed: IO[bytes]) -> None:
-        zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=packed, mtime=0)
-        with zipped as stream, full.open("rb") as plain:
-            shutil.copyfileobj(plain, stream, 2**20)
+        for level in (6, 0):  # as it is, if it would grow beyond what a reader lets it grow to
+            packed.seek(0)
+            zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=packed, mtime=0)
+            with zipped as stream, full.open("rb") as plain:
+                shutil.copyfileobj(plain, stream, 2**20)
+            if full.stat().st_size <= _LEAST_ROOM + _MOST_GROWTH * packed.tell():
+                break
 
-    write_atomically(full.with_name(full.name + ".gz"), write)
+    write_atomically(full.with_name(full.name + ".gz"), write, private=True)
     full.unlink()
 
 

@@ -61,6 +61,7 @@ class Asked:
         at_s: When, seconds since 1970; in a simulation since its beginning.
         given: Whether the caller gave contexts; without, each is ``[1.0]`` or as many ones as are known of others.
         of_all: Whether they are all members, in the order of their slots.
+        of_links: Whether rows are links with contexts of their own, as in a simulation.
         known: Whether ``rows`` are known: a log may have those of the cohort only.
         links: Edge servers that reach them; None without edge servers.
         not_registered: Slots of clients whose name is only what they say of themselves.
@@ -77,6 +78,7 @@ class Asked:
     at_s: float = 0.0
     given: bool = True
     of_all: bool = False
+    of_links: bool = False
     known: bool = True
     links: Links | None = None
     not_registered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -241,7 +243,20 @@ class Told:
     found: Any = field(default=None, compare=False, repr=False)
 
 
-Event: TypeAlias = Began | Set | Joined | Left | Decided | Told
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """Somebody keeps something of its own beside a selector, such as an engine its round under way.
+
+    Attributes:
+        name: What it is.
+        content: What is kept, as JSON.
+    """
+
+    name: str
+    content: bytes
+
+
+Event: TypeAlias = Began | Set | Joined | Left | Decided | Told | Noted
 
 
 class Observer(Protocol):

@@ -1,4 +1,8 @@
-"""What the lines of a log say: from events to JSON, and back with every value checked."""
+"""What the lines of a log say: typed values, to and from events, with every value checked.
+
+A line has the types that its class declares, or it is refused; what depends on other lines, such as how many slots
+there are, is checked when its event is made.  ``schema()`` gives the JSON Schema of all lines.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,310 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
+from msgspec import Meta, Struct
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError
 from fedroster.core.ids import ClientId, Roster, checked_ids
 from fedroster.core.problem import Feedback, Status
-from fedroster.core.state import load_arrays
-from fedroster.folder.arrays import pack_bits, pack_floats, pack_ints, unpack_bits, unpack_floats, unpack_ints
-from fedroster.folder.chain import Line
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Links, NotKeptError, Set, Told
+from fedroster.folder.arrays import (
+    MOST_NUMBERS,
+    Bits,
+    Floats,
+    Ints,
+    Slot,
+    length_of,
+    pack_bits,
+    pack_floats,
+    pack_ints,
+    unpack_bits,
+    unpack_floats,
+    unpack_ints,
+)
+from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Links, Noted, NotKeptError, Set, Told
 
-FORMAT, VERSION = "fedroster-log", 1
+FORMAT, VERSION = "fedroster-log", 2
+FIRST = hashlib.sha256(b"").hexdigest()
+"""What the first line holds as the digest of the line before it."""
 OPEN = 255
 """Status of a client that has not answered yet."""
-_MOST_FEATURES, _MOST_SERVERS, _MOST_REASONS = 10_000, 2**20, 1000
-_MOST_NUMBERS = 2**28  # of one array
 LATEST_S = 1e12
 """No time is longer, seconds."""
+_MOST_SERVERS, _MOST_REASONS = 2**20, 1000
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_MEASURED = ("loss", "squared_loss", "num_samples")
+
+Count = Annotated[int, Meta(ge=0, le=2**52)]
+Number = Annotated[int, Meta(ge=1, le=2**52)]
+Size = Annotated[int, Meta(ge=1, le=2**31)]
+Seconds = Annotated[float, Meta(ge=0.0, le=LATEST_S)]
+Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+Word = Annotated[str, Meta(max_length=10_000)]
 
 
-# -------------------------------------------------------------------- to JSON
+class Part(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+    """A part of a line."""
+
+
+class GroupSaid(Part, kw_only=True, frozen=True):
+    """A group of rules (:class:`~fedroster.Group`)."""
+
+    clients: list[str]
+    least: Count = 0
+    most: Count | None = None
+
+
+class RulesSaid(Part, kw_only=True, frozen=True):
+    """Rules in force (:meth:`~fedroster.Rules.as_table`), or the digest that stands for rules that name clients."""
+
+    allow: list[str] | None = None
+    deny: list[str] | None = None
+    tags: dict[str, list[str]] | None = None
+    groups: dict[str, GroupSaid] | None = None
+    priorities: dict[str, int] | None = None
+    least_cohort: Count | None = None
+    most_participations: Count | None = None
+    most_per_window: Count | None = None
+    window: Count | None = None
+    least_separation: Count | None = None
+    least_separation_s: Seconds | None = None
+    digest: Word = ""
+
+
+class Settings(Part, kw_only=True, frozen=True):
+    """What a selector was made with, or follows now; of a simulation, its problem."""
+
+    cohort_size: Size
+    seed: int
+    patience_rounds: Number = 1
+    longest_s: Annotated[float, Meta(gt=0.0)] | Literal["auto"] | None = None
+    guarded: bool = False
+    longest_absence: Number | None = None
+    failures: tuple[bool, Count, Number] = (False, 0, 1)
+    rules: RulesSaid = RulesSaid()
+    budgets: list[tuple[str, Annotated[float, Meta(ge=0.0)]]] | None = None
+    num_clients: Size | None = None
+    num_features: Size | None = None
+    num_servers: Size | None = None
+
+
+class Scenario(Part, kw_only=True, frozen=True):
+    """A simulation's scenario, and its parameters that are overridden."""
+
+    name: Word
+    settings: dict[str, str] = {}
+
+
+class Start(Part, kw_only=True, frozen=True):
+    """A state from which a log goes on, which is kept beside it."""
+
+    kind: Literal["selector", "edge-selector"]
+    file: Annotated[str, Meta(pattern=r"^snapshot-[0-9]{12}\.npz$")]
+    sha256: Digest
+
+
+class Content(Struct, tag_field="kind", forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """What a line of a log says.
+
+    Attributes:
+        line: Its number, from 1.
+        before: Digest of the line before it.
+    """
+
+    line: Number = 0  # until it is written
+    before: Digest = ""
+
+
+class BegunLine(Content, tag="begun", kw_only=True):
+    """A process begins, or goes on: which policy decides, under which settings, from which state."""
+
+    format: Literal["fedroster-log"] = "fedroster-log"
+    version: Literal[2] = 2
+    of: Literal["selector", "edge-selector", "simulation"]
+    fedroster: Word
+    code: Word
+    policy: Annotated[str, Meta(max_length=1_000_000)]
+    policy_text: Word = ""
+    settings: Settings
+    scenario: Scenario | None = None
+    num_features: Size | None = None
+    draws: Word = "unknown"
+    contexts: bool = False
+    hashed: bool = False
+    round: Count = 0
+    start: Start | None = None
+    redone: Count = 0
+    repaired: Count = 0
+
+
+class GapLine(Content, tag="gap", kw_only=True):
+    """Lines are missing; the log goes on from a state beside it."""
+
+    round: Count
+    start: Start
+    settings: Settings
+
+
+class SettingsLine(Content, tag="settings", kw_only=True):
+    """Other settings, or rules, come into force."""
+
+    settings: Settings
+
+
+class JoinedLine(Content, tag="joined", kw_only=True):
+    """Clients join."""
+
+    clients: list[str | int]
+
+
+class LeftLine(Content, tag="left", kw_only=True):
+    """Members leave."""
+
+    clients: list[str | int]
+    forgotten: bool = False
+
+
+class LinksSaid(Part, kw_only=True, frozen=True):
+    """Which edge servers reach the clients that were named, and their prices."""
+
+    row: Ints
+    server: Ints
+    price: Floats
+
+
+class DecidedLine(Content, tag="decided", kw_only=True):
+    """A cohort is chosen, or a round cannot begin."""
+
+    round: Number
+    at_s: Seconds
+    slots: Size
+    places: Annotated[int, Meta(ge=0, le=2**31)]
+    num_features: Annotated[int, Meta(ge=1, le=10_000)]
+    asked: Ints | None = None
+    available: Literal["all"] | Bits = "all"
+    contexts: Literal["none"] | Floats | None = None
+    at_most: Size | None = None
+    busy_too: bool = True
+    not_registered: Ints = []
+    of_links: bool = False
+    links: LinksSaid | None = None
+    excluded: dict[str, Ints] = {}
+    chosen: Ints
+    rows: Ints | None = None
+    servers: Ints | None = None
+    features: Floats
+    believed: Floats | None = None
+    of_cohort: bool = False
+    expected_s: Floats | None = None
+    owed: Floats | None = None
+    busy: Ints = []
+    deadline_s: Seconds | None = None
+    members: Bits | None = None
+    budget: Floats | None = None
+    not_begun: str = ""
+    weights: Floats | None = None
+    state: Word = ""
+    by: Word = ""
+
+
+class ToldLine(Content, tag="told", kw_only=True):
+    """Feedback comes in."""
+
+    round: Number
+    at_s: Seconds
+    clients: Ints
+    status: Ints
+    time_s: Floats
+    learned_s: Floats | None = None
+    loss: Floats | None = None
+    squared_loss: Floats | None = None
+    num_samples: Floats | None = None
+    staleness: Count = 0
+    round_s: Seconds | None = None
+    costs: list[tuple[Slot, Annotated[float, Meta(ge=0.0)]]] = []
+    unlearned: list[Slot] | None = None
+
+
+class UndoneLine(Content, tag="undone", kw_only=True):
+    """The line before was not booked."""
+
+    of: Number
+
+
+class NotedLine(Content, tag="noted", kw_only=True):
+    """What somebody else keeps beside a selector, such as an engine's round."""
+
+    name: Word
+    content: msgspec.Raw
+
+
+AnyLine: TypeAlias = (
+    BegunLine | GapLine | SettingsLine | JoinedLine | LeftLine | DecidedLine | ToldLine | UndoneLine | NotedLine
+)
+
+
+class _First(Struct):
+    """What any version says of itself in its first line."""
+
+    format: str = ""
+    version: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
+
+
+def encoded(line: AnyLine) -> bytes:
+    """A line as bytes, without its end.
+
+    Raises:
+        LogFileError: If its reader would refuse it.
+    """
+    try:
+        text = _encode(line)
+        _decoder.decode(text)
+    except (UnicodeEncodeError, msgspec.MsgspecError, OverflowError) as error:
+        raise LogFileError(f"the log cannot hold it: {shown(error, str)}") from error
+    return text
+
+
+def decoded(text: bytes) -> AnyLine:
+    """Read a line.
+
+    Raises:
+        LogFileError: If it is none, or is of another version.
+    """
+    try:
+        return _decoder.decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        _check_version(text)
+        raise LogFileError(f"{shown(text)} is no line of a log ({shown(error, str)})") from error
+
+
+def _check_version(text: bytes) -> None:
+    try:
+        first = msgspec.json.decode(text, type=_First)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return
+    if first.format == FORMAT and first.version != VERSION:
+        raise LogFileError(
+            f"the log is a {FORMAT} of version {shown(first.version)}; this release reads version {VERSION}: read it "
+            "with the release that wrote it, or begin another"
+        )
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of lines."""
+    return msgspec.json.schema(AnyLine)
+
+
+# -------------------------------------------------------------------- to lines
 
 
 def hashed(key: bytes, client: ClientId) -> str:
@@ -40,369 +322,318 @@ def hashed(key: bytes, client: ClientId) -> str:
     return hmac.new(key, text, hashlib.sha256).hexdigest()[:32]
 
 
-def decided(event: Decided, *, contexts: bool, hides: bool = False) -> Any:
-    """The line of a decision.
+def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bool, key: bytes | None) -> AnyLine:
+    """The line of an event.
 
     Args:
         event: The event.
         contexts: Whether to keep the contexts of all clients; those of the cohort are always kept.
-        hides: Whether names that stand in reasons are left out.
-    """
-    asked, chosen = event.asked, event.chosen
-    line: dict[str, Any] = {
-        "round": event.round,
-        "at_s": event.at_s,
-        "slots": event.capacity,
-        "places": event.places,
-        "num_features": int(asked.rows.shape[1]),
-    }
-    if not asked.of_all:
-        line["asked"] = pack_ints(asked.slot)
-    line["available"] = "all" if asked.available.all() else pack_bits(asked.available)
-    if not asked.given:
-        line["contexts"] = "none"
-    elif contexts:
-        line["contexts"] = pack_floats(asked.rows)
-    if asked.places is not None:
-        line["at_most"] = asked.places
-    if not asked.busy_too:
-        line["busy_too"] = False
-    if asked.not_registered.shape[0]:
-        line["not_registered"] = pack_ints(asked.not_registered)
-    if asked.links is not None:
-        if asked.slot.shape[0] > event.capacity or np.unique(asked.slot).shape[0] < asked.slot.shape[0]:
-            line["links_asked"] = True
-        line["links"] = {
-            "row": pack_ints(asked.links.row),
-            "server": pack_ints(asked.links.server),
-            "price": pack_floats(asked.links.price),
-        }
-    line["excluded"] = {
-        _QUOTED.sub("...", reason) if hides else reason: pack_ints(slots)
-        for reason, slots in event.excluded.items()
-        if slots.shape[0]
-    }
-    line["chosen"] = pack_ints(chosen)
-    if event.servers is not None:
-        line["rows"], line["servers"] = pack_ints(event.links), pack_ints(event.servers)
-    line["features"] = pack_floats(event.features)
-    if not np.array_equal(event.features, event.believed):
-        line["believed"] = pack_floats(event.believed)
-    for name, values in (("expected_s", event.expected_s), ("owed", event.owed)):
-        if values is not None:
-            line[name] = pack_floats(values)
-    if event.busy.shape[0]:
-        line["busy"] = pack_ints(event.busy)
-    if not math.isinf(event.deadline_s):
-        line["deadline_s"] = event.deadline_s
-    if asked.budget is not None:
-        line["budget"] = pack_floats(asked.budget)
-    if asked.members is not None:
-        line["members"] = pack_bits(asked.members)
-    if event.not_begun:
-        line["not_begun"] = _QUOTED.sub("...", event.not_begun) if hides else event.not_begun
-    return line | {"state": event.state}
-
-
-def told(event: Told) -> Any:
-    """The line of feedback."""
-    feedback = event.feedback
-    line: dict[str, Any] = {
-        "round": event.round,
-        "at_s": event.at_s,
-        "clients": pack_ints(feedback.client),
-        "status": pack_ints(feedback.status.astype(np.int64)),
-        "time_s": pack_floats(feedback.exchange_time_s),
-    }
-    if not np.array_equal(event.learned_s, feedback.exchange_time_s, equal_nan=True):
-        line["learned_s"] = pack_floats(event.learned_s)
-    for name in _MEASURED:
-        if getattr(feedback, name) is not None:
-            line[name] = pack_floats(getattr(feedback, name))
-    if feedback.staleness:
-        line["staleness"] = feedback.staleness
-    if event.round_s is not None:
-        line["round_s"] = float(event.round_s)
-    if event.costs:
-        line["costs"] = [[slot, cost] for slot, cost in event.costs.items()]
-    if event.unlearned is not None:
-        line["unlearned"] = list(event.unlearned)
-    return line
-
-
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
-_MEASURED = ("loss", "squared_loss", "num_samples")
-
-
-# -------------------------------------------------------------------- from JSON
-
-
-def number(content: Mapping[str, Any], name: str, least: float, most: float, *, whole: bool = True) -> Any:
-    """A number of a line that is in its range."""
-    value: Any = content.get(name)
-    if type(value) not in ((int,) if whole else (int, float)) or not least <= value <= most:
-        raise LogFileError(f"{name} is {shown(value)}; expected a number in {shown(least)}..{shown(most)}")
-    return value if whole else float(value)
-
-
-def read_ids(content: Mapping[str, Any]) -> list[ClientId]:
-    """Ids of a line about clients that join or leave."""
-    ids = content.get("clients")
-    if not isinstance(ids, list):
-        raise LogFileError(f"clients are {shown(ids)}; expected a list of ids")
-    try:
-        return checked_ids(ids)
-    except FedrosterError as error:
-        raise LogFileError(str(error)) from error
-
-
-def read_start(folder: Path, start: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Arrays and header of a state from which a log goes on, which is kept beside it.
-
-    Raises:
-        LogFileError: If it is missing, or is not the one that the log knows.
-    """
-    if not isinstance(start, dict) or not isinstance(start.get("file"), str):
-        raise LogFileError(f"the log goes on from {shown(start)}; expected a file and its digest")
-    name = start["file"]
-    file = folder / name
-    if not re.fullmatch(r"start-\d{12}\.npz", name) or not file.is_file():
-        raise LogFileError(f"the log goes on from {shown(name)}, which is not beside it")
-    with file.open("rb") as raw:
-        if hashlib.file_digest(raw, "sha256").hexdigest() != start.get("sha256"):
-            raise LogFileError(f"{name!r} was changed: its digest is not the one in the log")
-    return load_arrays(file, kind=str(start.get("kind")))
-
-
-def read_decided(content: Mapping[str, Any], members: Roster) -> Decided:
-    """Read the line of a decision, by members as they are then.
-
-    Raises:
-        LogFileError: If a value is not what it must be.
-    """
-    capacity = members.capacity
-    if number(content, "slots", 1, 2**31) != capacity:
-        raise LogFileError(f"there are {content['slots']} slots; expected {capacity} for the clients that joined")
-    length = number(content, "num_features", 1, _MOST_FEATURES)
-    asked = _read_asked(content, members, length)
-    rows, links = asked.slot.shape[0], asked.links
-    chosen = unpack_ints(content.get("chosen"), below=capacity, most=rows, order="distinct")
-    taken, servers = chosen, None
-    if links is not None:
-        taken = unpack_ints(content.get("rows"), below=links.row.shape[0], most=rows, order="distinct")
-        servers = unpack_ints(content.get("servers"), below=_MOST_SERVERS, most=rows)
-        if not np.array_equal(asked.slot[links.row[taken]], chosen) or not np.array_equal(links.server[taken], servers):
-            raise LogFileError(f"the cohort of round {content.get('round')} is not that of its links")
-    features = _matrix(content.get("features"), chosen.shape[0], length)
-    has_deadline = "deadline_s" in content
-    return Decided(
-        round=number(content, "round", 1, 2**52),
-        asked=asked,
-        capacity=capacity,
-        places=number(content, "places", 0, 2**31),
-        excluded=_read_excluded(content.get("excluded"), capacity),
-        chosen=chosen,
-        links=taken,
-        servers=servers,
-        features=features,
-        believed=_matrix(content["believed"], chosen.shape[0], length) if "believed" in content else features,
-        busy=unpack_ints(content.get("busy", []), below=capacity, most=capacity, order="distinct"),
-        deadline_s=number(content, "deadline_s", 0.0, LATEST_S, whole=False) if has_deadline else math.inf,
-        expected_s=_beliefs(content.get("expected_s"), chosen, capacity),
-        owed=_beliefs(content.get("owed"), chosen, capacity),
-        state=str(content.get("state")),
-        not_begun=str(content.get("not_begun", "")),
-    )
-
-
-def _read_asked(content: Mapping[str, Any], members: Roster, length: int) -> Asked:
-    capacity = members.capacity
-    is_of_links = content.get("links_asked") is True  # a simulation's contexts are those of links
-    slot = members.slots()
-    if "asked" in content:
-        most = _MOST_NUMBERS if is_of_links else capacity
-        slot = unpack_ints(content["asked"], below=capacity, most=most, order="any" if is_of_links else "distinct")
-    rows = slot.shape[0]
-    given = content.get("available")
-    available = np.ones(rows, np.bool_) if given == "all" else unpack_bits(given, rows)
-    contexts, features = content.get("contexts"), np.zeros((rows, length))
-    if contexts == "none":
-        features = np.ones((rows, length))
-    elif contexts is not None:
-        features = _matrix(contexts, rows, length)
-    budget = content.get("budget")
-    num_servers = len(budget) if isinstance(budget, list) else number(budget, "n", 1, _MOST_SERVERS) if budget else 0
-    return Asked(
-        slot,
-        features,
-        available,
-        at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
-        given=contexts != "none",
-        of_all="asked" not in content,
-        known=contexts is not None,
-        links=_read_links(content["links"], rows) if "links" in content else None,
-        not_registered=unpack_ints(content.get("not_registered", []), below=capacity, most=capacity, order="distinct"),
-        places=number(content, "at_most", 1, 2**31) if "at_most" in content else None,
-        busy_too=content.get("busy_too") is not False,
-        members=unpack_bits(content["members"], capacity) if "members" in content else None,
-        budget=None if budget is None else unpack_floats(budget, num_servers),
-    )
-
-
-def _matrix(value: Any, rows: int, length: int) -> FloatArray:
-    if rows * length > _MOST_NUMBERS:
-        raise LogFileError(f"{rows} contexts of {length} numbers; expected {_MOST_NUMBERS} numbers at most")
-    return unpack_floats(value, rows * length).reshape(rows, length)
-
-
-def _read_links(value: Any, rows: int) -> Links:
-    if not isinstance(value, dict):
-        raise LogFileError(f"links are {shown(value)}; expected rows, servers and prices")
-    row = unpack_ints(value.get("row"), below=max(rows, 1), most=_MOST_NUMBERS)
-    server = unpack_ints(value.get("server"), below=_MOST_SERVERS, most=row.shape[0])
-    if server.shape != row.shape:
-        raise LogFileError(f"{row.shape[0]} links have {server.shape[0]} servers")
-    return Links(row, server, unpack_floats(value.get("price"), rows))
-
-
-def _read_excluded(value: Any, capacity: int) -> dict[str, IntArray]:
-    if not isinstance(value, dict) or len(value) > _MOST_REASONS:
-        raise LogFileError(f"the excluded are {shown(value)}; expected slots by reason")
-    return {reason: unpack_ints(slots, below=capacity, most=capacity) for reason, slots in value.items()}
-
-
-def _beliefs(value: Any, chosen: IntArray, capacity: int) -> FloatArray | None:
-    """Values of all slots, or of the cohort's alone."""
-    if value is None:
-        return None
-    length = len(value) if isinstance(value, list) else value.get("n") if isinstance(value, dict) else None
-    return unpack_floats(value, capacity if length == capacity else chosen.shape[0])
-
-
-def read_told(content: Mapping[str, Any], capacity: int) -> Told:
-    """Read the line of feedback, whose contexts are those of its round.
-
-    Raises:
-        LogFileError: If a value is not what it must be.
-    """
-    client = unpack_ints(content.get("clients"), below=capacity, most=capacity, order="distinct")
-    count = client.shape[0]
-    status = unpack_ints(content.get("status"), below=len(Status), most=count).astype(np.uint8)
-    if status.shape[0] != count:
-        raise LogFileError(f"{count} clients have {status.shape[0]} outcomes")
-    time_s = unpack_floats(content.get("time_s"), count)
-    costs, unlearned = content.get("costs", []), content.get("unlearned")
-    if not isinstance(costs, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in costs):
-        raise LogFileError(f"costs are {shown(costs)}; expected pairs of slot and cost")
-    slots = unpack_ints([slot for slot, _ in costs], below=capacity, most=capacity, order="distinct")
-    amounts = unpack_floats([cost for _, cost in costs], len(costs))
-    if unlearned is not None:
-        unlearned = tuple(unpack_ints(unlearned, below=capacity, most=capacity, order="distinct").tolist())
-    measured: Any = {name: unpack_floats(content[name], count) for name in _MEASURED if name in content}
-    round = number(content, "round", 1, 2**52)
-    return Told(
-        round=round,
-        at_s=number(content, "at_s", 0.0, LATEST_S, whole=False),
-        feedback=Feedback(round, client, np.zeros((count, 0)), status, time_s, **measured),
-        round_s=number(content, "round_s", 0.0, LATEST_S, whole=False) if "round_s" in content else None,
-        learned_s=unpack_floats(content["learned_s"], count) if "learned_s" in content else time_s,
-        costs=dict(zip(slots.tolist(), amounts.tolist(), strict=True)),
-        unlearned=unlearned,
-    )
-
-
-def content_of(event: Set | Joined | Left | Decided | Told, *, contexts: bool, key: bytes | None) -> tuple[str, Any]:
-    """Kind and content of an event's line.
-
-    Args:
-        event: The event.
-        contexts: Whether to keep the contexts of all clients.
         key: Secret by which ids are hashed; None for the ids themselves.
     """
     match event:
         case Set():
-            return "settings", {"settings": event.settings}
+            return SettingsLine(settings=settings_said(event.settings, key))
         case Joined():
-            return "joined", {"clients": _named(event.clients, key)}
+            return JoinedLine(clients=_named(event.clients, key))
         case Left():
-            return "left", {"clients": _named(event.clients, key), "forgotten": event.forgotten}
+            return LeftLine(clients=_named(event.clients, key), forgotten=event.forgotten)
         case Decided():
-            return "decided", decided(event, contexts=contexts, hides=key is not None)
+            return _decided(event, contexts=contexts, hides=key is not None)
         case Told():
-            return "told", told(event)
+            return _told(event)
+        case Noted():
+            return NotedLine(name=event.name, content=msgspec.Raw(event.content))
 
 
 def _named(clients: tuple[ClientId, ...], key: bytes | None) -> list[ClientId]:
     return [client if key is None else hashed(key, client) for client in clients]
 
 
-def event_of(line: Line, members: Roster) -> Event:
+def settings_said(settings: Mapping[str, Any], key: bytes | None) -> Settings:
+    """Settings as a log has them: rules that name clients are hidden where ids are.
+
+    Raises:
+        LogFileError: If a log cannot hold them.
+    """
+    if key is not None and _NAMING & settings.get("rules", {}).keys():
+        settings = {**settings, "rules": {"digest": hashed(key, repr(settings["rules"]))}}
+    try:
+        return msgspec.convert(settings, Settings)
+    except msgspec.ValidationError as error:
+        raise LogFileError(f"the log cannot hold these settings: {error}") from error
+
+
+_NAMING = {"allow", "deny", "groups", "priorities"}  # rules that name clients
+
+
+def _decided(event: Decided, *, contexts: bool, hides: bool) -> DecidedLine:
+    asked, chosen = event.asked, event.chosen
+    of_cohort = _of_cohort(event)
+    beliefs = {"expected_s": event.expected_s, "owed": event.owed}
+    if not contexts and not of_cohort:  # else contexts could be told from what all were expected to take
+        of_cohort = True
+        beliefs = {name: None if values is None else values[chosen] for name, values in beliefs.items()}
+    links = None
+    if asked.links is not None:
+        row, server, price = asked.links.row, asked.links.server, asked.links.price
+        links = LinksSaid(row=pack_ints(row), server=pack_ints(server), price=pack_floats(price))
+    given: Any = None
+    if not asked.given:
+        given = "none"
+    elif contexts and asked.known:
+        given = pack_floats(asked.rows)
+    return DecidedLine(
+        round=event.round,
+        at_s=event.at_s,
+        slots=event.capacity,
+        places=event.places,
+        num_features=int(asked.rows.shape[1]),
+        asked=None if asked.of_all else pack_ints(asked.slot),
+        available="all" if asked.available.all() else pack_bits(asked.available),
+        contexts=given,
+        at_most=asked.places,
+        busy_too=asked.busy_too,
+        not_registered=pack_ints(asked.not_registered),
+        of_links=asked.of_links,
+        links=links,
+        excluded={
+            _hidden(reason, hides=hides): pack_ints(slots) for reason, slots in event.excluded.items() if slots.shape[0]
+        },
+        chosen=pack_ints(chosen),
+        rows=None if event.servers is None else pack_ints(event.links),
+        servers=None if event.servers is None else pack_ints(event.servers),
+        features=pack_floats(event.features),
+        believed=None if np.array_equal(event.features, event.believed) else pack_floats(event.believed),
+        of_cohort=of_cohort,
+        busy=pack_ints(event.busy),
+        deadline_s=None if math.isinf(event.deadline_s) else event.deadline_s,
+        members=None if asked.members is None else pack_bits(asked.members),
+        budget=_packed(asked.budget),
+        not_begun=_hidden(event.not_begun, hides=hides),
+        weights=_packed(event.weights),
+        state=event.state,
+        expected_s=_packed(beliefs["expected_s"]),
+        owed=_packed(beliefs["owed"]),
+    )
+
+
+def _of_cohort(event: Decided) -> bool:
+    """Whether beliefs are those of the cohort alone."""
+    known = next((each for each in (event.expected_s, event.owed) if each is not None), None)
+    return known is not None and known.shape[0] != event.capacity
+
+
+def _packed(values: FloatArray | None) -> Floats | None:
+    return None if values is None else pack_floats(values)
+
+
+def _hidden(text: str, *, hides: bool) -> str:
+    return _QUOTED.sub("...", text) if hides else text
+
+
+def _told(event: Told) -> ToldLine:
+    feedback = event.feedback
+    learned = None
+    if not np.array_equal(event.learned_s, feedback.exchange_time_s, equal_nan=True):
+        learned = pack_floats(event.learned_s)
+    measured: dict[str, Any] = {name: _packed(getattr(feedback, name)) for name in _MEASURED}
+    return ToldLine(
+        round=event.round,
+        at_s=event.at_s,
+        clients=pack_ints(feedback.client),
+        status=pack_ints(feedback.status.astype(np.int64)),
+        time_s=pack_floats(feedback.exchange_time_s),
+        learned_s=learned,
+        staleness=feedback.staleness,
+        round_s=None if event.round_s is None else float(event.round_s),
+        costs=[*event.costs.items()],
+        unlearned=None if event.unlearned is None else list(event.unlearned),
+        **measured,
+    )
+
+
+# -------------------------------------------------------------------- from lines
+
+
+def event_of(line: AnyLine, members: Roster) -> Event:
     """The event that a line tells of, by the members as they are then.
 
     Raises:
         LogFileError: If it says what cannot be.
     """
-    content = line.content
-    match line.kind:
-        case "joined":
-            return Joined(tuple(read_ids(content)))
-        case "left":
-            return Left(tuple(read_ids(content)), content.get("forgotten") is True)
-        case "decided":
-            return read_decided(content, members)
-        case "told":
-            return read_told(content, members.capacity)
-        case "settings" | "gap":
-            return Set(_read_settings(content))
-        case "begun":
-            check_begun(content)
-            features = number(content, "num_features", 1, _MOST_FEATURES) if content.get("num_features") else None
+    match line:
+        case JoinedLine():
+            return Joined(_ids(line.clients))
+        case LeftLine():
+            return Left(_ids(line.clients), line.forgotten)
+        case DecidedLine():
+            return _read_decided(line, members)
+        case ToldLine():
+            return read_told(line, members.capacity)
+        case SettingsLine() | GapLine():
+            return Set(_read_settings(line.settings))
+        case NotedLine():
+            return Noted(line.name, bytes(line.content))
+        case BegunLine():
             return Began(
-                round=number(content, "round", 0, 2**52),
-                kind=str(content.get("of")),
-                policy=str(content.get("policy")),
-                settings=_read_settings(content),
-                num_features=features,
-                draws=str(content.get("draws", "unknown")),
+                round=line.round,
+                kind=line.of,
+                policy=line.policy,
+                settings=_read_settings(line.settings),
+                num_features=line.num_features,
+                draws=line.draws,
                 code={},
             )
-    raise LogFileError(f"line {line.number} is a {shown(line.kind)}; expected a line of this version")
+        case UndoneLine():
+            raise LogFileError(f"line {line.line} takes a line back that was not booked")
 
 
-def _read_settings(content: Mapping[str, Any]) -> dict[str, Any]:
-    settings = content.get("settings")
-    if not isinstance(settings, dict):
-        raise LogFileError(f"settings are {shown(settings)}; expected what the selector was made with")
-    if "digest" in settings.get("rules", {}):
+def _ids(clients: list[str | int]) -> tuple[ClientId, ...]:
+    try:
+        return tuple(checked_ids(clients))
+    except FedrosterError as error:
+        raise LogFileError(str(error)) from error
+
+
+def _read_settings(settings: Settings) -> dict[str, Any]:
+    if settings.rules.digest:
         raise NotKeptError("the rules name clients, and the log has only hashes of names; expected a log without a key")
-    return settings
+    return table_of(settings)
 
 
-def check_begun(content: Mapping[str, Any]) -> None:
-    """Refuse a line that does not begin a log of ours."""
-    if content.get("format") != FORMAT or content.get("version") != VERSION:
-        raise LogFileError(
-            f"it is a {shown(content.get('format'))} of version {shown(content.get('version'))}; "
-            f"expected a {FORMAT} of version {VERSION}"
-        )
+def rules_of(settings: Settings) -> dict[str, Any]:
+    """Rules as a table; empty for none, a digest where they are hidden."""
+    rules: dict[str, Any] = msgspec.to_builtins(settings.rules)
+    return {name: value for name, value in rules.items() if value is not None}
 
 
-def standing(lines: Iterable[Line]) -> Iterator[Line]:
-    """Lines that were not taken back by the one after them.
+def table_of(settings: Settings) -> dict[str, Any]:
+    """Settings as events have them: rules only where there are any."""
+    table: dict[str, Any] = msgspec.to_builtins(settings)
+    usual = ("patience_rounds", "longest_s", "guarded", "longest_absence")  # what a line may leave out
+    told = {name: getattr(settings, name) for name in usual} | {"failures": list(settings.failures)}
+    told |= {name: value for name, value in table.items() if value is not None and name not in (*told, "rules")}
+    return told | ({"rules": rules} if (rules := rules_of(settings)) else {})
+
+
+def _read_decided(line: DecidedLine, members: Roster) -> Decided:
+    capacity = members.capacity
+    if line.slots != capacity:
+        raise LogFileError(f"there are {line.slots} slots; expected {capacity} for the clients that joined")
+    asked = _read_asked(line, members)
+    rows, links = asked.slot.shape[0], asked.links
+    chosen = unpack_ints(line.chosen, below=capacity, most=rows, order="distinct")
+    taken, servers = chosen, None
+    if links is not None:
+        if line.rows is None or line.servers is None:
+            raise LogFileError(f"the cohort of round {line.round} has no links")
+        taken = unpack_ints(line.rows, below=links.row.shape[0], most=rows, order="distinct")
+        servers = unpack_ints(line.servers, below=_MOST_SERVERS, most=rows)
+        if not np.array_equal(asked.slot[links.row[taken]], chosen) or not np.array_equal(links.server[taken], servers):
+            raise LogFileError(f"the cohort of round {line.round} is not that of its links")
+    if len(line.excluded) > _MOST_REASONS:
+        raise LogFileError(f"{len(line.excluded)} reasons exclude clients; expected at most {_MOST_REASONS}")
+    features = _matrix(line.features, chosen.shape[0], line.num_features)
+    believers = chosen.shape[0] if line.of_cohort else capacity
+    return Decided(
+        round=line.round,
+        asked=asked,
+        capacity=capacity,
+        places=line.places,
+        excluded={reason: unpack_ints(slots, below=capacity, most=capacity) for reason, slots in line.excluded.items()},
+        chosen=chosen,
+        links=taken,
+        servers=servers,
+        features=features,
+        believed=features if line.believed is None else _matrix(line.believed, chosen.shape[0], line.num_features),
+        busy=unpack_ints(line.busy, below=capacity, most=capacity, order="distinct"),
+        deadline_s=math.inf if line.deadline_s is None else line.deadline_s,
+        expected_s=None if line.expected_s is None else unpack_floats(line.expected_s, believers),
+        owed=None if line.owed is None else unpack_floats(line.owed, believers),
+        state=line.state,
+        not_begun=line.not_begun,
+        weights=None if line.weights is None else unpack_floats(line.weights, chosen.shape[0]),
+    )
+
+
+def _read_asked(line: DecidedLine, members: Roster) -> Asked:
+    capacity, length = members.capacity, line.num_features
+    slot = members.slots()
+    if line.asked is not None:
+        most = MOST_NUMBERS if line.of_links else capacity
+        slot = unpack_ints(line.asked, below=capacity, most=most, order="any" if line.of_links else "distinct")
+    rows = slot.shape[0]
+    features = np.zeros((rows, length))
+    if isinstance(line.contexts, str):
+        features = np.ones((rows, length))
+    elif line.contexts is not None:
+        features = _matrix(line.contexts, rows, length)
+    budget = line.budget
+    return Asked(
+        slot,
+        features,
+        np.ones(rows, np.bool_) if isinstance(line.available, str) else unpack_bits(line.available, rows),
+        at_s=line.at_s,
+        given=line.contexts != "none",
+        of_all=line.asked is None,
+        of_links=line.of_links,
+        known=line.contexts is not None,
+        links=None if line.links is None else _read_links(line.links, rows),
+        not_registered=unpack_ints(line.not_registered, below=capacity, most=capacity, order="distinct"),
+        places=line.at_most,
+        busy_too=line.busy_too,
+        members=None if line.members is None else unpack_bits(line.members, capacity),
+        budget=None if budget is None else unpack_floats(budget, min(length_of(budget), _MOST_SERVERS)),
+    )
+
+
+def _matrix(value: Floats, rows: int, length: int) -> FloatArray:
+    if rows * length > MOST_NUMBERS:
+        raise LogFileError(f"{rows} contexts of {length} numbers; expected {MOST_NUMBERS} numbers at most")
+    return unpack_floats(value, rows * length).reshape(rows, length)
+
+
+def _read_links(value: LinksSaid, rows: int) -> Links:
+    row = unpack_ints(value.row, below=max(rows, 1), most=MOST_NUMBERS)
+    server = unpack_ints(value.server, below=_MOST_SERVERS, most=row.shape[0])
+    if server.shape != row.shape:
+        raise LogFileError(f"{row.shape[0]} links have {server.shape[0]} servers")
+    return Links(row, server, unpack_floats(value.price, rows))
+
+
+def read_chosen(line: DecidedLine, capacity: int) -> IntArray:
+    """Slots of a cohort."""
+    return unpack_ints(line.chosen, below=capacity, most=capacity, order="distinct")
+
+
+def read_told(line: ToldLine, capacity: int) -> Told:
+    """Feedback, whose contexts are those of its round.
 
     Raises:
-        LogFileError: If a line takes back another one than the line before.
+        LogFileError: If a value is not what it must be.
     """
-    held: Line | None = None
-    for line in lines:
-        if line.kind == "undone":
-            if held is None or line.content.get("of") != held.number:
-                what = shown(line.content.get("of"))
-                raise LogFileError(f"line {line.number} takes back {what}, not the line before")
-            held = None
-            continue
-        if held is not None:
-            yield held
-        held = line
-    if held is not None:
-        yield held
+    client = unpack_ints(line.clients, below=capacity, most=capacity, order="distinct")
+    count = client.shape[0]
+    status = unpack_ints(line.status, below=len(Status), most=count).astype(np.uint8)
+    if status.shape[0] != count:
+        raise LogFileError(f"{count} clients have {status.shape[0]} outcomes")
+    slots = unpack_ints([slot for slot, _ in line.costs], below=capacity, most=capacity, order="distinct")
+    unlearned: Any = line.unlearned
+    if unlearned is not None:
+        unlearned = tuple(unpack_ints(unlearned, below=capacity, most=capacity, order="distinct").tolist())
+    given = {name: getattr(line, name) for name in _MEASURED}
+    measured: Any = {name: unpack_floats(values, count) for name, values in given.items() if values is not None}
+    time_s = unpack_floats(line.time_s, count)
+    learned_s = time_s if line.learned_s is None else unpack_floats(line.learned_s, count)
+    for times in (time_s, learned_s):
+        if not (np.isnan(times) | (times > 0.0)).all() or np.isinf(times).any():
+            raise LogFileError(f"times of round {line.round} are {shown(times)}; expected seconds > 0")
+    return Told(
+        round=line.round,
+        at_s=line.at_s,
+        feedback=Feedback(line.round, client, np.zeros((count, 0)), status, time_s, **measured),
+        round_s=line.round_s,
+        learned_s=learned_s,
+        costs=dict(zip(slots.tolist(), (cost for _, cost in line.costs), strict=True)),
+        unlearned=unlearned,
+    )

@@ -6,25 +6,40 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.ids import Roster
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
-from fedroster.core.state import save_arrays
-from fedroster.folder.chain import Line, Writer, lines_of
-from fedroster.folder.events import Began, Decided, Event, Joined, Left, Set, Told
-from fedroster.folder.lines import FORMAT, VERSION, content_of, event_of, hashed, standing
+from fedroster.folder.chain import Line, Writer, lines_of, standing
+from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Set, Told
+from fedroster.folder.lines import (
+    AnyLine,
+    BegunLine,
+    DecidedLine,
+    GapLine,
+    JoinedLine,
+    LeftLine,
+    SettingsLine,
+    Start,
+    UndoneLine,
+    event_of,
+    hashed,
+    line_of,
+    settings_said,
+)
+from fedroster.folder.snapshots import write_snapshot
 from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
 
 _LEAST_BYTES = 4096
-_NAMING = {"allow", "deny", "groups", "priorities"}  # rules that name clients
+_ANY = {"cohort_size": 1, "seed": 0}  # settings around rules
 
 
 class Record:
@@ -145,46 +160,39 @@ class Record:
         elif isinstance(event, Set):
             self._know(event.settings)
 
-    def _write(self, event: Set | Joined | Left | Decided | Told) -> None:
+    def _write(self, event: Set | Joined | Left | Decided | Told | Noted) -> None:
         if not self._is_ours and self._writer.number:
             raise LogFileError(
                 f"{os.fspath(self._folder)!r} holds the log of {self._writer.number} lines, and this selector is "
                 "new; expected an empty folder, or a selector that is loaded (Selector.load, Log.selector)"
             )
         if self._has_gap and self._is_ours:
-            gap = {"round": self._round, "start": self._snapshot(), "settings": self._hidden(self._settings)}
-            self._writer.append("gap", gap)
+            settings = settings_said(self._settings, self._key)
+            self._writer.append(GapLine(round=self._round, start=self._snapshot(), settings=settings))
         elif not self._is_ours:
             self._begun(start=self._snapshot() if self._has_gap else None)
         elif self._unbooked is not None:
-            self._writer.append("undone", {"of": self._unbooked})
+            self._writer.append(UndoneLine(of=self._unbooked))
         self._has_gap, self._unbooked = False, None
-        kind, content = content_of(event, contexts=self._contexts, key=self._key)
-        if isinstance(event, Set):
-            content = {"settings": self._hidden(event.settings)}
-        if isinstance(event, Decided):
-            content["by"] = self._by
+        line = line_of(event, contexts=self._contexts, key=self._key)
+        if isinstance(line, DecidedLine):
+            line.by = self._by
         # Answers come to the disk with the next line: a killed process loses none, a power cut the last ones.
-        self._writer.append(kind, content, sync=kind != "told")
+        self._writer.append(line, sync=not isinstance(event, Told))
         self._unbooked = self._writer.number
 
     def _know(self, settings: Mapping[str, Any]) -> None:
         """Take the settings under which decisions are made from now on."""
         began = self._known()
         self._settings = settings
-        made = f"{began.policy} {sorted(self._hidden(settings).items())} {code()} {sorted(began.code.items())}"
+        said = settings_said(settings, self._key)
+        made = f"{began.policy} {said} {code()} {sorted(began.code.items())}"
         self._by = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]
 
     def _known(self) -> Began:
         if self._began is None:
             raise LogFileError("no selector has begun in this record; expected Selector(..., observers=[record])")
         return self._began
-
-    def _hidden(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings as the log has them: rules that name clients are hidden where ids are."""
-        if self._key is None or not _NAMING & settings.get("rules", {}).keys():
-            return dict(settings)
-        return {**settings, "rules": {"digest": hashed(self._key, repr(settings["rules"]))}}
 
     # ---------------------------------------------------------------- beginnings
 
@@ -195,7 +203,7 @@ class Record:
         self._is_ours = False
         if not event.round and event.place is None:
             return
-        self._begun(start=None if self._is_known(event.place) else self._snapshot())
+        self._begun(start=None if self._is_known(event.place) else self._snapshot(event.place))
 
     def _is_known(self, place: Any) -> bool:
         """Whether a selector that was at a place of the log knows all of it.
@@ -209,7 +217,7 @@ class Record:
         if number > self._writer.number or (self._caught is None and place.get("gap")):
             _log.warning("the log ends before the selector's file, at line %d", self._writer.number)
             return False
-        return all(line.kind == "begun" for line in self._after(number, digest))
+        return all(isinstance(line.content, BegunLine) for line in self._after(number, digest))
 
     def _place_of(self, place: Any) -> tuple[int, str]:
         """Number and digest of the last line that a selector's file knows."""
@@ -221,16 +229,16 @@ class Record:
             )
         return place["line"], place["digest"]
 
-    def _after(self, number: int, digest: str) -> list[Line]:
+    def _after(self, number: int, digest: str) -> Iterator[Line]:
         """The lines after one that a selector's file knows."""
-        lines = list(lines_of(self._folder, start=max(number, 1)))
-        known = next((line for line in lines if line.number == number), None)
-        if known is None or known.digest != digest:
+        lines = lines_of(self._folder, start=max(number, 1))
+        known = next(lines, None)
+        if known is None or (known.number, known.digest) != (number, digest):
             raise LogFileError(
                 f"line {number} of the log in {os.fspath(self._folder)!r} is not the one that the selector's file "
                 "knows: it is the log of another federation, or was changed"
             )
-        return lines[1:]
+        return lines
 
     def missing(self, place: Any, members: Roster, rules: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
         """The events after a place, for a selector that is loaded and lacks them.
@@ -251,63 +259,57 @@ class Record:
         if not self._writer.number or (known := self._place_of(place))[0] > self._writer.number or place.get("gap"):
             return
         for line in standing(self._after(*known)):
-            named = self._named(line, members, rules())
-            if named is None or line.content.get("start") is not None:
+            said = self._named(line.content, members, rules())
+            if said is None or getattr(said, "start", None) is not None:
                 return
-            yield event_of(named, members)
+            yield event_of(said, members)
             self._caught, self._redone = (line.number, line.digest), self._redone + 1
 
-    def _named(self, line: Line, members: Roster, rules: Mapping[str, Any]) -> Line | None:
-        """A line with the ids and rules that its hashes stand for; None where they are not known."""
+    def _named(self, said: AnyLine, members: Roster, rules: Mapping[str, Any]) -> AnyLine | None:
+        """What a line says with the ids and rules that its hashes stand for; None where they are not known."""
         if self._key is None:
-            return line
-        content, settings = dict(line.content), line.content.get("settings", {})
-        if "digest" in (hidden := settings.get("rules", {})):
-            if hidden != self._hidden({"rules": rules})["rules"]:
-                return None
-            content["settings"] = {**settings, "rules": dict(rules)}
-        if line.kind in ("joined", "left"):
+            return said
+        if isinstance(said, BegunLine | GapLine | SettingsLine) and said.settings.rules.digest:
+            hidden, told = (settings_said({**_ANY, "rules": rules}, key).rules for key in (self._key, None))
+            return replace(said, settings=replace(said.settings, rules=told)) if hidden == said.settings.rules else None
+        if isinstance(said, JoinedLine | LeftLine):
             ids = {hashed(self._key, client): client for client in members.ids if client is not None}
-            if not ids.keys() >= set(content["clients"]):
+            if not ids.keys() >= set(said.clients):
                 return None
-            content["clients"] = [ids[client] for client in content["clients"]]
-        return replace(line, content=content)
+            return replace(said, clients=[ids[str(client)] for client in said.clients])
+        return said
 
-    def _begun(self, *, start: dict[str, str] | None = None) -> None:
+    def _begun(self, *, start: Start | None = None) -> None:
         """Write which policy decides, and from which state."""
         began = self._known()
-        line = {
-            "format": FORMAT,
-            "version": VERSION,
-            "of": began.kind,
-            "fedroster": __version__,
-            "code": code(),
-            "policy": began.policy,
-            "settings": self._hidden(self._settings),
-            "num_features": began.num_features,
-            "draws": began.draws,
-            "contexts": self._contexts,
-            "hashed": self._key is not None,
-            "round": self._round,
-            "start": start,
-            "redone": self._redone,
-            "repaired": self._writer.repaired,
-        }
-        self._writer.append("begun", line)
+        line = BegunLine(
+            of=began.kind,  # type: ignore[arg-type]
+            fedroster=__version__,
+            code=code(),
+            policy=began.policy,
+            settings=settings_said(self._settings, self._key),
+            num_features=began.num_features,
+            draws=began.draws,
+            contexts=self._contexts,
+            hashed=self._key is not None,
+            round=self._round,
+            start=start,
+            redone=self._redone,
+            repaired=self._writer.repaired,
+        )
+        self._writer.append(line)
         self._is_ours, self._unbooked = True, None
 
-    def _snapshot(self) -> dict[str, str]:
-        """Keep the selector's state beside the log: what came before is not in it."""
+    def _snapshot(self, place: Any = None) -> Start:
+        """Keep the selector's state beside the log, and the place of the log that has led to it, if one has."""
         began = self._known()
         if began.snapshot is None:
             raise LogFileError("the selector gives no copy of its state")
         header, arrays = began.snapshot()
-        if "rules" in header:
-            table = self._hidden({"rules": header["rules"]["in_force"]})["rules"]
-            header["rules"] |= {"path": None, "in_force": {} if "digest" in table else table}
+        header["place"] = place
         if self._key is not None:
             header["ids"] = [None if client is None else hashed(self._key, client) for client in header["ids"]]
-        file = self._folder / f"start-{self._writer.number + 1:012}.npz"
-        save_arrays(file, arrays, header, kind=began.kind)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        return {"kind": began.kind, "file": file.name, "sha256": digest}
+        if "rules" in header:
+            hidden = settings_said(self._settings, self._key).rules.digest
+            header["rules"] |= {"path": None} | ({"in_force": {}} if hidden else {})
+        return write_snapshot(self._folder, self._writer.number, began.kind, (header, arrays))

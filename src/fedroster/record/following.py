@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 
@@ -15,11 +16,12 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import is_label_of
-from fedroster.folder.chain import Line
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Told
-from fedroster.folder.lines import event_of, read_start
+from fedroster.folder.chain import Line, lines_of, standing
+from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Snapshot, Told
+from fedroster.folder.lines import BegunLine, GapLine, Start, event_of
+from fedroster.folder.snapshots import read_snapshot
 from fedroster.record.simulated import KIND, Simulated
-from fedroster.selector.edges import KINDS, begun
+from fedroster.selector import KINDS, Selector, begun, state_of
 from fedroster.selector.members import Members
 
 
@@ -33,6 +35,10 @@ class Books(Protocol):
     def apply(self, event: Event, /) -> Event:
         """Book an event, and return it as it was booked."""
         ...
+
+
+Origin: TypeAlias = Literal["here", "before", "elsewhere"]
+"""Where a state is from: the lines have led to it, or had led to it before, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +82,11 @@ class Following:
         self.num_decided = self.num_unknown = 0
         self.differences: list[Difference] = []
 
-    def take(self, line: Line) -> None:
+    def take(self, line: Line) -> Origin:
         """Take a line that was not taken back.
+
+        Returns:
+            Where the state is from that it goes on from.
 
         Raises:
             LogFileError: If it says what cannot be.
@@ -85,18 +94,20 @@ class Following:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FairnessWarning)
-                self._take(line)
+                return self._take(line)
         except LogFileError as error:
             raise type(error)(f"line {line.number}: {error}") from error
         except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
 
-    def _take(self, line: Line) -> None:
-        event = event_of(line, self._members)
+    def _take(self, line: Line) -> Origin:
+        said = line.content
+        event = event_of(said, self._members)
         if isinstance(event, Began) and not is_label_of(event.policy, self._policy):
             raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
-        if line.content.get("start") is not None:
-            self._start(line.content["start"])
+        origin: Origin = "here"
+        if isinstance(said, BegunLine | GapLine) and said.start is not None:
+            origin = self._start(said.start)
         elif isinstance(event, Began) and self.books is None:
             kind: Any = Simulated if event.kind == KIND else begun
             self.books = kind(self._policy, event)
@@ -115,17 +126,41 @@ class Following:
             self._differ(line, event.round, {"learned_s": (booked.learned_s, event.learned_s)})
         if isinstance(event, Joined | Left):
             self._members.book(event)
+        return origin
 
-    def _start(self, start: Mapping[str, Any]) -> None:
+    def _start(self, start: Start) -> Origin:
         """Go on from a state that is kept beside the log."""
-        arrays, header = read_start(self._folder, start)
-        self.books = KINDS[start["kind"]].load(self._folder / start["file"], self._policy)
+        header, arrays = read_snapshot(self._folder, start)
+        origin: Origin = "elsewhere"
+        if self._verify and isinstance(self.books, Selector):
+            if _is_same(state_of(self.books), (header, arrays)):
+                return "here"
+            if (earlier := self._earlier(header.get("place"))) and _is_same(state_of(earlier), (header, arrays)):
+                origin = "before"
+        self.books = KINDS[start.kind].load(self._folder / start.file, self._policy)
         self._members = Members()
         self._members.unpack(header, arrays)
+        return origin
+
+    def _earlier(self, place: Any) -> Selector | None:
+        """The selector to which the lines up to a place have led."""
+        if not isinstance(place, dict) or type(place.get("line")) is not int:
+            return None
+        following, digest = Following(self._policy, self._folder), ""
+        for line in lines_of(self._folder):
+            if line.number > place["line"]:
+                break
+            digest = line.digest
+        if digest != place.get("digest"):
+            return None
+        for line in standing(line for line in lines_of(self._folder) if line.number <= place["line"]):
+            following.take(line)
+        return following.books if isinstance(following.books, Selector) else None
 
     def _compare(self, line: Line, own: Decided, told: Decided) -> None:
         """Hold a decision against what the policy decides."""
         names = [*_KNOWN, *_DECIDED] if told.asked.known else _KNOWN
+        own = _of_same_clients(own, told)
         self.num_decided += told.asked.known
         self.num_unknown += not told.asked.known
         self._differ(line, told.round, {name: (getattr(own, name), getattr(told, name)) for name in names})
@@ -139,6 +174,29 @@ class Following:
 
 _KNOWN = ("round", "capacity", "places", "not_begun", "excluded", "busy", "owed", "state")
 _DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s")
+
+
+def _is_same(one: Snapshot, other: Snapshot) -> bool:
+    """Whether two states are the same, bit for bit, whatever they say of files."""
+    (header, arrays), (told, given) = ({**one[0]}, one[1]), ({**other[0]}, other[1])
+    for each in (header, told):
+        each.pop("place", None)
+        each["rules"] = {**each["rules"], "path": None}
+    if arrays.keys() != given.keys():
+        return False
+    pairs = [(array, given[name]) for name, array in arrays.items()]
+    alike = all(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
+    names = {name: value for name, value in told.items() if name in header}
+    return alike and json.loads(json.dumps(header)) == names
+
+
+def _of_same_clients(own: Decided, told: Decided) -> Decided:
+    """A decision with beliefs of the cohort alone, where the other one has no more."""
+    for name in ("expected_s", "owed"):
+        mine, other = getattr(own, name), getattr(told, name)
+        if mine is not None and other is not None and other.shape == told.chosen.shape != mine.shape:
+            own = replace(own, **{name: mine[told.chosen]})
+    return own
 
 
 def _apart(own: Any, told: Any) -> float:

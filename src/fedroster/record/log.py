@@ -12,6 +12,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any, Unpack, overload
 
+import msgspec
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
@@ -19,20 +20,28 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.arrays import unpack_ints
-from fedroster.folder.chain import FIRST, LONGEST_LINE, Line, files_of, lines_of, opened, parse, torn_bytes
+from fedroster.folder.chain import LONGEST_LINE, Line, files_of, lines_of, opened, parse, standing, torn_bytes
 from fedroster.folder.events import Decided, Joined, Left, Observer, Told
 from fedroster.folder.lines import (
+    FIRST,
     OPEN,
-    check_begun,
+    BegunLine,
+    DecidedLine,
+    GapLine,
+    JoinedLine,
+    LeftLine,
+    SettingsLine,
+    Start,
+    ToldLine,
+    UndoneLine,
     event_of,
-    number,
-    read_decided,
-    read_start,
+    read_chosen,
     read_told,
-    standing,
+    rules_of,
+    table_of,
 )
 from fedroster.folder.record import Record
+from fedroster.folder.snapshots import read_snapshot
 from fedroster.record.following import Following
 from fedroster.selector import Options, Selector, go_on
 from fedroster.selector.members import Members
@@ -131,10 +140,10 @@ class LoggedRound(Decided):
 class _Place:
     """Where a round's line is, and what was reported of the round."""
 
-    def __init__(self, line: Line, chosen: IntArray, changes: int, rules: Mapping[str, Any]) -> None:
+    def __init__(self, line: Line, round: int, chosen: IntArray, changes: int, rules: Mapping[str, Any]) -> None:
         self.rules = rules
         self.line, self.file, self.offset, self.changes = line.number, line.file, line.offset, changes
-        self.round = number(line.content, "round", 1, 2**52)
+        self.round = round
         self.chosen = chosen.astype(np.int32)
         self.status = np.full(chosen.shape, OPEN, np.uint8)
         self.time_s, self.learned_s = np.full(chosen.shape, math.nan), np.full(chosen.shape, math.nan)
@@ -173,15 +182,13 @@ class Memberships:
 
     def _book(self, line: Line) -> None:
         try:
-            if line.kind in ("joined", "left"):
-                event = event_of(line, self._members)
-                if isinstance(event, Joined | Left):
-                    self._members.book(event)
-                return
-            start = line.content["start"]
-            arrays, header = read_start(self._folder, start)
-            self._members = Members()
-            self._members.unpack(header, arrays)
+            said = line.content
+            if isinstance(said, BegunLine | GapLine) and said.start is not None:
+                header, arrays = read_snapshot(self._folder, said.start)
+                self._members = Members()
+                self._members.unpack(header, arrays)
+            elif isinstance(event := event_of(said, self._members), Joined | Left):
+                self._members.book(event)
         except (FedrosterError, KeyError, TypeError, ValueError, LookupError) as error:
             raise LogFileError(f"line {line.number}: {shown(error, str)}") from error
 
@@ -246,15 +253,15 @@ class Log:
         found: set[int] = set()
         held: Line | None = None
         for line in lines_of(self.folder, after=self._last):
+            is_undone = isinstance(line.content, UndoneLine)
             if self._last is None:
-                check_begun(line.content)
-                self.header = _header(line.content)
-            elif not begins and (line.content.get("start") is not None or (line.kind == "undone" and held is None)):
+                self.header = _header(line)
+            elif not begins and (_start_of(line) is not None or (is_undone and held is None)):
                 return None
             self._last, self.head, self.num_lines = line, line.digest, line.number
-            if held is not None and line.kind != "undone":
+            if held is not None and not is_undone:
                 found.add(self._keep(held))
-            held = None if line.kind == "undone" else line
+            held = None if is_undone else line
         if held is not None:
             found.add(self._keep(held))
         return sorted(found - {0})
@@ -265,28 +272,27 @@ class Log:
 
     def _keep(self, line: Line) -> int:
         """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
-        memberships, content = self._memberships, line.content
-        if isinstance(settings := content.get("settings"), dict):
-            self._rules = settings.get("rules", {})
+        memberships, said = self._memberships, line.content
+        if isinstance(said, BegunLine | GapLine | SettingsLine):
+            self._rules = rules_of(said.settings)
         try:
-            if line.kind in ("joined", "left"):
+            if isinstance(said, JoinedLine | LeftLine):
                 memberships.changes.append(line)
-            elif line.kind in ("begun", "gap") and content.get("start") is not None:
-                last = number(content, "round", 0, 2**52)
-                while self._places and self._places[-1].round > last:  # decided, and lost before it was saved
+            elif isinstance(said, BegunLine | GapLine) and said.start is not None:
+                while self._places and self._places[-1].round > said.round:  # decided, and lost before it was saved
                     del self._place_of[self._places.pop().round]
                 memberships.changes.append(line)
-            elif line.kind == "decided":
+            elif isinstance(said, DecidedLine):
                 capacity = memberships.at(len(memberships.changes)).capacity
-                chosen = unpack_ints(content.get("chosen"), below=capacity, most=capacity, order="distinct")
-                place = _Place(line, chosen, len(memberships.changes), self._rules)
+                chosen = read_chosen(said, capacity)
+                place = _Place(line, said.round, chosen, len(memberships.changes), self._rules)
                 if self._places and place.round <= self._places[-1].round:
                     raise LogFileError(f"round {place.round} follows round {self._places[-1].round}")
                 self._places.append(place)
                 self._place_of[place.round] = place
-                return int(place.round)
-            elif line.kind == "told":
-                answer = read_told(content, memberships.at(len(memberships.changes)).capacity)
+                return place.round
+            elif isinstance(said, ToldLine):
+                answer = read_told(said, memberships.at(len(memberships.changes)).capacity)
                 if answer.round in self._place_of:  # else it was decided before the log began
                     self._place_of[answer.round].answer(answer)
                     return answer.round
@@ -404,7 +410,9 @@ class _Rounds(Sequence[LoggedRound]):
         members = self._memberships.at(place.changes)
         if line.number != place.line:
             raise LogFileError(f"line {place.line} of {place.file.name!r} is another one now: the log was changed")
-        decided = read_decided(line.content, members)
+        decided = event_of(line.content, members)
+        if not isinstance(decided, Decided):
+            raise LogFileError(f"line {place.line} of {place.file.name!r} decides nothing now: the log was changed")
         here, asked, contexts = members.here.copy(), decided.asked, None
         if asked.members is not None:  # a simulation's: which of the joined clients are away
             here &= asked.members
@@ -440,25 +448,30 @@ def _open(file: Path) -> BufferedIOBase:
     return opened(file if file.exists() or not packed.exists() else packed)
 
 
-def _header(begun: Mapping[str, Any]) -> Header:
-    settings = begun.get("settings")
-    if not isinstance(settings, dict):
-        raise LogFileError(f"settings are {shown(settings)}; expected what the selector was made with")
-    scenario = begun.get("scenario")
-    budgets = settings.get("budgets")
-    num_servers = len(budgets) if isinstance(budgets, list) else settings.get("num_servers", 1)
+def _start_of(line: Line) -> Start | None:
+    return line.content.start if isinstance(line.content, BegunLine | GapLine) else None
+
+
+def _header(line: Line) -> Header:
+    begun = line.content
+    if not isinstance(begun, BegunLine):
+        raise LogFileError(f"the log begins with a {type(begun).__name__}; expected the line that begins a log")
+    settings = begun.settings
+    num_servers = settings.num_servers if settings.budgets is None else len(settings.budgets)
+    if not 0 <= settings.seed < 2**4096:
+        raise LogFileError(f"seed is {shown(settings.seed)}; expected a number in 0..2^4096")
     return Header(
-        kind=str(begun.get("of")),
-        policy=str(begun.get("policy")),
-        policy_text=str(begun.get("policy_text", "")),
-        settings=settings,
-        cohort_size=number(settings, "cohort_size", 1, 2**31),
-        num_servers=num_servers,
-        seed=number(settings, "seed", 0, 2**4096),
-        scenario=scenario if isinstance(scenario, dict) else None,
-        code=str(begun.get("code")),
-        version=str(begun.get("fedroster")),
-        draws=str(begun.get("draws", "unknown")),
-        has_contexts=begun.get("contexts") is True,
-        hashed=begun.get("hashed") is True,
+        kind=begun.of,
+        policy=begun.policy,
+        policy_text=begun.policy_text,
+        settings=table_of(settings),
+        cohort_size=settings.cohort_size,
+        num_servers=num_servers or 1,
+        seed=settings.seed,
+        scenario=None if begun.scenario is None else msgspec.structs.asdict(begun.scenario),
+        code=begun.code,
+        version=begun.fedroster,
+        draws=begun.draws,
+        has_contexts=begun.contexts,
+        hashed=begun.hashed,
     )

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,14 +17,14 @@ from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext,
 from fedroster.core.protocols import AnyPolicy, draws
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
-from fedroster.folder import lines
 from fedroster.folder.chain import Writer
 from fedroster.folder.events import Asked, Began, Decided, Event, Links, NotKeptError, Told
+from fedroster.folder.lines import BegunLine, JoinedLine, Scenario, line_of, settings_said
 from fedroster.selector.learner import beliefs_of
 from fedroster.simulation import Round
 from fedroster.version import __version__
 
-KIND = "simulation"
+KIND: Literal["simulation"] = "simulation"
 _ROTATE_BYTES = 2**24
 
 
@@ -70,24 +70,19 @@ class SimulationRecord:
         if self._writer.number:
             self.close()
             raise LogFileError(f"{os.fspath(folder)!r} holds a log; expected an empty folder")
-        begun = {
-            "format": lines.FORMAT,
-            "version": lines.VERSION,
-            "of": KIND,
-            "fedroster": __version__,
-            "code": code(),
-            "policy": repr(policy),
-            "policy_text": policy_text,
-            "settings": {**dataclasses.asdict(spec), "seed": seed},
-            "scenario": {"name": scenario, "settings": dict(settings)},
-            "draws": draws(policy),
-            "contexts": True,
-            "hashed": False,
-            "round": 0,
-            "start": None,
-        }
-        self._writer.append("begun", begun)
-        self._writer.append("joined", {"clients": list(range(spec.num_clients))})
+        begun = BegunLine(
+            of=KIND,
+            fedroster=__version__,
+            code=code(),
+            policy=repr(policy),
+            policy_text=policy_text,
+            settings=settings_said({**dataclasses.asdict(spec), "seed": seed}, None),
+            scenario=Scenario(name=scenario, settings=dict(settings)),
+            draws=draws(policy),
+            contexts=True,
+        )
+        self._writer.append(begun)
+        self._writer.append(JoinedLine(clients=list(range(spec.num_clients))))
         self._num_clients = spec.num_clients
 
     def decided(self, context: RoundContext, outcome: Outcome, selection: Selection, state: Any, network: Any) -> None:
@@ -96,14 +91,14 @@ class SimulationRecord:
         asked = _asked(context, self._at_s, self._num_clients)
         event = _decided(self._policy, state, asked, context, selection, self._num_clients)
         event = replace(event, deadline_s=float(outcome.deadline_s))
-        self._writer.append("decided", lines.decided(event, contexts=True))
+        self._writer.append(line_of(event, contexts=True, key=None))
 
     def played(self, played: Round) -> None:
         """Write what came back from a round."""
         feedback = played.feedback
         at_s = self._at_s + played.time_s
         told = Told(played.number, at_s, feedback, played.time_s or None, feedback.exchange_time_s)
-        self._writer.append("told", lines.told(told))
+        self._writer.append(line_of(told, contexts=True, key=None))
         self._elapsed_s += played.time_s
 
     def close(self) -> None:
@@ -179,6 +174,7 @@ def _asked(context: RoundContext, at_s: float, num_clients: int) -> Asked:
         context.available,
         at_s=at_s,
         of_all=links is None,
+        of_links=links is not None,
         links=links,
         members=context.members,
         budget=context.budget,

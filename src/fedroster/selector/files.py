@@ -87,7 +87,7 @@ class Generations:
 @contextmanager
 def _held(target: Path) -> Iterator[None]:
     """Hold a file against other writers, for as long as it takes to write it."""
-    lock = FileLock(target.parent / f".{target.name}.lock", timeout=_PATIENCE_S, thread_local=False)
+    lock = FileLock(target.parent / f".{target.name}.lock", timeout=_PATIENCE_S, mode=0o600, thread_local=False)
     try:
         lock.acquire()
     except Timeout as error:
@@ -115,7 +115,7 @@ def save_books(
 ) -> None:
     """Save what a selector was constructed with and what it keeps, atomically and without pickles."""
     header, arrays = packed(settings, books)
-    save_arrays(path, arrays, header, kind=kind, stamp=stamp, append=append)
+    save_arrays(path, arrays, header, kind=kind, stamp=stamp, append=append, private=True)
 
 
 def packed(settings: Mapping[str, Any], books: Iterable[Book]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -889,6 +889,11 @@ class Selector(Views):
         return go_on(selector, observers, header.get("place"), options, catch_up=catch_up)
 
 
+def state_of(selector: Selector) -> Snapshot:
+    """Header and arrays of a selector's whole state."""
+    return selector._snapshot()
+
+
 def go_on(
     selector: S,
     observers: Iterable[Observer],

@@ -16,6 +16,7 @@ from fedroster import Floor, Record, Rules, Selector
 from fedroster.cli import app
 from fedroster.core.errors import LogFileError
 from fedroster.folder import chain
+from fedroster.folder.lines import UndoneLine
 from fedroster.lab.pages import log_page
 from fedroster.lab.pages.log_page import View, page_of
 from fedroster.record import Log
@@ -141,7 +142,7 @@ def test_a_line_that_was_taken_back_is_not_shown(tmp_path: Path) -> None:
     log = Log(tmp_path)
     assert log.read_on() == []
     writer = chain.Writer(tmp_path, rotate_bytes=2**20)
-    writer.append("undone", {"of": "told"})
+    writer.append(UndoneLine(of=log.num_lines))
     writer.close()
     assert log.read_on() is None
     assert len(Log(tmp_path).rounds) == 2

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.flash import flash_sessions
-from fedroster.lab.worlds.availability import look_up, timetable
-from fedroster.lab.worlds.files import Sessions
-from fedroster.lab.worlds.population import calibrated_sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedroster.core import parallel
+from fedroster.lab.worlds.availability import look_up, timetable
+from fedroster.lab.worlds.files import Sessions
+from fedroster.lab.worlds.population import calibrated_sessions
 
 REAL = os.environ.get("FEDROSTER_DATA", "")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, check_speeds, read_arrays, save_traces
 
 from fedroster.core.errors import DataFileError, MissingDataError
+from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, check_speeds, read_arrays, save_traces
 
 SESSIONS = Sessions(
     offsets=np.array([0, 2, 3]),

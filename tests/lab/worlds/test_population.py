@@ -8,6 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.flash import END_S, convert, flash_sessions
+from scipy.stats import spearmanr
+
+from fedroster.core.errors import DataFileError, MissingDataError
 from fedroster.lab.worlds.availability import look_up, timetable
 from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, save_traces
 from fedroster.lab.worlds.population import (
@@ -30,9 +33,6 @@ from fedroster.lab.worlds.population import (
     log_uniform_mixture,
     read_source,
 )
-from scipy.stats import spearmanr
-
-from fedroster.core.errors import DataFileError, MissingDataError
 
 REAL = Path(os.environ.get("FEDROSTER_DATA", ""), "fedscale")
 real = pytest.mark.skipif(not (REAL / "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale")

@@ -7,13 +7,13 @@ import sys
 import numpy as np
 import polars as pl
 import pytest
+
+from fedroster.core.errors import ConfigurationError, DataFileError, MissingDataError, MissingDependencyError
+from fedroster.core.streams import Streams
 from fedroster.lab.worlds.files import save_traces
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.lab.worlds.population import read_source
 from fedroster.lab.worlds.table import read_table
-
-from fedroster.core.errors import ConfigurationError, DataFileError, MissingDataError, MissingDependencyError
-from fedroster.core.streams import Streams
 
 TABLE = """client,time,available,compute,bandwidth
 b,0,1,20,5

@@ -3,19 +3,26 @@
 import gzip
 import json
 import os
+import stat
 import tracemalloc
 
+import msgspec
 import pytest
 
-from fedroster import LogFileError
-from fedroster.folder.chain import FIRST, Writer, files_of, lines_of, torn_bytes
+from fedroster import InUseError, LogFileError
+from fedroster.folder.chain import Writer, files_of, lines_of, torn_bytes
+from fedroster.folder.lines import FIRST, JoinedLine, NotedLine, UndoneLine
 from fedroster.record import Log
+
+
+def noted(number=0, text=""):
+    return NotedLine(name="test", content=msgspec.Raw(msgspec.json.encode({"n": number, "text": text})))
 
 
 def written(folder, count=10, *, rotate_bytes=2**20, size=10):
     writer = Writer(folder, rotate_bytes=rotate_bytes)
     for number in range(count):
-        writer.append("told", {"n": number, "text": "x" * size})
+        writer.append(noted(number, "x" * size))
     writer.close()
     return writer
 
@@ -67,7 +74,7 @@ def test_a_torn_last_line_is_passed_over_and_cut_off_by_the_next_writer(cut, tmp
     writer = Writer(tmp_path, rotate_bytes=2**20)
     assert writer.repaired > 0
     assert writer.number == 4
-    writer.append("told", {})
+    writer.append(noted())
     writer.close()
     assert numbers(tmp_path) == [1, 2, 3, 4, 5]
 
@@ -128,7 +135,7 @@ def cut_at_the_start(lines):
 
 def written_anew(lines):
     content = json.loads(lines[3])
-    lines[3] = json.dumps(content | {"n": 99}, separators=(",", ":")).encode() + b"\n"
+    lines[3] = json.dumps(content | {"name": "other"}, separators=(",", ":")).encode() + b"\n"
 
 
 @pytest.mark.parametrize("attack", [changed, removed, swapped, doubled, cut_at_the_start, written_anew])
@@ -160,7 +167,7 @@ def test_a_file_that_is_missing_breaks_the_chain(tmp_path):
         b"[]\n",
         b"{}\n",
         b"\xff\xfe\n",
-        b'{"line":1e9,"before":"","kind":"x"}\n',
+        b'{"line":1e9,"before":"","kind":"noted"}\n',
         b"[" * 100_000 + b"\n",
         b'{"line":1,"before":"","kind":NaN}\n',
         b'{"line":%s,"before":"","kind":"x"}\n' % (b"9" * 5000),
@@ -190,6 +197,106 @@ def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):
     with gzip.open(tmp_path / "rounds-000000000001.jsonl.gz", "wb") as file:
         file.write(b" " * 100_000)
     with pytest.raises(LogFileError, match="more than 1,000 bytes"):
+        numbers(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"\n", b" ", b'{"kind":"joined","clients":[' + b"[]," * 100])
+def test_a_small_file_does_not_grow_without_end(content, tmp_path):
+    packed = tmp_path / "rounds-000000000001.jsonl.gz"
+    with gzip.open(packed, "wb") as file:
+        for _ in range(100):
+            file.write(content * (10**6 // len(content)))
+    assert packed.stat().st_size < 400_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(LogFileError):
+            numbers(tmp_path)
+        assert torn_bytes(tmp_path) == 0
+        assert tracemalloc.get_traced_memory()[1] < 2**28
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_its_reader_would_refuse_is_not_written(tmp_path, monkeypatch):
+    writer = written(tmp_path, 2)
+    writer = Writer(tmp_path, rotate_bytes=2**20)
+    with pytest.raises(LogFileError, match="surrogates"):
+        writer.append(JoinedLine(clients=["\udcff"]))
+    with pytest.raises(LogFileError, match="Expected"):
+        writer.append(UndoneLine(of=0))
+    monkeypatch.setattr("fedroster.folder.chain.LONGEST_LINE", 300)
+    with pytest.raises(LogFileError, match="300 at most"):
+        writer.append(noted(1, "x" * 300))
+    writer.append(noted())
+    writer.close()
+    assert numbers(tmp_path) == [1, 2, 3]
+
+
+def cut_by_others(file):
+    os.truncate(file, file.stat().st_size - 5)
+
+
+def written_by_others(file):
+    with file.open("ab") as stream:
+        stream.write(b"{}\n")
+
+
+def moved(file):
+    file.rename(file.with_name("moved"))
+
+
+def gone(file):
+    file.unlink()
+
+
+def replaced(file):
+    content = file.read_bytes()
+    file.unlink()
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("change", [cut_by_others, written_by_others, moved, gone, replaced])
+def test_a_writer_notices_what_others_do_to_its_file(change, tmp_path):
+    writer = Writer(tmp_path, rotate_bytes=2**20)
+    for number in range(3):
+        writer.append(noted(number))
+    (file,) = files_of(tmp_path)
+    change(file)
+    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
+    with pytest.raises(LogFileError, match=r"somebody else|moved, removed or replaced"):
+        writer.append(noted(3))
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    assert writer.number == 3
+
+
+def test_a_fork_does_not_write_into_the_log_of_its_parent(tmp_path):
+    writer = Writer(tmp_path, rotate_bytes=2**20)
+    writer.append(noted())
+    child = os.fork()
+    if not child:
+        try:
+            writer.append(noted(1))
+        except InUseError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    writer.append(noted(1))
+    assert numbers(tmp_path) == [1, 2]
+
+
+def test_all_files_are_their_owners_alone(tmp_path):
+    old = os.umask(0)
+    try:
+        written(tmp_path, 20, rotate_bytes=1000, size=200)
+    finally:
+        os.umask(old)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_a_log_of_another_version_is_refused_with_a_word(tmp_path):
+    line = {"line": 1, "before": FIRST, "kind": "begun", "format": "fedroster-log", "version": 1, "code": "x"}
+    (tmp_path / "rounds-000000000001.jsonl").write_text(json.dumps(line) + "\n")
+    with pytest.raises(LogFileError, match="version 1; this release reads version 2"):
         numbers(tmp_path)
 
 

@@ -1,0 +1,49 @@
+"""States that are kept beside a log, from which it goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from fedroster.core.errors import LogFileError
+from fedroster.core.state import load_arrays, save_arrays
+from fedroster.folder.events import Snapshot
+from fedroster.folder.lines import Start
+
+
+def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> Start:
+    """Keep a state beside a log, readable by its owner alone.
+
+    Args:
+        folder: The log's folder.
+        number: Number of the last line that the state has in it.
+        kind: Kind of the selector.
+        snapshot: Header and arrays.
+
+    Returns:
+        What a line says of it.
+    """
+    header, arrays = snapshot
+    file = folder / f"snapshot-{number:012}.npz"
+    save_arrays(file, arrays, header, kind=kind, private=True)
+    return Start(kind=kind, file=file.name, sha256=_digest(file))  # type: ignore[arg-type]
+
+
+def read_snapshot(folder: Path, start: Start) -> Snapshot:
+    """The state of which a line tells.
+
+    Raises:
+        LogFileError: If it is missing, or is not the one that the log knows.
+    """
+    file = folder / start.file
+    if not file.is_file():
+        raise LogFileError(f"the log goes on from {start.file!r}, which is not beside it")
+    if _digest(file) != start.sha256:
+        raise LogFileError(f"{start.file!r} was changed: its digest is not the one in the log")
+    arrays, header = load_arrays(file, kind=start.kind)
+    return header, arrays
+
+
+def _digest(file: Path) -> str:
+    with file.open("rb") as raw:
+        return hashlib.file_digest(raw, "sha256").hexdigest()

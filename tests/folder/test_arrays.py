@@ -1,0 +1,84 @@
+"""Arrays in lines: exact, and bounded in memory."""
+
+import base64
+import json
+import zlib
+
+import msgspec
+import numpy as np
+import pytest
+
+from fedroster import LogFileError
+from fedroster.folder import arrays
+
+
+def through(value, kind):
+    return msgspec.json.decode(msgspec.json.encode(value), type=kind)
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 64, 65, 1000])
+def test_arrays_come_back_bit_for_bit(size):
+    rng = np.random.default_rng(size)
+    floats = rng.normal(size=size) * 10.0 ** rng.integers(-300, 300, size)
+    floats[: size // 3] = np.nan
+    ints, bits = rng.integers(0, 2**31, size), rng.random(size) < 0.5
+
+    again = through(arrays.pack_floats(floats), arrays.Floats)
+    np.testing.assert_array_equal(arrays.unpack_floats(again, size), floats)
+    again = through(arrays.pack_ints(ints), arrays.Ints)
+    np.testing.assert_array_equal(arrays.unpack_ints(again, below=2**31, most=size), ints)
+    again = through(arrays.pack_bits(bits), arrays.Bits)
+    np.testing.assert_array_equal(arrays.unpack_bits(again, size), bits)
+
+
+def test_infinities_and_constants_come_back():
+    for values in (np.array([np.inf, -np.inf, 0.0]), np.full(100, 0.25), np.full(100, np.inf)):
+        again = through(arrays.pack_floats(values), arrays.Floats)
+        np.testing.assert_array_equal(arrays.unpack_floats(again, values.shape[0]), values)
+    assert len(msgspec.json.encode(arrays.pack_floats(np.full(10**6, 0.5)))) < 40
+
+
+def z(raw):
+    return base64.b64encode(zlib.compress(raw)).decode()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        3,
+        "all",
+        [1, 2],
+        {"n": 100},
+        {"n": 100, "z": 5},
+        {"n": 100, "z": "!!"},
+        {"n": 100, "z": z(b"x")},
+        {"n": 10**12, "z": z(b"")},
+        {"n": 100, "z": z(b"\0" * 10**6)},
+        {"n": 100, "z": base64.b64encode(b"x").decode()},
+        {"n": True, "all": 1.0},
+        {"n": 100, "all": None},
+        ["x"] * 100,
+        [10**400] * 100,
+        {"n": 100, "z": z(b"\0" * 800) + "AAAA"},
+    ],
+    ids=range(16),
+)
+def test_what_is_no_array_of_so_many_floats_is_refused(value):
+    text = json.dumps(value)
+    with pytest.raises((LogFileError, msgspec.ValidationError)):
+        arrays.unpack_floats(msgspec.json.decode(text, type=arrays.Floats), 100)
+
+
+@pytest.mark.parametrize("value", [None, [-1], [5], [1.5], [True], [0, 0], [0] * 9, {"n": 9, "z": z(b"\0" * 36)}])
+def test_integers_are_held_against_their_range(value):
+    text = json.dumps(value)
+    with pytest.raises((LogFileError, msgspec.ValidationError)):
+        arrays.unpack_ints(msgspec.json.decode(text, type=arrays.Ints), below=5, most=8, order="distinct")
+
+
+def test_an_array_of_one_value_is_not_made_longer_than_a_line_may_be():
+    with pytest.raises(LogFileError, match="one value"):
+        arrays.unpack_floats(arrays.Long(arrays.MOST_ALIKE + 1, all=1.0), arrays.MOST_ALIKE + 1)
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"n": 100000000000, "all": 1.0}', type=arrays.Floats)
