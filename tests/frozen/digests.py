@@ -138,17 +138,17 @@ def main():
     lists = [each for each in names() if given.write in (None, "all", each)]
     wanted = [name for each in lists for name in names()[each] if given.only in name]
     before = {name: made for runs in known.values() for name, made in runs.items()}
-    found, said = {}, []
+    said = []
     with ProcessPoolExecutor(given.jobs) as pool:
         rounds, then = [given.rounds] * len(wanted), [before.get(name, []) for name in wanted]
         for name, made, what in pool.map(_compared, wanted, rounds, then):
-            found[name], said = made, [*said, what]
             print(what, flush=True)
-    if given.write:
-        for each in lists:
-            known[each] = {name: found.get(name, before.get(name, [])) for name in names()[each]}
-        texts = {each: {name: " ".join(made) for name, made in runs.items()} for each, runs in known.items()}
-        FILE.write_text(json.dumps(texts, indent=1) + "\n")
+            said.append(what)
+            before[name] = made or before.get(name, [])
+            if given.write:  # after each run: all of them take half an hour
+                known |= {each: {name: before.get(name, []) for name in names()[each]} for each in lists}
+                texts = {each: {name: " ".join(made) for name, made in runs.items()} for each, runs in known.items()}
+                FILE.write_text(json.dumps(texts, indent=1) + "\n")
     return int(not given.write and any(not what.startswith("same") for what in said))
 
 
