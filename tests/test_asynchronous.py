@@ -42,7 +42,7 @@ def test_buffered_training_learns_and_keeps_its_promise(trainer, scenario):
     times = [time_s for time_s, _, _ in played]
     assert times == sorted(times)
     _, model, selector = played[-1]
-    assert trainer.evaluate(model).accuracy > trainer.evaluate(played[0][1]).accuracy
+    assert trainer.evaluate(model).loss < trainer.evaluate(played[0][1]).loss
     assert sum(selector.participation().values()) >= 4 * len(played)
     assert sum(map(len, selector.open_rounds().values())) <= 8
 

@@ -239,7 +239,7 @@ def test_the_smoke_size_makes_everything(tmp_path, paper):
 )
 def test_the_page_says_what_is_smaller_of_what_was_trained(tmp_path, figure, said):
     class Planted:
-        def results(self, trials, jobs, **options):
+        def __call__(self, trials, jobs, **options):
             return ((index, course(0.8, seed=trials[index].seed)) for index in jobs)
 
     order = Order("rbcs-f", [0, 1], [figure], scale="cpu", training_seeds=[0, 1])
@@ -264,7 +264,7 @@ def test_a_paused_reproduction_goes_on(tmp_path):
 @pytest.mark.parametrize(("asked", "played"), [(None, 6), (12, 12)])
 def test_rounds_that_are_asked_for_go_before_those_of_the_size(tmp_path, asked, played):
     class Asked:
-        def results(self, trials, jobs, **options):
+        def __call__(self, trials, jobs, **options):
             assert {trial.num_rounds for trial in trials} == {played}
             return iter(())
 
