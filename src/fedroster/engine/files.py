@@ -16,7 +16,7 @@ from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileE
 from fedroster.core.locks import FolderLock
 from fedroster.core.state import cut_torn, load_arrays
 from fedroster.record import rebuilt
-from fedroster.selector import Selector
+from fedroster.selector import Selector, append_state, kind_of
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Round:
             raise StateFileError(f"its {_ROUND} is damaged ({error!r})") from error
 
 
-def saved_round(folder: str | Path, *, kind: str = Selector._KIND) -> Round:
+def saved_round(folder: str | Path, *, kind: str = "selector") -> Round:
     """The round that a folder holds; none if nothing was saved.
 
     Args:
@@ -140,7 +140,7 @@ class StateFolder:
             selector = found
         _check_same(fresh, selector, str(self._path))
         number = selector.round
-        round_ = saved_round(self._path, kind=selector._KIND)
+        round_ = saved_round(self._path, kind=kind_of(selector))
         if round_.number != number:  # a record knew of a later one: its cohort is all that have not answered
             open_ = map(str, selector.open_rounds().get(number, ()))
             round_ = Round(number, dict.fromkeys(open_, 0), is_done=False, bandwidth_bps=round_.bandwidth_bps)
@@ -151,7 +151,7 @@ class StateFolder:
     def save(self, selector: Selector, round_: Round) -> None:
         """Save the selector and the round that was begun last; both are on the disk when this returns."""
         if self._path is not None:
-            selector._save(self._path / _SELECTOR_FILE, append=True, more={_ROUND: asdict(round_)})
+            append_state(selector, self._path / _SELECTOR_FILE, {_ROUND: asdict(round_)})
         self._later = None
 
     def save_later(self, selector: Selector, round_: Round) -> None:

@@ -475,17 +475,22 @@ def event_of(line: AnyLine, members: Roster) -> Event:
         case NotedLine():
             return Noted(line.name, bytes(line.content))
         case BegunLine():
-            return Began(
-                round=line.round,
-                kind=line.of,
-                policy=line.policy,
-                settings=_read_settings(line.settings),
-                num_features=line.num_features,
-                draws=line.draws,
-                code={},
-            )
+            return began_of(line)
         case UndoneLine():
             raise LogFileError(f"line {line.line} takes a line back that was not booked")
+
+
+def began_of(line: BegunLine) -> Began:
+    """The beginning that a line tells of."""
+    return Began(
+        round=line.round,
+        kind=line.of,
+        policy=line.policy,
+        settings=_read_settings(line.settings),
+        num_features=line.num_features,
+        draws=line.draws,
+        code={},
+    )
 
 
 def _ids(clients: list[str | int]) -> tuple[ClientId, ...]:

@@ -16,6 +16,7 @@ from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.ids import Roster
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
+from fedroster.core.state import save_arrays
 from fedroster.folder.chain import Line, Writer, lines_of, standing
 from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Set, Told
 from fedroster.folder.lines import (
@@ -28,17 +29,19 @@ from fedroster.folder.lines import (
     SettingsLine,
     Start,
     UndoneLine,
+    began_of,
     event_of,
     hashed,
     line_of,
     settings_said,
 )
-from fedroster.folder.snapshots import write_snapshot
+from fedroster.folder.snapshots import read_snapshot, write_snapshot
 from fedroster.version import __version__
 
 _log = logging.getLogger(__name__)
 
 _LEAST_BYTES = 4096
+_STATE = "state.npz"
 _ANY = {"cohort_size": 1, "seed": 0}  # settings around rules
 
 
@@ -68,6 +71,7 @@ class Record:
         key: bytes | None = None,
         rotate_bytes: int = 2**24,
         on_error: Literal["raise", "warn"] = "raise",
+        state_rounds: int = 0,
     ) -> None:
         """Open or begin a log, and hold its folder.
 
@@ -80,6 +84,8 @@ class Record:
                 ends.
             on_error: Whether a line that cannot be written ends the call, and the decision is not taken, or is only
                 warned of; the log then goes on from a copy of the selector's state, and says that lines are missing.
+            state_rounds: Every so many rounds the selector's whole state is kept beside the log, so that a restart
+                books the lines after it alone; 0 for never.  It holds ids as they are.
 
         Raises:
             ConfigurationError: If an argument is out of its range.
@@ -89,12 +95,15 @@ class Record:
         check_flag("contexts", contexts)
         check_integer("rotate_bytes", rotate_bytes, least=_LEAST_BYTES)
         check_choice("on_error", on_error, ("raise", "warn"))
+        check_integer("state_rounds", state_rounds, least=0)
+        if state_rounds and key is not None:
+            raise ConfigurationError("a kept state holds ids as they are; expected state_rounds = 0 with a key")
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigurationError(f"key is a {type(key).__name__}; expected at least 16 secret bytes, or None")
         if not isinstance(folder, str | os.PathLike):
             raise ConfigurationError(f"folder is {shown(folder)}; expected the path of a folder")
         self._folder, self._key = Path(folder), key
-        self._contexts, self._on_error = bool(contexts), on_error
+        self._contexts, self._on_error, self._state_rounds = bool(contexts), on_error, int(state_rounds)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self._folder)
         try:
@@ -133,6 +142,34 @@ class Record:
             return None
         return {"line": self._writer.number, "digest": self._writer.digest, "gap": self._has_gap}
 
+    # ---------------------------------------------------------------- what is there
+
+    @property
+    def state(self) -> Path | None:
+        """The file with the newest state that was kept; None without any."""
+        file = self._folder / _STATE
+        return file if file.is_file() else None
+
+    def beginning(self) -> tuple[Began, Path | None]:
+        """How the log begins, and the file of the state that it begins from, if there is one.
+
+        Raises:
+            LogFileError: If it has no first line, or hashes in place of ids.
+        """
+        said = next(lines_of(self._folder)).content
+        if not isinstance(said, BegunLine) or said.hashed:
+            raise LogFileError(f"{os.fspath(self._folder)!r} has hashes in place of ids; expected a log with ids")
+        began = began_of(said)
+        if said.start is not None:
+            read_snapshot(self._folder, said.start)
+        return began, None if said.start is None else self._folder / said.start.file
+
+    def _keep_state(self) -> None:
+        began = self._known()
+        if began.snapshot is not None:
+            header, arrays = began.snapshot()
+            save_arrays(self._folder / _STATE, arrays, header, kind=began.kind, private=True)
+
     # ---------------------------------------------------------------- events
 
     def before(self, event: Event, selector: Any) -> None:
@@ -157,6 +194,8 @@ class Record:
         self._unbooked = None
         if isinstance(event, Decided):
             self._round = event.round
+            if self._state_rounds and event.round % self._state_rounds == 0 and not self._has_gap:
+                self._keep_state()
         elif isinstance(event, Set):
             self._know(event.settings)
 
@@ -246,7 +285,7 @@ class Record:
         Ids and rules stand in the log as hashes if it has a key; it ends before one that the selector does not know.
 
         Args:
-            place: What the selector's file says of this log.
+            place: What the selector's file says of this log; None before its first line.
             members: The members before each event.
             rules: Gives the rules before each event, by :meth:`~fedroster.Rules.as_table`.
 
@@ -256,9 +295,15 @@ class Record:
         Raises:
             LogFileError: If it is a place of another log, or a line cannot be read.
         """
-        if not self._writer.number or (known := self._place_of(place))[0] > self._writer.number or place.get("gap"):
+        if not self._writer.number:
             return
-        for line in standing(self._after(*known)):
+        lines = lines_of(self._folder)
+        if place is not None:
+            known = self._place_of(place)
+            if known[0] > self._writer.number or place.get("gap"):
+                return
+            lines = self._after(*known)
+        for line in standing(lines):
             said = self._named(line.content, members, rules())
             if said is None or getattr(said, "start", None) is not None:
                 return

@@ -3,7 +3,7 @@
 from fedroster.core.ids import ClientId
 from fedroster.selector.cohorts import Cohort, EdgeCohort
 from fedroster.selector.edges import KINDS, EdgeSelector, begun
-from fedroster.selector.selector import Options, Selector, go_on, state_of
+from fedroster.selector.selector import Options, Selector, append_state, go_on, kind_of, state_of
 
 __all__ = [
     "KINDS",
@@ -13,7 +13,9 @@ __all__ = [
     "EdgeSelector",
     "Options",
     "Selector",
+    "append_state",
     "begun",
     "go_on",
+    "kind_of",
     "state_of",
 ]

@@ -17,13 +17,10 @@ from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.events import Asked, Began, Links
 from fedroster.rules.rulebook import Barred
-from fedroster.rules.rules import Rules
 from fedroster.selector.calls import whole
 from fedroster.selector.candidates import links_of, prices_of
 from fedroster.selector.cohorts import EdgeCohort
-from fedroster.selector.failures import FailureRules
-from fedroster.selector.files import distinct
-from fedroster.selector.selector import Beginnings, Selector
+from fedroster.selector.selector import Beginnings, Selector, beginnings_of
 from fedroster.selector.views import Contexts
 
 
@@ -174,11 +171,4 @@ def begun(policy: AnyPolicy, event: Began) -> Selector:
     """
     if event.kind not in KINDS:
         raise ConfigurationError(f"the log is of a {shown(event.kind)}; expected one of {', '.join(KINDS)}")
-    settings: Any = dict(event.settings)
-    settings |= {
-        "failures": FailureRules(*settings["failures"]),
-        "rules": Rules.from_table(settings.get("rules", {})),
-    }
-    if "budgets" in settings:
-        settings["budgets"] = distinct(settings["budgets"])
-    return KINDS[event.kind](policy, num_features=event.num_features, **settings)
+    return KINDS[event.kind](policy, **beginnings_of(event))

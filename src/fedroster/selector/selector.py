@@ -27,12 +27,14 @@ from fedroster.core.errors import (
     FeedbackError,
     InfeasibleError,
     InvalidInputError,
+    LogFileError,
     RoundNotBegunError,
 )
 from fedroster.core.ids import ClientId, checked_ids, is_id, listed
 from fedroster.core.problem import Feedback, RoundContext, Selection, Status, check_selection
 from fedroster.core.protocols import AnyPolicy, commits, draws
 from fedroster.core.sources import code_of
+from fedroster.core.state import is_label_of
 from fedroster.folder.events import (
     Asked,
     Began,
@@ -47,6 +49,7 @@ from fedroster.folder.events import (
     Snapshot,
     Told,
 )
+from fedroster.folder.record import Record
 from fedroster.queues import AVAILABILITY_PERIOD
 from fedroster.rules.composing import Limits
 from fedroster.rules.rule_files import GivenRules, RuleFile, given_rules
@@ -66,6 +69,7 @@ from fedroster.selector.views import Contexts, Views
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
 
 S = TypeVar("S", bound="Selector")
+_STATE_ROUNDS = 100  # after which a restart need not book what came before
 
 _log = logging.getLogger(__name__)
 
@@ -801,8 +805,8 @@ class Selector(Views):
     def _snapshot(self) -> Snapshot:
         return packed(self._header(), self._books)
 
-    def _catch_up(self, place: Any) -> None:
-        """Book what a sink has kept after a place."""
+    def _catch_up(self, place: Any, *, is_all: bool) -> None:
+        """Book what a sink has kept after a place; ``is_all`` if it is an error that something cannot be booked."""
         if (placed := self._observers.placed) is None:
             return
         booked = 0
@@ -811,6 +815,8 @@ class Selector(Views):
                 self.apply(event)
                 booked += 1
         except FedrosterError:
+            if is_all:
+                raise
             _log.exception("the log cannot be booked after %d events", booked)
         if booked:
             _log.warning("%d events of the log were not in the selector's file; they are booked", booked)
@@ -841,6 +847,71 @@ class Selector(Views):
             failures=self._failures.rules,
             rules=self._book.path or self.rules,
         )
+
+    @classmethod
+    def open(
+        cls,
+        folder: str | os.PathLike[str],
+        policy: AnyPolicy,
+        *,
+        clock: Callable[[], float] = time.time,
+        observers: Iterable[Observer] = (),
+        **beginnings: Any,
+    ) -> Self:
+        """Begin in a folder, or go on where the process that wrote there last has ended, however it ended.
+
+        Every decision and answer is in the folder's log before it is booked (:class:`~fedroster.Record`), and the whole
+        state every hundred rounds, so nothing that was acknowledged is lost and the next decision is the same.
+
+        Args:
+            folder: The folder; it has one writer at a time.
+            policy: The policy; a folder never says which code to run.
+            clock: As for the constructor.
+            observers: As for the constructor, beside the record.
+            **beginnings: As for the constructor.  Where a run goes on, the cohort size, number of features and budgets
+                must be the same, options hold from now on, and ``clients`` and ``seed`` are those of the folder.
+
+        Raises:
+            ConfigurationError: If the folder's run has another cohort size, number of features or budgets.
+            InUseError: If another process holds the folder.
+            LogFileError: If the log is damaged, or of another policy or kind.
+        """
+        record = Record(folder, state_rounds=_STATE_ROUNDS)
+        try:
+            return cls._opened(record, policy, clock=clock, observers=[record, *observers], beginnings=beginnings)
+        except BaseException:
+            record.close()
+            raise
+
+    @classmethod
+    def _opened(
+        cls,
+        record: Record,
+        policy: AnyPolicy,
+        *,
+        clock: Callable[[], float],
+        observers: list[Observer],
+        beginnings: dict[str, Any],
+    ) -> Self:
+        if record.place is None:
+            return cls(policy, clock=clock, observers=observers, **beginnings)
+        began, start = record.beginning()
+        if began.kind != cls._KIND or not is_label_of(began.policy, policy):
+            raise LogFileError(f"the log is of {began.policy}, a {began.kind}; expected {policy!r}, a {cls._KIND}")
+        options: Any = {name: beginnings[name] for name in Options.__annotations__ if name in beginnings}
+        state = record.state or start
+        if state is None:
+            selector, place = cls(policy, clock=clock, **beginnings_of(began)), None
+        else:
+            selector = cls.load(state, policy, clock=clock)
+            with opened(state, policy, kind=cls._KIND) as (header, _):
+                place = header.get("place")
+        selector = go_on(selector, observers, place, options, catch_up="all")
+        for name in ("budgets", "cohort_size", "num_features"):
+            now, before = beginnings.get(name), getattr(selector, name, None)
+            if now is not None and now != before:
+                raise ConfigurationError(f"{name} is {now}, and the folder's run has {before}; expected the same")
+        return selector
 
     @classmethod
     def load(
@@ -889,6 +960,26 @@ class Selector(Views):
         return go_on(selector, observers, header.get("place"), options, catch_up=catch_up)
 
 
+def beginnings_of(event: Began) -> dict[str, Any]:
+    """What a selector was made with, as its constructor takes it."""
+    settings: dict[str, Any] = {**event.settings, "num_features": event.num_features}
+    settings["failures"] = FailureRules(*settings["failures"])
+    settings["rules"] = Rules.from_table(settings.get("rules", {}))
+    if "budgets" in settings:
+        settings["budgets"] = distinct(settings["budgets"])
+    return settings
+
+
+def append_state(selector: Selector, path: str | os.PathLike[str], more: Mapping[str, Any]) -> None:
+    """Append a selector's state, with more entries of the header, to a file in a folder that the caller holds."""
+    selector._save(path, append=True, more=more)
+
+
+def kind_of(selector: Selector) -> str:
+    """What files call a selector's class."""
+    return selector._KIND
+
+
 def state_of(selector: Selector) -> Snapshot:
     """Header and arrays of a selector's whole state."""
     return selector._snapshot()
@@ -900,7 +991,7 @@ def go_on(
     place: Any,
     options: Options | None = None,
     *,
-    catch_up: bool = False,
+    catch_up: bool | Literal["all"] = False,
 ) -> S:
     """Let a selector that was read go on under observers.
 
@@ -909,13 +1000,13 @@ def go_on(
         observers: Its observers from now on.
         place: Where the sink among them was when it was written.
         options: What holds from now on.
-        catch_up: Whether what the sink has kept since is booked.
+        catch_up: Whether what the sink has kept since is booked; "all" if it is an error that it cannot be.
     """
     selector._observers = Observers(observers)
     changed: dict[str, Any] = {} if options is None else {**options}
     file, is_ruled = selector._book.file, "rules" in changed
     if catch_up:
-        selector._catch_up(place)
+        selector._catch_up(place, is_all=catch_up == "all")
     if is_ruled:
         rules, file = given_rules(changed["rules"])
         changed["rules"] = rules.as_table()
