@@ -246,7 +246,7 @@ def memory() -> Row:
 def thousand_rounds() -> Row:
     """1,000 rounds of cocs/mnist under all policies of the figure; wall time, compilation cached."""
     for policy in (COCS(), OracleP()):
-        list(simulate(policy, HierarchicalNetwork(), num_rounds=2, seed=0))
+        list(simulate(policy, HierarchicalNetwork(), rounds=2, seed=0))
     trials = [Trial(MNIST, policy, 0, 1000) for policy in LABELS]
     start = time.perf_counter()
     gather(trials)

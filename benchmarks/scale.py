@@ -59,7 +59,7 @@ def play(traces: str, num_rounds: int, cohort_size: int) -> tuple[float, float, 
     policy = RBCSF(V=20.0, beta=0.5 * cohort_size / MILLION)
     start = time.perf_counter()
     seen = np.zeros(MILLION, np.bool_)
-    for played in simulate(policy, network, num_rounds=num_rounds, seed=0):
+    for played in simulate(policy, network, rounds=num_rounds, seed=0):
         seen[played.context.clients_of(played.selection.links)] = True
     seconds = time.perf_counter() - start
     return seconds, peak_memory_gib(), float(seen.mean())
@@ -119,7 +119,7 @@ def rbcs_f(num_clients: int, cohort_size: int) -> Callable[[], Selection]:
     """RBCS-F, everybody available, with the queues that it has brought about itself."""
     network = FlatNetwork(num_clients=num_clients, cohort_size=cohort_size, availability=1.0)
     policy = RBCSF(V=20.0, beta=0.5 * cohort_size / num_clients)
-    *_, last = simulate(policy, network, num_rounds=ROUNDS_BEFORE, seed=1)
+    *_, last = simulate(policy, network, rounds=ROUNDS_BEFORE, seed=1)
     rng = np.random.default_rng(3)
     context, _ = network.observe(last.environment_state, ROUNDS_BEFORE + 1, rng=rng)
     return lambda: policy.select(last.policy_state, context, rng=rng)

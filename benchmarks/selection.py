@@ -67,7 +67,7 @@ def _equilibrium(num_clients: int, cohort_size: int) -> Callable[[], Selection]:
     """A decision after many simulated rounds: the queues that the policy itself has brought about."""
     network = FlatNetwork(num_clients=num_clients, cohort_size=cohort_size)
     policy = RBCSF(V=20.0, beta=0.5 * cohort_size / num_clients)
-    *_, last = simulate(policy, network, num_rounds=ROUNDS_BEFORE, seed=1)
+    *_, last = simulate(policy, network, rounds=ROUNDS_BEFORE, seed=1)
     rng = np.random.default_rng(3)
     context, _ = network.observe(last.environment_state, ROUNDS_BEFORE + 1, rng=rng)
     return lambda: policy.select(last.policy_state, context, rng=rng)
@@ -89,7 +89,7 @@ def _update(num_clients: int, cohort_size: int) -> Callable[[], RBCSFState]:
 def _round(num_clients: int, cohort_size: int) -> Callable[[], object]:
     network = FlatNetwork(num_clients=num_clients, cohort_size=cohort_size)
     policy = RBCSF(V=20.0, beta=0.5 * cohort_size / num_clients)
-    rounds: Iterator[object] = simulate(policy, network, num_rounds=10**9, seed=0)
+    rounds: Iterator[object] = simulate(policy, network, rounds=10**9, seed=0)
     return lambda: next(rounds)
 
 
@@ -146,7 +146,7 @@ def figures() -> Row:
     """Figs. 2 to 4 as data: 7 policies, 10 seeds, 500 rounds, 40 clients; wall time, compilation cached."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        order = Order("rbcs-f", range(10), figures=["2", "3", "4"], num_rounds=500)
+        order = Order("rbcs-f", range(10), figures=["2", "3", "4"], rounds=500)
         reproduce(order, Path(folder), command="", output=Output(pages=False, tables=True))
         elapsed = time.perf_counter() - start
     what = "Figures 2-4, 7 policies, 10 seeds, 500 rounds, 40 clients, data only"

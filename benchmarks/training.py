@@ -269,7 +269,7 @@ class _Instant:
 def loop_overhead(case: Case, *, num_rounds: int = 30) -> float:
     """Median seconds of a round of ``federate`` in which training takes no time: network, policy, aggregation."""
     network = FlatNetwork(num_clients=case.num_clients, cohort_size=case.cohort_size)
-    played = federate(Uniform(), network, _Instant(case), num_rounds=num_rounds, seed=0, evaluate_every=10**6)
+    played = federate(Uniform(), network, _Instant(case), rounds=num_rounds, seed=0, evaluate_every=10**6)
     times = []
     last = time.perf_counter()
     for _ in played:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, catalogue, cli
+from fedroster import RBCSF, catalogue, cli
 from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, parse_settings, policies, scenarios
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.problem import Selection
@@ -21,6 +21,7 @@ from fedroster.lab.compare.line_up import line_up
 from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json
 from fedroster.networks import FlatNetwork
+from fedroster.policies import Dirichlet, FedCS, FedCSGreedy, OmniscientP3
 from fedroster.simulation import simulate
 
 # Huang et al.'s; scripts and studies name them.
@@ -47,7 +48,7 @@ def test_every_policy_is_made_from_its_name(name):
 @pytest.mark.parametrize("name", [*POLICIES, "random"])
 def test_policies_play_in_the_papers_scenario(name):
     policy = make_policy(name)
-    assert len(list(simulate(policy, make_scenario("rbcs-f/table-1"), num_rounds=3, seed=0))) == 3
+    assert len(list(simulate(policy, make_scenario("rbcs-f/table-1"), rounds=3, seed=0))) == 3
 
 
 @pytest.mark.parametrize("name", sorted(policies()))
@@ -291,7 +292,7 @@ def test_a_plug_ins_entry_says_what_commands_do_with_it(monkeypatch, tmp_path):
     """The same fields decide for our own scenarios: no command and no study knows one of them by its name."""
     entry = dataclasses.replace(
         scenarios()["mine/small"],
-        num_rounds=7,
+        rounds=7,
         untrained_rounds=9,
         settings={"num_clients": "12"},
         policies=("p3",),

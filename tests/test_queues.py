@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedroster import RBCSF, Dirichlet, FedCS, OmniscientP3, Uniform
+from fedroster import RBCSF, Uniform
 from fedroster.bounds import backlog_bound, drift_plus_cost_bound, lyapunov_drift
 from fedroster.core.errors import ConfigurationError, InfeasibleError
 from fedroster.core.problem import ProblemSpec
 from fedroster.networks import FlatNetwork
+from fedroster.policies import Dirichlet, FedCS, OmniscientP3
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 from fedroster.simulation import simulate
 from reference import queue_formula
@@ -50,7 +51,7 @@ def test_members_rest():
 def test_unavailable_clients_are_owed_too():
     """Choice A6: the queue of a client that is never there grows by beta each round."""
     network = FlatNetwork(num_clients=6, cohort_size=2, availability=0.0)
-    *_, last = simulate(RBCSF(beta=0.25), network, num_rounds=20, seed=0)
+    *_, last = simulate(RBCSF(beta=0.25), network, rounds=20, seed=0)
     np.testing.assert_array_equal(last.policy_state.backlog, np.full(6, 5.0))
 
 
@@ -111,7 +112,7 @@ def test_check_rate_refuses_what_is_no_rate(rate):
 @pytest.mark.parametrize("policy", [RBCSF(beta=0.5), OmniscientP3(beta=0.5)])
 def test_policies_refuse_what_cannot_be_met(policy):
     with pytest.raises(InfeasibleError, match="cannot be met"):
-        next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
+        next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
 
 
 @pytest.mark.parametrize("policy", [RBCSF(), OmniscientP3()])
@@ -160,7 +161,7 @@ def test_theorem_2_holds_on_every_round(policy):
     rate, penalty = snap_rate(0.15), getattr(policy, "V", 20.0)
     backlog = np.zeros(40)
     tight = violated = 0
-    for played in simulate(policy, FlatNetwork(), num_rounds=400, seed=3):
+    for played in simulate(policy, FlatNetwork(), rounds=400, seed=3):
         before, served = backlog.copy(), played.selection.links
         queue_step(backlog, beta=rate, served=served)
         if hasattr(played.policy_state, "backlog"):
@@ -192,7 +193,7 @@ RATE = 0.2
 def fairness(policy, num_rounds, seed=1):
     """Participation rates, and the norm and the largest of the queues halfway and at the end."""
     backlog, chosen, norms = np.zeros(8), np.zeros(8), {}
-    for played in simulate(policy, NETWORK, num_rounds=num_rounds, seed=seed):
+    for played in simulate(policy, NETWORK, rounds=num_rounds, seed=seed):
         chosen[played.selection.links] += 1
         queue_step(backlog, beta=snap_rate(RATE), served=played.selection.links)
         norms[played.number] = float(np.linalg.norm(backlog)), float(backlog.max())

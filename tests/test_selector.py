@@ -8,24 +8,7 @@ import numpy as np
 import pytest
 
 from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, learned, make, play
-from fedroster import (
-    COCS,
-    CSUCB,
-    CUCB,
-    RBCSF,
-    Cohort,
-    Dirichlet,
-    FedCS,
-    FedCSGreedy,
-    Floor,
-    LinUCBPairs,
-    OmniscientP3,
-    Oort,
-    PartialPooling,
-    Selector,
-    TiFL,
-    Uniform,
-)
+from fedroster import COCS, RBCSF, Cohort, Floor, Oort, PartialPooling, Selector, Uniform
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -40,6 +23,7 @@ from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
+from fedroster.policies import CSUCB, CUCB, Dirichlet, FedCS, FedCSGreedy, LinUCBPairs, OmniscientP3, TiFL
 from fedroster.simulation import simulate
 
 # -------------------------------------------------------------------- ask and tell
@@ -115,7 +99,7 @@ def test_the_same_seed_gives_the_same_cohorts_and_another_seed_others():
 def test_selector_and_simulation_agree(policy, seed):
     """The two ways to run a policy are one: same world, same streams, same cohorts."""
     network = FlatNetwork()
-    simulated = list(simulate(policy, network, num_rounds=60, seed=seed))
+    simulated = list(simulate(policy, network, rounds=60, seed=seed))
     streams = Streams(seed)
     options = {"seed": seed, "guarded": False, "longest_s": None, "longest_absence": None}  # every word is taken
     selector = Selector(policy, cohort_size=8, num_features=3, clients=range(40), **options)
@@ -401,7 +385,7 @@ def test_what_is_no_policy_is_refused(policy, message):
     with pytest.raises(ConfigurationError, match=message):
         Selector(policy, cohort_size=2, num_features=1)
     with pytest.raises(ConfigurationError, match=message):
-        next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
+        next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
 
 
 # -------------------------------------------------------------------- what is known, by id

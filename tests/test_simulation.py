@@ -14,13 +14,14 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, Floor, OmniscientP3, Uniform
+from fedroster import RBCSF, Floor, Uniform
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, SelectionError
 from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, Status
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import pack
 from fedroster.networks import FlatNetwork
+from fedroster.policies import Dirichlet, FedCS, FedCSGreedy, OmniscientP3
 from fedroster.simulation import load_checkpoint, round_time, save_checkpoint, simulate
 
 ALL = (RBCSF(), OmniscientP3(), Uniform(), FedCS(), FedCSGreedy(), Dirichlet())
@@ -44,7 +45,7 @@ def test_threads_may_share_a_policy_and_a_network(policy, scenario):
     one, network = make_policy(policy), make_scenario(scenario, {})
 
     def play(seed):
-        played = list(simulate(one, network, num_rounds=4, seed=seed))
+        played = list(simulate(one, network, rounds=4, seed=seed))
         return [each.selection.links for each in played], pack(played[-1].policy_state)
 
     alone = [play(seed) for seed in range(3)]
@@ -72,20 +73,20 @@ def test_round_time_is_the_slowest():
 
 
 def test_rounds_are_numbered_from_one():
-    played = list(simulate(Uniform(), FlatNetwork(), num_rounds=5, seed=0))
+    played = list(simulate(Uniform(), FlatNetwork(), rounds=5, seed=0))
     assert [r.number for r in played] == [1, 2, 3, 4, 5]
     assert [r.selection.round for r in played] == [1, 2, 3, 4, 5]
-    assert list(simulate(Uniform(), FlatNetwork(), num_rounds=0, seed=0)) == []
+    assert list(simulate(Uniform(), FlatNetwork(), rounds=0, seed=0)) == []
 
 
 def test_the_loop_is_a_generator():
     """Nothing is played before it is asked for, and a run may be left at any time."""
-    endless = simulate(RBCSF(), FlatNetwork(), num_rounds=10**9, seed=0)
+    endless = simulate(RBCSF(), FlatNetwork(), rounds=10**9, seed=0)
     assert len(list(islice(endless, 3))) == 3
 
 
 def test_feedback_is_what_the_chosen_did():
-    for played in simulate(Uniform(), FlatNetwork(dropout=0.3), num_rounds=40, seed=1):
+    for played in simulate(Uniform(), FlatNetwork(dropout=0.3), rounds=40, seed=1):
         links = played.selection.links
         np.testing.assert_array_equal(played.feedback.client, links)
         np.testing.assert_array_equal(played.feedback.features, played.context.features[links])
@@ -98,7 +99,7 @@ def test_feedback_is_what_the_chosen_did():
 
 def test_a_client_that_took_part_is_warm():
     previous = np.zeros(0, np.int64)
-    for played in simulate(Uniform(), FlatNetwork(), num_rounds=20, seed=2):
+    for played in simulate(Uniform(), FlatNetwork(), rounds=20, seed=2):
         cold = np.ones(40)
         cold[previous] = 0
         np.testing.assert_array_equal(played.context.features[:, 1], cold)
@@ -107,7 +108,7 @@ def test_a_client_that_took_part_is_warm():
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
 def test_only_the_omniscient_see_the_truth(policy):
-    played = next(simulate(policy, FlatNetwork(), num_rounds=1, seed=0))
+    played = next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
     assert played.context.truth is None  # what is shown afterwards is what was reported
 
 
@@ -118,7 +119,7 @@ def test_only_the_omniscient_see_the_truth(policy):
 def test_two_policies_meet_the_same_world(policy):
     """Bit for bit: availability, contexts but for the cold start, uploads, answers, and the noise."""
     network = FlatNetwork(dropout=0.1)
-    runs = (simulate(p, network, num_rounds=60, seed=11) for p in (RBCSF(), policy))
+    runs = (simulate(p, network, rounds=60, seed=11) for p in (RBCSF(), policy))
     differs = 0
     for one, other in zip(*runs, strict=True):
         for left, right in (
@@ -137,12 +138,12 @@ def test_two_policies_meet_the_same_world(policy):
 
 
 def test_seeds_are_different_worlds():
-    one, other = (next(simulate(Uniform(), FlatNetwork(), num_rounds=1, seed=s)) for s in (0, 1))
+    one, other = (next(simulate(Uniform(), FlatNetwork(), rounds=1, seed=s)) for s in (0, 1))
     assert not np.array_equal(one.context.features, other.context.features)
 
 
 def test_rounds_are_different_worlds():
-    one, other = simulate(Uniform(), FlatNetwork(), num_rounds=2, seed=0)
+    one, other = simulate(Uniform(), FlatNetwork(), rounds=2, seed=0)
     assert not np.array_equal(one.context.features, other.context.features)
 
 
@@ -151,7 +152,7 @@ def test_rounds_are_different_worlds():
 
 @pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
 def test_nobody_available(policy):
-    for played in simulate(policy, FlatNetwork(availability=0.0), num_rounds=5, seed=0):
+    for played in simulate(policy, FlatNetwork(availability=0.0), rounds=5, seed=0):
         assert played.selection.is_empty
         assert played.time_s == 0.0
         assert played.feedback.client.shape == (0,)
@@ -161,7 +162,7 @@ def test_nobody_available(policy):
 @pytest.mark.parametrize("policy", ALL[:3] + ALL[5:], ids=lambda p: type(p).__name__)
 def test_fewer_available_than_places(policy):
     sizes = set()
-    for played in simulate(policy, FlatNetwork(availability=0.1), num_rounds=60, seed=0):
+    for played in simulate(policy, FlatNetwork(availability=0.1), rounds=60, seed=0):
         there = np.flatnonzero(played.context.available)
         assert len(played.selection.links) == min(8, len(there))
         if len(there) <= 8:
@@ -173,7 +174,7 @@ def test_fewer_available_than_places(policy):
 def test_one_client():
     network = FlatNetwork(num_clients=1, cohort_size=1)
     for policy in ALL:
-        for played in simulate(policy, network, num_rounds=20, seed=0):
+        for played in simulate(policy, network, rounds=20, seed=0):
             assert played.selection.links.size <= played.context.available.sum()
 
 
@@ -216,7 +217,7 @@ def first(context):
 )
 def test_a_decision_that_breaks_a_rule(answer, message):
     with pytest.raises(SelectionError, match=message):
-        list(simulate(Scripted(answer), FlatNetwork(), num_rounds=20, seed=0))
+        list(simulate(Scripted(answer), FlatNetwork(), rounds=20, seed=0))
 
 
 def test_a_client_on_two_links():
@@ -227,18 +228,18 @@ def test_a_client_on_two_links():
             return dataclasses.replace(context, client=np.arange(40) // 2), outcome
 
     with pytest.raises(SelectionError, match="a client was chosen on more than one link"):
-        list(simulate(Dirichlet(), TwoLinks(availability=1.0), num_rounds=20, seed=0))
+        list(simulate(Dirichlet(), TwoLinks(availability=1.0), rounds=20, seed=0))
 
 
 def test_promises_are_checked_before_the_first_round():
     with pytest.raises(InfeasibleError, match=r"expected beta <= 0\.2 or cohort_size >= 12"):
-        next(simulate(RBCSF(beta=0.3), FlatNetwork(), num_rounds=1, seed=0))
+        next(simulate(RBCSF(beta=0.3), FlatNetwork(), rounds=1, seed=0))
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "0", None, True])
 def test_bad_seeds(seed):
     with pytest.raises(ConfigurationError, match=r"seed is .*; expected an integer >= 0"):
-        next(simulate(Uniform(), FlatNetwork(), num_rounds=1, seed=seed))
+        next(simulate(Uniform(), FlatNetwork(), rounds=1, seed=seed))
 
 
 # --- resuming ------------------------------------------------------------------------------------------------------
@@ -252,12 +253,12 @@ def trace(rounds):
 @pytest.mark.parametrize("stop", [1, 17])
 def test_resumed_equals_uninterrupted(policy, stop, tmp_path):
     network, file = FlatNetwork(dropout=0.1), tmp_path / "run.npz"
-    through = list(simulate(policy, network, num_rounds=40, seed=5))
-    *_, last = simulate(policy, network, num_rounds=stop, seed=5)
+    through = list(simulate(policy, network, rounds=40, seed=5))
+    *_, last = simulate(policy, network, rounds=stop, seed=5)
     save_checkpoint(file, last, policy=policy, environment=network, seed=5)
     start = load_checkpoint(file, policy=policy, environment=network, seed=5)
     assert start.round == stop
-    resumed = list(simulate(policy, network, num_rounds=40, seed=5, start=start))
+    resumed = list(simulate(policy, network, rounds=40, seed=5, start=start))
     assert trace(resumed) == trace(through[stop:])
     for name in ("policy_state", "environment_state"):
         left, right = pack(getattr(resumed[-1], name)), pack(getattr(through[-1], name))
@@ -267,8 +268,8 @@ def test_resumed_equals_uninterrupted(policy, stop, tmp_path):
 def test_resumed_in_a_fresh_process(tmp_path):
     """With a checkpoint that the interrupted process overwrote after every round."""
     file, network = tmp_path / "run.npz", FlatNetwork()
-    expected = trace(simulate(RBCSF(), network, num_rounds=30, seed=9))[12:]
-    for played in simulate(RBCSF(), network, num_rounds=12, seed=9):
+    expected = trace(simulate(RBCSF(), network, rounds=30, seed=9))[12:]
+    for played in simulate(RBCSF(), network, rounds=12, seed=9):
         save_checkpoint(file, played, policy=RBCSF(), environment=FlatNetwork(), seed=9)
     code = f"""
 import json
@@ -276,7 +277,7 @@ from fedroster import RBCSF
 from fedroster.networks import FlatNetwork
 from fedroster.simulation import load_checkpoint, simulate
 start = load_checkpoint({str(file)!r}, policy=RBCSF(), environment=FlatNetwork(), seed=9)
-rounds = simulate(RBCSF(), FlatNetwork(), num_rounds=30, seed=9, start=start)
+rounds = simulate(RBCSF(), FlatNetwork(), rounds=30, seed=9, start=start)
 print(json.dumps([[r.number, r.selection.links.tolist(), r.time_s.hex()] for r in rounds]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -286,7 +287,7 @@ print(json.dumps([[r.number, r.selection.links.tolist(), r.time_s.hex()] for r i
 
 def test_a_checkpoint_belongs_to_its_run(tmp_path):
     file, network = tmp_path / "run.npz", FlatNetwork()
-    *_, last = simulate(RBCSF(V=20.0), network, num_rounds=3, seed=5)
+    *_, last = simulate(RBCSF(V=20.0), network, rounds=3, seed=5)
     save_checkpoint(file, last, policy=RBCSF(V=20.0), environment=network, seed=5)
     with pytest.raises(ConfigurationError, match=r"belongs to policy RBCSF\(V=20\.0.*expected RBCSF\(V=50\.0"):
         load_checkpoint(file, policy=RBCSF(V=50.0), environment=network, seed=5)
@@ -318,14 +319,14 @@ def test_commit_comes_once_and_before_the_feedback():
             calls.append(("update", feedback.round))
             return state
 
-    list(simulate(Recorder(), FlatNetwork(), num_rounds=3, seed=0))
+    list(simulate(Recorder(), FlatNetwork(), rounds=3, seed=0))
     assert calls == [(what, number) for number in (1, 2, 3) for what in ("select", "commit", "update")]
 
 
 def warned(policy, availability, rounds=130):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in simulate(policy, FlatNetwork(availability=availability), num_rounds=rounds, seed=0):
+        for _ in simulate(policy, FlatNetwork(availability=availability), rounds=rounds, seed=0):
             pass
     assert {warning.category for warning in caught} <= {FairnessWarning}
     return [str(warning.message) for warning in caught]

@@ -1,6 +1,7 @@
 """fedroster decides which clients take part in each round of federated learning.
 
 Every name is loaded on first use, so that a node that only reports its context starts without compilers and solvers.
+All policies are in :mod:`fedroster.policies`, all errors in :mod:`fedroster.errors`.
 """
 
 from importlib import import_module
@@ -12,11 +13,20 @@ TYPE_CHECKING = False  # to type checkers it is true; `typing` takes longer to l
 if TYPE_CHECKING:
     from fedroster.catalogue import make_policy as make_policy
     from fedroster.catalogue import make_scenario as make_scenario
-    from fedroster.core.errors import *
+    from fedroster.core.errors import FedrosterError as FedrosterError
+    from fedroster.lab.compare.result import Comparison as Comparison
     from fedroster.lab.compare.run import compare as compare
     from fedroster.lab.compare.run import simulate_many as simulate_many
     from fedroster.lab.federated import federate as federate
-    from fedroster.policies import *
+    from fedroster.policies import COCS as COCS
+    from fedroster.policies import RBCSF as RBCSF
+    from fedroster.policies import Floor as Floor
+    from fedroster.policies import Oort as Oort
+    from fedroster.policies import PartialPooling as PartialPooling
+    from fedroster.policies import PowerOfChoice as PowerOfChoice
+    from fedroster.policies import RoundRobin as RoundRobin
+    from fedroster.policies import Uniform as Uniform
+    from fedroster.record import Log as Log
     from fedroster.record import Record as Record
     from fedroster.rules.rules import Group as Group
     from fedroster.rules.rules import Rules as Rules
@@ -25,38 +35,33 @@ if TYPE_CHECKING:
     from fedroster.selector import EdgeSelector as EdgeSelector
     from fedroster.selector import Selector as Selector
     from fedroster.selector.failures import FailureRules as FailureRules
-    from fedroster.simulation import load_checkpoint as load_checkpoint
-    from fedroster.simulation import save_checkpoint as save_checkpoint
     from fedroster.simulation import simulate as simulate
 
 _NAMES = {
     "catalogue": "make_policy make_scenario",
-    "core.errors": (
-        "ConfigurationError DataFileError DownloadError FairnessWarning FedrosterError FeedbackError "
-        "InfeasibleError InUseError InvalidInputError LogFileError MissingDataError MissingDependencyError "
-        "PausedError PluginWarning RoundNotBegunError SelectionError StateFileError UnknownNameError "
-        "WorkerLostError"
-    ),
-    "lab.federated": "federate",
-    "selector.failures": "FailureRules",
-    "rules.rules": "Group Rules",
-    "policies": (
-        "COCS CSUCB CUCB E3CS RBCSF CUCBPairs Dirichlet FedCS FedCSGreedy Floor LinUCB LinUCBPairs "
-        "OmniscientP3 Oort Oracle OracleP PartialPooling PowerOfChoice RoundRobin SizeWeighted TiFL "
-        "Uniform"
-    ),
-    "record": "Record",
-    "selector": "Cohort EdgeCohort EdgeSelector Selector",
-    "simulation": "load_checkpoint save_checkpoint simulate",
+    "core.errors": "FedrosterError",
+    "lab.compare.result": "Comparison",
     "lab.compare.run": "compare simulate_many",
+    "lab.federated": "federate",
+    "policies": "COCS RBCSF Floor Oort PartialPooling PowerOfChoice RoundRobin Uniform",
+    "record": "Log Record",
+    "rules.rules": "Group Rules",
+    "selector": "Cohort EdgeCohort EdgeSelector Selector",
+    "selector.failures": "FailureRules",
+    "simulation": "simulate",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [*_HOMES, "__version__"]
+_MODULES = ("errors", "parts", "policies", "simulation", "types")
+
+# What `from fedroster import *` brings: the names that need no extra.
+__all__ = [*(name for name, home in _HOMES.items() if not home.startswith("lab.compare")), "__version__"]
 
 
 def __getattr__(name: str) -> object:
     """Load a name on first use."""
+    if name in _MODULES:
+        return import_module(f"fedroster.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = _HOMES[name]
@@ -73,4 +78,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES, *_MODULES})

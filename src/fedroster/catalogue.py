@@ -54,7 +54,7 @@ class Entry:
         version: Grows when defaults change; this and all that follow are for scenarios only.
         optimal: Policy that the regret is measured against; empty for none.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
-        num_rounds: Rounds T of a comparison with training.
+        rounds: Rounds T of a comparison with training.
         untrained_rounds: Rounds T of a comparison without training.
         settings: Parameters that a comparison changes, as text.
         policies: What `simulate` plays, as text.
@@ -67,7 +67,7 @@ class Entry:
     version: int = 1
     optimal: str = ""
     yardstick: str = ""
-    num_rounds: int = 200
+    rounds: int = 200
     untrained_rounds: int = 200
     settings: Mapping[str, str] = field(default_factory=dict)
     policies: tuple[str, ...] = (REFERENCE, "round-robin", "oort")

@@ -153,7 +153,7 @@ def simulate(
     policy: AnyPolicy,
     environment: AnyEnvironment,
     *,
-    num_rounds: int,
+    rounds: int,
     seed: int,
     start: Checkpoint | None = None,
     exchange: Exchange | None = None,
@@ -165,7 +165,7 @@ def simulate(
     Args:
         policy: Chooses the clients.
         environment: The network.
-        num_rounds: Number of the last round to play, also after a checkpoint.
+        rounds: Number of the last round to play, also after a checkpoint.
         seed: Seed of all random streams.  The network's draws do not depend on the policy.
         start: Checkpoint to continue from; the loop may change it. None to begin.
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
@@ -193,7 +193,7 @@ def simulate(
         first = 1
     else:
         state, network, first = start.policy_state, start.environment_state, start.round + 1
-    for number in range(first, num_rounds + 1):
+    for number in range(first, rounds + 1):
         # 1. Clients report their availability and their context.
         context, outcome = environment.observe(network, number, rng=streams.at("environment", number))
         watch.see(context)

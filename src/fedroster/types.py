@@ -15,7 +15,7 @@ from fedroster.core.protocols import (
     Policy,
     Stateless,
 )
-from fedroster.core.state import per_client
+from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
 
 __all__ = [
@@ -38,5 +38,6 @@ __all__ = [
     "Stateless",
     "Status",
     "Streams",
+    "kept",
     "per_client",
 ]

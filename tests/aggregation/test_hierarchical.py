@@ -170,7 +170,7 @@ class TestRoundTime:
             deadline_s=1.2, min_updates=2, global_period=3, edge_time_s=0.25, cloud_time_s=2.0, dropout=0.2
         )
         waited_longer = 0
-        for played in simulate(Uniform(), network, num_rounds=30, seed=1):
+        for played in simulate(Uniform(), network, rounds=30, seed=1):
             outcome, chosen = played.outcome, played.selection.links
             longest = 0.0
             for m in range(3):

@@ -17,7 +17,7 @@ def test_each_variant_has_a_line():
 
 
 def test_without_prices_only_time_and_urgency_count():
-    *_, last = simulate(Floor(), make_scenario("rbcs-f/table-1"), num_rounds=20, seed=0)
+    *_, last = simulate(Floor(), make_scenario("rbcs-f/table-1"), rounds=20, seed=0)
     priced, free = (policy().appraise(last.policy_state, last.context) for policy in (Floor, NoPrices))
     np.testing.assert_array_equal(free[0], priced[0])
     np.testing.assert_array_equal(free[1], 0.0 * priced[1])
@@ -26,7 +26,7 @@ def test_without_prices_only_time_and_urgency_count():
 
 def test_without_pooling_a_client_that_was_never_observed_stays_a_guess():
     """Its coefficients give every feature an equal part in the times; and those of others differ from FLOOR's."""
-    *_, last = simulate(NoPooling(beta=0.0), make_scenario("rbcs-f/table-1"), num_rounds=4, seed=0)
+    *_, last = simulate(NoPooling(beta=0.0), make_scenario("rbcs-f/table-1"), rounds=4, seed=0)
     times = last.policy_state.belief.times
     new = times.count == 0.0
     assert new.any()

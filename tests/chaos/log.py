@@ -20,8 +20,9 @@ import numpy as np
 
 from chaos.children import end, fork
 from chaos.rows import Row, time_is_up
-from fedroster import COCS, E3CS, RBCSF, EdgeSelector, Floor, Record, Rules, Selector
+from fedroster import COCS, RBCSF, EdgeSelector, Floor, Record, Rules, Selector
 from fedroster.core.errors import FedrosterError
+from fedroster.policies import E3CS
 from fedroster.record import Log, verify
 
 CLIENTS = [f"site-{number}" for number in range(12)]

@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
-from fedroster import Dirichlet, Floor, Record, Rules, Selector, Uniform, cli
+from fedroster import Floor, Record, Rules, Selector, Uniform, cli
 from fedroster.folder.chain import files_of
+from fedroster.policies import Dirichlet
 from fedroster.record import Log
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from fedroster import RBCSF, LogFileError, Record, Selector, StateFileError
+from fedroster import RBCSF, Record, Selector
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import NodeContext
@@ -15,6 +15,7 @@ from fedroster.engine.losses import Losses
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
+from fedroster.errors import LogFileError, StateFileError
 from fedroster.record import Log, verify
 
 POLICY = RBCSF(V=5.0, beta=0.1)

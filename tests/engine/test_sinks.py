@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, FairnessWarning, Floor, Rules, Selector, Uniform
+from fedroster import RBCSF, Floor, Rules, Selector, Uniform
 from fedroster.core.problem import Selection, Status
 from fedroster.engine.report import CsvLog, RoundSink
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
+from fedroster.errors import FairnessWarning
 
 ALERTS = Path(__file__).parents[2] / "examples" / "monitoring" / "alerts.yml"
 

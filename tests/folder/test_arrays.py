@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from fedroster import LogFileError
+from fedroster.errors import LogFileError
 from fedroster.folder import arrays
 
 

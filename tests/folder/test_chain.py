@@ -9,7 +9,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from fedroster import InUseError, LogFileError
+from fedroster.errors import InUseError, LogFileError
 from fedroster.folder.chain import Writer, files_of, lines_of, torn_bytes
 from fedroster.folder.lines import FIRST, JoinedLine, NotedLine, UndoneLine
 from fedroster.record import Log

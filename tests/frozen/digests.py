@@ -17,7 +17,8 @@ import warnings
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from fedroster import FairnessWarning, make_policy
+from fedroster import make_policy
+from fedroster.errors import FairnessWarning
 from frozen.door import simulated
 from frozen.world import PROFILES, Fleet
 

@@ -32,7 +32,7 @@ def views(selector):
 
 def simulated(policy, scenario, rounds, *, seed, **settings):
     """The rounds of a policy in a scenario, without training."""
-    return fedroster.simulate(policy, fedroster.make_scenario(scenario, settings), num_rounds=rounds, seed=seed)
+    return fedroster.simulate(policy, fedroster.make_scenario(scenario, settings), rounds=rounds, seed=seed)
 
 
 def reloaded(selector, folder, **options):
@@ -65,7 +65,7 @@ def restarted(made, policy, folder, **record):
         return made.load(folder / "state", policy, observers=[fedroster.Record(folder / "log", **record)])
     try:
         log = Log(folder / "log")
-    except (FileNotFoundError, fedroster.LogFileError):
+    except (FileNotFoundError, fedroster.errors.LogFileError):
         return None
     return log.selector(policy, observers=[fedroster.Record(folder / "log", **record)])
 

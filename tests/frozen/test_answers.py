@@ -5,7 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedroster import COCS, CSUCB, RBCSF, EdgeSelector, FailureRules, FeedbackError, Floor, Selector, TiFL, make_policy
+from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, Selector, make_policy
+from fedroster.errors import FeedbackError
+from fedroster.policies import CSUCB, TiFL
 from fedroster.types import Status
 from frozen.digests import FLAT
 from frozen.door import UNGUARDED, views

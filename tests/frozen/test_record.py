@@ -5,16 +5,8 @@ import gzip
 import numpy as np
 import pytest
 
-from fedroster import (
-    RBCSF,
-    FedrosterError,
-    InUseError,
-    Record,
-    Rules,
-    Selector,
-    Uniform,
-    make_policy,
-)
+from fedroster import RBCSF, FedrosterError, Record, Rules, Selector, Uniform, make_policy
+from fedroster.errors import InUseError
 from frozen.calls import RULES, Mine, begun, call
 from frozen.digests import EDGES, FLAT
 from frozen.door import (

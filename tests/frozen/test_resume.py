@@ -8,7 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, FedrosterError, InUseError, Selector, StateFileError, make_policy
+from fedroster import RBCSF, FedrosterError, Selector, make_policy
+from fedroster.errors import InUseError, StateFileError
 from frozen import door
 from frozen.calls import Mine, begun, call, make
 from frozen.digests import EDGES, FLAT

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from fedroster import COCS, RBCSF, FedrosterError, Floor, InUseError, Oort, PartialPooling, SelectionError
+from fedroster import COCS, RBCSF, FedrosterError, Floor, Oort, PartialPooling
+from fedroster.errors import InUseError, SelectionError
 from fedroster.types import Selection
 from frozen.calls import Mine, begun, call, make
 from frozen.door import close, cohorts_of, full_disk, recorded, restarted, verified, views

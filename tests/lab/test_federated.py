@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedroster import RBCSF, FedCS, Uniform
+from fedroster import RBCSF, Uniform
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
 from fedroster.core.problem import Status
 from fedroster.core.protocols import poll_times
@@ -21,7 +21,7 @@ from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
-from fedroster.policies import Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
+from fedroster.policies import FedCS, Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
 from fedroster.simulation import simulate
 
 ROUNDS = 12
@@ -51,7 +51,7 @@ class Counting:
 
 
 def play(policy, trainer, environment=None, *, rounds=ROUNDS, seed=3, **options):
-    return federate(policy, environment or FlatNetwork(), trainer, num_rounds=rounds, seed=seed, **options)
+    return federate(policy, environment or FlatNetwork(), trainer, rounds=rounds, seed=seed, **options)
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def test_the_digits_are_learned(digits):
 
 
 def test_training_does_not_change_the_network_or_the_decisions(digits):
-    plain = list(simulate(RBCSF(), FlatNetwork(), num_rounds=ROUNDS, seed=3))
+    plain = list(simulate(RBCSF(), FlatNetwork(), rounds=ROUNDS, seed=3))
     elapsed = 0.0
     for last, expected in zip(play(RBCSF(), digits), plain, strict=True):
         np.testing.assert_array_equal(last.round.selection.links, expected.selection.links)
@@ -313,7 +313,7 @@ def test_other_policies_get_no_losses():
     for trained in play(Uniform(), Measuring()):
         assert trained.round.feedback.loss is None
         assert trained.round.feedback.num_samples is None
-    for played in simulate(Oort(), FlatNetwork(), num_rounds=3, seed=0):
+    for played in simulate(Oort(), FlatNetwork(), rounds=3, seed=0):
         assert played.feedback.loss is None
 
 
@@ -429,7 +429,7 @@ def test_the_time_of_a_poll_by_hand():
 
 
 def test_without_a_model_nobody_is_asked():
-    for played in simulate(POW_D, FlatNetwork(), num_rounds=3, seed=0):
+    for played in simulate(POW_D, FlatNetwork(), rounds=3, seed=0):
         assert played.selection.polled is None
         assert played.context.poll is None
     for played in play(PowerOfChoice(), Polled(), rounds=3):  # rpow-d does not poll

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fedroster import ConfigurationError, InvalidInputError
 from fedroster.cli import app, terminal
+from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab import planning
 from fedroster.lab.pages.charts import data_of
 from fedroster.lab.pages.plan_figure import trade_off_figure
@@ -99,22 +99,22 @@ def test_a_share_beyond_all_places_is_not_tried() -> None:
     tried = plan(TwoSpeeds(), Wish(every_client=0.5, rounds_under_s=2.0), seeds=[0]).tried
     assert {each.setting.policy for each in tried} == {"random", "round-robin"}
     with pytest.raises(ConfigurationError, match="no setting can be tried"):
-        plan(ScenarioWorld("rbcs-f/table-1", {}, num_rounds=10), Wish(0.5, 2.0), seeds=[0], only=["floor:beta=0.9"])
+        plan(ScenarioWorld("rbcs-f/table-1", {}, rounds=10), Wish(0.5, 2.0), seeds=[0], only=["floor:beta=0.9"])
 
 
 def test_a_plan_in_a_scenario_holds_there() -> None:
-    world = ScenarioWorld("rbcs-f/table-1", {}, num_rounds=60)
+    world = ScenarioWorld("rbcs-f/table-1", {}, rounds=60)
     (best, *_) = plan(world, Wish(0.02, 1e6), seeds=[0], only=["random", "round-robin"]).tried
     assert best.is_met
     assert best.setting == Setting(best.setting.policy, 4)
     with pytest.raises(ConfigurationError, match="has edge servers"):
-        ScenarioWorld("cocs/mnist", {}, num_rounds=60)
+        ScenarioWorld("cocs/mnist", {}, rounds=60)
 
 
 def test_a_plan_from_a_log_says_what_one_in_its_world_says() -> None:
     """Of logs by a random policy: what other settings would have made of the same rounds is known here."""
     wish, only, rounds = Wish(0.1, 14.0), ["random", "floor:beta=0.1", "rbcs-f:V=1,beta=0.1"], 150
-    world = ScenarioWorld("rbcs-f/table-1", {"num_clients": "12", "cohort_size": "4"}, num_rounds=rounds)
+    world = ScenarioWorld("rbcs-f/table-1", {"num_clients": "12", "cohort_size": "4"}, rounds=rounds)
     told, truth = [], []
     for seed in (3, 5, 8):
         logged = LogWorld(history_of("random", rounds=rounds, seed=seed), num_worlds=7)

@@ -367,7 +367,7 @@ def test_the_largest_drift_leaves_numbers_finite(drift):
     for _, outcome in rounds(network, 8):
         assert np.isfinite(np.square(outcome.exchange_time_s)).all()
         assert (outcome.exchange_time_s > 0.0).all()
-    for played in simulate(RBCSF(), network, num_rounds=20, seed=0):
+    for played in simulate(RBCSF(), network, rounds=20, seed=0):
         assert math.isfinite(played.time_s)
     assert math.isfinite(network.max_expected_time_s)
 

@@ -11,7 +11,7 @@ from fedroster.testing import EnvironmentContract
 
 
 class TestContract(EnvironmentContract):
-    num_rounds = 200
+    rounds = 200
 
     def policy(self):
         return Uniform()

@@ -34,7 +34,7 @@ def play(network, num_rounds, seed=0):
 
 
 class Contract(EnvironmentContract):
-    num_rounds = 200
+    rounds = 200
 
     def policy(self):
         return Uniform()

@@ -24,7 +24,7 @@ class TestContract(EnvironmentContract):
 
 def presence(network, num_rounds=3000, seed=0):
     """Who is there, shape (rounds, clients), with each client's own share."""
-    played = list(simulate(Uniform(), network, num_rounds=num_rounds, seed=seed))
+    played = list(simulate(Uniform(), network, rounds=num_rounds, seed=seed))
     return np.stack([one.context.available for one in played]), played[-1].environment_state.presence
 
 
@@ -52,7 +52,7 @@ def test_a_turn_is_as_long_as_a_share_demands():
 
 def test_slow_exchanges_are_lost_more_often():
     late, lost = [], []
-    for one in simulate(Uniform(), VolatileNetwork(stay_s=30.0), num_rounds=400, seed=1):
+    for one in simulate(Uniform(), VolatileNetwork(stay_s=30.0), rounds=400, seed=1):
         late.append(one.outcome.exchange_time_s)
         lost.append(~one.outcome.responds)
     late, lost = np.concatenate(late), np.concatenate(lost)
@@ -64,8 +64,8 @@ def test_slow_exchanges_are_lost_more_often():
 def test_without_volatility_it_is_the_flat_network():
     calm = VolatileNetwork(presence_min=1.0, presence_max=1.0, stay_s=1e12, availability=0.8)
     pairs = zip(
-        simulate(Uniform(), calm, num_rounds=20, seed=3),
-        simulate(Uniform(), FlatNetwork(), num_rounds=20, seed=3),
+        simulate(Uniform(), calm, rounds=20, seed=3),
+        simulate(Uniform(), FlatNetwork(), rounds=20, seed=3),
         strict=True,
     )
     for one, other in pairs:

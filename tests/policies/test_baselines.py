@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare, gamma, kstest
 
-from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster import RBCSF, Uniform
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.core.protocols import NoState
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
+from fedroster.policies import Dirichlet, FedCS, FedCSGreedy, OmniscientP3
 from fedroster.policies.dirichlet import DirichletState, log_gamma_variates
 from fedroster.policies.fedcs import greedy_within_deadline
 from fedroster.simulation import simulate
@@ -27,9 +28,7 @@ def context_of(available, size, number=1):
 
 
 def mean_cohort(policy, network, seed, num_rounds=500):
-    return np.mean(
-        [len(played.selection.links) for played in simulate(policy, network, num_rounds=num_rounds, seed=seed)]
-    )
+    return np.mean([len(played.selection.links) for played in simulate(policy, network, rounds=num_rounds, seed=seed)])
 
 
 @pytest.mark.parametrize("policy", [FedCS(), FedCSGreedy(), Dirichlet()])
@@ -56,7 +55,7 @@ def test_uniform_is_uniform_over_the_available():
 
 
 def test_fedcs_takes_everybody_who_is_expected_in_time():
-    for played in simulate(FedCS(deadline_s=3.0), FlatNetwork(), num_rounds=50, seed=4):
+    for played in simulate(FedCS(deadline_s=3.0), FlatNetwork(), rounds=50, seed=4):
         in_time = played.outcome.expected_time_s < 3.0
         np.testing.assert_array_equal(played.selection.links, np.flatnonzero(in_time & played.context.available))
 
@@ -115,7 +114,7 @@ def test_greedy_by_hand():
 
 def test_greedy_policy_agrees_with_the_published_loop():
     policy = FedCSGreedy(deadline_s=9.0, distribution_s=0.5, overhead_s=0.25)
-    for played in simulate(policy, FlatNetwork(), num_rounds=100, seed=5):
+    for played in simulate(policy, FlatNetwork(), rounds=100, seed=5):
         rows = np.flatnonzero(played.context.available)
         upload_s = played.outcome.expected_upload_s[rows]
         update_s = played.outcome.expected_time_s[rows] - upload_s
@@ -130,7 +129,7 @@ def test_greedy_asks_a_share_of_the_clients(fraction, asked):
     """With a deadline that admits all, every client that was asked and is available takes part."""
     policy, network = FedCSGreedy(deadline_s=1e6, fraction=fraction), FlatNetwork(availability=1.0)
     counts = np.zeros(40)
-    for played in simulate(policy, network, num_rounds=300, seed=6):
+    for played in simulate(policy, network, rounds=300, seed=6):
         assert len(played.selection.links) == asked
         counts[played.selection.links] += 1
     if asked < 40:
@@ -174,7 +173,7 @@ def test_bad_parameters(policy, name, value):
 def selections(gamma_2, num_rounds=400, seed=7):
     counts = np.zeros(40)
     network = FlatNetwork(availability=1.0)
-    for played in simulate(Dirichlet(gamma_2=gamma_2), network, num_rounds=num_rounds, seed=seed):
+    for played in simulate(Dirichlet(gamma_2=gamma_2), network, rounds=num_rounds, seed=seed):
         counts[played.selection.links] += 1
     return counts
 
@@ -241,9 +240,9 @@ def test_pairs_are_drawn_successively():
 
 
 def test_probabilities_are_drawn_once_for_a_run():
-    *_, last = simulate(Dirichlet(), FlatNetwork(), num_rounds=10, seed=1)
-    first = next(simulate(Dirichlet(), FlatNetwork(), num_rounds=1, seed=1))
-    other = next(simulate(Dirichlet(), FlatNetwork(), num_rounds=1, seed=2))
+    *_, last = simulate(Dirichlet(), FlatNetwork(), rounds=10, seed=1)
+    first = next(simulate(Dirichlet(), FlatNetwork(), rounds=1, seed=1))
+    other = next(simulate(Dirichlet(), FlatNetwork(), rounds=1, seed=2))
     assert np.array_equal(last.policy_state.log_weight, first.policy_state.log_weight)
     assert not np.array_equal(first.policy_state.log_weight, other.policy_state.log_weight)
 
@@ -254,7 +253,7 @@ def test_probabilities_are_drawn_once_for_a_run():
 def test_p3_is_solved_with_the_true_means():
     policy = OmniscientP3(V=2.0, beta=0.25)
     backlog = np.zeros(9)
-    for played in simulate(policy, FlatNetwork(num_clients=9, cohort_size=3), num_rounds=60, seed=9):
+    for played in simulate(policy, FlatNetwork(num_clients=9, cohort_size=3), rounds=60, seed=9):
         best, _ = brute_force_p4(played.outcome.expected_time_s, backlog, played.context.available, 3, 2.0)
         value = p4_objective(played.outcome.expected_time_s, backlog, played.selection.links, 2.0)
         assert value == pytest.approx(best, rel=1e-12, abs=1e-12)
@@ -267,7 +266,7 @@ def test_knowing_the_times_pays(penalty):
     gaps = []
     for seed in range(5):
         learned, known = (
-            np.mean([played.time_s for played in simulate(policy, FlatNetwork(), num_rounds=300, seed=seed)])
+            np.mean([played.time_s for played in simulate(policy, FlatNetwork(), rounds=300, seed=seed)])
             for policy in (RBCSF(V=penalty), OmniscientP3(V=penalty))
         )
         gaps.append(learned - known)
@@ -284,6 +283,6 @@ def test_policies_do_not_depend_on_the_layout_of_features():
             return dataclasses.replace(context, features=np.ascontiguousarray(context.features)), outcome
 
     for policy in (RBCSF(), OmniscientP3()):
-        runs = [simulate(policy, network, num_rounds=30, seed=1) for network in (FlatNetwork(), RowMajor())]
+        runs = [simulate(policy, network, rounds=30, seed=1) for network in (FlatNetwork(), RowMajor())]
         for one, other in zip(*runs, strict=True):
             assert np.array_equal(one.selection.links, other.selection.links)

@@ -184,7 +184,7 @@ class TestAlgorithm1:
     def test_both_utilities_decide_alike_with_the_exact_solver(self):
         network = HierarchicalCifar10(num_clients=15)
         runs = [
-            [r.selection.links.tolist() for r in simulate(COCS(scale=0.0, utility=u), network, num_rounds=40, seed=1)]
+            [r.selection.links.tolist() for r in simulate(COCS(scale=0.0, utility=u), network, rounds=40, seed=1)]
             for u in ("linear", "square-root")
         ]
         assert runs[0] == runs[1]
@@ -194,7 +194,7 @@ class TestAlgorithm1:
         policy = COCS(scale=0.0, h_T=1, solver="fast-lazy-greedy", utility="square-root")
         cases = set()
         state = policy.init(network.spec, rng=rng())
-        for r in simulate(policy, network, num_rounds=60, seed=1):
+        for r in simulate(policy, network, rounds=60, seed=1):
             decision = policy.decide(state, r.context, rng=Streams(1).at("policy", r.number))
             cases.add(decision.case)
             if decision.case == "none":
@@ -234,7 +234,7 @@ class TestExploreShare:
 def run(policy, network, num_rounds, seed=0):
     """Updates in time of each round, and the last state."""
     utility = np.zeros(num_rounds)
-    for r in simulate(policy, network, num_rounds=num_rounds, seed=seed):
+    for r in simulate(policy, network, rounds=num_rounds, seed=seed):
         utility[r.number - 1] = r.outcome.in_time[r.selection.links].sum()
     return utility, r.policy_state
 
@@ -274,10 +274,10 @@ class TestLearning:
     def test_flat_federations_work_with_bounds(self):
         network = FlatNetwork(num_clients=12, cohort_size=4)
         policy = COCS(scale=0.0, h_T=2, low=(0.5, 0.0, 5.0), high=(2.0, 1.0, 10.0))
-        for r in simulate(policy, network, num_rounds=30, seed=0):
+        for r in simulate(policy, network, rounds=30, seed=0):
             assert r.selection.links.size <= 4
         with pytest.raises(InvalidInputError, match=r"\[0, 1\]"):
-            next(simulate(COCS(), network, num_rounds=1, seed=0))
+            next(simulate(COCS(), network, rounds=1, seed=0))
 
 
 class TestRegretBound:

@@ -94,7 +94,7 @@ def test_bounds_in_closed_form():
 def test_everybody_is_chosen_once_first():
     chosen = np.zeros(12, np.int64)
     network = FlatNetwork(num_clients=12, cohort_size=4, availability=1.0)
-    for played in simulate(CSUCB(queues=False), network, num_rounds=3, seed=0):
+    for played in simulate(CSUCB(queues=False), network, rounds=3, seed=0):
         chosen[played.selection.links] += 1
     assert (chosen == 1).all()
 
@@ -103,7 +103,7 @@ def rates(policy, num_rounds=1500):
     network = FlatNetwork(num_clients=20, cohort_size=4, availability=0.9)
     chosen = np.zeros(20)
     time_s = []
-    for played in simulate(policy, network, num_rounds=num_rounds, seed=2):
+    for played in simulate(policy, network, rounds=num_rounds, seed=2):
         chosen[played.selection.links] += 1
         time_s.append(played.time_s)
     return chosen / num_rounds, float(np.mean(time_s[num_rounds // 2 :]))

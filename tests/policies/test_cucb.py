@@ -46,7 +46,7 @@ class TestPool:
     context = priced_context([1.0, 2.0, 1.5, 1.0], [0, 0, 1, 2], [0, 1, 0, 1], [2.0, 2.0])
 
     def test_arms_are_feasible_maximal_and_the_same_whenever_asked_for(self):
-        context, _ = next((r.context, r) for r in simulate(CUCBPairs(), HierarchicalNetwork(), num_rounds=1, seed=0))
+        context, _ = next((r.context, r) for r in simulate(CUCBPairs(), HierarchicalNetwork(), rounds=1, seed=0))
         choices = choices_of(context)
         state = pool_init(np.random.default_rng(3))
         pool, again = with_arms(state, choices, 50), with_arms(state, choices, 50)
@@ -87,13 +87,13 @@ class TestUCB1:
 
     def test_every_arm_is_played_before_any_is_played_twice(self):
         state = None
-        for r in simulate(CUCB(pool_size=12), HierarchicalNetwork(num_clients=10), num_rounds=12, seed=0):
+        for r in simulate(CUCB(pool_size=12), HierarchicalNetwork(num_clients=10), rounds=12, seed=0):
             state = r.policy_state
         assert state.plays.tolist() == [1] * 12
 
     def test_finds_the_best_arm_of_static_resources(self):
         network = HierarchicalCifar10(num_clients=10, static_resources=True)
-        for r in simulate(CUCB(pool_size=5, width=0.2), network, num_rounds=400, seed=1):
+        for r in simulate(CUCB(pool_size=5, width=0.2), network, rounds=400, seed=1):
             state = r.policy_state
         assert state.plays.sum() == state.rounds == 400
         mean = state.utility / state.plays
@@ -125,7 +125,7 @@ class TestUCB1:
 
     def test_plays_what_coverage_allows(self):
         network = GeometricMnist(num_clients=20, speed_m_s=300.0)
-        sizes = [r.selection.links.size for r in simulate(CUCB(pool_size=5), network, num_rounds=40, seed=0)]
+        sizes = [r.selection.links.size for r in simulate(CUCB(pool_size=5), network, rounds=40, seed=0)]
         assert min(sizes) < max(sizes)
 
     @pytest.mark.parametrize(("name", "value"), [("pool_size", 0), ("width", -1.0), ("width", math.nan)])

@@ -22,7 +22,7 @@ def test_every_policy_says_how_it_draws():
 def test_a_policy_that_never_draws_decides_the_same_whatever_the_stream(name):
     """After 30 rounds, when times are known and nothing ties; policies that draw decide differently."""
     policy, network = make_policy(name), FlatNetwork(num_clients=14, cohort_size=4)
-    *_, last = simulate(policy, network, num_rounds=30, seed=3)
+    *_, last = simulate(policy, network, rounds=30, seed=3)
     context, _ = network.observe(last.environment_state, 31, rng=Streams(3).at("environment", 31))
     found = {policy.select(last.policy_state, context, rng=np.random.default_rng(n)).links.tobytes() for n in range(20)}
     assert (len(found) == 1) == (KINDS[name] == "never")

@@ -189,7 +189,7 @@ def test_reliable_clients_are_preferred_and_nobody_falls_below_the_quota():
     chosen = {}
     for fairness in (0.0, 0.8):
         chosen[fairness] = np.zeros(20)
-        for played in simulate(E3CS(fairness=fairness), network, num_rounds=600, seed=1):
+        for played in simulate(E3CS(fairness=fairness), network, rounds=600, seed=1):
             chosen[fairness][played.selection.links] += 1
     assert chosen[0.8].min() > 0.8 * 0.25 * 600 - 4 * math.sqrt(600 * 0.2 * 0.8)
     assert chosen[0.0].min() < chosen[0.8].min()

@@ -693,7 +693,7 @@ def test_memory_follows_drift():
 
 def test_drop_outs_teach_nothing_about_times():
     network = FlatNetwork(num_clients=6, cohort_size=2, dropout=1.0)
-    *_, last = simulate(Floor(), network, num_rounds=30, seed=0)
+    *_, last = simulate(Floor(), network, rounds=30, seed=0)
     assert last.policy_state.belief.times.observations == 0
     assert not last.policy_state.belief.times.is_known
     assert last.policy_state.debt.max() < 30 * 0.15  # but they were served
@@ -771,7 +771,7 @@ def test_a_share_that_cannot_be_met():
 
 def of_a_run(policy, network, seed, num_rounds=500):
     count, time_s = np.zeros(network.num_clients, np.int64), 0.0
-    for played in simulate(policy, network, num_rounds=num_rounds, seed=seed):
+    for played in simulate(policy, network, rounds=num_rounds, seed=seed):
         count[played.context.clients_of(played.selection.links)] += 1
         time_s += played.time_s / num_rounds
     return time_s, int(count.min())
@@ -792,7 +792,7 @@ def test_a_large_fleet():
     network = FlatNetwork(num_clients=num, cohort_size=500)
     turn = num // 16
     seen = np.zeros(num)
-    for played in simulate(Floor(beta=0.002), network, num_rounds=5, seed=0):
+    for played in simulate(Floor(beta=0.002), network, rounds=5, seed=0):
         check_selection(played.selection, played.context, fills_cohort=True)
         rows = (played.number * turn + np.arange(turn)) % num
         seen[rows] += played.context.available[rows]

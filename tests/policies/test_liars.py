@@ -205,7 +205,7 @@ class Lying:
 @pytest.mark.parametrize("lie", [{"context": 1e160}, {"context": 1e-160}, {"time": 1e160}, {"time": 1e-160}])
 def test_lies_in_a_simulation(name, lie):
     policy = make_policy(name)
-    for played in simulate(policy, Lying(FlatNetwork(), **lie), num_rounds=25, seed=1):
+    for played in simulate(policy, Lying(FlatNetwork(), **lie), rounds=25, seed=1):
         check_selection(played.selection, played.context, fills_cohort=policy.fills_cohort)
         assert not_a_number(played.policy_state) == []
 
@@ -214,7 +214,7 @@ def test_lies_in_a_simulation(name, lie):
 @pytest.mark.parametrize("factor", [1e12, 1e160, 1e-160])
 def test_contexts_that_lie_where_links_have_prices(name, factor):
     """COCS and its oracles need contexts in [0, 1] and say so; the others decide."""
-    for played in simulate(make_policy(name), Lying(HierarchicalNetwork(), context=factor), num_rounds=12, seed=1):
+    for played in simulate(make_policy(name), Lying(HierarchicalNetwork(), context=factor), rounds=12, seed=1):
         assert not_a_number(played.policy_state) == []
 
 

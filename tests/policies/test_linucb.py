@@ -69,7 +69,7 @@ class TestUpperBounds:
 
 def utility(policy, network, num_rounds=300, seed=0):
     total = 0
-    for r in simulate(policy, network, num_rounds=num_rounds, seed=seed):
+    for r in simulate(policy, network, rounds=num_rounds, seed=seed):
         total += int(r.outcome.in_time[r.selection.links].sum())
     return total, r.policy_state
 

@@ -347,8 +347,8 @@ def test_what_feedback_teaches():
 
 
 def test_without_losses_speed_decides():
-    rounds = list(simulate(Oort(exploration_min=0.0, exploration_decay=0.9), FlatNetwork(), num_rounds=150, seed=0))
-    even = list(simulate(Oort(penalty=0.0, slowness_feature=-1), FlatNetwork(), num_rounds=150, seed=0))
+    rounds = list(simulate(Oort(exploration_min=0.0, exploration_decay=0.9), FlatNetwork(), rounds=150, seed=0))
+    even = list(simulate(Oort(penalty=0.0, slowness_feature=-1), FlatNetwork(), rounds=150, seed=0))
     later = [np.mean([played.time_s for played in part[75:]]) for part in (rounds, even)]
     assert later[0] < 0.8 * later[1]
 

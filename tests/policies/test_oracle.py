@@ -39,7 +39,7 @@ NAMES = [f"{type(policy).__name__}-{number}" for number, policy in enumerate(EVE
 @functools.cache
 def in_time(policy):
     """Updates in time of each of 15 rounds."""
-    rounds = simulate(policy, HierarchicalCifar10(num_clients=15), num_rounds=15, seed=4)
+    rounds = simulate(policy, HierarchicalCifar10(num_clients=15), rounds=15, seed=4)
     return np.array([played.outcome.in_time[played.selection.links].sum() for played in rounds])
 
 
@@ -151,7 +151,7 @@ class TestOracles:
     def test_more_budget_and_more_time_never_hurt(self):
         def utility(**changes):
             network = HierarchicalCifar10(num_clients=20, **changes)
-            rounds = simulate(Oracle(), network, num_rounds=15, seed=2)
+            rounds = simulate(Oracle(), network, rounds=15, seed=2)
             return np.array([r.outcome.in_time[r.selection.links].sum() for r in rounds])
 
         for name, values in (("budget", (5.0, 20.0, 40.0, 80.0)), ("deadline_s", (6.0, 12.0, 20.0, 60.0))):
@@ -202,7 +202,7 @@ class TestUniform:
         np.testing.assert_allclose(counts[[0, 2, 4]], 300, atol=4.5 * np.sqrt(900 * 2 / 9))
 
     def test_no_link_could_be_added(self):
-        for r in simulate(Uniform(), HierarchicalNetwork(), num_rounds=20, seed=0):
+        for r in simulate(Uniform(), HierarchicalNetwork(), rounds=20, seed=0):
             context, links = r.context, r.selection.links
             left = context.budget - np.bincount(context.server[links], weights=context.cost[links], minlength=3)
             free = ~np.isin(context.client, context.client[links])
@@ -292,7 +292,7 @@ class TestHardConstraints:
 
     def test_changing_coverage(self, policy):
         network = GeometricMnist(num_clients=12, speed_m_s=200.0)
-        sizes = [r.selection.links.size for r in simulate(policy, network, num_rounds=12, seed=1)]
+        sizes = [r.selection.links.size for r in simulate(policy, network, rounds=12, seed=1)]
         assert max(sizes) > 0
 
     def test_a_cohort_size_below_the_budgets_is_kept(self, policy):

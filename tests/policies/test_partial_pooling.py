@@ -99,7 +99,7 @@ class Misleading:
 def expected_utility(policy, network, num_rounds, seed=0):
     """Probabilities of what was chosen, summed: the utility without the noise of single updates."""
     total = 0.0
-    for r in simulate(policy, network, num_rounds=num_rounds, seed=seed):
+    for r in simulate(policy, network, rounds=num_rounds, seed=seed):
         total += float(r.outcome.participation_probability()[r.selection.links].sum())
     return total
 
@@ -158,7 +158,7 @@ class TestRates:
     def test_promised_on_every_path(self, network, V):
         policy, ledger = PartialPooling(beta=0.05, V=V), Ledger(50)
         most, feasible = 0, True
-        for played in simulate(policy, network, num_rounds=200, seed=1):
+        for played in simulate(policy, network, rounds=200, seed=1):
             ledger.add(played)
             most = max(most, played.selection.links.size)
             feasible = feasible and (played.number % 10 > 0 or feasible_rates(played.context)[0] >= 0.05)
@@ -173,7 +173,7 @@ class TestRates:
     def test_without_it_some_are_never_chosen(self):
         ledgers = {beta: Ledger(50) for beta in (0.0, 0.05)}
         for beta, ledger in ledgers.items():
-            for played in simulate(PartialPooling(beta=beta), HierarchicalCifar10(), num_rounds=200, seed=1):
+            for played in simulate(PartialPooling(beta=beta), HierarchicalCifar10(), rounds=200, seed=1):
                 ledger.add(played)
         assert ledgers[0.0].served.min() == 0
         assert ledgers[0.05].served.min() >= 0.05 * 200 - 6
@@ -399,7 +399,7 @@ class TestNumbersOnThePage:
     def test_contexts_explain_most(self, network):
         """Nine tenths of the variance of the probabilities, and what is left belongs to pairs for less than 2 %."""
         probability, cell, pair = [], [], []
-        for played in simulate(Uniform(), network, num_rounds=150, seed=300):
+        for played in simulate(Uniform(), network, rounds=150, seed=300):
             rank = np.minimum(played.context.features * 20.0, 19.0).astype(np.int64)
             probability.append(played.outcome.participation_probability())
             cell.append(rank[:, 0] * 20 + rank[:, 1])
@@ -420,7 +420,7 @@ class TestNumbersOnThePage:
     def test_feasible_rates(self):
         ends = {}
         for name, network in zip(("printed", "moving"), self.NETWORKS[1::2], strict=True):
-            rounds = simulate(Uniform(), network, num_rounds=10, seed=300)
+            rounds = simulate(Uniform(), network, rounds=10, seed=300)
             ends[name] = np.array([feasible_rates(played.context) for played in rounds])
         assert_allclose(ends["printed"][:, 0], 0.06)
         assert 0.14 < ends["printed"][:, 1].min() < 0.16

@@ -40,7 +40,7 @@ for name in POLICIES:
         type(world).observe = lambda *args, observe=observe, **more: rounded(*observe(*args, **more))
         try:
             policy = make_policy("fedcs:deadline_s=3" if name == "fedcs" else name)
-            rounds = list(simulate(policy, world, num_rounds=40, seed=0))
+            rounds = list(simulate(policy, world, rounds=40, seed=0))
         except (ConfigurationError, InvalidInputError):  # it cannot play there
             continue
         finally:

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, OmniscientP3, Selector, Uniform
+from fedroster import RBCSF, Selector, Uniform
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.errors import ConfigurationError
 from fedroster.networks import FlatNetwork
+from fedroster.policies import OmniscientP3
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
 from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
@@ -32,7 +33,7 @@ def test_follows_algorithm_2(policy):
     backlog = [0.0] * 10
     history = [([], []) for _ in range(10)]
     decided_by_time = 0
-    for played in simulate(policy, network, num_rounds=120, seed=8):
+    for played in simulate(policy, network, rounds=120, seed=8):
         if policy.schedule == "constant":
             alpha = policy.alpha
         else:
@@ -61,7 +62,7 @@ def test_follows_algorithm_2(policy):
 
 def test_golden_run():
     """Twenty rounds on `rbcs-f/table-1`.  A change needs a line under "Numerical changes" in the changelog."""
-    rows = [played.selection.links.tolist() for played in simulate(RBCSF(), FlatNetwork(), num_rounds=20, seed=2020)]
+    rows = [played.selection.links.tolist() for played in simulate(RBCSF(), FlatNetwork(), rounds=20, seed=2020)]
     assert rows == [
         [4, 11, 13, 21, 25, 28, 34, 36],
         [0, 5, 8, 9, 18, 19, 23, 37],
@@ -91,13 +92,13 @@ def test_round_one_favours_nobody():
     counts = np.zeros(10)
     network = FlatNetwork(num_clients=10, cohort_size=3, availability=1.0)
     for seed in range(1500):
-        counts[next(simulate(RBCSF(beta=0.2), network, num_rounds=1, seed=seed)).selection.links] += 1
+        counts[next(simulate(RBCSF(beta=0.2), network, rounds=1, seed=seed)).selection.links] += 1
     assert inclusion_p_value(counts, 3, 1500) > 0.001
 
 
 def test_drop_outs_teach_nothing_about_times():
     network = FlatNetwork(num_clients=6, cohort_size=2, dropout=1.0)
-    *_, last = simulate(RBCSF(beta=0.2), network, num_rounds=30, seed=0)
+    *_, last = simulate(RBCSF(beta=0.2), network, rounds=30, seed=0)
     assert (last.policy_state.ridge.moment == 0).all()
     assert (last.policy_state.ridge.factor[3:] == 0).all()
     assert last.policy_state.backlog.max() < 30 * 0.2  # but the queues were served
@@ -109,7 +110,7 @@ def test_a_larger_penalty_is_faster():
         times = [
             played.time_s
             for seed in range(3)
-            for played in simulate(RBCSF(V=penalty), FlatNetwork(), num_rounds=300, seed=seed)
+            for played in simulate(RBCSF(V=penalty), FlatNetwork(), rounds=300, seed=seed)
         ]
         means.append(np.mean(times))
     assert means == sorted(means, reverse=True)
@@ -223,7 +224,7 @@ def test_theorem_3_holds_on_a_simulated_run():
     regret, random = [], []
     for seed in range(6):
         times = {
-            policy: np.array([played.time_s for played in simulate(policy, network, num_rounds=400, seed=seed)])
+            policy: np.array([played.time_s for played in simulate(policy, network, rounds=400, seed=seed)])
             for policy in (RBCSF(V=20.0), OmniscientP3(V=20.0), Uniform())
         }
         optimal = times[OmniscientP3(V=20.0)]

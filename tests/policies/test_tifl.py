@@ -114,7 +114,7 @@ def test_everybody_is_profiled_first():
     policy = TiFL(profile_rounds=2)
     network = FlatNetwork(num_clients=12, cohort_size=4, availability=1.0)
     chosen = np.zeros(12, np.int64)
-    for played in simulate(policy, network, num_rounds=6, seed=0):
+    for played in simulate(policy, network, rounds=6, seed=0):
         chosen[played.selection.links] += 1
         if played.number == 3:
             assert (chosen == 1).all()
@@ -215,7 +215,7 @@ def test_probabilities_change_when_the_last_tier_has_not_improved():
 
 def test_without_losses_the_probabilities_stay():
     policy = TiFL(tiers=3, interval=2, probabilities=(0.5, 0.3, 0.2))
-    for played in simulate(policy, FlatNetwork(num_clients=12, cohort_size=3), num_rounds=30, seed=0):
+    for played in simulate(policy, FlatNetwork(num_clients=12, cohort_size=3), rounds=30, seed=0):
         np.testing.assert_allclose(played.policy_state.probability, [0.5, 0.3, 0.2])
 
 
@@ -223,7 +223,7 @@ def test_the_fast_tier_is_fast():
     times = {}
     for probabilities in ((1.0, 0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0, 1.0), ()):
         policy = TiFL(probabilities=probabilities)
-        rounds = list(simulate(policy, FlatNetwork(availability=1.0), num_rounds=150, seed=1))
+        rounds = list(simulate(policy, FlatNetwork(availability=1.0), rounds=150, seed=1))
         times[probabilities] = np.mean([played.time_s for played in rounds[30:]])
     fast, slow, uniform = times.values()
     assert fast < uniform < slow

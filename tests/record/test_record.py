@@ -12,22 +12,8 @@ import numpy as np
 import pytest
 
 from federations import LETTERS_LIST, PEERS, POLICY, kept, make, play
-from fedroster import (
-    COCS,
-    RBCSF,
-    ConfigurationError,
-    EdgeSelector,
-    FailureRules,
-    Floor,
-    InUseError,
-    LogFileError,
-    PartialPooling,
-    Record,
-    Rules,
-    Selector,
-    Uniform,
-    UnknownNameError,
-)
+from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, PartialPooling, Record, Rules, Selector, Uniform
+from fedroster.errors import ConfigurationError, InUseError, LogFileError, UnknownNameError
 from fedroster.folder.lines import schema
 from fedroster.record import Log, verify
 

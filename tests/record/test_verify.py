@@ -14,7 +14,6 @@ from fedroster import (
     RBCSF,
     EdgeSelector,
     Floor,
-    LogFileError,
     PartialPooling,
     Record,
     Rules,
@@ -23,6 +22,7 @@ from fedroster import (
     make_scenario,
     simulate,
 )
+from fedroster.errors import LogFileError
 from fedroster.folder.chain import FIRST, files_of
 from fedroster.record import Log, verify
 from fedroster.record.simulated import SimulationRecord
@@ -241,8 +241,7 @@ def played(folder, policy, scenario="rbcs-f/table-1", rounds=15, **settings):
         folder, policy, environment.spec, policy_text="?", scenario=scenario, settings=settings, seed=3
     )
     rounds = [
-        log.played(each) or each
-        for each in simulate(policy, environment, num_rounds=rounds, seed=3, witness=log.decided)
+        log.played(each) or each for each in simulate(policy, environment, rounds=rounds, seed=3, witness=log.decided)
     ]
     log.close()
     return rounds
@@ -282,7 +281,7 @@ def test_a_simulation_writes_the_same_log(policy, scenario, tmp_path):
 
 
 def test_a_simulated_policy_that_knows_the_truth_is_not_verified(tmp_path):
-    from fedroster import OmniscientP3
+    from fedroster.policies import OmniscientP3
 
     played(tmp_path, OmniscientP3())
     found = verify(tmp_path, OmniscientP3())

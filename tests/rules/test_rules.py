@@ -10,22 +10,13 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from fedroster import (
-    COCS,
-    RBCSF,
+from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, Group, RoundRobin, Rules, Selector, Uniform
+from fedroster.errors import (
     ConfigurationError,
-    EdgeSelector,
-    FailureRules,
     FairnessWarning,
-    Floor,
-    Group,
     InfeasibleError,
     RoundNotBegunError,
-    RoundRobin,
-    Rules,
-    Selector,
     StateFileError,
-    Uniform,
     UnknownNameError,
 )
 from fedroster.rules.rules import Names

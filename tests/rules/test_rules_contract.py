@@ -12,10 +12,11 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from fedroster import EdgeSelector, Group, RoundNotBegunError, Rules, SelectionError, Selector
+from fedroster import EdgeSelector, Group, Rules, Selector
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.problem import Outcome, RoundContext, Selection, check_selection
 from fedroster.core.protocols import NoState, Stateless
+from fedroster.errors import RoundNotBegunError, SelectionError
 from fedroster.rules.composing import Limits, compose
 
 NAMES = [f"{place}{number}" for place in "abcd" for number in range(4)]

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from federations import LETTERS_LIST, kept, make, play
-from fedroster import RBCSF, FairnessWarning, InUseError, Selector
+from fedroster import RBCSF, Selector
+from fedroster.errors import FairnessWarning, InUseError
 from fedroster.selector.calls import Calls
 
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from federations import contexts, kept, make
-from fedroster import COCS, RBCSF, ConfigurationError, EdgeSelector, Selector
+from fedroster import COCS, RBCSF, EdgeSelector, Selector
+from fedroster.errors import ConfigurationError
 from fedroster.folder.events import Began, Decided, Joined, Left, Told
 
 

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, make, play
-from fedroster import RBCSF, ConfigurationError, Dirichlet, FailureRules, Rules, Selector, StateFileError, Uniform
+from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
 from fedroster.core.state import load_arrays, save_arrays
+from fedroster.errors import ConfigurationError, StateFileError
+from fedroster.policies import Dirichlet
 
 
 def mixed(policy=POLICY, **options):

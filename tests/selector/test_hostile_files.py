@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from federations import LETTERS_LIST, make, play
-from fedroster import EdgeSelector, InUseError, Selector, StateFileError
+from fedroster import EdgeSelector, Selector
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import load_arrays, save_arrays
+from fedroster.errors import InUseError, StateFileError
 from fedroster.policies import COCS, E3CS, PartialPooling
 from fedroster.selector.files import Generations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from federations import LETTERS, LETTERS_LIST, POLICY, assert_same_learned, contexts, kept, learned, make, play
-from fedroster import RBCSF, Dirichlet, Selector, Uniform
+from fedroster import RBCSF, Selector, Uniform
 from fedroster.core.errors import (
     FeedbackError,
     InvalidInputError,
@@ -14,6 +14,7 @@ from fedroster.core.errors import (
 )
 from fedroster.core.state import load_arrays
 from fedroster.estimation.ridge import ridge_init
+from fedroster.policies import Dirichlet
 
 
 def test_strings_and_integers_are_different_clients():

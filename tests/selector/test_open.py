@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from federations import LETTERS_LIST, POLICY, kept, play
-from fedroster import COCS, ConfigurationError, EdgeSelector, Floor, InUseError, LogFileError, Rules, Selector, Uniform
+from fedroster import COCS, EdgeSelector, Floor, Rules, Selector, Uniform
+from fedroster.errors import ConfigurationError, InUseError, LogFileError
 from fedroster.record import Log, Record, verify
 
 

@@ -8,20 +8,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedroster import (
-    COCS,
-    RBCSF,
-    ConfigurationError,
-    EdgeSelector,
-    Floor,
-    Group,
-    Record,
-    RoundNotBegunError,
-    Rules,
-    Selector,
-)
+from fedroster import COCS, RBCSF, EdgeSelector, Floor, Group, Record, Rules, Selector
 from fedroster.catalogue import make_policy, policies
 from fedroster.engine.report import RoundSink
+from fedroster.errors import ConfigurationError, RoundNotBegunError
 from fedroster.lab.pages.log_page import View
 from fedroster.record import Log
 

@@ -7,10 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from fedroster import COCS, EdgeSelector, FailureRules, FairnessWarning, Rules, Selector, Uniform
+from fedroster import COCS, EdgeSelector, FailureRules, Rules, Selector, Uniform
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
+from fedroster.errors import FairnessWarning
 from fedroster.selector.privacy import reads
 
 CLIENTS = [f"c{number}" for number in range(12)]

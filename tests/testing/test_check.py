@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from fedroster import ConfigurationError, RoundRobin, Uniform
+from fedroster import RoundRobin, Uniform
+from fedroster.errors import ConfigurationError
 from fedroster.networks.flat import FlatNetwork
 from fedroster.networks.hidden_causes import HiddenCauses
 from fedroster.testing import check_environment, check_policy

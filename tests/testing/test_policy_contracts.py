@@ -15,12 +15,25 @@ import numpy as np
 import pytest
 
 import fedroster.testing
-from fedroster import RBCSF, Dirichlet, FedCS, FedCSGreedy, OmniscientP3, Uniform
+from fedroster import RBCSF, Uniform
 from fedroster.core.errors import SelectionError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import per_client
-from fedroster.policies import CSUCB, E3CS, Floor, Oort, PowerOfChoice, RoundRobin, SizeWeighted, TiFL
+from fedroster.policies import (
+    CSUCB,
+    E3CS,
+    Dirichlet,
+    FedCS,
+    FedCSGreedy,
+    Floor,
+    OmniscientP3,
+    Oort,
+    PowerOfChoice,
+    RoundRobin,
+    SizeWeighted,
+    TiFL,
+)
 from fedroster.testing import HierarchicalPolicyContract, PolicyContract
 
 

@@ -84,7 +84,7 @@ def plan(
         world = LogWorld(Log(folder), num_worlds=max(numbers) + 1)
     else:
         numbers = read_seeds(seeds or "0-2")
-        world = ScenarioWorld(where, parse_settings(set_ or []), num_rounds=rounds or 300)
+        world = ScenarioWorld(where, parse_settings(set_ or []), rounds=rounds or 300)
         say_when_compiling()
     with progress("planning") as advance:
         found = try_settings(world, wish, seeds=numbers, only=policy or (), progress=advance)

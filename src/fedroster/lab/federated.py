@@ -206,7 +206,7 @@ def federate(
     environment: AnyEnvironment,
     trainer: Trainer,
     *,
-    num_rounds: int,
+    rounds: int,
     seed: int,
     evaluate_every: int = 1,
     start: TrainingCheckpoint | None = None,
@@ -219,7 +219,7 @@ def federate(
             that polls asks for the loss of the global model before it decides; the network says how long that takes.
         environment: The network.
         trainer: Trains cohorts and tests models.
-        num_rounds: Last round to play.
+        rounds: Last round to play.
         seed: Seed of all random streams.
         evaluate_every: Rounds from one test of the model to the next, >= 1; the last round has one, too.
         start: Checkpoint to continue from; the loop may change it. None to begin.
@@ -244,18 +244,18 @@ def federate(
     kind = _Exchange if servers == 1 else _HierarchicalExchange
     exchange = kind(trainer, first, edges, streams, losses=wants_losses(policy))
     elapsed_s = 0.0 if start is None else start.elapsed_s
-    rounds = simulate(
+    course = simulate(
         policy,
         environment,
-        num_rounds=num_rounds,
+        rounds=rounds,
         seed=seed,
         start=None if start is None else start.rounds,
         exchange=exchange,
         ask=exchange.losses if polls(policy) else None,
     )
-    for played in rounds:
+    for played in course:
         elapsed_s += played.time_s
-        due = played.number % evaluate_every == 0 or played.number == num_rounds
+        due = played.number % evaluate_every == 0 or played.number == rounds
         tested = exchange.evaluate() if due else None
         yield FederatedRound(
             round=played,

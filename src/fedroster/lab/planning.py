@@ -184,15 +184,15 @@ class ScenarioWorld:
 
     overhead_s, doubt, trials, remark = 0.0, 0.0, "seeds", ""
 
-    def __init__(self, name: str, settings: dict[str, str], *, num_rounds: int) -> None:
+    def __init__(self, name: str, settings: dict[str, str], *, rounds: int) -> None:
         """Make it.
 
         Raises:
             ConfigurationError: If it has edge servers, or its cohorts have one size only.
         """
-        check_integer("rounds", num_rounds, least=10)
+        check_integer("rounds", rounds, least=10)
         self._environment: AnyEnvironment = make_scenario(name, settings)
-        self._num_rounds = num_rounds
+        self._rounds = rounds
         spec = self._environment.spec
         if spec.num_servers != 1 or not any(f.name == "cohort_size" for f in dataclasses.fields(self._environment)):  # type: ignore[arg-type]
             raise ConfigurationError(f"{name} has edge servers; expected a scenario with one server, or a log")
@@ -205,7 +205,7 @@ class ScenarioWorld:
             InfeasibleError: If the policy cannot do what it promises with this many places.
         """
         environment: Any = dataclasses.replace(self._environment, cohort_size=places)  # type: ignore[type-var]
-        for played in simulate(make_policy(policy), environment, num_rounds=self._num_rounds, seed=seed):
+        for played in simulate(make_policy(policy), environment, rounds=self._rounds, seed=seed):
             links = played.selection.links
             outcome = played.outcome
             members, clients = played.context.members, played.context.clients_of(links)

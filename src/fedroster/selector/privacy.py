@@ -62,13 +62,13 @@ class Privacy:
     participations: int | None
     reasons: tuple[str, ...]
 
-    def participations_in(self, num_rounds: int) -> int:
+    def participations_in(self, rounds: int) -> int:
         """K of a run of this many rounds: what the rules allow, and at most every b-th round.
 
         Args:
-            num_rounds: Rounds, >= 0.
+            rounds: Rounds, >= 0.
         """
-        most = -(-num_rounds // self.separation)
+        most = -(-rounds // self.separation)
         return most if self.participations is None else min(most, self.participations)
 
 

@@ -161,7 +161,7 @@ class Selector(Views):
     until it is answered or ``patience_rounds`` later rounds have begun.
 
     Every call takes effect completely or not at all: signal handlers, such as Ctrl-C's, run when it has ended, and a
-    call from another thread in the middle of a call raises an :class:`~fedroster.InUseError`.
+    call from another thread in the middle of a call raises an :class:`~fedroster.errors.InUseError`.
     """
 
     _KIND: ClassVar[str] = "selector"

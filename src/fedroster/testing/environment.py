@@ -24,10 +24,10 @@ class EnvironmentContract:
     """What every simulated network must do.  Subclass it and override :meth:`environment`.
 
     Attributes:
-        num_rounds: Rounds for the statistical test.
+        rounds: Rounds for the statistical test.
     """
 
-    num_rounds: ClassVar[int] = 400
+    rounds: ClassVar[int] = 400
 
     def environment(self) -> AnyEnvironment:
         """Return the environment under test.  Called often; equal values are expected."""
@@ -182,7 +182,7 @@ class EnvironmentContract:
     def test_expectations_are_the_mean_of_what_happens(self) -> None:
         """Over many rounds, what happens scatters around its expectation without bias (seeded)."""
         errors: dict[str, list[NDArray[np.float64]]] = {"exchange times": [], "participation": []}
-        for _, outcome, _ in self._rounds(self.num_rounds, self._first):
+        for _, outcome, _ in self._rounds(self.rounds, self._first):
             known = np.isfinite(outcome.expected_time_s)
             expected_s = outcome.expected_time_s[known]
             errors["exchange times"].append((outcome.exchange_time_s[known] - expected_s) / expected_s)

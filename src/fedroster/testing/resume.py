@@ -36,7 +36,7 @@ policy, environment = pickle.loads(base64.b64decode(task["values"]))
 from fedroster.simulation import load_checkpoint, simulate
 
 start = load_checkpoint(task["file"], policy=policy, environment=environment, seed=task["seed"])
-played = simulate(policy, environment, num_rounds=task["num_rounds"], seed=task["seed"], start=start)
+played = simulate(policy, environment, rounds=task["num_rounds"], seed=task["seed"], start=start)
 print(json.dumps([[r.number, r.selection.links.tolist(), r.time_s.hex()] for r in played]))
 """
 
@@ -50,13 +50,13 @@ def check_resume(policy: AnyPolicy, environment: AnyEnvironment, folder: Path, *
     """Check that stopping, saving, loading and going on equals playing through."""
     seed, half, end = 5, 7, 16
     file = folder / "checkpoint.npz"
-    through = list(simulate(policy, environment, num_rounds=end, seed=seed))
-    *_, last = simulate(policy, environment, num_rounds=half, seed=seed)
+    through = list(simulate(policy, environment, rounds=end, seed=seed))
+    *_, last = simulate(policy, environment, rounds=half, seed=seed)
     save_checkpoint(file, last, policy=policy, environment=environment, seed=seed)
     expected = trace(through[half:])
     if not fresh_process:
         start = load_checkpoint(file, policy=policy, environment=environment, seed=seed)
-        resumed = list(simulate(policy, environment, num_rounds=end, seed=seed, start=start))
+        resumed = list(simulate(policy, environment, rounds=end, seed=seed, start=start))
         require(trace(resumed) == expected, "the resumed run differs from the uninterrupted one")
         for name in ("policy_state", "environment_state"):
             left, right = pack(getattr(resumed[-1], name)), pack(getattr(through[-1], name))

@@ -21,7 +21,7 @@ from pfl.context import UserContext
 from pfl.data.dataset import Dataset
 from pfl.exception import CheckpointNotFoundError
 
-from fedroster import ConfigurationError, FailureRules, Rules, Selector, make_policy, make_scenario, simulate
+from fedroster import FailureRules, Rules, Selector, make_policy, make_scenario, simulate
 from fedroster.adapters.pfl import (
     Checkpoint,
     ReportLosses,
@@ -31,6 +31,7 @@ from fedroster.adapters.pfl import (
     dataset,
 )
 from fedroster.core.problem import Outcome, RoundContext
+from fedroster.errors import ConfigurationError
 from fedroster.networks.flat import FlatNetwork
 
 SCENARIO = "rbcs-f/table-1"
@@ -55,7 +56,7 @@ def cohorts(data: SelectedDataset, rounds: int) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize("policy", ["rbcs-f:V=5,beta=0.1", "floor", "random"])
 def test_cohorts_and_times_are_those_of_our_own_simulator(policy: str) -> None:
     data = users(selector(policy))
-    played = list(simulate(make_policy(policy), make_scenario(SCENARIO), num_rounds=30, seed=0))
+    played = list(simulate(make_policy(policy), make_scenario(SCENARIO), rounds=30, seed=0))
     assert cohorts(data, 30) == [tuple(each.selection.links.tolist()) for each in played]
     assert data.clock_s == sum(each.time_s for each in played)
     assert data.selector.participation(as_array=True).sum() == 8 * 30

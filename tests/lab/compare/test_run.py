@@ -594,16 +594,16 @@ def ran(monkeypatch, no_pictures):
         rng = np.random.default_rng([self.seed, len(self.policy)])
         return planted_run(
             4,
-            self.num_rounds,
-            round_time_s=rng.uniform(1.0, 5.0, self.num_rounds),
-            decision_s=rng.random(self.num_rounds),
-            cohort_size=np.full(self.num_rounds, 2),
-            participants=np.full(self.num_rounds, 2),
-            mean_backlog=rng.random(self.num_rounds),
-            chosen=rng.integers(0, self.num_rounds, 4),
-            available=np.full(4, self.num_rounds),
-            accuracy=np.sort(rng.random(self.num_rounds)),
-            test_loss=np.ones(self.num_rounds),
+            self.rounds,
+            round_time_s=rng.uniform(1.0, 5.0, self.rounds),
+            decision_s=rng.random(self.rounds),
+            cohort_size=np.full(self.rounds, 2),
+            participants=np.full(self.rounds, 2),
+            mean_backlog=rng.random(self.rounds),
+            chosen=rng.integers(0, self.rounds, 4),
+            available=np.full(4, self.rounds),
+            accuracy=np.sort(rng.random(self.rounds)),
+            test_loss=np.ones(self.rounds),
         )
 
     monkeypatch.setattr(Trial, "run", run)

@@ -122,7 +122,7 @@ def test_what_is_sure_and_what_is_allowed(monkeypatch):
 
 
 def test_findings_without_a_picture(tmp_path):
-    made = reproduce(Order("cocs", [0, 1], ["scale"], num_rounds=10), tmp_path, command="", workers=1)
+    made = reproduce(Order("cocs", [0, 1], ["scale"], rounds=10), tmp_path, command="", workers=1)
     assert not list(tmp_path.glob("*.svg"))
     page = (tmp_path / "index.md").read_text()
     assert len(made.findings) == 2

@@ -25,7 +25,7 @@ QUIET = FlatNetwork(num_clients=12, cohort_size=3, noise=0.0)
 
 
 def test_without_shares_the_optimum_is_the_fastest_cohort_of_each_context():
-    played = simulate(Floor(beta=0.0), QUIET, num_rounds=40, seed=3)
+    played = simulate(Floor(beta=0.0), QUIET, rounds=40, seed=3)
     fastest = [np.sort(each.outcome.expected_time_s[each.context.available])[2] for each in played]
     # Without scatter the round is the slowest mean; ratios of 1 lie within one step of the grid, exp(1/8).
     found = stationary_optimum(QUIET, 0.0, seed=3, num_contexts=40)
@@ -37,7 +37,7 @@ def test_shares_cost_time_and_no_policy_is_below_the_optimum():
     assert values[0] * 1.1 < values[1]
     assert values[1] * 1.1 < values[2]
     network = FlatNetwork()
-    learned = [each.time_s for each in simulate(Floor(), network, num_rounds=300, seed=0)]
+    learned = [each.time_s for each in simulate(Floor(), network, rounds=300, seed=0)]
     assert stationary_optimum(network, 0.15, seed=0, num_contexts=60) < np.mean(learned)
 
 
@@ -54,7 +54,7 @@ def test_scatter_lengthens_the_optimum():
 def test_a_client_is_owed_no_more_than_the_sample_allows():
     """Places for all: everybody who is there takes part, and those that are seldom there cost no penalty."""
     network = dataclasses.replace(QUIET, cohort_size=12, availability=0.5)
-    rounds = list(simulate(Floor(beta=0.9), network, num_rounds=30, seed=1))
+    rounds = list(simulate(Floor(beta=0.9), network, rounds=30, seed=1))
     slowest = [each.outcome.expected_time_s[each.context.available].max() for each in rounds]
     found = stationary_optimum(network, 0.9, seed=1, num_contexts=30)
     assert np.mean(slowest) * 0.94 <= found <= np.mean(slowest) * 1.14
@@ -62,7 +62,7 @@ def test_a_client_is_owed_no_more_than_the_sample_allows():
 
 def test_rounds_in_which_nobody_is_there_take_no_time():
     network = dataclasses.replace(QUIET, num_clients=3, cohort_size=2, availability=0.3)
-    there = [each.context.available.any() for each in simulate(Floor(beta=0.1), network, num_rounds=40, seed=1)]
+    there = [each.context.available.any() for each in simulate(Floor(beta=0.1), network, rounds=40, seed=1)]
     assert 0 < sum(there) < 40
     assert 0.0 < stationary_optimum(network, 0.1, seed=1, num_contexts=40) < network.max_expected_time_s
 
@@ -85,7 +85,7 @@ def test_a_page_is_made_from_its_runs_and_the_rival_is_no_fairer():
     recipe = PAPER.figures["table-1"]
     labels = ["FLOOR", "FLOOR, c = 1", "FLOOR, c = 0", *(label for label in recipe.needs if label[0] in "Rr")]
     assert set(labels) == set(recipe.needs)
-    runs = {label: gather(recipe.needs[label].trials(seeds=(0, 1), num_rounds=60), workers=1) for label in labels}
+    runs = {label: gather(recipe.needs[label].trials(seeds=(0, 1), rounds=60), workers=1) for label in labels}
     rivals = [label for label in labels if label.startswith("RBCS-F")]
     rival, reached = rival_of(runs, "FLOOR", rivals, least_chosen)
     least = {label: np.mean([run.chosen.min() for run in runs[label]]) for label in labels}
@@ -151,7 +151,7 @@ def test_the_punctual_rival_lacks_two_at_most_everywhere():
 def test_the_tuned_figure_is_made_from_its_runs():
     recipe = PAPER.figures["tuned"]
     kept = ("FLOOR", "RBCS-F(0.7, 0.15)", "RBCS-F(5, 0.17)")
-    played = {label: gather(recipe.needs[label].trials(seeds=(0, 1), num_rounds=60), workers=1) for label in kept}
+    played = {label: gather(recipe.needs[label].trials(seeds=(0, 1), rounds=60), workers=1) for label in kept}
     runs = {label: played.get(label, played[kept[1]]) for label in recipe.needs}
     assert {need.rate for need in recipe.needs.values()} == {0.15}  # what is lacking is of what is wanted
     assert {"FLOOR", "RBCS-F(0.7, 0.15)"} <= set(data_of(recipe.draw(runs))["label"])

@@ -131,12 +131,12 @@ def test_the_large_networks_are_large():
     for need in PAPER.figures["large"].needs.values():
         settings = dict(need.settings)
         assert (settings["num_clients"], settings["num_servers"]) == ("10000", "50")
-        assert need.trials(seeds=[0], num_rounds=1000)[0].num_rounds == 1000
+        assert need.trials(seeds=[0], rounds=1000)[0].rounds == 1000
 
 
 def test_a_small_run_of_each_kind(tmp_path):
     wanted = ["rates", "training-mnist"]
-    order = Order("partial-pooling", [0, 1], wanted, num_rounds=10, scale="smoke")
+    order = Order("partial-pooling", [0, 1], wanted, rounds=10, scale="smoke")
     made = reproduce(order, tmp_path, command="", output=Output(tables=True), workers=1)
     assert all(verdict.claim.ours for verdict in made.verdicts)
     page = (tmp_path / "index.md").read_text()

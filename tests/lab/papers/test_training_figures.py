@@ -187,7 +187,7 @@ def test_claims_on_the_number_of_clients():
 def test_fig_2_has_so_many_clients_and_all_in_time():
     recipe = find_paper("cocs").scales["smoke"].figures["2-mnist"]
     for clients, need in zip((1, 2), recipe.needs.values(), strict=True):
-        run = need.trials(seeds=[0], num_rounds=need.rounds)[0].run()
+        run = need.trials(seeds=[0], rounds=need.rounds)[0].run()
         assert run.cohort_size.tolist() == [3 * clients] * 5
         assert run.missed.sum() == 0
 
@@ -265,11 +265,11 @@ def test_a_paused_reproduction_goes_on(tmp_path):
 def test_rounds_that_are_asked_for_go_before_those_of_the_size(tmp_path, asked, played):
     class Asked:
         def __call__(self, trials, jobs, **options):
-            assert {trial.num_rounds for trial in trials} == {played}
+            assert {trial.rounds for trial in trials} == {played}
             return iter(())
 
     with pytest.raises(PausedError):
-        smoke(tmp_path, order={"figures": ["5-cifar-10"], "num_rounds": asked}, engine=Asked())
+        smoke(tmp_path, order={"figures": ["5-cifar-10"], "rounds": asked}, engine=Asked())
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def log_of(policy="random", *, rounds=40, seed=0, network=None):
     """Rounds of a simulation with a few clients, and their mean time."""
     network = network or FlatNetwork(num_clients=12, cohort_size=4)
     logged, at_s = [], 100.0
-    for played in simulate(make_policy(policy), network, num_rounds=rounds, seed=seed):
+    for played in simulate(make_policy(policy), network, rounds=rounds, seed=seed):
         context, links = played.context, played.selection.links
         everybody = np.ones(context.num_links, np.bool_)
         logged.append(

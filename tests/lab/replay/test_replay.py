@@ -185,7 +185,7 @@ def test_estimates_have_all_measures_and_reasons(history):
 def test_misses_are_those_of_the_policy_that_is_replayed():
     network = FlatNetwork(num_clients=12, cohort_size=4, dropout=0.25)
     found = replay(history_of("round-robin", rounds=120, network=network), {"random": Uniform()})
-    played = simulate(Uniform(), network, num_rounds=120, seed=0)
+    played = simulate(Uniform(), network, rounds=120, seed=0)
     truth = sum(np.count_nonzero(one.feedback.status != Status.COMPLETED) for one in played)
     (misses,) = (one for one in found if one.measure == "deadline_misses")
     assert misses.low <= truth <= misses.high

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, FedCS, OmniscientP3, Uniform
+from fedroster import RBCSF, Uniform
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.problem import Selection, Status
 from fedroster.lab.trials.measures import LEAST_CHANCES, Recorder, jain_index, participation
 from fedroster.networks import FlatNetwork
 from fedroster.optimization.assignment import solve_assignment
 from fedroster.optimization.budgeted import choices_of
+from fedroster.policies import FedCS, OmniscientP3
 from fedroster.simulation import Round, simulate
 from priced import priced_context
 
@@ -43,7 +44,7 @@ def test_jain_index_does_not_depend_on_scale_or_order():
 def recorded(policy, *, rate, rounds=150, seed=3, **network):
     recorder = Recorder(network.get("num_clients", 40), rounds, rate=rate)
     played = []
-    for one in simulate(policy, FlatNetwork(**network), num_rounds=rounds, seed=seed):
+    for one in simulate(policy, FlatNetwork(**network), rounds=rounds, seed=seed):
         recorder.add(one)
         own = one.policy_state.backlog.copy() if hasattr(one.policy_state, "backlog") else None
         played.append((one.time_s, one.selection.links, one.context.available, own))
@@ -147,7 +148,7 @@ def test_participation_of_few_rounds_and_of_none():
 def test_the_gap_of_every_decision_is_kept():
     policy, network = make_policy("oracle-p:gap=0.2"), make_scenario("cocs/mnist")
     recorder, gaps = Recorder(50, 4, rate=0.1), []
-    for played in simulate(policy, network, num_rounds=4, seed=0):
+    for played in simulate(policy, network, rounds=4, seed=0):
         choices = choices_of(played.context)
         value = played.outcome.participation_probability()[choices.rows]
         worth = played.outcome.participation_probability()[played.selection.links].sum()
@@ -174,7 +175,7 @@ def test_the_gap_of_every_decision_is_kept():
 )
 def test_policies_that_solve_p2_prove_how_well(policy, proves):
     recorder = Recorder(50, 3, rate=0.1)
-    for played in simulate(make_policy(policy), make_scenario("cocs/mnist"), num_rounds=3, seed=0):
+    for played in simulate(make_policy(policy), make_scenario("cocs/mnist"), rounds=3, seed=0):
         recorder.add(played)
     gap = recorder.run.gap
     assert (gap == 0.0).all() if proves else np.isnan(gap).all()

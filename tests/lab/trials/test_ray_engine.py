@@ -92,7 +92,7 @@ class Deadly(Trial):
             return None
         if attempt < self.parts + self.deaths:
             os.kill(os.getpid(), signal.SIGKILL)
-        conditions.played(self.num_rounds)
+        conditions.played(self.rounds)
         return dataclasses.replace(Run.unplayed(2, 1), chosen=np.array([self.seed, attempt]), accuracy=found)
 
 

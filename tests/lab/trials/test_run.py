@@ -53,7 +53,7 @@ def test_digests_tell_trials_apart():
         {"scenario": "rbcs-f/table-1@1"},
         {"policy": "rbcs-f:V=5.0"},
         {"seed": 1},
-        {"num_rounds": 21},
+        {"rounds": 21},
         {"settings": {"noise": "0"}},
         {"settings": {"noise": "0.0"}},
         {"settings": {"noise": "0", "dropout": "0"}},
@@ -158,7 +158,7 @@ def test_what_is_not_done_in_time_is_said():
         def run(self, conditions=ALONE):
             return None if self.seed == 1 else Trial.run(self, conditions)
 
-    trials = [Stops(trial.scenario, trial.policy, trial.seed, trial.num_rounds) for trial in TRIALS]
+    trials = [Stops(trial.scenario, trial.policy, trial.seed, trial.rounds) for trial in TRIALS]
     with pytest.raises(PausedError, match="2 of 4 runs are done"):
         gather(trials, workers=1)
     assert len(gather(trials[::2], workers=1)) == 2

@@ -51,7 +51,7 @@ def test_two_policies_meet_the_same_world():
 def test_a_run_is_that_of_the_round_loop(policy):
     run = dataclasses.replace(DEVICES, policy=policy).run()
     environment = make_scenario(DEVICES.scenario, DEVICES.settings)
-    played = list(simulation.simulate(make_policy(policy), environment, num_rounds=8, seed=2))
+    played = list(simulation.simulate(make_policy(policy), environment, rounds=8, seed=2))
     assert run.round_time_s.tolist() == [one.time_s for one in played]
     chosen = np.bincount(np.concatenate([one.selection.links for one in played]), minlength=200)
     np.testing.assert_array_equal(run.chosen, chosen)
@@ -93,13 +93,13 @@ def test_decisions_are_timed_and_polls_are_not(monkeypatch):
             return getattr(make_policy("random"), name)
 
     monkeypatch.setattr(trials, "make_policy", lambda text: Slow())
-    assert dataclasses.replace(DEVICES, num_rounds=2).run().decision_s.tolist() == [7.0, 7.0]
+    assert dataclasses.replace(DEVICES, rounds=2).run().decision_s.tolist() == [7.0, 7.0]
 
 
 @pytest.mark.parametrize("scenario", ["cocs/mnist", "cocs/mnist-geometric"])
 def test_with_prices_the_share_of_the_budgets_and_who_could_be_paid_are_measured(scenario):
     run = Trial(scenario, "random", 1, 12).run()
-    played = list(simulation.simulate(make_policy("random"), make_scenario(scenario), num_rounds=12, seed=1))
+    played = list(simulation.simulate(make_policy("random"), make_scenario(scenario), rounds=12, seed=1))
     spent = [one.context.cost[one.selection.links].sum() / one.context.budget.sum() for one in played]
     assert run.budget_used.tolist() == pytest.approx(spent)
     assert 0.0 < run.budget_used.min() <= run.budget_used.max() <= 1.0
@@ -127,8 +127,8 @@ def test_work_grows_with_the_clients_of_the_scenario():
         ({"policy": "unknown"}, UnknownNameError),
         ({"policy": "rbcs-f:beta=0.9"}, InfeasibleError),
         ({"settings": {"num_clients": "x"}}, ConfigurationError),
-        ({"num_rounds": 0}, ConfigurationError),
-        ({"num_rounds": 2.5}, ConfigurationError),
+        ({"rounds": 0}, ConfigurationError),
+        ({"rounds": 2.5}, ConfigurationError),
         ({"rate": 1.5}, ConfigurationError),
         ({"evaluate_every": 0}, ConfigurationError),
         ({"task": Task("nothing")}, UnknownNameError),
@@ -183,7 +183,7 @@ def test_losses_are_measured_for_policies_that_want_them(monkeypatch, policy, me
         return trainer(self, **options)
 
     monkeypatch.setattr(Task, "trainer", spied)
-    run = dataclasses.replace(FLAT, policy=policy, num_rounds=3).run()
+    run = dataclasses.replace(FLAT, policy=policy, rounds=3).run()
     assert asked == ["before" if measured else False]
     assert run.num_rounds == 3
 

@@ -24,7 +24,7 @@ def claims(runs):
     return claims_of("Fig. 1", {"shorter": ("FedCS is faster.", "time", [time_gap(fast, slow)])})
 
 NEEDS = {policy: Need(policy, "rbcs-f/table-1") for policy in ("random", "fedcs")}
-PAPER = Paper("A made-up paper", {"1": FigureRecipe("Fig. 1", NEEDS, draw, claims)}, num_rounds=20)
+PAPER = Paper("A made-up paper", {"1": FigureRecipe("Fig. 1", NEEDS, draw, claims)}, rounds=20)
 WRONG = 3
 """
 

@@ -18,7 +18,7 @@ from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
 
 
 def run(folder, **changes):
-    order = {"figures": ["2"], "seeds": [0, 1], "num_rounds": 20}
+    order = {"figures": ["2"], "seeds": [0, 1], "rounds": 20}
     how = {"output": Output(tables=True), "progress": None}
     how |= {name: changes.pop(name) for name in list(changes) if name in how}
     return reproduce(Order("rbcs-f", **order | changes), folder, command="fedroster", workers=1, **how)
@@ -74,8 +74,8 @@ def test_every_figure_has_a_title_and_every_claim_a_name_of_its_own(tmp_path):
         ({"figures": ["2", "22"]}, UnknownNameError, "unknown figure of rbcs-f '22'"),
         ({"seeds": [1, 1]}, ConfigurationError, "at least two different"),
         ({"seeds": []}, ConfigurationError, "at least two different"),
-        ({"num_rounds": 9}, ConfigurationError, "rounds is 9"),
-        ({"num_rounds": True}, ConfigurationError, "rounds is True"),
+        ({"rounds": 9}, ConfigurationError, "rounds is 9"),
+        ({"rounds": True}, ConfigurationError, "rounds is True"),
     ],
 )
 def test_wrong_usage_writes_nothing(tmp_path, changes, error, message):

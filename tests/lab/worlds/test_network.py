@@ -22,7 +22,7 @@ from fedroster.testing import EnvironmentContract
 
 
 class TraceContract(EnvironmentContract):
-    num_rounds = 60
+    rounds = 60
 
     def exogenous(self, context, outcome):
         """The cold start is history; devices, their sessions and answers are not, where rounds start at fixed times."""
@@ -186,7 +186,7 @@ def test_who_leaves_before_the_poll_is_over_gives_no_answer(file, time_s, answer
         asked.append(links.tolist())
         return 1.0 / (1.0 + links)  # client 0 is the most wanted
 
-    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=ask))
+    played = next(simulate(policy, network, rounds=1, seed=0, ask=ask))
     assert asked == [answered]
     assert played.selection.polled.tolist() == [0, 2]
     assert played.selection.links.tolist() == [chosen]
@@ -202,7 +202,7 @@ def test_where_nobody_stays_for_a_poll_nobody_is_asked(tmp_path):
     save_traces(path, sessions=short, speeds=Speeds(np.full(2, 0.02), np.full(2, 1e6)))
     network = phones(str(path), num_clients=2, cohort_size=1)
     policy = PowerOfChoice(variant="pow-d")
-    played = next(simulate(policy, network, num_rounds=1, seed=0, ask=lambda *_: pytest.fail("a client was asked")))
+    played = next(simulate(policy, network, rounds=1, seed=0, ask=lambda *_: pytest.fail("a client was asked")))
     assert played.selection.polled.tolist() == [0, 1]
     assert played.feedback.status.tolist() == [Status.DROPPED]
 
@@ -238,7 +238,7 @@ def test_the_clock_by_hand(file):
 def test_the_clock_is_the_sum_of_the_round_times():
     network = TraceNetwork(num_clients=400, cohort_size=9, deadline_s=250.0, idle_step_s=77.0, dropout=0.3)
     now, waited = network.start_time_s, 0
-    for played in simulate(Uniform(), network, num_rounds=40, seed=1):
+    for played in simulate(Uniform(), network, rounds=40, seed=1):
         time_s = round_time(played.outcome, played.context, played.selection)
         now += 77.0 if played.selection.is_empty else time_s
         waited += time_s == 250.0
@@ -400,7 +400,7 @@ def test_rbcs_f_learns_here():
     network = TraceNetwork(num_clients=300, cohort_size=5, noise=0.05)
 
     def mean_time(policy):
-        times = [played.time_s for played in simulate(policy, network, num_rounds=300, seed=2)]
+        times = [played.time_s for played in simulate(policy, network, rounds=300, seed=2)]
         return np.mean(times[150:])
 
     assert mean_time(RBCSF(V=1000.0, beta=0.0, alpha=0.01)) < 0.7 * mean_time(Uniform())

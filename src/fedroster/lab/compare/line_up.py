@@ -118,7 +118,7 @@ def line_up(
     asked = [text if text == ALL else policy_text(text) for text in policies] or _usual(entry, must_run)
     _check(asked, without, clients, beta, rounds, settings or {})
     overridden = _settings_in(entry, clients, settings or {})
-    num_rounds = rounds or (entry.untrained_rounds if task is None else entry.num_rounds)
+    num_rounds = rounds or (entry.untrained_rounds if task is None else entry.rounds)
     environment = make_scenario(scenario, overridden)
     rate, fit = _rate(environment, beta, num_rounds)
     found: list[str] = []

@@ -143,7 +143,7 @@ def run_trials(
         else:
             run, made_by = kept
             yield Done(trial, run, index, made_by)
-    kept_rounds = sum(trial.num_rounds for trial in trials) - sum(trials[index].num_rounds for index in missing)
+    kept_rounds = sum(trial.rounds for trial in trials) - sum(trials[index].rounds for index in missing)
     played, told_at = kept_rounds, time.monotonic()
 
     def advance(rounds: int) -> None:
@@ -167,7 +167,7 @@ def run_trials(
         if file is not None:
             save_arrays(file, pack(result), {"trial": repr(trial), "code": code()}, kind="run")
             _checkpoint_of(file).unlink(missing_ok=True)
-        finished += trial.num_rounds
+        finished += trial.rounds
         if finished > played:
             progress(played := finished)
         yield Done(trial, result, index, code())

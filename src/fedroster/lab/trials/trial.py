@@ -70,7 +70,7 @@ class Trial:
         scenario: Name, optionally with version.
         policy: Policy as text.
         seed: Seed of the network and of all that is trained: partition, model and batches.
-        num_rounds: T.
+        rounds: T.
         settings: Parameters of the scenario that are overridden, as text.
         task: What is trained; None for no training.
         evaluate_every: Rounds from one test of the model to the next; the last round has one, too.
@@ -80,7 +80,7 @@ class Trial:
     scenario: str
     policy: str
     seed: int
-    num_rounds: int
+    rounds: int
     settings: Mapping[str, str] = field(default_factory=dict)
     task: Task | None = None
     evaluate_every: int = 1
@@ -88,7 +88,7 @@ class Trial:
 
     def check(self) -> None:
         """Raise what :meth:`run` would, without running: unknown names, bad values, promises that cannot be kept."""
-        check_integer("rounds", self.num_rounds, least=1)
+        check_integer("rounds", self.rounds, least=1)
         check_integer("evaluate_every", self.evaluate_every, least=1)
         if self.rate is not None:
             check_number("rate", self.rate, least=0.0, most=1.0)
@@ -113,14 +113,14 @@ class Trial:
         policy = make_policy(self.policy)
         environment = make_scenario(self.scenario, self.settings)
         rate = float(getattr(policy, "beta", DEFAULT_RATE)) if self.rate is None else self.rate
-        recorder = Recorder(environment.spec.num_clients, self.num_rounds, rate=rate)
+        recorder = Recorder(environment.spec.num_clients, self.rounds, rate=rate)
         if self.task is not None:
             return self._train(self.task, policy, environment, recorder, conditions)
         if time.time() > conditions.stop_at:
             return None
         with self._log(policy, environment, conditions) as log:
             witness = None if log is None else log.decided
-            for played in simulate(policy, environment, num_rounds=self.num_rounds, seed=self.seed, witness=witness):
+            for played in simulate(policy, environment, rounds=self.rounds, seed=self.seed, witness=witness):
                 if log is not None:
                     log.played(played)
                 recorder.add(played)
@@ -176,7 +176,7 @@ class Trial:
             policy,
             environment,
             trainer,
-            num_rounds=self.num_rounds,
+            rounds=self.rounds,
             seed=self.seed,
             evaluate_every=self.evaluate_every,
             start=start,
@@ -188,7 +188,7 @@ class Trial:
                 refused=trained.refused.shape[0],
             )
             conditions.played(1)
-            if conditions.checkpoint is None or trained.round.number == self.num_rounds:
+            if conditions.checkpoint is None or trained.round.number == self.rounds:
                 continue
             stop = time.time() >= conditions.stop_at
             if stop or time.monotonic() - saved_at > _CHECKPOINT_EVERY_S:
@@ -203,7 +203,7 @@ class Trial:
         """Rough cost in seconds, to decide whether processes pay."""
         clients = _num_clients(self.scenario, tuple(self.settings.items()))
         training = 0.0 if self.task is None else 0.01 if self.task.name == "digits" else 0.1
-        return self.num_rounds * (1e-4 + 1e-7 * clients + training)
+        return self.rounds * (1e-4 + 1e-7 * clients + training)
 
 
 @cache

@@ -46,9 +46,9 @@ class Need:
     evaluate_every: int = 1
     rate: float | None = None
 
-    def trials(self, *, seeds: Sequence[int], num_rounds: int) -> list[Trial]:
+    def trials(self, *, seeds: Sequence[int], rounds: int) -> list[Trial]:
         """The runs, described."""
-        rounds = round(num_rounds * self.stretch)
+        rounds = round(rounds * self.stretch)
         settings = dict(self.settings)
         return [
             Trial(self.scenario, self.policy, seed, rounds, settings, self.task, self.evaluate_every, self.rate)
@@ -108,14 +108,14 @@ class Paper:
     Attributes:
         title: Heading of the page.
         figures: Recipes of the figures without training, by the names that the command line uses.
-        num_rounds: Rounds of a run without training unless asked for otherwise.
+        rounds: Rounds of a run without training unless asked for otherwise.
         citation: Authors, title, venue, year and address; empty where nothing is published.
         scales: The figures with training, in the sizes that the command line offers.
     """
 
     title: str
     figures: Mapping[str, FigureRecipe]
-    num_rounds: int
+    rounds: int
     citation: str = ""
     scales: Mapping[str, Scale] = field(default_factory=dict)
 

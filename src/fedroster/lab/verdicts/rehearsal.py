@@ -20,7 +20,7 @@ def why_not(text: str, environment: AnyEnvironment, *, may_idle: bool = True) ->
     """
     try:
         policy = make_policy(text)
-        for played in simulate(policy, environment, num_rounds=2, seed=0):
+        for played in simulate(policy, environment, rounds=2, seed=0):
             available = int(np.count_nonzero(played.context.available))
             if available and played.selection.is_empty and not policy.fills_cohort and not may_idle:
                 return (

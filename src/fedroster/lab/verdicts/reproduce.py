@@ -34,7 +34,7 @@ class Order:
         seeds: Seeds of the runs without training, at least two.
         figures: Names of its figures; empty for all without training, or with a scale for all, but for those that are
             made on request only.
-        num_rounds: T of every run; None for the paper's, or the scale's.
+        rounds: T of every run; None for the paper's, or the scale's.
         scale: Size of the training experiments: "smoke", "cpu" or "full"; None for none.
         training_seeds: Seeds of the runs with training, at least two; None for the scale's.
     """
@@ -42,7 +42,7 @@ class Order:
     paper: str
     seeds: Sequence[int]
     figures: Sequence[str] = ()
-    num_rounds: int | None = None
+    rounds: int | None = None
     scale: str | None = None
     training_seeds: Sequence[int] | None = None
 
@@ -164,8 +164,8 @@ def _planned(order: Order) -> _Plan:
     for what, seeds in {"seeds": order.seeds, "training seeds": order.training_seeds}.items():
         if seeds is not None and len(set(seeds)) < 2:
             raise ConfigurationError(f"{what} are {list(seeds)}; expected at least two different ones, for intervals")
-    if order.num_rounds is not None:
-        check_integer("rounds", order.num_rounds, least=10)
+    if order.rounds is not None:
+        check_integer("rounds", order.rounds, least=10)
     wanted = {
         name: recipe
         for name, recipe in known.items()
@@ -176,7 +176,7 @@ def _planned(order: Order) -> _Plan:
         for need in recipe.needs.values():
             trials[need] = need.trials(
                 seeds=order.seeds if need.task is None else order.training_seeds or (),
-                num_rounds=order.num_rounds or need.rounds or paper.num_rounds,
+                rounds=order.rounds or need.rounds or paper.rounds,
             )
     return _Plan(order, paper, scale, wanted, trials)
 
@@ -220,7 +220,7 @@ def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
         "scenarios": ", ".join(dict.fromkeys(need.scenario for need in trials)),
         "policies": ", ".join(dict.fromkeys(need.policy for need in trials)),
     }
-    if lengths := {trial.num_rounds for own in trials.values() for trial in own if trial.task is None}:
+    if lengths := {trial.rounds for own in trials.values() for trial in own if trial.task is None}:
         settings["seeds"] = ", ".join(map(str, order.seeds))
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
     if trained := made.trained():  # with a scale, figures without training may be asked for alone
@@ -259,7 +259,7 @@ def _remarks(plan: _Plan, trained: Sequence[Trial]) -> list[str]:
 def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
     """What was trained, in words, by the task's name."""
     found = {}
-    tasks = [(trial.task, trial.num_rounds) for trial in trials if trial.task is not None]
+    tasks = [(trial.task, trial.rounds) for trial in trials if trial.task is not None]
     for task in dict.fromkeys(replace(task, partition="iid") for task, _ in tasks):
         local = task.local()
         own = [(each.partition, str(rounds)) for each, rounds in tasks if each.name == task.name]
@@ -303,7 +303,7 @@ def _run(
         trials = [trial for need in keys for trial in needed[need]]
         if not trials:
             continue
-        work, rounds = sum(trial.work for trial in trials), sum(trial.num_rounds for trial in trials)
+        work, rounds = sum(trial.work for trial in trials), sum(trial.rounds for trial in trials)
 
         def advance(done: int, before: float = before, work: float = work, rounds: int = rounds) -> None:
             if progress is not None:

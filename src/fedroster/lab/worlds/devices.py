@@ -10,7 +10,7 @@ DEVICES = Entry(
     "fedroster.lab.worlds.network.TraceNetwork",
     "up to a million devices that come and go, on a virtual clock; real traces if given",
     FEDSCALE,
-    num_rounds=336,
+    rounds=336,
     untrained_rounds=336,
     settings={"round_interval_s": "1800"},
 )

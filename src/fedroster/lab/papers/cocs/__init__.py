@@ -14,7 +14,7 @@ PAPER = Paper(
     title="COCS: the paper's experiments, repeated",
     citation="Z. Qu, R. Duan, L. Chen, J. Xu, Z. Lu and Y. Liu, Context-Aware Online Client Selection for Hierarchical "
     "Federated Learning, 2021, arXiv:2112.00925",
-    num_rounds=1000,
+    rounds=1000,
     figures=FIGURES,
     scales=SCALES,
 )

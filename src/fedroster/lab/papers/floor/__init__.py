@@ -12,7 +12,7 @@ from fedroster.lab.verdicts.paper import Paper
 
 PAPER = Paper(
     title="FLOOR beside RBCS-F",
-    num_rounds=500,
+    rounds=500,
     figures={**FIGURES, "tuned": TUNED, "traces": TRACES},
     scales=SCALES,
 )

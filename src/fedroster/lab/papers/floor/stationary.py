@@ -106,7 +106,7 @@ def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_cont
     ratios = np.sort(scatter(streams.at("scatter").random(_SCATTER_SAMPLES), network.noise, network.noise_shape))
     times_s = [
         np.where(played.context.available, played.outcome.expected_time_s, np.inf)
-        for played in simulate(Floor(beta=rate), network, num_rounds=num_contexts, seed=seed)
+        for played in simulate(Floor(beta=rate), network, rounds=num_contexts, seed=seed)
     ]
     there = np.isfinite(times_s)
     owed = np.minimum(rate, there.mean(axis=0))  # a sample may hide a client; it is owed what can be had

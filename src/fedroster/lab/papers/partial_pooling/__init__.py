@@ -10,5 +10,5 @@ from fedroster.lab.papers.partial_pooling.large import LARGE
 from fedroster.lab.papers.partial_pooling.training import SCALES
 from fedroster.lab.verdicts.paper import Paper
 
-PAPER = Paper(title="Partial pooling beside COCS", num_rounds=1000, figures={**FIGURES, "large": LARGE}, scales=SCALES)
+PAPER = Paper(title="Partial pooling beside COCS", rounds=1000, figures={**FIGURES, "large": LARGE}, scales=SCALES)
 """What is measured on partial pooling."""

@@ -17,7 +17,7 @@ PAPER = Paper(
     citation="T. Huang, W. Lin, W. Wu, L. He, K. Li and A. Y. Zomaya, An Efficiency-Boosting Client Selection Scheme "
     "for Federated Learning with Fairness Guarantee, IEEE Transactions on Parallel and Distributed Systems, 2021, "
     "doi:10.1109/TPDS.2020.3040887",
-    num_rounds=500,
+    rounds=500,
     figures=FIGURES,
     scales=SCALES,
 )
