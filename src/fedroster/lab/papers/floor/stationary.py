@@ -112,14 +112,14 @@ def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_cont
     owed = np.minimum(rate, there.mean(axis=0))  # a sample may hide a client; it is owed what can be had
     price_s = np.where(there, times_s, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1) / network.cohort_size
     columns: list[dict[bytes, tuple[IntArray, float]]] = [{} for _ in times_s]
-    nobody = np.zeros(0, np.int64), 0.0
+    no_client = np.zeros(0, np.int64), 0.0
     rounds = [_Round(time_s, ratios) if here.any() else None for time_s, here in zip(times_s, there, strict=True)]
     stable_s, best_bound_s = price_s, -math.inf
     value_s = math.inf
     for _ in range(_ATTEMPTS):
         bound_s = float(owed @ price_s)
         for known, here in zip(columns, rounds, strict=True):
-            cohort, cost_s = here.cohort(price_s, network.cohort_size) if here else nobody
+            cohort, cost_s = here.cohort(price_s, network.cohort_size) if here else no_client
             known.setdefault(cohort.tobytes(), (cohort, cost_s))
             bound_s += (cost_s - float(price_s[cohort].sum())) / num_contexts
         # Prices of a program with few columns jump about: the next ones lie between them and the best so far.
