@@ -263,7 +263,7 @@ def test_a_writer_notices_what_others_do_to_its_file(change, tmp_path):
     (file,) = files_of(tmp_path)
     change(file)
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    with pytest.raises(LogFileError, match=r"somebody else|moved, removed or replaced"):
+    with pytest.raises(LogFileError, match=r"another program|moved, removed or replaced"):
         writer.append(noted(3))
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
     assert writer.number == 3

@@ -22,7 +22,7 @@ def opened(folder, policy=POLICY, **options):
 
 
 def after_a_kill(folder, place):
-    """What a killed process has left: its folder as it is, which nobody holds."""
+    """What a killed process has left: its folder as it is, which is not held."""
     return shutil.copytree(folder, place, ignore=shutil.ignore_patterns(".lock*"))
 
 

@@ -275,7 +275,7 @@ class Writer:
         """Write a line, which gets its number and the digest of the line before it.
 
         Raises:
-            LogFileError: If its reader would refuse it, or somebody else has written, cut, moved or replaced the file.
+            LogFileError: If its reader would refuse it, or another program wrote, cut, moved or replaced the file.
             InUseError: If this process is a fork of the one that opened the log.
             OSError: If it cannot be written; then the log is as it was.
         """
@@ -307,7 +307,7 @@ class Writer:
             sync_folder(self.folder)
 
     def _check_file(self, number: int) -> None:
-        """Refuse to write where somebody else has written, or into what is not the log any more."""
+        """Refuse to write where another program has written, or into what is not the log any more."""
         found = os.fstat(number)
         try:
             named = self._path.stat()
@@ -320,7 +320,7 @@ class Writer:
             os.ftruncate(number, self._size)  # what a write of ours has left
         elif found.st_size != self._size:
             raise LogFileError(
-                f"{os.fspath(self._path)!r} has {found.st_size:,} bytes; expected {self._size:,}: somebody else has "
+                f"{os.fspath(self._path)!r} has {found.st_size:,} bytes; expected {self._size:,}: another program has "
                 "written into it, or cut it"
             )
         self._is_torn = False

@@ -172,10 +172,10 @@ class Decided:
         busy: Slots of clients that still owe an answer and were therefore not chosen.
         deadline_s: Of a simulation, answers that take longer are late, seconds; infinite for none.
         expected_s: Exchange times that the policy expects, seconds, of all slots or, in a large federation, of the
-            cohort; NaN where it is not known.  None from a policy that expects none, or if nobody asked.
+            cohort; NaN where it is not known.  None from a policy that expects none, or if it was not asked for.
         owed: Rounds that the policy owes to each client before the decision, in the same form.
-        state: Digest of the policy's state before the decision; empty if nobody asked.
-        not_begun: Why the round could not begin: then nobody is chosen, and nothing but its number counts.
+        state: Digest of the policy's state before the decision; empty if it was not asked for.
+        not_begun: Why the round could not begin: then the cohort is empty, and nothing but its number counts.
         weights: How much each client's update counts, shape (k,), >= 0; None for weights by samples.
         found: What the selector found out on the way; None for a decision that was read.
     """
@@ -245,7 +245,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Somebody keeps something of its own beside a selector, such as an engine its round under way.
+    """An engine keeps something of its own beside a selector, such as an engine its round under way.
 
     Attributes:
         name: What it is.

@@ -21,7 +21,7 @@ _SETTLED_S = 2.0  # a file that was changed later than this ago may change again
 
 
 def given_rules(given: GivenRules) -> tuple[Rules, RuleFile | None]:
-    """The rules that somebody gives, and the file that they are read from.
+    """The rules that are given, and the file that they are read from.
 
     Raises:
         ConfigurationError: If they are none, or the file cannot be read.

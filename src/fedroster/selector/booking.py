@@ -1,0 +1,364 @@
+"""Deciding reads, booking changes: what a selector finds out, and the only place where anything is booked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import check_flag, check_integer, check_number, shown
+from fedroster.core.errors import (
+    ConfigurationError,
+    FeedbackError,
+    InvalidInputError,
+    RoundNotBegunError,
+)
+from fedroster.core.ids import ClientId, is_id
+from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection
+from fedroster.core.protocols import commits
+from fedroster.folder.events import (
+    Asked,
+    Began,
+    Decided,
+    Event,
+    Joined,
+    Left,
+    NotKeptError,
+    Set,
+    Told,
+)
+from fedroster.rules.composing import Limits
+from fedroster.rules.rulebook import Barred
+from fedroster.rules.rules import Rules
+from fedroster.selector.candidates import read_candidates
+from fedroster.selector.failures import FailureRules, without_times
+from fedroster.selector.guard import Guard, Judged
+from fedroster.selector.rounds import OpenRounds
+from fedroster.selector.views import Contexts, Views
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a selector finds out of what it is asked.
+
+    Attributes:
+        context: What the policy gets.
+        seen: Which slots' clients are available, shape (slots,).
+        told: Contexts of the clients that were named, as far as they are plausible, shape (k, D).
+        barred: Who cannot be chosen.
+        busy: Which slots' clients still owe an answer, shape (slots,).
+        at_work: Those of them that fill places beside the cohort, shape (slots,).
+        limits: What the cohort keeps; None for nothing.
+        knows_contexts: Whether there are contexts, from which their length is taken.
+    """
+
+    context: RoundContext
+    seen: BoolArray
+    told: FloatArray
+    barred: Barred
+    busy: BoolArray
+    at_work: BoolArray
+    limits: Limits | None
+    knows_contexts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a selector finds out of what it is told.
+
+    Attributes:
+        judged: The feedback as the guard believes it.
+        learned: The feedback as the policy learns it.
+    """
+
+    judged: Judged
+    learned: Feedback
+
+
+class Books(Views):
+    """``decide`` reads and draws, ``apply`` books."""
+
+    def decide(self, asked: Asked, *, explain: bool = False) -> Decided:
+        """Decide a round; nothing is booked, and asking twice gives the same answer twice.
+
+        Args:
+            asked: What is asked for, by :meth:`asked`.
+            explain: Whether the answer has what the policy believes, and the digest of its state.
+
+        Returns:
+            The decision, which :meth:`apply` books; without a cohort if the contexts are not known.
+        """
+        found = self._situation(asked)
+        context, barred = found.context, found.barred
+        links, why = np.zeros(0, np.int64), ""
+        try:
+            if asked.known:
+                links = self._learner.choose(context, found.limits, knows_contexts=found.knows_contexts).links
+        except RoundNotBegunError as error:
+            why = str(error)
+        chosen = context.clients_of(links)
+        row_of = np.zeros(self._members.capacity, np.int64)
+        row_of[asked.slot] = np.arange(asked.slot.shape[0])
+        beliefs: Any = {}
+        if explain:
+            beliefs = self._learner.beliefs(context, asked.slot, chosen, knows_contexts=found.knows_contexts)
+        return Decided(
+            round=context.round,
+            asked=asked,
+            capacity=self._members.capacity,
+            places=context.cohort_size,
+            excluded={reason: slots[found.seen[slots]] for reason, slots in barred.reasons.items()},
+            chosen=chosen,
+            links=links,
+            servers=None if context.server is None else context.server[links],
+            features=context.features[links],
+            believed=found.told[row_of[chosen]],
+            busy=np.flatnonzero(found.busy & (not asked.busy_too)),
+            not_begun=why,
+            found=found,
+            **beliefs,
+        )
+
+    def _situation(self, asked: Asked) -> Situation:
+        """Who can be chosen, and what the policy gets to see of it."""
+        if (asked.links is None) != (self._num_servers is None):
+            has = "no links" if asked.links is None else "links"
+            raise FeedbackError(f"round {self.round + 1} has {has} to edge servers, other than its selector")
+        barred = self._book.bar(self._members, self.round + 1, asked.at_s, asked.not_registered)
+        busy = self._rounds.busy(self._members.capacity)
+        if not asked.busy_too:
+            barred.bar("busy", busy, away=False)
+        at_work = busy if asked.places else np.zeros_like(busy)
+        usable = asked.available & ~barred.out[asked.slot]
+        barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
+        context, seen, told = self._context(asked, barred)
+        return Situation(
+            context=context,
+            seen=seen,
+            told=told,
+            barred=barred,
+            busy=busy,
+            at_work=at_work,
+            limits=self._book.limits(self._members, at_work),
+            knows_contexts=asked.slot.shape[0] > 0,
+        )
+
+    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
+        """What the policy gets, which slots' clients are available, and contexts as far as they are plausible."""
+        capacity = self._members.capacity
+        told = believed = asked.rows
+        if self._learner.expects_times and asked.known:
+            told, believed = self._guard.plausible(asked.slot, asked.rows, asked.available)
+        if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
+            features, seen = believed, asked.available
+        else:
+            features = np.zeros((asked.rows.shape[1], capacity)).T
+            features[asked.slot] = believed
+            seen = np.zeros(capacity, np.bool_)
+            seen[asked.slot] = asked.available
+        here = self._members.here & ~(self._guard.resting() & ~seen | barred.away)
+        context = RoundContext(
+            round=self.round + 1,
+            features=features,
+            available=seen & ~barred.out,
+            cohort_size=asked.places or self._learner.spec.cohort_size,
+            members=None if here.all() else here,
+        )
+        return context, seen, told
+
+    def _heard(
+        self,
+        told: Feedback,
+        at_s: float,
+        round_s: float | None,
+        charged: Mapping[int, float],
+        unlearned: tuple[int, ...] | None,
+    ) -> Told:
+        """Judge a round's feedback, with costs, and slots whose times are not learned; nothing is booked.
+
+        ``unlearned`` is None where the caller named none: then the round's length is learned from, too.
+        """
+        feedback, judged_s = told, round_s
+        if unlearned is not None:
+            feedback, judged_s = without_times(told, np.array(unlearned, np.int64)), None
+        cohort, contexts = self._rounds.cohort(told.round)
+        expected_s = self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)])
+        judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort)
+        learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
+        found = Heard(judged, learned)
+        return Told(told.round, at_s, told, round_s, learned.exchange_time_s, charged, unlearned, found)
+
+    @property
+    def _beta(self) -> float:
+        """The participation rate that the policy promises; 0 for none."""
+        return float(getattr(self._learner.policy, "beta", 0.0))
+
+    def apply(self, event: Event) -> Event:
+        """Book an event: a decision of :meth:`decide`, or what another selector in the same state was told.
+
+        Whatever happens to a selector happens here: in a live round, after a restart and when a log is verified.
+
+        Args:
+            event: The event.
+
+        Returns:
+            The event as it was booked: of feedback, with what is learned of it.
+
+        Raises:
+            FedrosterError: If it cannot follow what was booked before; then nothing has changed.
+        """
+        return self._booked(event, lambda: None)
+
+    def _booked(self, event: Event, keep: Callable[[], None]) -> Event:
+        """Book an event; nothing refuses it after ``keep``, and nothing is booked before."""
+        match event:
+            case Decided():
+                self._book_decision(event, keep)
+            case Told():
+                if event.found is None:
+                    told = self._rounds.matched(event.feedback)
+                    event = self._heard(told, event.at_s, event.round_s, event.costs, event.unlearned)
+                self._book_answers(event, keep)
+            case Joined():
+                self._book_joining(event, keep)
+            case Left():
+                self._book_leaving(event, keep)
+            case Began() | Set():
+                self._book_settings(event, keep)
+        return event
+
+    def _book_decision(self, event: Decided, keep: Callable[[], None]) -> None:
+        asked = event.asked
+        if event.round != self.round + 1:
+            raise FeedbackError(f"round {event.round} follows round {self.round}")
+        if event.capacity != self._members.capacity:
+            raise FeedbackError(f"round {event.round} has {event.capacity} slots; expected {self._members.capacity}")
+        found = event.found or self._situation(asked)
+        if event.found is None:
+            found = self._told_of(event, found)
+        ends_round = not asked.places or self._rounds.filled + event.chosen.shape[0] >= self._learner.spec.cohort_size
+        book = self._learner.committed(
+            found.context,
+            Selection(event.round, event.links),
+            knows_contexts=found.knows_contexts,
+            is_whole=ends_round,
+        )
+        keep()
+        self._book.excluded = found.barred.reasons
+        if not event.not_begun:
+            book()
+            if asked.places:
+                self._rounds.filled = (self._rounds.filled + event.chosen.shape[0]) % self._learner.spec.cohort_size
+            self._members.count_round(event.chosen, found.seen, found.barred.away, is_whole=ends_round)
+            self._book.count(event.round, event.chosen, event.at_s)
+            if self._book.drew_from_all:
+                could = found.seen & ~found.barred.out
+                self._book.drew_from_all = found.limits is None and not (self._members.here & ~could).any()
+            self._guard.see(found.seen | found.at_work, self._members.here)
+        self._rounds.begin(event.round, event.chosen, event.features, event.believed, event.servers)
+
+    def _told_of(self, event: Decided, found: Situation) -> Situation:
+        """The situation in which a decision that was read was made; raises if it cannot have been made there."""
+        context = found.context
+        if not event.asked.known:
+            policy = self._learner.policy
+            if commits(policy) == "all" and event.asked.slot.shape[0] > event.chosen.shape[0]:
+                raise NotKeptError(
+                    f"{type(policy).__name__} learns from the contexts of all clients, which the log does not "
+                    "have; expected a log that a Record with contexts=True wrote"
+                )
+            features = context.features.copy(order="K")
+            features[event.links] = event.features
+            context = replace(context, features=features)
+        if not event.not_begun:
+            fills = found.limits is None and self._learner.policy.fills_cohort
+            check_selection(Selection(event.round, event.links), context, fills_cohort=fills)
+        return replace(found, context=context)
+
+    def _book_answers(self, event: Told, keep: Callable[[], None]) -> None:
+        heard: Heard = event.found
+        book = self._learner.learned(heard.learned)
+        keep()
+        book()
+        self._guard.book(heard.judged)
+        self._guard.charge(event.costs)
+        self._members.capped[heard.judged.cut] += 1
+        self._members.count_answers(heard.learned)
+        self._rounds.close(heard.learned)
+        self._failures.count(heard.learned, self.round)
+
+    def _book_joining(self, event: Joined, keep: Callable[[], None]) -> None:
+        capacity = self._members.wanted_capacity(event.clients)
+        book = self._learner.grown(capacity, is_new=not self._members.ids)
+        keep()
+        book()
+        for part in (self._members, self._failures, self._guard, self._book):
+            part.grow(capacity)
+        self._members.join(event.clients)
+
+    def _book_leaving(self, event: Left, keep: Callable[[], None]) -> None:
+        slots = self._members.distinct_slots(event.clients)
+        book = self._learner.forgotten(slots) if event.forgotten else None
+        keep()
+        self._members.leave(event.clients, forget=event.forgotten)
+        if book is not None:
+            book()
+            for part in (self._rounds, self._failures, self._guard, self._book):
+                part.forget(slots)
+
+    def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
+        settings = event.settings
+        rounds = OpenRounds(settings["patience_rounds"])
+        guard = Guard(
+            longest_s=settings["longest_s"], is_on=settings["guarded"], longest_absence=settings["longest_absence"]
+        )
+        failures, rules = FailureRules(*settings["failures"]), Rules.from_table(settings.get("rules", {}))
+        self._book.check(rules)
+        keep()
+        self._rounds.follow(rounds.patience)
+        self._guard.follow(guard.longest_s, is_on=guard.is_on, longest_absence=guard.longest_absence)
+        self._failures.follow(failures, self.round)
+        if isinstance(event, Set):
+            self._book.adopt(rules, beta=self._beta, file=event.found)
+        elif rules != self._book.rules:
+            self._book.adopt(rules, beta=self._beta)
+
+    def _named(self, slots: IntArray) -> tuple[Any, ...]:
+        return tuple(self._members.ids[slot] for slot in slots)
+
+    def _charges(self, costs: Mapping[ClientId, float], cohort: IntArray) -> dict[int, float]:
+        """Measured costs by slot."""
+        if self._num_servers is None:
+            raise InvalidInputError(f"costs are {shown(costs)}; expected none in a federation without edge servers")
+        slot_of = {self._members.ids[slot]: int(slot) for slot in cohort}
+        if not isinstance(costs, Mapping):
+            raise InvalidInputError(f"costs are {shown(costs)}; expected a mapping from client to number")
+        for client, cost in costs.items():
+            if not is_id(client) or client not in slot_of:
+                raise FeedbackError(f"client {shown(client)} has a cost and was not chosen; chosen: {list(slot_of)}")
+            check_number(f"cost of client {client!r}", cost, least=0.0)
+        return {slot_of[client]: float(cost) for client, cost in costs.items()}
+
+    def _commit(self, event: Event) -> None:
+        """Have an event kept, book it, and tell of it."""
+        self._booked(event, lambda: self._observers.before(event, self))
+        self._observers.after(event, self)
+
+    def asked(
+        self, contexts: Contexts = None, *, at_most: int | None = None, busy: bool | None = None, **named: Any
+    ) -> Asked:
+        """What :meth:`decide` takes, of what :meth:`select` takes; raises as it does, and books nothing."""
+        asked = read_candidates(self._members, self.num_features, contexts, **named)
+        if at_most is not None:
+            check_integer("at_most", at_most, least=1)
+            if at_most > self._learner.spec.cohort_size:
+                raise ConfigurationError(
+                    f"at_most is {at_most}; expected at most cohort_size = {self._learner.spec.cohort_size}"
+                )
+        if busy is not None:
+            check_flag("busy", busy)
+        busy_too = at_most is None if busy is None else bool(busy)
+        return replace(asked, places=at_most, busy_too=busy_too, at_s=self._now_s())
