@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import os
 import warnings
 from collections.abc import Callable
@@ -32,24 +31,23 @@ _interpreting = _Interpreting()
 
 _LOCK = RLock()
 _listeners: list[Callable[[], None]] = []
-_is_listening = False
 
 
 class Kernel:
-    """A function that is compiled when it is first called; other kernels that it calls are globals of its module."""
+    """A function that is compiled when it is first called; kernels that it calls are compiled with it."""
 
     def __init__(self, function: Callable[..., Any], options: dict[str, Any]) -> None:
         """Remember what to compile."""
         self.py_func = function
-        # Nothing calls a kernel through a C pointer: that wrapper would cost a twentieth of the compiler's time.
+        # Nothing calls a kernel through a C pointer: that wrapper would cost a thirtieth of the compiler's time.
         self._options = options | {"no_cfunc_wrapper": True}
-        self._dispatcher: Any = None
+        self._compiled: Any = None
         self._rows = 0
         functools.update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the compiled function; or the source, for a kernel whose source runs."""
-        return (self.py_func if _interpreting.now else self.dispatcher())(*arguments)
+        return (self.py_func if _interpreting.now else self.compiled())(*arguments)
 
     def interpret(self, *arguments: Any) -> Any:
         """Run the source, and that of the kernels that it calls; floats behave as in compiled code."""
@@ -60,38 +58,39 @@ class Kernel:
         finally:
             _interpreting.now = False
 
-    def dispatcher(self) -> Any:
-        """Numba's own object; from now on the module uses it directly, for this kernel and those that it calls."""
-        if self._dispatcher is None:
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it was called already, otherwise than interpreted."""
+        return self._compiled is not None
+
+    def compiled(self) -> Any:
+        """Numba's own object; the source where ``NUMBA_DISABLE_JIT`` is set."""
+        if self._compiled is None:
             with _LOCK:
-                if self._dispatcher is None:
-                    self._dispatcher = self._made()
-        return self._dispatcher
+                if self._compiled is None:
+                    self._compiled = self._made()
+        return self._compiled
+
+    @property
+    def _numba_type_(self) -> Any:
+        """What Numba takes it for in a kernel that calls it: its own object."""
+        return self.compiled()._numba_type_
 
     def _made(self) -> Any:
         import numba
 
+        if numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
+            return self.interpret
         _listen()
-        names = self.py_func.__globals__
-        for name in self.py_func.__code__.co_names:
-            called = names.get(name)
-            if isinstance(called, Kernel) and called is not self:
-                names[name] = called.dispatcher()
         try:
             if not _has_place():
                 raise RuntimeError("no locator available")
-            made = numba.njit(**self._options)(self.py_func)
+            return numba.njit(**self._options)(self.py_func)
         except RuntimeError as error:
             if "no locator available" not in str(error):
                 raise
             _warn_once()
-            made = numba.njit(**self._options | {"cache": False})(self.py_func)
-        # A constant among the arguments is a type of its own to Numba, and would have the kernel compiled once more.
-        template = made.get_call_template
-        made.get_call_template = lambda args, kws: template(tuple(map(numba.types.unliteral, args)), kws)
-        if names.get(self.py_func.__name__) is self:
-            names[self.py_func.__name__] = made
-        return made
+            return numba.njit(**self._options | {"cache": False})(self.py_func)
 
 
 @functools.cache
@@ -128,7 +127,7 @@ def interpreted_at_first(kernel: F, rows: int) -> F:
     """
     if isinstance(kernel, Kernel):
         kernel._rows += rows
-        if kernel._dispatcher is None and kernel._rows <= INTERPRETED_ROWS:
+        if not kernel.is_compiled and kernel._rows <= INTERPRETED_ROWS:
             return kernel.interpret  # type: ignore[return-value]
     return kernel
 
@@ -138,29 +137,16 @@ def when_compiling(call: Callable[[], None]) -> None:
     _listeners.append(call)
 
 
+@functools.cache
 def _listen() -> None:
-    global _is_listening
-    if _is_listening:
-        return
-    _is_listening = True
     from numba.core import event
 
     class Listener(event.Listener):
-        """Under the compiler's lock; kernels that are called compile within."""
-
-        depth, collects = 0, False
-
         def on_start(self, event: Any) -> None:
             while _listeners:
                 _listeners.pop()()
-            if self.depth == 0:  # the compiler keeps nearly all that it makes: to look for garbage costs a tenth
-                self.collects = gc.isenabled()
-                gc.disable()
-            self.depth += 1
 
         def on_end(self, event: Any) -> None:
-            self.depth -= 1
-            if self.depth == 0 and self.collects:
-                gc.enable()
+            pass
 
     event.register("numba:compile", Listener())

@@ -244,7 +244,7 @@ def _nothing_new(num_features: int) -> dict[str, Any]:
     }
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _normal_tail(z):
     """Logarithm of Phi(z), and the ratio of density to it, for any z."""
     if z > -12.0:

@@ -13,7 +13,7 @@ _LARGEST_KEY = 2**62
 FULLEST = 0.6  # share of the slots that are in use before a table grows
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def slot_of(table, key):
     """Slot of a key >= 0, or of the empty slot where it belongs; the table's length is a power of two."""
     word = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)

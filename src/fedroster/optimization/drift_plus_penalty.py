@@ -31,7 +31,7 @@ _QUEUE_BINS = 256
 _SWEEP_AT_ONCE = 4096  # fewer rows than this are swept without pruning
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(cache=True, nogil=True)
 def _replace_least(heap, key):
     """Put a key in the place of the least of a heap, which stands first."""
     i = 0

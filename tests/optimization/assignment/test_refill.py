@@ -25,9 +25,9 @@ def test_of_too_many_undecided_links_the_least_clear_are_searched():
         share, most = rng.uniform(0.1, 0.6, 30), int(rng.integers(1, 7))
         profit = share * 1.0 + (rng.integers(-3, 4, 30) / 100 if case % 2 else rng.uniform(-0.1, 0.1, 30))
         picks = np.zeros(30, np.bool_)
-        table = np.empty((most + 1) * CELLS)
+        table = np.empty((most + 1, 1, CELLS))
         # No node spent on a window that fits: one so small that it stays as it is, and all links lie inside.
-        total, *_ = fill_server(share, profit, 30, 1.0, 0.5, 0.0, False, 100_000, table, picks)
+        total, *_ = fill_server(share, profit, 30, 1.0, 0.5, 0.0, 0.0, 100_000, table, picks)
         half, _, undecided, _ = _window(share, profit, 30, 1.0, 0.5, most)
         if undecided <= most:
             continue

@@ -379,7 +379,7 @@ def test_any_prices_bound(kind):
 @pytest.mark.parametrize("bounding", [False, True])
 def test_one_server_knapsack_for_any_price_and_window(bounding):
     # Prices and windows far from any sensible ones: the core is then counted, widened and cut in every order.
-    table = np.empty(5 * CELLS)
+    table = np.empty((5, 1, CELLS))
     rng = np.random.default_rng(12)
     for turn in range(6000):
         count = int(rng.integers(0, 60) if turn % 4 == 0 else rng.integers(5, 11))
@@ -388,7 +388,7 @@ def test_one_server_knapsack_for_any_price_and_window(bounding):
         price, half = 10 ** rng.uniform(-3, 1), 10 ** rng.uniform(-9, 1)
         picks = np.ones(count + 3, np.bool_)
         value, bound, following, _ = fill_server(
-            share, profit, count, price, half, 1e-4 * price, bounding, 200, table, picks
+            share, profit, count, price, half, 1e-4 * price, 1.2 if bounding else 0.0, 200, table, picks
         )
         chosen = np.flatnonzero(picks[:count])
         assert share[chosen].sum() <= 1 + 1e-12

@@ -126,22 +126,22 @@ def build_core(links: Links, price: FloatArray, floor: float) -> tuple[bool, flo
 
 
 @njit(cache=True)
-def tabulate_knapsacks(core: Core, cells: int, table: FloatArray) -> None:
-    """Best profit of clients k, k+1, ... in r cells of server m's room, at ``(k * servers + m) * cells + r``.
+def tabulate_knapsacks(core: Core, table: FloatArray) -> None:
+    """Best profit of clients k, k+1, ... in r cells of server m's room, at ``[k, m, r]``.
 
     Args:
         core: The core.
-        cells: Cells of each room, counting the empty one.
-        table: Shape at least ((core + 1) * servers * cells,); filled.
+        table: Shape (> core, servers, cells), counting the empty cell; filled.
     """
     num_core = core.client.size
-    num_servers = core.room.size
-    row = num_servers * cells
-    for r in range(num_core * row, (num_core + 1) * row):
-        table[r] = 0.0
+    num_servers, cells = table.shape[1], table.shape[2]
+    for m in range(num_servers):
+        for r in range(cells):
+            table[num_core, m, r] = 0.0
     for k in range(num_core - 1, -1, -1):
-        for r in range(k * row, (k + 1) * row):
-            table[r] = table[r + row]
+        for m in range(num_servers):
+            for r in range(cells):
+                table[k, m, r] = table[k + 1, m, r]
         for i in range(core.first[k], core.first[k + 1]):
             profit = core.value[i] - core.price[k]
             m = core.server[i]
@@ -150,22 +150,19 @@ def tabulate_knapsacks(core: Core, cells: int, table: FloatArray) -> None:
             taken = 0
             if core.room[m] > 0.0:
                 taken = max(0, int(core.share[i] * ((cells - 1) / core.room[m]) - _CELL_SLACK))
-            here = k * row + m * cells
-            after = here + row
             for r in range(cells - taken):
-                table[here + r + taken] = max(table[here + r + taken], table[after + r] + profit)
+                table[k, m, r + taken] = max(table[k, m, r + taken], table[k + 1, m, r] + profit)
 
 
 @njit(cache=True)
 def search_core(
-    core: Core, cells: int, table: FloatArray, floor: float, tolerance: float, enough: float, max_nodes: int
+    core: Core, table: FloatArray, floor: float, tolerance: float, enough: float, max_nodes: int
 ) -> tuple[float, int, bool, IntArray]:
     """Depth-first branch and bound over the core, most promising option first.
 
     Args:
         core: The core, at least one client.
-        cells: As in :func:`tabulate_knapsacks`.
-        table: Filled by it.
+        table: Filled by :func:`tabulate_knapsacks`.
         floor: Value to beat.
         tolerance: A branch must promise more than ``floor + tolerance``.
         enough: The search ends when it has found this much.
@@ -177,7 +174,7 @@ def search_core(
     """
     num_core = core.client.size
     num_servers = core.room.size
-    room, share, row = core.room, core.share, num_servers * cells
+    room, share, cells = core.room, core.share, table.shape[2]
     # By depth: promising options in order of falling bound (-1 leaves the client out), their bounds and number, the
     # next one to try, the option on the path, what was used before it (to undo without rounding), and the value above.
     children = np.empty(core.link.size + num_core, np.int64)
@@ -208,10 +205,9 @@ def search_core(
             # Bounds of all options; the promising ones sorted by insertion.
             start = core.first[k] + k
             count = 0
-            below = (k + 1) * row
             promise = reached[k] + rest[k + 1]
             for m in range(num_servers):
-                promise += table[below + m * cells + cell[m]]
+                promise += table[k + 1, m, cell[m]]
             for j in range(core.first[k], core.first[k + 1] + 1):
                 nodes += 1
                 option = -1
@@ -222,8 +218,8 @@ def search_core(
                     if filled > room[m]:
                         continue
                     after = min(cells - 1, int((room[m] - filled) * scale[m] + _CELL_SLACK))
-                    bound = promise + core.value[j] + table[below + m * cells + after]
-                    bound -= table[below + m * cells + cell[m]]
+                    bound = promise + core.value[j] + table[k + 1, m, after]
+                    bound -= table[k + 1, m, cell[m]]
                     option = j
                 elif not core.can_skip[k]:
                     continue

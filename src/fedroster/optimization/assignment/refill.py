@@ -81,7 +81,7 @@ def fill_server(
     price: float,
     half: float,
     spare: float,
-    bounding: bool,
+    widen: float,
     max_nodes: int,
     table: FloatArray,
     picks: BoolArray,
@@ -98,16 +98,16 @@ def fill_server(
         price: Price of the whole budget.
         half: Half the window of undecided items.
         spare: Stop this close to the priced bound.
-        bounding: Whether the bound matters: the next window is then as wide as the priced bound was off, which makes
-            the search exact. Otherwise it keeps the search short.
+        widen: The next window is this many times as wide as the priced bound was off, which makes the search exact for
+            1 or more; 0 for a window that keeps the search short.
         max_nodes: Search nodes.
-        table: Scratch: CELLS entries for each undecided item that is to be searched, and for one more.
+        table: Scratch, shape (items + 1, 1, CELLS) where so many undecided items are to be searched.
         picks: Set to whether each item is chosen.
 
     Returns:
         ``(profit of the choice, bound on any choice, half to use next time, nodes)``.
     """
-    most = table.size // CELLS - 1
+    most = table.shape[0] - 1
     half, room, num_core, priced = _window(share, profit, count, price, half, most)
     for p in range(count):
         picks[p] = False
@@ -152,17 +152,17 @@ def fill_server(
         left = np.empty(1)
         left[0] = room
         core = Core(item, first, np.zeros(num_core), np.ones(num_core, np.bool_), item, at_once, value, size, left)
-        tabulate_knapsacks(core, CELLS, table)
-        found, nodes, done, pick = search_core(core, CELLS, table, -1.0, 0.0, priced - total - spare, max_nodes)
+        tabulate_knapsacks(core, table)
+        found, nodes, done, pick = search_core(core, table, -1.0, 0.0, priced - total - spare, max_nodes)
         if exact:
             proved = done and found < priced - total - spare
-            upper = min(upper, max(total + (max(found, 0.0) if proved else table[CELLS - 1]), priced - half))
+            upper = min(upper, max(total + (max(found, 0.0) if proved else table[0, 0, -1]), priced - half))
         total += max(found, 0.0)
         for k in range(num_core):
             if pick[k] >= 0:
                 picks[item[k]] = True
-    if bounding:
-        following = max(1.2 * (priced - total), 1e-4 * priced)
+    if widen > 0.0:
+        following = max(widen * (priced - total), 1e-4 * priced)
     return total, upper, following, nodes
 
 
@@ -315,7 +315,7 @@ def refill_servers(
             count, looks = _pool(links, m, price, client_price, trust, chosen, rank, pool, profit, pool_share)
             # A thousandth of a budget may stay unused.
             _, _, window[m], spent = fill_server(
-                pool_share, profit, count, price[m], window[m], 1e-3 * price[m], False, max_nodes, table, picks
+                pool_share, profit, count, price[m], window[m], 1e-3 * price[m], 0.0, max_nodes, table, picks
             )
             nodes += spent + looks // _LOOKS_PER_NODE
             for p in range(count):
@@ -405,7 +405,7 @@ def step_prices(
                     profit[count] = gain
                     count += 1
             _, upper, window[m], spent = fill_server(
-                pool_share, profit, count, price[m], window[m], 1e-5 * price[m], True, max_nodes, table, picks
+                pool_share, profit, count, price[m], window[m], 1e-5 * price[m], 1.2, max_nodes, table, picks
             )
             nodes += spent + 1
             total += upper

@@ -12,6 +12,7 @@ millisecond, and certifies a gap at any size. :func:`maximise_cardinality` is th
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -181,14 +182,14 @@ class Search:
             if base > self.total:
                 self._take(fixed)
         else:
-            entries = (core.client.size + 1) * core.room.size * _CELLS
-            if core.client.size > largest or entries > _TABLE_ENTRIES:
+            shape = core.client.size + 1, core.room.size, _CELLS
+            if core.client.size > largest or math.prod(shape) > _TABLE_ENTRIES:
                 return False
-            table = np.empty(entries)
-            tabulate_knapsacks(core, _CELLS, table)
+            table = np.empty(shape)
+            tabulate_knapsacks(core, table)
             floor = self.total - base
             nodes = min(max_nodes, self.limit - self.nodes)
-            found, nodes, done, pick = search_core(core, _CELLS, table, floor, margin, np.inf, nodes)
+            found, nodes, done, pick = search_core(core, table, floor, margin, np.inf, nodes)
             self.nodes += nodes
             if found > floor:
                 self._take(np.concatenate((fixed, core.link[pick[pick >= 0]])))
@@ -265,7 +266,7 @@ class Search:
     def begin_knapsacks(self) -> None:
         """What refilling and the steps on client prices keep from one call to the next."""
         links = self.links
-        self.table = np.empty((384 + 1) * CELLS)  # searches the 384 least clear clients of a server
+        self.table = np.empty((384 + 1, 1, CELLS))  # searches the 384 least clear clients of a server
         self.window = np.full(self.price.size, 0.03 * links.value.max())
         self.bound_window = self.window.copy()
         self.client_price = client_prices(links, self.price)
