@@ -7,13 +7,12 @@ from fedroster.core.errors import MissingDependencyError
 
 try:
     from fedroster.adapters.pfl.checkpoint import Checkpoint
-    from fedroster.adapters.pfl.dataset import SelectedDataset
+    from fedroster.adapters.pfl.dataset import SelectedDataset, without_amplification
     from fedroster.adapters.pfl.losses import ReportLosses
     from fedroster.adapters.pfl.metrics import SelectionMetrics
-    from fedroster.adapters.pfl.privacy import banded_matrix_mechanism
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "pfl":
         raise
     raise MissingDependencyError.of("pfl", "pfl") from error
 
-__all__ = ["Checkpoint", "ReportLosses", "SelectedDataset", "SelectionMetrics", "banded_matrix_mechanism"]
+__all__ = ["Checkpoint", "ReportLosses", "SelectedDataset", "SelectionMetrics", "without_amplification"]

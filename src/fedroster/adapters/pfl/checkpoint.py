@@ -6,21 +6,25 @@ import os
 import shutil
 from pathlib import Path
 
-from pfl.common_types import Saveable
+from pfl.common_types import Checkpointer, Saveable
 from pfl.exception import CheckpointNotFoundError
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.state import sync_folder
+from fedroster.core.state import sync_folder, write_text_atomically
 
-_NAME = "checkpoint-"
+_WHOLE = "checkpoint"
+"""A file that names the one of two folders whose parts are whole."""
 
 
-class Checkpoint(Saveable):
+class Checkpoint(Saveable, Checkpointer):
     """The parts of a run, saved as one: a checkpoint has all of them, of the same iteration.
 
     pfl's ``RestoreTrainingCallback`` writes one part over the other's old file, so a kill in between leaves a model of
     one iteration beside an algorithm of another.  Give it this in place of the parts:
     ``RestoreTrainingCallback([Checkpoint(model, algorithm, users)], "checkpoints")``.
+
+    An algorithm counts an iteration after the callback, so the parts are written when it begins the next one: what goes
+    on has as many iterations as an uninterrupted run.  When the last one is over, that is how it began.
     """
 
     def __init__(self, *parts: Saveable) -> None:
@@ -29,54 +33,61 @@ class Checkpoint(Saveable):
         Args:
             parts: Model, algorithm, :class:`~fedroster.adapters.pfl.SelectedDataset` and whatever else has a state.
         """
-        self._parts = parts
+        self._parts, self._waits, self._due = parts, False, ""
+
+    def set_checkpointer(self, checkpointer: Checkpointer) -> None:
+        """Let the algorithm say when an iteration begins."""
+        self._waits = True
+        for part in self._parts:
+            part.set_checkpointer(self)
+
+    def invoke_save(self, saveable: Saveable) -> None:
+        """Write what is due: the algorithm begins an iteration."""
+        if self._due:
+            self._write(Path(self._due))
+        self._due = ""
 
     def save(self, dir_path: str) -> None:
-        """Save all parts in a folder of their own, which counts once it is complete; older ones are deleted then.
+        """Save all parts when the next iteration begins; at once where no algorithm says that it does.
 
         Args:
             dir_path: Folder.
         """
-        home = Path(dir_path)
-        kept = _kept(home)
-        unfinished = home / f"{_NAME}unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
+        self._due = dir_path
+        if not self._waits:
+            self.invoke_save(self)
+
+    def _write(self, home: Path) -> None:
+        whole = home / _WHOLE
+        folder = home / ("b" if whole.exists() and whole.read_text() == "a" else "a")
+        shutil.rmtree(folder, ignore_errors=True)
         for number, part in enumerate(self._parts):
-            folder = unfinished / str(number)
-            folder.mkdir(parents=True)
-            part.save(str(folder))
-        for where, _, names in os.walk(unfinished, topdown=False):
-            for name in names:
-                with (Path(where) / name).open("rb") as file:
+            (folder / str(number)).mkdir(parents=True)
+            part.save(str(folder / str(number)))
+        for path in [*folder.rglob("*"), folder]:
+            if path.is_file():
+                with path.open("rb") as file:
                     os.fsync(file.fileno())
-            sync_folder(Path(where))
-        unfinished.rename(home / f"{_NAME}{max(kept, default=0) + 1}")
-        sync_folder(home)
-        for old in kept.values():
-            shutil.rmtree(old, ignore_errors=True)
+            else:
+                sync_folder(path)
+        write_text_atomically(whole, folder.name)
 
     def load(self, dir_path: str) -> None:
-        """Go on with the newest complete checkpoint.
+        """Go on with what was saved last.
 
         Args:
             dir_path: Folder.
 
         Raises:
-            CheckpointNotFoundError: If there is none (pfl's own error: a first run begins then).
+            CheckpointNotFoundError: If there is nothing (pfl's own error: a first run begins then).
             ConfigurationError: If it has another number of parts.
         """
-        kept = _kept(Path(dir_path))
-        if not kept:
+        whole = Path(dir_path) / _WHOLE
+        if not whole.exists():
             raise CheckpointNotFoundError(dir_path)
-        newest = kept[max(kept)]
-        saved = len(list(newest.iterdir()))
+        folder = whole.with_name(whole.read_text())
+        saved = len(list(folder.iterdir()))
         if saved != len(self._parts):
-            raise ConfigurationError(f"{newest} has {saved} parts; expected {len(self._parts)}, or another folder")
+            raise ConfigurationError(f"{dir_path!r} has {saved} parts; expected {len(self._parts)}, or another folder")
         for number, part in enumerate(self._parts):
-            part.load(str(newest / str(number)))
-
-
-def _kept(home: Path) -> dict[int, Path]:
-    """Complete checkpoints by number."""
-    named = ((path, path.name.removeprefix(_NAME)) for path in home.glob(f"{_NAME}*"))
-    return {int(number): path for path, number in named if number.isdecimal()}
+            part.load(str(folder / str(number)))

@@ -39,6 +39,28 @@ _MOST_EMPTY_ROUNDS = 1_000
 _SELECTOR, _NETWORK = "fedroster-selector.npz", "fedroster-network"
 
 
+def without_amplification(make_privacy_accountant: Callable[[int], Any]) -> Callable[[int], Any]:
+    """Refuse accountants that count on uniform random sampling: a policy that adapts its choice voids it.
+
+    Args:
+        make_privacy_accountant: From the number of compositions to an accountant, as pfl's mechanisms take it.
+
+    Returns:
+        The same; it raises a ConfigurationError where an accountant's ``sampling_probability`` is not 1.
+    """
+
+    def made(num_compositions: int) -> Any:
+        accountant = make_privacy_accountant(num_compositions)
+        if (probability := accountant.sampling_probability) != 1.0:
+            raise ConfigurationError(
+                f"the accountant has sampling_probability = {probability}, which counts on uniform random sampling; a "
+                "policy that adapts its choice voids it; expected 1.0"
+            )
+        return accountant
+
+    return made
+
+
 class SelectedDataset(FederatedDatasetBase, Saveable):
     """Users whose cohorts a policy chooses, in a simulated network.
 
@@ -119,15 +141,20 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         """Iterations of pfl from one participation of a user to its next are at least this many: what the rules say."""
         return self.selector.rules.least_separation
 
-    def keep_separation(self, iterations: int) -> None:
+    def keep_separation(self, iterations: int | None = None) -> int:
         """Keep a separation from now on, whatever becomes of the rules: noise is calibrated for it.
 
         Args:
-            iterations: From one participation of a user to its next, at least.
+            iterations: From one participation of a user to its next, at least, >= 2; None for all that the rules
+                guarantee.
+
+        Returns:
+            The separation, as pfl's mechanisms want it.
 
         Raises:
             ConfigurationError: If the rules guarantee less.
         """
+        iterations = self.least_separation if iterations is None else iterations
         check_integer("separation", iterations, least=2)
         if iterations > self.least_separation:
             raise ConfigurationError(
@@ -135,6 +162,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 f"expected Selector(..., rules=Rules(least_separation={iterations}))"
             )
         self._kept_separation = iterations
+        return iterations
 
     # ---------------------------------------------------------------- cohorts
 
