@@ -247,7 +247,7 @@ class UndoneLine(Content, tag="undone", kw_only=True):
 
 
 class NotedLine(Content, tag="noted", kw_only=True):
-    """What another program keeps beside a selector, such as an engine's round."""
+    """What an engine keeps beside a selector, such as its round under way."""
 
     name: Word
     content: msgspec.Raw
