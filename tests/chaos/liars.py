@@ -147,12 +147,12 @@ def _absence(policy: str, away: int, after: int, seed: int) -> Row:
     rounds = first + away + after
     beta = getattr(make_policy(policy), "beta", 0.0)
     usual, usually, _ = play(policy, rounds, seed)
-    lack = _lack(usually[-after:], beta)
+    lack = _lack(usually, beta)  # a promise counts from the first round: who is ahead may rest when others come back
     lengths, chosen, absentees = play(policy, rounds, seed, away=range(first, first + away))
     cost = 100.0 * (lengths[-after:].mean() / usual[-after:].mean() - 1.0)
     rates = chosen[-after:].mean(axis=0)
     least = np.delete(rates, absentees).min()
-    lacks = _lack(np.delete(chosen[-after:], absentees, axis=1), beta)
+    lacks = _lack(np.delete(chosen, absentees, axis=1), beta)
     row.timed(begin)
     if "oort" not in policy:
         if cost > _LARGEST_COST:
