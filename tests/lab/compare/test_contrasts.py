@@ -13,7 +13,6 @@ from fedroster.lab.compare.contrasts import (
     against_of,
     contrasts_against,
     corrected,
-    file_of,
     focus_of,
     paired,
 )
@@ -44,12 +43,6 @@ def test_against_is_a_text_or_a_name():
     assert against_of(policies, ["rbcs-f:V=20", "random", "rbcs-f:V=20"], "") == ("rbcs-f:V=20", "random")
     assert against_of(policies, ["rbcs-f"], "") == ("rbcs-f:V=5",)
     assert against_of(policies, ["oort", "random"], "") == ("random",)
-
-
-def test_files_have_names_that_differ():
-    against = ["rbcs-f:V=5", "rbcs-f:V=20,beta=0.1", "floor:beta=0.01"]
-    names = [file_of(base, against) for base in against]
-    assert names == ["against-rbcs-f-V=5.csv", "against-rbcs-f-V=20-beta=0.1.csv", "against-floor.csv"]
 
 
 def test_a_ratio_of_ratios_cancels():

@@ -7,6 +7,7 @@ import html
 import json
 import re
 import shutil
+from contextlib import suppress
 
 import numpy as np
 import polars as pl
@@ -129,7 +130,7 @@ def test_our_own_policy_stands_against_every_other(made):
     ratio = np.exp(np.log(mine.to_numpy() / theirs.to_numpy()).mean())
     assert found["rbcs-f/table-1", "random", "mean_round_time_s"]["difference"] == pytest.approx(ratio)
     # The page of the scenario has it the other way round.
-    own = read_table(folder / "rbcs-f-table-1" / "against-floor.csv").to_dicts()
+    own = read_table(folder / "rbcs-f-table-1" / "contrasts.csv").filter(against="floor").to_dicts()
     (row,) = [row for row in own if (row["policy"], row["measure"]) == ("random", "mean_round_time_s")]
     assert row["difference"] == pytest.approx(1.0 / ratio)
 
@@ -151,18 +152,17 @@ def test_everything_is_made_again_from_the_tables(made, tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures")
-def test_a_published_folder_has_its_page_made_again_without_the_large_tables(made, tmp_path):
-    folder = tmp_path / "published"
-    large = shutil.ignore_patterns("rounds.csv", "participation.parquet", "trials", "report.html")
-    shutil.copytree(made[0], folder, ignore=large)
-    before = contents(folder)
-    render_all(folder)
-    after = contents(folder)
-    assert after.pop("report.html")
-    assert after == before
-    (folder / "cocs-mnist" / "measures.csv").unlink()
-    with pytest.raises(InvalidInputError, match="not a readable table"):
-        render_all(folder)
+@pytest.mark.parametrize("folders", [{"cocs/mnist": "../other"}, {"../other": "other"}, {"..": ".."}])
+def test_what_lies_outside_stays_as_it_is_whatever_a_folder_says(made, tmp_path, folders):
+    shutil.copytree(made[0] / "cocs-mnist", tmp_path / "other")
+    shutil.copytree(made[0], tmp_path / "several")
+    before = contents(tmp_path / "other")
+    settings = read_json(tmp_path / "several" / "settings.json")
+    write_json(tmp_path / "several" / "settings.json", settings | {"folders": folders})
+    with suppress(InvalidInputError):
+        render_all(tmp_path / "several")
+    assert contents(tmp_path / "other") == before
+    assert {path.name for path in tmp_path.iterdir()} == {"other", "several"}
 
 
 @pytest.mark.usefixtures("no_pictures")

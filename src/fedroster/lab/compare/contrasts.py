@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +22,10 @@ TEST_NOTE = (
     "later than any that did. Differences are ratios of times and updates, and percentage points of shares. Intervals "
     "are 95 % and are not corrected."
 )
+
+TESTED = ("difference", "difference_low", "difference_high", "p", "p_holm", "verdict")
+COLUMNS = ("against", "policy", "measure", *TESTED)
+"""Of a table of tests."""
 
 _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 
@@ -71,16 +74,8 @@ class Contrast:
 
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""
-        return {
-            "policy": self.policy,
-            "measure": self.measure.name,
-            "difference": self.difference.mean,
-            "difference_low": self.difference.low,
-            "difference_high": self.difference.high,
-            "p": self.p_value,
-            "p_holm": self.adjusted_p,
-            "verdict": self.verdict,
-        }
+        numbers = (self.difference.mean, self.difference.low, self.difference.high, self.p_value, self.adjusted_p)
+        return dict(zip(COLUMNS, (self.against, self.policy, self.measure.name, *numbers, self.verdict), strict=True))
 
 
 def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs: FloatArray) -> Contrast | None:
@@ -145,11 +140,3 @@ def named(policies: Sequence[str], name: str) -> str:
 
 def _name(text: str) -> str:
     return text.partition(":")[0]
-
-
-def file_of(base: str, against: Sequence[str]) -> str:
-    """Name of the file with the tests against a policy: its name, and its parameters where that is not enough."""
-    name = _name(base)
-    if sum(_name(other) == name for other in against) > 1:
-        name = re.sub(r"[^A-Za-z0-9._=-]+", "-", base)
-    return f"against-{name}.csv"

@@ -10,13 +10,12 @@ import numpy as np
 import polars as pl
 
 from fedroster.catalogue import REFERENCE
-from fedroster.lab.compare.contrasts import TEST_NOTE, Contrast, corrected, file_of
+from fedroster.lab.compare.contrasts import TEST_NOTE, Contrast, corrected
 from fedroster.lab.compare.figures import panel_of
 from fedroster.lab.compare.tables import (
     ACCURACY,
     DECISION,
     GOT_BETA,
-    LAST,
     LEAST_SERVED,
     ROUND_TIME,
     TIME_TO_TARGET,
@@ -29,7 +28,6 @@ from fedroster.lab.compare.tables import (
 from fedroster.lab.pages.charts import MANY
 from fedroster.lab.pages.report import Number, Picture, Report, Section, Table
 from fedroster.lab.statistics import mean_interval
-from fedroster.lab.trials.measures import LEAST_CHANCES
 from fedroster.types import FloatArray
 
 
@@ -113,6 +111,7 @@ class _Said:
 _SAID = {
     ROUND_TIME: _Said("time of a round", "shorter rounds", "longer rounds", "round time undecided"),
     UPDATES: _Said("updates in time", "more updates in time", "fewer updates in time", "updates in time undecided"),
+    TIME_TO_TARGET: _Said("time to the target", "sooner at the target", "later at the target", "time undecided"),
     LEAST_SERVED: _Said("for the least served clients", "fairer", "less fair", "fairness undecided", "as fair"),
     ACCURACY: _Said("test accuracy", "more accurate", "less accurate", "accuracy undecided", "as accurate"),
     GOT_BETA: _Said("clients with their share beta", "", "", ""),
@@ -171,14 +170,6 @@ def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
     return size + (said.better if test.is_better else said.worse)
 
 
-_WON = {
-    ROUND_TIME: "shorter rounds than {base}",
-    UPDATES: "more updates in time than {base}",
-    TIME_TO_TARGET: "shorter time to the target than {base}",
-    LEAST_SERVED: "more rounds for the least served clients than {base}",
-}
-
-
 def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
     """What was played, and the best trade-offs."""
     what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
@@ -207,9 +198,9 @@ def _told(
     """What the tests against a policy show; some are ``missing`` the target."""
     if own := [test.in_words() for test in tests if test.policy == settings.focus]:
         yield f"{settings.focus} against {base}: {', '.join(own)}."
-    for won, words in _WON.items():
-        if better := [test.policy for test in tests if test.measure == won and test.verdict == "better"]:
-            yield f"Significantly {words.format(base=base)}: {joined(better)}."
+    for measure in (ROUND_TIME, UPDATES, TIME_TO_TARGET, LEAST_SERVED):
+        if better := [test.policy for test in tests if test.measure == measure and test.verdict == "better"]:
+            yield f"Significantly {_SAID[measure].better} than {base}: {joined(better)}."
     for test in tests if few and base == REFERENCE else ():
         if test.measure == TIME_TO_TARGET and test.policy not in missing:
             shown = test.difference
@@ -221,47 +212,15 @@ def _told(
 
 def notes_of(settings: Settings) -> list[str]:
     """What the columns of the summary mean."""
-    notes = []
-    if settings.task is not None:
-        notes.append(
-            f"Accuracy is the mean over the last {min(LAST, settings.rounds)} rounds. Time to target is the simulated "
-            f"time until the accuracy first reaches {settings.target_accuracy:.0%}."
-        )
-    if settings.has_prices:
-        words = ["Updates: updates that are in time at any edge server in an edge round (Qu et al. 2021, Eq. 7)."]
-        if settings.share_of_yardstick:
-            best = settings.yardstick
-            words.append(f"Of {best}: as a share of {best}'s updates with the same seed. First fifth: of the rounds.")
-        if settings.optimal in settings.policies:
-            words.append(f"Regret: how many more updates {settings.optimal} has over all rounds.")
-        words.append("Budget used: what the cohorts cost, as a share of all servers' budgets.")
-        notes.append(" ".join(words))
-    payable = " at a price that a server can pay" if settings.has_prices else ""
-    words = [
-        "Least served: the share of their available rounds in which clients were chosen, averaged over the tenth of "
-        f"clients with the lowest share. Only clients that were available{payable} in at least {LEAST_CHANCES} rounds "
-        "count. Lowest: the lowest share of a single client."
-    ]
-    if settings.promises_rates:
-        words.append(
-            f"Got beta: share of the clients that were chosen in at least {settings.rate:.3g} of all rounds. A client "
-            "that was available less often counts if it was chosen every time."
-        )
-    words.append(
-        "Decision: time that the policy takes to decide and to learn in a round, without polls, as a median over "
-        "rounds. It was measured on this machine during the runs, beside any other work there."
-    )
-    notes.append(" ".join(words))
-    notes.append(
+    columns = (f"{one.heading.partition(', ')[0].capitalize()}: {one.about}." for one in settings.main_measures)
+    notes = [
+        " ".join(columns),
         "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
-        f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models."
-    )
-    notes.append(
+        f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models.",
         "The three numbers at the top are tested as a group of their own, with Holm's correction over the three; a "
-        "table is corrected over all of its tests, and may leave undecided what the top decides."
-    )
-    aided = [text for text in settings.policies if text in settings.omniscient]
-    if aided:
+        "table is corrected over all of its tests, and may leave undecided what the top decides.",
+    ]
+    if aided := [text for text in settings.policies if text in settings.omniscient]:
         notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")
     return notes
 
@@ -298,8 +257,8 @@ def _sections(
     for base, found in tests.items():
         if found:
             note = (
-                f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: "
-                f"`{file_of(base, settings.against)}`, which the command below writes."
+                f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: `contrasts.csv`, which the "
+                "command below writes."
             )
             told = list(_told(base, found, settings, few=len(values) <= MANY, missing=missing))
             table = _tests_table(found, settings.tested_measures)

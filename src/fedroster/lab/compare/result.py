@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import polars as pl
 
 from fedroster.errors import InvalidInputError, MissingDependencyError, UnknownNameError
-from fedroster.lab.compare.contrasts import Contrast, contrasts_against, file_of
+from fedroster.lab.compare.contrasts import COLUMNS, Contrast, contrasts_against
 from fedroster.lab.compare.tables import (
     Runs,
     Settings,
@@ -58,8 +57,8 @@ class Comparison:
         found = cls(settings, read_table(folder / "rounds.csv"), read_table(folder / "participation.parquet"))
         try:
             found.runs  # noqa: B018
-        except InvalidInputError as error:
-            raise InvalidInputError(f"{folder}: {error}") from error
+        except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
+            raise InvalidInputError(f"{folder} does not hold a complete comparison ({error})") from error
         return found
 
     @cached_property
@@ -100,8 +99,7 @@ class Comparison:
 
     def contrasts(self) -> pl.DataFrame:
         """A row for each policy, each that it is tested against, and each tested measure: difference and verdict."""
-        rows = [{"against": base, **test.row()} for base, tests in self.tests.items() for test in tests]
-        return pl.DataFrame(rows)
+        return pl.DataFrame([test.row() for tests in self.tests.values() for test in tests], schema=COLUMNS)
 
     def plot(self, name: str = "") -> Figure:
         """Draw a figure.
@@ -155,12 +153,7 @@ class Comparison:
             return path
         write_table(self.frame, folder / "measures.csv")
         write_table(summary, folder / "summary.csv")
-        files = {base: file_of(base, self.settings.against) for base, found in self.tests.items() if found}
-        for base, file in files.items():
-            write_table(pl.DataFrame([test.row() for test in self.tests[base]]), folder / file)
-        for stale in folder.glob("against-*.csv"):
-            if stale.name not in files.values():
-                stale.unlink()
+        write_table(self.contrasts(), folder / "contrasts.csv")
         write_page(page, folder)
         return folder / "report.html"
 
@@ -179,20 +172,17 @@ class Comparison:
     def __repr__(self) -> str:
         """The summary as text."""
         with pl.Config(tbl_rows=-1, tbl_cols=6, tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
-            names = [measure.name for measure in self.settings.main_measures]
-            return f"{self}\n{self.summary().select('policy', *_known(names, self.summary().columns))}"
+            summary = self.summary()
+            names = [one.name for one in self.settings.main_measures if one.name in summary.columns]
+            return f"{self}\n{summary.select('policy', *names)}"
 
 
-def _known(names: Sequence[str], columns: Sequence[str]) -> list[str]:
-    return [name for name in names if name in columns]
-
-
-def render(folder: Path, **options: Any) -> Comparison:
+def render(folder: Path, *, brief: bool = False) -> Comparison:
     """Make summary, tests, figures and page again from the tables in a folder.
 
     Raises:
         InvalidInputError: If the folder does not hold a complete comparison.
     """
     found = Comparison.read(folder)
-    found.report(folder, **options)
+    found.report(folder, brief=brief)
     return found

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,8 +14,8 @@ from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab.pages.report import Table
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.task import Task
-from fedroster.lab.trials.measures import Participation, participation
-from fedroster.lab.trials.store import machine, read_json, read_table
+from fedroster.lab.trials.measures import LEAST_CHANCES, Participation, participation
+from fedroster.lab.trials.store import machine, read_json
 from fedroster.lab.trials.trial import DEFAULT_RATE, Trial
 from fedroster.parts import check_number
 from fedroster.types import BoolArray, FloatArray, IntArray
@@ -107,8 +106,11 @@ class Settings:
         if self.yardstick not in self.policies:
             return ()
         name = f"share_of_{self.yardstick.replace('-', '_')}"
-        whole = Measure(name, f"of {self.yardstick}, %", 100.0)
-        return whole, Measure(f"early_{name}", "first fifth, %", 100.0, is_long=True)
+        about = f"updates as a share of {self.yardstick}'s with the same seed"
+        whole = Measure(name, f"of {self.yardstick}, %", 100.0, about=about)
+        return whole, Measure(
+            f"early_{name}", "first fifth, %", 100.0, is_long=True, about="the same, in the first fifth of the rounds"
+        )
 
     @property
     def main_measures(self) -> list[Measure]:
@@ -228,20 +230,23 @@ ROUND_TIME = Measure(
 )
 UPDATES = Measure(
     *("updates_per_round", "updates a round", 1.0, 2, "updates, ratio", True),
-    about="updates that are in time at any server",
+    about="updates that are in time at any server (Qu et al. 2021, Eq. 7)",
 )
 REGRET = Measure("regret", "regret", 1.0, 0, about="updates that the scenario's optimal policy has more, in all rounds")
-BUDGET = Measure("budget_used", "budget used, %", 100.0, 1, is_long=True, about="what the cohorts cost, of all budgets")
+BUDGET = Measure(
+    *("budget_used", "budget used, %", 100.0, 1), is_long=True, about="what the cohorts cost, of all servers' budgets"
+)
 LEAST_SERVED = Measure(
     *("least_served", "least served, %", 100.0, 1, "least served, points"),
-    about="share of its available rounds in which the least served tenth of the clients was chosen",
+    about="share of their available rounds in which clients were chosen, mean of the tenth that has least of it; "
+    f"clients that were available, at a price that a server can pay, in fewer than {LEAST_CHANCES} rounds are left out",
 )
 LOWEST_SERVED = Measure(
     "lowest_served", "lowest, %", 100.0, 1, is_long=True, about="the same share, of the least served client"
 )
 GOT_BETA = Measure(
     *("share_served", "got beta, %", 100.0, 1, "got beta, points"),
-    about="clients that were chosen as often as beta says, or whenever they were available",
+    about="clients that were chosen in at least beta of all rounds, or whenever they were available",
 )
 LOWEST_RATE = Measure("min_participation_rate", "lowest rate, %", 100.0, 2, about="rounds with the client chosen least")
 NEVER = Measure("never_chosen", "never chosen, %", 100.0, 1, about="clients that were available and never chosen")
@@ -252,7 +257,10 @@ JAIN = Measure("jain_index", "Jain", 1.0, 3, about="Jain's index of how often cl
 JAIN_AVAILABLE = Measure(
     "jain_available", "Jain, available rounds", 1.0, 3, about="the same index of the shares of their available rounds"
 )
-DECISION = Measure("decision_s", "decision, ms", 1e3, about="time to decide and to learn, median over rounds")
+DECISION = Measure(
+    *("decision_s", "decision, ms", 1e3),
+    about="time to decide and to learn, without polls, median over rounds; measured beside other work on this machine",
+)
 
 COHORT = Measure("mean_cohort_size", "cohort", about="clients chosen in a round, mean")
 HIGHEST_RATE = Measure("max_participation_rate", "highest rate, %", 100.0, 1, about="of the client chosen most")
@@ -325,37 +333,10 @@ def summary_of(values: Values, settings: Settings) -> pl.DataFrame:
 
 
 def values_table(values: Values, settings: Settings) -> pl.DataFrame:
-    """A row for each policy and seed, a column for each measure; :func:`read_values` reads it."""
+    """A row for each policy and seed, a column for each measure."""
     return pl.concat(
         pl.DataFrame({"policy": text, "seed": sorted(settings.seeds), **measures}) for text, measures in values.items()
     )
-
-
-def read_values(folder: Path) -> tuple[Values, Settings]:
-    """Read the measures of a comparison, from ``measures.csv``, and its settings.
-
-    Raises:
-        InvalidInputError: If one is missing or damaged.
-    """
-    settings = read_settings(folder)
-    table = read_table(folder / "measures.csv")
-    found: dict[str, dict[str, FloatArray]] = {}
-    with _complete(f"{folder / 'measures.csv'} is not complete"):
-        for text in settings.policies:
-            own = table.filter(pl.col("policy") == text).sort("seed")
-            if own["seed"].to_list() != sorted(settings.seeds):
-                raise ValueError(f"policy {text!r} lacks some of the seeds {settings.seeds}")
-            found[text] = {name: own[name].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in own.columns[2:]}
-    return found, settings
-
-
-@contextmanager
-def _complete(fault: str) -> Iterator[None]:
-    """Say what is wrong with tables where they cannot be understood."""
-    try:
-        yield
-    except (KeyError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InvalidInputError(f"{fault} ({error})") from error
 
 
 def read_settings(folder: Path) -> Settings:
@@ -383,31 +364,26 @@ def runs_of(rounds: pl.DataFrame, clients: pl.DataFrame, settings: Settings) -> 
     """All runs of a comparison by policy, from the tables with a row for each round and each client.
 
     Raises:
-        InvalidInputError: If the tables are not complete.
+        ValueError: If the tables are not complete.
     """
     found = {}
-    with _complete("this does not hold a complete comparison"):
-        for text in settings.policies:
-            course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
-            found[text] = _runs(text, course, clients.filter(pl.col("policy") == text).sort("seed", "client"), settings)
+    for text in settings.policies:
+        course = rounds.filter(pl.col("policy") == text).sort("seed", "round")
+        counts = clients.filter(pl.col("policy") == text).sort("seed", "client")
+        _check_complete(course, "round", settings.seeds, settings.rounds, text)
+        _check_complete(counts, "client", settings.seeds, counts["client"].n_unique(), text)
+        shape = (len(settings.seeds), -1)
+        chosen, available = (counts[name].to_numpy().reshape(shape) for name in ("chosen", "available"))
+        found[text] = Runs(
+            **{name: course[name].to_numpy().reshape(shape).astype(np.float64) for name in _BY_ROUND},
+            chosen=chosen,
+            available=available,
+            served=tuple(
+                participation(mine, there, num_rounds=settings.rounds, rate=settings.rate)
+                for mine, there in zip(chosen, available, strict=True)
+            ),
+        )
     return found
-
-
-def _runs(text: str, course: pl.DataFrame, counts: pl.DataFrame, settings: Settings) -> Runs:
-    _check_complete(course, "round", settings.seeds, settings.rounds, text)
-    _check_complete(counts, "client", settings.seeds, counts["client"].n_unique(), text)
-
-    shape = (len(settings.seeds), -1)
-    chosen, available = (counts[name].to_numpy().reshape(shape) for name in ("chosen", "available"))
-    return Runs(
-        **{name: course[name].to_numpy().reshape(shape).astype(np.float64) for name in _BY_ROUND},
-        chosen=chosen,
-        available=available,
-        served=tuple(
-            participation(mine, there, num_rounds=settings.rounds, rate=settings.rate)
-            for mine, there in zip(chosen, available, strict=True)
-        ),
-    )
 
 
 def _check_complete(table: pl.DataFrame, key: str, seeds: Sequence[int], count: int, policy: str) -> None:

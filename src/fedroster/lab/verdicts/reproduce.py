@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, Unpack
 
 import polars as pl
 
 from fedroster.errors import ConfigurationError, UnknownNameError
 from fedroster.lab.pages.charts import Figure, data_of
 from fedroster.lab.pages.report import BAND_NOTE, Report, Section, picture, write_page
-from fedroster.lab.trials.measures import Run
 from fedroster.lab.trials.processes import in_processes
-from fedroster.lab.trials.run import Done, Engine, finish, provenance
+from fedroster.lab.trials.run import Done, Engine, Where, finish, provenance
 from fedroster.lab.trials.store import machine, read_json, rounds_table, write_json, write_table
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
 from fedroster.lab.verdicts.claims_page import by_place, claims_sections, headline, numbers_of, verdicts_figure
-from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Runs, Scale, find_paper
-from fedroster.lab.verdicts.verdicts import Verdict, judge
+from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Scale, find_paper
+from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
 from fedroster.parts import check_integer
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,58 +100,50 @@ def reproduce(
         ConfigurationError: If there are too few seeds or rounds for intervals and slopes.
         PausedError: If the time was up first; the same call continues.
     """
-    plan = _planned(order)
-    _claim_folder(folder, order)
-    finished = _run(plan.trials, folder, progress, workers=workers, engine=engine, conditions=conditions)
-    made = _Made(plan, finished)
-    settings = {
-        "command": command,
-        **_settings(made, conditions),
-        **machine(),
-        "code": provenance([done for runs in finished.values() for done in runs]),
+    paper, scale, recipes = _wanted(order)
+    if scale is not None and order.training_seeds is None:
+        order = replace(order, training_seeds=scale.seeds)
+    _check_folder(folder, order)
+    needed = {
+        need: need.trials(
+            seeds=order.seeds if need.task is None else order.training_seeds or (),
+            rounds=order.rounds or need.rounds or paper.rounds,
+        )
+        for recipe in recipes.values()
+        for need in recipe.needs.values()
     }
-    figures = made.figures()
-    write_table(_claims_frame(made.verdicts), folder / "claims.csv")
-    write_json(folder / "settings.json", settings)
-    trained = made.trained()
+    finished = _play(needed, folder, progress, workers=workers, engine=engine, conditions=conditions)
+    made = {name: _Made.of(recipe, finished) for name, recipe in recipes.items()}
+    verdicts = judge([claim for one in made.values() for claim in one.claims])
+    done = [each for runs in finished.values() for each in runs]
+    trained = [(each.trial, each.run) for each in done if each.trial.task is not None]
+    settings = _settings(order, done, conditions) | machine() | {"code": provenance(done)}
+    write_table(_claims_table(verdicts), folder / "claims.csv")
+    write_json(folder / "settings.json", {"command": command, **settings})
     if output.tables:
-        for name, figure in figures.items():
-            write_table(data_of(figure), folder / f"figure-{name}.csv")
+        for name, one in made.items():
+            if one.figure is not None:
+                write_table(data_of(one.figure), folder / f"figure-{name}.csv")
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
-        shown = {name: _section(made, name, figures.get(name), folder) for name in plan.recipes}
-        sections = _in_order(made, shown, folder)
-        found, *lead = headline(made.verdicts)
-        remarks = _remarks(plan, [trial for trial, _ in trained])
-        sections.append(Section("Notes", notes=[*remarks, BAND_NOTE, *filter(None, [plan.paper.citation])]))
-        details = {name: value for name, value in settings.items() if name != "command"}
-        version = str(machine().get("fedroster", ""))
-        numbers = numbers_of(made.verdicts)
-        page = Report(plan.paper.title, lead, sections, command, details, version, found, numbers)
-        write_page(page, folder)
-    return Reproduction(folder, made.verdicts, [sentence for found in made.findings.values() for sentence in found])
+        known = {} if scale is None else scale.remarks
+        remarks = dict.fromkeys(known.get(name, "") for name in _tasks(trial for trial, _ in trained))
+        notes = [*filter(None, remarks), BAND_NOTE, *filter(None, [paper.citation])]
+        sections = [*_sections(made, verdicts, folder), Section("Notes", notes=notes)]
+        found, *lead = headline(verdicts)
+        version, numbers = str(settings.get("fedroster", "")), numbers_of(verdicts)
+        write_page(Report(paper.title, lead, sections, command, settings, version, found, numbers), folder)
+    return Reproduction(folder, verdicts, [sentence for one in made.values() for sentence in one.findings])
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    """An order that can be carried out: its recipes by name, and the runs of each need."""
-
-    order: Order
-    paper: Paper
-    scale: Scale | None
-    recipes: Mapping[str, FigureRecipe]
-    trials: Mapping[Need, Sequence[Trial]]
-
-
-def _planned(order: Order) -> _Plan:
+def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]:
+    """Check an order; its paper, scale, and recipes by name."""
     paper, scale = find_paper(order.paper), None
     if order.scale is not None:
         if order.scale not in paper.scales:
             raise UnknownNameError.of("scale", order.scale, paper.scales)
         scale = paper.scales[order.scale]
-        if order.training_seeds is None:
-            order = replace(order, training_seeds=scale.seeds)
     known = {**paper.figures, **(scale.figures if scale is not None else {})}
     for name in order.figures:
         if name not in known:
@@ -166,97 +155,83 @@ def _planned(order: Order) -> _Plan:
             raise ConfigurationError(f"{what} are {list(seeds)}; expected at least two different ones, for intervals")
     if order.rounds is not None:
         check_integer("rounds", order.rounds, least=10)
-    wanted = {
-        name: recipe
-        for name, recipe in known.items()
-        if (name in order.figures if order.figures else not recipe.on_request)
-    }
-    trials = {}
-    for recipe in wanted.values():
-        for need in recipe.needs.values():
-            trials[need] = need.trials(
-                seeds=order.seeds if need.task is None else order.training_seeds or (),
-                rounds=order.rounds or need.rounds or paper.rounds,
-            )
-    return _Plan(order, paper, scale, wanted, trials)
+    wanted = order.figures or [name for name, recipe in known.items() if not recipe.on_request]
+    return paper, scale, {name: recipe for name, recipe in known.items() if name in wanted}
 
 
+def _check_folder(folder: Path, order: Order) -> None:
+    """Refuse a folder that holds something else; nothing in it is overwritten then."""
+    known = folder / "settings.json"
+    found = read_json(known) if known.exists() else {"paper": order.paper}
+    if found.get("paper") != order.paper:
+        fault = f"does not hold a reproduction of {order.paper}"
+    elif found.get("scale") not in (None, order.scale):
+        fault = f"holds training experiments of scale {found['scale']}; expected {order.scale}"
+    else:
+        return
+    raise ConfigurationError(f"{folder} {fault}: choose another folder or delete it")
+
+
+def _play(
+    needed: Mapping[Need, Sequence[Trial]],
+    folder: Path,
+    progress: Callable[[float], None] | None,
+    **where: Unpack[Where],
+) -> dict[Need, list[Done]]:
+    """Play all runs, the short ones without training first."""
+    total = sum(trial.work for trials in needed.values() for trial in trials)
+    before = 0.0
+    finished: dict[Need, list[Done]] = {}
+    for trains in (False, True):
+        trials = {need: own for need, own in needed.items() if (need.task is not None) is trains}
+        together = [trial for own in trials.values() for trial in own]
+        work = sum(trial.work for trial in together)
+        rounds = sum(trial.rounds for trial in together)
+
+        def advance(done: int, before: float = before, work: float = work, rounds: int = rounds) -> None:
+            if progress is not None and rounds:
+                progress((before + work * done / rounds) / total)
+
+        runs = iter(finish(together, folder=folder / "trials", progress=advance, **where))
+        finished |= {need: [next(runs) for _ in own] for need, own in trials.items()}
+        before += work
+    return finished
+
+
+@dataclass(frozen=True, slots=True)
 class _Made:
-    """What the runs of a plan say."""
+    """What the runs of a recipe say."""
 
-    def __init__(self, plan: _Plan, finished: Mapping[Need, Sequence[Done]]) -> None:
-        self.plan = plan
-        self._played = {need: [done.run for done in runs] for need, runs in finished.items()}
-        self.claims = {
-            name: [replace(claim, training=plan.recipes[name].trains) for claim in claims]
-            for name, claims in self._each(lambda recipe: recipe.claims).items()
-        }
-        self.verdicts = judge([claim for claims in self.claims.values() for claim in claims])
-        self.findings = self._each(lambda recipe: recipe.findings)
+    title: str
+    figure: Figure | None
+    claims: Sequence[Claim]
+    findings: Sequence[str]
 
-    def _each(self, what: Callable[[FigureRecipe], Callable[[Runs], T] | None]) -> dict[str, T]:
-        """What a part of each recipe, if it has this part, makes of its runs."""
-        return {
-            name: make({label: self._played[need] for label, need in recipe.needs.items()})
-            for name, recipe in self.plan.recipes.items()
-            if (make := what(recipe)) is not None
-        }
-
-    def figures(self) -> dict[str, Figure]:
-        """The figures that are drawn."""
-        return self._each(lambda recipe: recipe.draw)
-
-    def trained(self) -> list[tuple[Trial, Run]]:
-        """The runs with training."""
-        trained = ((need, trials) for need, trials in self.plan.trials.items() if need.task is not None)
-        return [pair for need, trials in trained for pair in zip(trials, self._played[need], strict=True)]
+    @classmethod
+    def of(cls, recipe: FigureRecipe, finished: Mapping[Need, Sequence[Done]]) -> Self:
+        runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
+        claims = [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]
+        return cls(recipe.title, None if recipe.draw is None else recipe.draw(runs), claims, recipe.findings(runs))
 
 
-def _settings(made: _Made, conditions: Conditions) -> dict[str, Any]:
+def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dict[str, Any]:
     """What the numbers depend on, but for the machine."""
-    order, trials = made.plan.order, made.plan.trials
+    trials = [each.trial for each in done]
     settings: dict[str, Any] = {
         "paper": order.paper,
-        "scenarios": ", ".join(dict.fromkeys(need.scenario for need in trials)),
-        "policies": ", ".join(dict.fromkeys(need.policy for need in trials)),
+        "scenarios": ", ".join(dict.fromkeys(trial.scenario for trial in trials)),
+        "policies": ", ".join(dict.fromkeys(trial.policy for trial in trials)),
     }
-    if lengths := {trial.rounds for own in trials.values() for trial in own if trial.task is None}:
+    if lengths := {trial.rounds for trial in trials if trial.task is None}:
         settings["seeds"] = ", ".join(map(str, order.seeds))
         settings["rounds"] = " or ".join(map(str, sorted(lengths, reverse=True)))  # training's are told by task
-    if trained := made.trained():  # with a scale, figures without training may be asked for alone
+    if tasks := _tasks(trials):  # with a scale, figures without training may be asked for alone
         settings |= {"scale": order.scale, "training seeds": ", ".join(map(str, order.training_seeds or ()))}
-        settings |= {"device": conditions.device} | _tasks([trial for trial, _ in trained])
+        settings |= {"device": conditions.device} | {f"task {name}": words for name, words in tasks.items()}
     return settings
 
 
-def _section(made: _Made, name: str, figure: Figure | None, folder: Path) -> Section:
-    """A figure on the page with what it shows; the picture, if there is one, is written."""
-    title = made.plan.recipes[name].title
-    pictures = [] if figure is None else [picture(figure, title, folder, f"figure-{name}")]
-    return Section(title, made.findings[name], pictures)
-
-
-def _in_order(made: _Made, figures: Mapping[str, Section], folder: Path) -> list[Section]:
-    """One picture, the verdicts in groups, the other figures.
-
-    The picture is of all verdicts, or where they are about one figure, that figure: marks would only repeat the table.
-    """
-    claims = claims_sections(made.verdicts)
-    if len(by_place(made.verdicts)) > 1:
-        shown = picture(verdicts_figure(made.verdicts), "A mark for each claim", folder, "verdicts")
-        return [Section("Verdicts", figures=[shown]), *claims, *figures.values()]
-    judged = [name for name in figures if made.claims[name]][:1]
-    return [*(figures[name] for name in judged), *claims, *(figures[name] for name in figures if name not in judged)]
-
-
-def _remarks(plan: _Plan, trained: Sequence[Trial]) -> list[str]:
-    """What is smaller than in the paper, of what was trained."""
-    tasks = dict.fromkeys(trial.task.name for trial in trained if trial.task is not None)
-    known = {} if plan.scale is None else plan.scale.remarks
-    return list(dict.fromkeys(known[task] for task in tasks if task in known))
-
-
-def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
+def _tasks(trials: Iterable[Trial]) -> dict[str, str]:
     """What was trained, in words, by the task's name."""
     found = {}
     tasks = [(trial.task, trial.rounds) for trial in trials if trial.task is not None]
@@ -264,7 +239,7 @@ def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
         local = task.local()
         own = [(each.partition, str(rounds)) for each, rounds in tasks if each.name == task.name]
         partitions, rounds = (" or ".join(dict.fromkeys(values)) for values in zip(*own, strict=True))
-        found[f"task {task.name}"] = (
+        found[task.name] = (
             f"{local.dataset}, model {local.model}, {task.samples_per_client or local.samples_per_client} samples a "
             f"client, {task.epochs or local.epochs} epochs, batch {local.batch_size}, rate {local.learning_rate:g}, "
             f"partition {partitions}, rounds {rounds}"
@@ -272,70 +247,44 @@ def _tasks(trials: Sequence[Trial]) -> dict[str, str]:
     return found
 
 
-def _claim_folder(folder: Path, order: Order) -> None:
-    """Refuse a folder that holds something else; nothing in it is overwritten then."""
-    known = folder / "settings.json"
-    if not known.exists():
-        return
-    found = read_json(known)
-    if found.get("paper") != order.paper:
-        raise ConfigurationError(
-            f"{folder} does not hold a reproduction of {order.paper}: choose another folder or delete it"
-        )
-    if found.get("scale") not in (None, order.scale):
-        raise ConfigurationError(
-            f"{folder} holds training experiments of scale {found['scale']}; expected {order.scale}: "
-            "choose another folder or delete it"
-        )
+def _sections(made: Mapping[str, _Made], verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
+    """One picture, the verdicts in groups, the other figures; pictures are written.
+
+    The picture is of all verdicts, or where they are about one figure, that figure: marks would only repeat the table.
+    """
+    claims = claims_sections(verdicts)
+    shown = {}
+    for name, one in made.items():
+        pictures = [] if one.figure is None else [picture(one.figure, one.title, folder, f"figure-{name}")]
+        shown[name] = Section(one.title, one.findings, pictures)
+    if len(by_place(verdicts)) > 1:
+        marks = picture(verdicts_figure(verdicts), "A mark for each claim", folder, "verdicts")
+        return [Section("Verdicts", figures=[marks]), *claims, *shown.values()]
+    first = [shown.pop(name) for name in [name for name in made if made[name].claims][:1]]
+    return [*first, *claims, *shown.values()]
 
 
-def _run(
-    needed: Mapping[Need, Sequence[Trial]],
-    folder: Path,
-    progress: Callable[[float], None] | None,
-    **options: Any,
-) -> dict[Need, list[Done]]:
-    total = sum(trial.work for trials in needed.values() for trial in trials)
-    before = 0.0
-    finished: dict[Need, list[Done]] = {}
-    for trains in (False, True):  # short runs first
-        keys = [need for need in needed if (need.task is not None) is trains]
-        trials = [trial for need in keys for trial in needed[need]]
-        if not trials:
-            continue
-        work, rounds = sum(trial.work for trial in trials), sum(trial.rounds for trial in trials)
-
-        def advance(done: int, before: float = before, work: float = work, rounds: int = rounds) -> None:
-            if progress is not None:
-                progress((before + work * done / rounds) / total)
-
-        runs = iter(finish(trials, folder=folder / "trials", progress=advance, **options))
-        finished |= {key: [next(runs) for _ in needed[key]] for key in keys}
-        before += work
-    return finished
-
-
-def _claims_frame(verdicts: Sequence[Verdict]) -> pl.DataFrame:
-    columns = {
-        "claim": [verdict.claim.name for verdict in verdicts],
-        "source": [verdict.claim.source for verdict in verdicts],
-        "statement": [verdict.claim.statement for verdict in verdicts],
-        "measure": [verdict.claim.measure for verdict in verdicts],
-        "effect": [verdict.effect.mean for verdict in verdicts],
-        "effect_low": [verdict.effect.low for verdict in verdicts],
-        "effect_high": [verdict.effect.high for verdict in verdicts],
-        "unit": [verdict.unit for verdict in verdicts],
-        "test": [verdict.test for verdict in verdicts],
-        "seeds": [verdict.seeds for verdict in verdicts],
-        "p_holds": [verdict.p_holds for verdict in verdicts],
-        "p_contradicted": [verdict.p_contradicted for verdict in verdicts],
-        "asked_by": ["us" if verdict.claim.ours else "paper" for verdict in verdicts],
-        "runs": ["training" if verdict.claim.training else "simulation" for verdict in verdicts],
-        "changed": [verdict.claim.changed for verdict in verdicts],
-        "verdict": [verdict.word for verdict in verdicts],
-        "why": [verdict.why for verdict in verdicts],
+def _claims_table(verdicts: Sequence[Verdict]) -> pl.DataFrame:
+    columns: dict[str, Callable[[Verdict], object]] = {
+        "claim": lambda one: one.claim.name,
+        "source": lambda one: one.claim.source,
+        "statement": lambda one: one.claim.statement,
+        "measure": lambda one: one.claim.measure,
+        "effect": lambda one: one.effect.mean,
+        "effect_low": lambda one: one.effect.low,
+        "effect_high": lambda one: one.effect.high,
+        "unit": lambda one: one.unit,
+        "test": lambda one: one.test,
+        "seeds": lambda one: one.seeds,
+        "p_holds": lambda one: one.p_holds,
+        "p_contradicted": lambda one: one.p_contradicted,
+        "asked_by": lambda one: "us" if one.claim.ours else "paper",
+        "runs": lambda one: "training" if one.claim.training else "simulation",
+        "changed": lambda one: one.claim.changed,
+        "verdict": lambda one: one.word,
+        "why": lambda one: one.why,
     }
-    return pl.DataFrame(columns)
+    return pl.DataFrame({name: [of(one) for one in verdicts] for name, of in columns.items()})
 
 
 def _described(trial: Trial) -> dict[str, str]:
