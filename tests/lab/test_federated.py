@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 
 from fedroster import RBCSF, Uniform
 from fedroster.core.errors import ConfigurationError, SelectionError, StateFileError
@@ -23,6 +22,8 @@ from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.policies import FedCS, Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
 from fedroster.simulation import simulate
+
+torch = pytest.importorskip("torch", reason="trains networks")
 
 ROUNDS = 12
 
