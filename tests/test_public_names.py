@@ -66,7 +66,7 @@ def test_all_names_come_without_extras():
     """What no engine needs may be missing."""
     code = """
 import sys
-sys.modules |= dict.fromkeys(["polars", "torch", "sklearn", "typer", "rich", "jinja2", "matplotlib", "vl_convert"])
+sys.modules |= dict.fromkeys(["polars", "torch", "sklearn", "typer", "rich", "jinja2", "altair", "vl_convert"])
 import fedroster
 exec("from fedroster import *")
 print(set(fedroster.__all__) - set(globals()))

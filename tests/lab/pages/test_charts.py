@@ -133,6 +133,14 @@ def test_a_policy_looks_alike_in_every_figure():
     assert {label: colours[label] for label in "ca"} == {label: looks[label].colour for label in "ca"}
 
 
+def test_a_legend_names_what_is_drawn_and_nothing_else():
+    looks = in_order([*FEW, "elsewhere"])
+    for apart in (False, True):
+        spec = lines(FEW, AXES, looks=looks, apart=apart).to_dict()
+        scales = [layer["encoding"]["color"]["scale"] for layer in spec.get("spec", spec)["layer"]]
+        assert {tuple(scale["domain"]) for scale in scales} == {tuple(FEW)}
+
+
 def test_intervals_are_drawn_as_they_are():
     data = data_of(MAKERS["intervals"]()).filter(panel="time, s")
     assert data.drop("panel").rows() == [("floor", 2.0, 1.0, 3.0), ("random", 0.5, -1.0, 2.0)]

@@ -159,12 +159,13 @@ def lines(
         curves: By label.
         axes: Their axes.
         title: What the figure says.
-        looks: By label; None for curves that are not policies: each has the look of its place.
+        looks: By label, of more than these perhaps; None for curves that are not policies: each has the look of its
+            place.
         level: A line across, and what it is.
         apart: Whether each has a panel of its own.
         behind: The curve that stands in grey in all of these panels.
     """
-    looks = in_order(curves) if looks is None else looks
+    looks = in_order(curves) if looks is None else {label: looks[label] for label in curves}
     if not apart:
         whole = _drawn({"": curves}, axes, looks, level, columns=_columns(looks))
         return finished(whole.properties(width=WIDTH, height=HEIGHT), title, axes.y_label)
