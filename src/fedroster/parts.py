@@ -11,7 +11,7 @@ from fedroster.core.locks import FolderLock
 from fedroster.core.parallel import for_ranges, num_threads
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import check_selection
-from fedroster.core.protocols import polls, wants_losses
+from fedroster.core.protocols import missing_signals, polls, wants_losses
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import (
     load_arrays,
@@ -44,6 +44,7 @@ __all__ = [
     "code_of",
     "for_ranges",
     "load_arrays",
+    "missing_signals",
     "njit",
     "num_threads",
     "pack",

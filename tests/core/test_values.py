@@ -29,9 +29,9 @@ from fedroster.core.problem import (
     check_context,
     check_selection,
 )
-from fedroster.core.protocols import wants_losses
+from fedroster.core.protocols import missing_signals, wants_losses
 from fedroster.core.units import dbm_to_w
-from fedroster.policies import Uniform
+from fedroster.policies import COCS, E3CS, Uniform
 
 SPEC = ProblemSpec(num_clients=3, cohort_size=2, num_features=2)
 
@@ -307,4 +307,8 @@ def test_losses_are_measured_only_when_asked_for():
         wants_losses = True
 
     assert wants_losses(Asks())
+    assert missing_signals(Asks(), losses=False, contexts=False, deadline=False) == ("losses",)
+    assert missing_signals(Asks(), losses=True, contexts=False, deadline=False) == ()
+    assert missing_signals(E3CS(), losses=False, contexts=False, deadline=False) == ("a deadline",)
+    assert missing_signals(COCS(), losses=False, contexts=False, deadline=False) == ("contexts",)
     assert not wants_losses(Uniform())

@@ -36,7 +36,8 @@ class Policy(Protocol[S]):
 
     A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
-    whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  One that owes participations is
+    whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  Of ``wants_contexts`` and
+    ``wants_deadline`` users are told where there are none (:func:`missing_signals`).  One that owes participations is
     also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.  How chance decides is
     said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
@@ -188,6 +189,16 @@ def check_policy(policy: object) -> None:
 def wants_losses(policy: AnyPolicy) -> bool:
     """Whether a policy declares ``wants_losses``: it learns from losses and sizes, and measuring losses costs time."""
     return bool(getattr(policy, "wants_losses", False))
+
+
+def missing_signals(policy: AnyPolicy, *, losses: bool, contexts: bool, deadline: bool) -> tuple[str, ...]:
+    """What a policy learns from that a federation or a scenario does not have, in words; empty for nothing.
+
+    A policy declares it by ``wants_losses``, ``wants_contexts`` and ``wants_deadline``.
+    """
+    there = {"losses": losses, "contexts": contexts, "deadline": deadline}
+    words = {"losses": "losses", "contexts": "contexts", "deadline": "a deadline"}
+    return tuple(words[name] for name, has in there.items() if not has and getattr(policy, f"wants_{name}", False))
 
 
 def polls(policy: AnyPolicy) -> bool:

@@ -131,6 +131,7 @@ class COCS(SolverOptions, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    wants_contexts: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
 
     h_T: Natural = 5

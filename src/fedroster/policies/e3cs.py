@@ -140,6 +140,7 @@ class E3CS(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     commits: ClassVar[Commits] = "cohort"
+    wants_deadline: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "system"
 

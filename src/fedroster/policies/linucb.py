@@ -123,6 +123,7 @@ class LinUCB(Parameters, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    wants_contexts: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
 
     pool_size: Count = 100
@@ -215,6 +216,7 @@ class LinUCBPairs(ExactOptions, Defaults):
     draws: ClassVar[Draws] = "never"
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
+    wants_contexts: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 
