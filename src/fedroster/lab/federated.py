@@ -6,13 +6,15 @@ import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedroster.aggregation.fedavg import federated_average, finite_updates
+from fedroster.aggregation.fedavg import Aggregate, federated_average, finite_updates
 from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_globally, broadcast, edge_answers
+from fedroster.aggregation.memory import UpdateMemory, UpdateTable
+from fedroster.aggregation.server import ServerStep
 from fedroster.errors import ConfigurationError
 from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
 from fedroster.parts import Model, check_integer, load_arrays, pack, polls, save_arrays, wants_losses
@@ -25,11 +27,15 @@ from fedroster.types import (
     FloatArray,
     IntArray,
     Outcome,
+    ProblemSpec,
     RoundContext,
     Selection,
     Status,
     Streams,
 )
+
+PLAIN = ServerStep()
+_Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class FederatedRound:
         train_loss: Last training loss of each chosen client, shape (k,); NaN where its update was not used.
         refused: Clients whose update arrived and was refused because it is not finite, shape (r,).
         elapsed_s: Simulated time since the first round, seconds.
+        aggregation: What the server remembers beside the model, by name; its arrays are reused by the next round.
     """
 
     round: Round
@@ -56,6 +63,7 @@ class FederatedRound:
     train_loss: FloatArray
     refused: IntArray
     elapsed_s: float
+    aggregation: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class TrainingCheckpoint:
         elapsed_s: Simulated time so far, seconds.
         edges: Edge models; None without edge servers.
         records: What the caller kept beside them.
+        aggregation: Update memory and moments of the server's step.
     """
 
     rounds: Checkpoint
@@ -75,15 +84,77 @@ class TrainingCheckpoint:
     elapsed_s: float
     edges: Model | None = None
     records: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    aggregation: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class _Aggregation:
+    """How updates become the next model: federated averaging, an update memory of each server, the server's step."""
+
+    def __init__(
+        self, model: Model, spec: ProblemSpec, memory: UpdateMemory | None, step: ServerStep, kept: _Arrays | None
+    ) -> None:
+        servers = 0 if memory is None else spec.num_servers
+        self.tables = [UpdateTable(memory, model, spec.num_clients) for _ in range(servers) if memory is not None]
+        self.step, self._moments = step, step.init(model)
+        if kept is None:
+            return
+        for number, table in enumerate(self.tables):
+            table.restore(_part(kept, f"memory-{number}."))
+        for name, moment in self._moments.items():
+            if (found := kept.get(f"step.{name}")) is None or found.shape != moment.shape:
+                raise ConfigurationError(f"the checkpoint has no moment {name!r} of such a server's step")
+            moment[...] = found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is remembered."""
+        found: dict[str, NDArray[Any]] = {f"step.{name}": value for name, value in self._moments.items()}
+        for number, table in enumerate(self.tables):
+            found |= {f"memory-{number}.{name}": value for name, value in table.arrays().items()}
+        return found
+
+    def usable(self, updates: Model, num: int, *, base: Model) -> BoolArray:
+        """Which of some clients' models are finite, and so are their updates as they are remembered, shape (k,)."""
+        good = finite_updates(updates, num)
+        return good & self.tables[0].usable(updates, num, base=base) if self.tables else good
+
+    def moved(self, model: Model, direction: Model) -> Model:
+        """The model after the server's step."""
+        return self.step.apply(model, direction, self._moments)
+
+    def of_round(self, model: Model, updates: Updates, clients: IntArray, *, server: int = 0) -> Aggregate:
+        """The next model from those of a cohort, which were all sent ``model``."""
+        num = clients.shape[0]
+        if not self.tables:
+            average = federated_average(model, updates.parameters, updates.num_samples, arrived=np.ones(num, np.bool_))
+            if self.step.is_plain or not average.used.any():
+                return average
+            direction: Model = {
+                name: average.parameters[name] - value.astype(np.float64) for name, value in model.items()
+            }
+            return replace(average, parameters=self.moved(model, direction))
+        good = self.usable(updates.parameters, num, base=model)
+        if not good.any():
+            return Aggregate(model, good)
+        arrived = {name: values[good] for name, values in updates.parameters.items()}
+        table, samples = self.tables[server], updates.num_samples[good]
+        direction = table.step(clients[good], arrived, samples, base=model)
+        return Aggregate(self.moved(model, direction), good)
 
 
 class _Exchange:
     """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
 
     def __init__(
-        self, trainer: Trainer, parameters: Model, edges: Model | None, streams: Streams, *, losses: bool
+        self,
+        trainer: Trainer,
+        parameters: Model,
+        edges: Model | None,
+        streams: Streams,
+        aggregation: _Aggregation,
+        *,
+        losses: bool,
     ) -> None:
-        self._trainer = trainer
+        self._trainer, self.aggregation = trainer, aggregation
         self._streams = streams
         self._losses = losses
         self._loss_before: FloatArray = np.empty(0)
@@ -132,8 +203,7 @@ class _Exchange:
             self.parameters, feedback.client[arrived], round=context.round, streams=self._streams
         )
         self._note(updates, np.flatnonzero(arrived))
-        everybody = np.ones(updates.num_samples.shape[0], np.bool_)
-        average = federated_average(self.parameters, updates.parameters, updates.num_samples, arrived=everybody)
+        average = self.aggregation.of_round(self.parameters, updates, feedback.client[arrived])
         if average.used.any():
             self.parameters, self.evaluation = average.parameters, None
         return average.used
@@ -181,18 +251,28 @@ class _HierarchicalExchange(_Exchange):
         rows, clients = np.flatnonzero(arrived), feedback.client[arrived]
         server = np.zeros(clients.shape[0], np.int64) if feedback.server is None else feedback.server[arrived]
         models: dict[str, NDArray[Any]] = {}
+        following: Model = {name: values.copy() for name, values in self.edges.items()}
+        good = np.zeros(clients.shape[0], np.bool_)
         for m in np.unique(server):
             mine = server == m
             edge = {name: values[m] for name, values in self.edges.items()}
             updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
             self._note(updates, rows[mine])
+            if self.aggregation.tables:
+                alike = replace(updates, num_samples=np.ones_like(updates.num_samples))  # as in edge aggregation
+                moved = self.aggregation.of_round(edge, alike, clients[mine], server=int(m))
+                good[mine] = moved.used
+                for name, value in moved.parameters.items():
+                    following[name][m] = value
             for name, values in updates.parameters.items():
                 if name not in models:
                     models[name] = np.empty((clients.shape[0], *values.shape[1:]), values.dtype)
                 models[name][mine] = values
-        good = finite_updates(models, clients.shape[0])
+        if not self.aggregation.tables:
+            good = finite_updates(models, clients.shape[0])
+            following = aggregate_edges(self.edges, models, server, good)
         if good.any():
-            self.edges = aggregate_edges(self.edges, models, server, good)
+            self.edges = following
             self.parameters, self.evaluation = aggregate_globally(self.edges), None
         return good
 
@@ -210,6 +290,8 @@ def federate(
     seed: int,
     evaluate_every: int = 1,
     start: TrainingCheckpoint | None = None,
+    memory: UpdateMemory | None = None,
+    server: ServerStep = PLAIN,
 ) -> Iterator[FederatedRound]:
     """Play rounds with training.
 
@@ -223,14 +305,16 @@ def federate(
         seed: Seed of all random streams.
         evaluate_every: Rounds from one test of the model to the next, >= 1; the last round has one, too.
         start: Checkpoint to continue from; the loop may change it. None to begin.
+        memory: How clients' last updates are remembered, by each edge server if there are several; None for not.
+        server: The server's step; with several servers there is none but the plain one.
 
     Yields:
         The rounds.  An update that is not finite is refused and reported, and the round continues. If no update
         arrives, the model does not change.
 
     Raises:
-        ConfigurationError: If ``evaluate_every`` is not a positive integer, or the policy polls and the trainer cannot
-            measure losses without training.
+        ConfigurationError: If ``evaluate_every`` is not a positive integer, the policy polls and the trainer cannot
+            measure losses without training, the table is beyond its budget, or several servers have a step.
         InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
     """
@@ -241,8 +325,11 @@ def federate(
     edges = None if start is None else start.edges
     if edges is None and servers > 1:
         edges = broadcast(first, servers)
+    if servers > 1 and not server.is_plain:
+        raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
+    aggregation = _Aggregation(first, environment.spec, memory, server, None if start is None else start.aggregation)
     kind = _Exchange if servers == 1 else _HierarchicalExchange
-    exchange = kind(trainer, first, edges, streams, losses=wants_losses(policy))
+    exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy))
     elapsed_s = 0.0 if start is None else start.elapsed_s
     course = simulate(
         policy,
@@ -266,6 +353,7 @@ def federate(
             train_loss=exchange.train_loss,
             refused=exchange.refused,
             elapsed_s=elapsed_s,
+            aggregation=aggregation.arrays(),
         )
 
 
@@ -289,6 +377,7 @@ def save_training(
         | pack(last.round.environment_state, "environment.")
         | {f"model.{name}": np.asarray(value) for name, value in last.parameters.items()}
         | {f"edges.{name}": np.asarray(value) for name, value in (last.edges or {}).items()}
+        | {f"aggregation.{name}": value for name, value in last.aggregation.items()}
         | {f"records.{name}": value for name, value in (records or {}).items()}
     )
     header = {
@@ -321,6 +410,7 @@ def load_training(
         elapsed_s=header["elapsed_s"],
         edges=_part(arrays, "edges.") or None,
         records=_part(arrays, "records."),
+        aggregation=_part(arrays, "aggregation."),
     )
 
 

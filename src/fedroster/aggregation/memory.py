@@ -1,0 +1,312 @@
+r"""Update memory: every client's last update is remembered, and stands in for the clients that are not there.
+
+With :math:`\Delta_k` the update of client k and :math:`y_n` the last known update of client n,
+
+.. math:: x \gets x + \eta \Bigl[\sum_{k \in S} a_k\, c_k\, (\Delta_k - s\, y_k) + s \sum_n p_n y_n\Bigr],\qquad
+    y_k \gets \Delta_k,
+
+where a are the cohort's shares, p those of all clients and c weights of a decision.  s = 1 is FedVARP (Jhunjhunwala et
+al. 2022, Algorithm 1) and, one answer or one buffer after the other, CA2FL (Wang et al. 2024, Algorithm 1); s = 0 is
+FedAvg; between them lies FedStale (Rodio and Neglia 2024).  With the rule "mean" the rows are replaced first, and the
+step is :math:`s \sum_n p_n y_n` alone: MIFA (Gu et al. 2021, Algorithm 1).
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, Model
+from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.core.parameters import Count, Natural, Parameters, Share
+
+_BLOCK = 2**13  # columns at once: the rows of a cohort stay in a cache
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMemory(Parameters):
+    """How updates are remembered; a table takes a row of d numbers for each client, d the size of the model.
+
+    Attributes:
+        share: s, how much remembered updates count, in [0, 1].
+        rule: "difference" for FedVARP, FedStale and CA2FL, "mean" for MIFA.
+        unknown: What stands for a client without a row: "left-out" for the mean of the others, "zero" for no update.
+        longest_age: Steps after which a row is forgotten, >= 1; 0 for never.
+        dtype: In which numbers rows are kept.
+        groups: Rows of the table, each shared by the clients whose number modulo ``groups`` is the same (as in
+            ClusterFedVARP); 0 for one row a client.
+        folder: Where the rows lie, in a file without a name that only this process can read; empty for in memory.
+        most_bytes: A table whose rows take more is refused.
+    """
+
+    share: Share = 1.0
+    rule: Literal["difference", "mean"] = "difference"
+    unknown: Literal["left-out", "zero"] = "zero"
+    longest_age: Natural = 0
+    dtype: Literal["float32", "float16"] = "float32"
+    groups: Natural = 0
+    folder: str = ""
+    most_bytes: Count = 2**32
+
+
+def corrected(
+    update: FloatArray, row: FloatArray, mean: FloatArray, *, share: float, weight: FloatArray | float = 1.0
+) -> FloatArray:
+    r"""What an update becomes, :math:`c_k (\Delta_k - s\, y_k) + s \sum_n p_n y_n`: one place rewrites all replies.
+
+    Args:
+        update: Updates, shape (k, w).
+        row: What is remembered of the same clients, shape (k, w).
+        mean: Mean of all rows, shape (w,).
+        share: s, in [0, 1].
+        weight: c, shape (k, 1), or one number, >= 0.
+    """
+    return weight * (update - share * row) + share * mean
+
+
+class UpdateTable:
+    """The last update of every client, and their mean, which is kept up as rows change: a step of k clients is O(k d).
+
+    A row counts by its client's samples.  Whatever is not finite must be left out by the caller (:meth:`usable`).
+    """
+
+    def __init__(self, memory: UpdateMemory, model: Model, num_clients: int) -> None:
+        """Know no update of a model's clients 0 to ``num_clients`` - 1.
+
+        Raises:
+            ConfigurationError: If the rows would take more than ``most_bytes``.
+        """
+        self.memory, self._clients = memory, num_clients
+        self._shapes = {name: np.shape(value) for name, value in model.items()}
+        self._total = np.zeros(sum(math.prod(shape) for shape in self._shapes.values()))
+        self._steps = 0
+        count = min(memory.groups or num_clients, num_clients)
+        self._rows = self._empty(count)
+        self._samples = np.zeros(count)  # mean of those that report to a row; 0 for a row that is not known
+        self._learned = np.zeros(count, np.int64)  # the step of its last update
+
+    def _empty(self, count: int) -> NDArray[Any]:
+        """Rows of zeros, shape (rows, d)."""
+        memory, shape = self.memory, (count, self._total.shape[0])
+        size = math.prod(shape) * np.dtype(memory.dtype).itemsize
+        if size > memory.most_bytes:
+            raise ConfigurationError(
+                f"{count:,} updates of {shape[1]:,} numbers take {size:,} bytes as {memory.dtype}; expected at most "
+                f"most_bytes = {memory.most_bytes:,}: dtype=float16 halves them, groups shares rows, folder puts them "
+                "into a file"
+            )
+        if not memory.folder:
+            return np.zeros(shape, memory.dtype)
+        with tempfile.TemporaryFile(dir=memory.folder) as file:  # the mapping keeps it open
+            return np.memmap(file, memory.dtype, "r+", shape=shape)
+
+    # ------------------------------------------------------------------ what is known
+
+    @property
+    def known(self) -> BoolArray:
+        """Whether there is a row for each client, shape (clients,)."""
+        found: BoolArray = self._samples[self._row_of(np.arange(self._clients))] > 0.0
+        return found
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the rows."""
+        return int(self._rows.nbytes)
+
+    def _row_of(self, clients: IntArray) -> IntArray:
+        rows: IntArray = clients % self._rows.shape[0]
+        return rows
+
+    @property
+    def _weight(self) -> FloatArray:
+        """What each row counts: the samples of all that share it, shape (rows,)."""
+        return self._samples * np.bincount(self._row_of(np.arange(self._clients)), minlength=self._rows.shape[0])
+
+    def _divisor(self) -> float:
+        """By what the weighted sum of the rows is divided to become their mean."""
+        weight = self._weight
+        if self.memory.unknown == "zero":  # as many samples for the others as for those that are known
+            return float(weight.sum()) * self._clients / max(int(np.count_nonzero(self.known)), 1)
+        return float(weight.sum())
+
+    def _mean(self, columns: slice, divisor: float) -> FloatArray:
+        return self._total[columns] / divisor if divisor > 0.0 else np.zeros(columns.stop - columns.start)
+
+    def _blocks(self) -> Iterator[tuple[str, slice, slice]]:
+        """Parts of the model: name, columns in its own array, columns in a row."""
+        begin = 0
+        for name, shape in self._shapes.items():
+            size = math.prod(shape)
+            for low in range(0, size, _BLOCK):
+                high = min(low + _BLOCK, size)
+                yield name, slice(low, high), slice(begin + low, begin + high)
+            begin += size
+
+    def _remembered(self, rows: IntArray, columns: slice, mean: FloatArray) -> FloatArray:
+        """The rows that count as these clients', shape (k, w); where nothing is known, 0 or the mean."""
+        found: FloatArray = self._rows[rows, columns].astype(np.float64)
+        if self.memory.unknown == "left-out":
+            found[self._samples[rows] == 0.0] = mean
+        return found
+
+    def usable(self, updates: Model, num: int, *, base: Model | None = None) -> BoolArray:
+        """Which of some updates are finite, in the table's numbers too, shape (k,); arguments as in :meth:`step`."""
+        most = float(np.finfo(self.memory.dtype).max)
+        good = np.ones(num, np.bool_)
+        for name, values in updates.items():
+            update = values if base is None else values - base[name]
+            good &= np.abs(update.reshape(num, math.prod(self._shapes[name]))).max(axis=1, initial=0.0) <= most
+        return good
+
+    # ------------------------------------------------------------------ steps
+
+    def rewritten(self, clients: IntArray, updates: Model, weights: FloatArray | None = None) -> Model:
+        """What each update becomes (:func:`corrected`), for an engine that averages replies itself; nothing is learned.
+
+        With the rule "mean" learn first: every update becomes the mean of the rows.
+
+        Args:
+            clients: Their clients, shape (k,).
+            updates: Updates, shape (k, ...) by name.
+            weights: c, shape (k,), >= 0; None for 1.
+        """
+        rows, num, divisor, share = self._row_of(clients), clients.shape[0], self._divisor(), self.memory.share
+        by_difference = self.memory.rule == "difference"
+        weight: FloatArray | float = 1.0 if weights is None else np.asarray(weights)[:, None]
+        found = {name: np.empty((num, math.prod(shape)), updates[name].dtype) for name, shape in self._shapes.items()}
+        for name, own, columns in self._blocks():
+            mean = self._mean(columns, divisor)
+            if by_difference:
+                update = updates[name].reshape(num, math.prod(self._shapes[name]))[:, own].astype(np.float64)
+                row = self._remembered(rows, columns, mean)
+                found[name][:, own] = corrected(update, row, mean, share=share, weight=weight)
+            else:
+                found[name][:, own] = share * mean
+        return {name: values.reshape(num, *self._shapes[name]) for name, values in found.items()}
+
+    def learn(self, clients: IntArray, updates: Model, num_samples: IntArray | FloatArray) -> None:
+        """Remember updates, and forget what is too old; see :meth:`step`."""
+        self.step(clients, updates, num_samples)
+
+    def step(
+        self,
+        clients: IntArray,
+        updates: Model,
+        num_samples: IntArray | FloatArray,
+        *,
+        base: Model | None = None,
+        weights: FloatArray | None = None,
+        shares: FloatArray | None = None,
+    ) -> Model:
+        """Return the direction of a step, in brackets above, and remember the updates.
+
+        Args:
+            clients: Their clients, shape (k,).  Updates that share a row are remembered by their mean.
+            updates: Updates that are finite, shape (k, ...) by name.
+            num_samples: Their samples, shape (k,), > 0.
+            base: The model that these clients were sent, if ``updates`` are their models; None for updates.
+            weights: c, shape (k,), >= 0; None for 1.
+            shares: a, shape (k,), sum 1; None for shares of the samples.
+
+        Returns:
+            The direction, float64, by name; zeros without any client: then the model stays.
+        """
+        memory, num = self.memory, clients.shape[0]
+        self._steps += 1
+        if not num:
+            return {name: np.zeros(shape) for name, shape in self._shapes.items()}
+        share = num_samples / num_samples.sum() if shares is None else shares
+        weight = 1.0 if weights is None else np.asarray(weights)[:, None]
+        rows, place = np.unique(self._row_of(clients), return_inverse=True)
+        known_before, before, divisor = self._samples.copy(), self._weight[rows], self._divisor()
+        samples = np.bincount(place, num_samples, rows.shape[0]) / np.maximum(np.bincount(place), 1)[: rows.shape[0]]
+        gather = (place == np.arange(rows.shape[0])[:, None]) * num_samples
+        gather = gather / gather.sum(axis=1, keepdims=True)
+        self._samples[rows], self._learned[rows] = samples, self._steps
+        after, new_divisor = self._weight[rows], self._divisor()
+        direction = {name: np.empty(math.prod(shape)) for name, shape in self._shapes.items()}
+        alone = rows.shape[0] == num
+        order = np.argsort(place) if alone else np.empty(0, np.int64)
+        for name, own, columns in self._blocks():
+            update = updates[name].reshape(num, math.prod(self._shapes[name]))[:, own].astype(np.float64)
+            if base is not None:
+                update -= base[name].reshape(-1)[own]
+            old = self._rows[rows, columns].astype(np.float64)
+            if memory.rule == "difference":
+                mean, row = self._mean(columns, divisor), old
+                if memory.unknown == "left-out":
+                    row = np.where(known_before[rows, None] > 0.0, old, mean)
+                direction[name][own] = share @ corrected(update, row[place], mean, share=memory.share, weight=weight)
+            kept = (update[order] if alone else gather @ update).astype(memory.dtype)
+            self._rows[rows, columns] = kept
+            self._total[columns] += after @ kept.astype(np.float64) - before @ old
+            if memory.rule == "mean":
+                direction[name][own] = memory.share * self._mean(columns, new_divisor)
+        if memory.longest_age:
+            self._drop(np.flatnonzero((self._samples > 0.0) & (self._steps - self._learned >= memory.longest_age)))
+        return {name: values.reshape(self._shapes[name]) for name, values in direction.items()}
+
+    # ------------------------------------------------------------------ members and files
+
+    def forget(self, clients: IntArray) -> None:
+        """Forget the rows of some clients; with groups, all that is in a shared row."""
+        self._drop(np.unique(self._row_of(clients)))
+
+    def _drop(self, rows: IntArray) -> None:
+        weight = self._weight
+        for row in rows:
+            self._total -= weight[row] * self._rows[row].astype(np.float64)
+            self._rows[row] = 0
+        self._samples[rows] = 0.0
+        if not self._samples.any():
+            self._total[:] = 0.0
+
+    def grow(self, num_clients: int) -> None:
+        """Make room for clients that join."""
+        count = min(self.memory.groups or num_clients, num_clients)
+        if self.memory.groups and count > self._rows.shape[0]:  # other clients would share rows
+            raise ConfigurationError(
+                f"the table has {self._rows.shape[0]} rows for {self._clients} clients, fewer than groups = "
+                f"{self.memory.groups}; expected at least as many clients as groups from the beginning"
+            )
+        rows, have = self._empty(count), self._rows.shape[0]
+        rows[:have], self._rows = self._rows, rows
+        self._samples = np.concatenate((self._samples, np.zeros(count - have)))
+        self._learned = np.concatenate((self._learned, np.zeros(count - have, np.int64)))
+        self._clients = num_clients
+        self._sum()
+
+    def _sum(self) -> None:
+        """The weighted sum of the rows, from the rows."""
+        self._total[:] = 0.0
+        for row, weight in enumerate(self._weight):
+            if weight > 0.0:
+                self._total += weight * self._rows[row].astype(np.float64)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is known, to save it: arrays that the table goes on to use."""
+        state = {"samples": self._samples, "learned": self._learned, "steps": np.array([self._steps])}
+        return {"rows": self._rows, "total": self._total, **state}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what :meth:`arrays` returned.
+
+        Raises:
+            StateFileError: If it belongs to another table, or is not finite.
+        """
+        for name, own in self.arrays().items():
+            found = arrays.get(name)
+            if found is None or found.shape != own.shape or found.dtype != own.dtype or not np.isfinite(found).all():
+                raise StateFileError(
+                    f"{name!r} of the update memory is missing, damaged or of another table; expected {own.dtype} of "
+                    f"shape {own.shape}"
+                )
+        for name in ("rows", "total", "samples", "learned"):
+            self.arrays()[name][...] = arrays[name]
+        self._steps = int(arrays["steps"][0])
