@@ -2,92 +2,72 @@
 
 from __future__ import annotations
 
-import ast
 import importlib.util
+import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, lru_cache
 from hashlib import blake2b
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 
-@cache
 def code() -> str:
     """Digest of fedroster's source files: what was run, where the version is the same."""
-    folder = Path(__file__).parents[1]
-    whole = blake2b(digest_size=5)
-    for file in sorted(folder.rglob("*.py")):
-        whole.update(f"{file.relative_to(folder).as_posix()}\0".encode())
-        whole.update(blake2b(file.read_bytes()).digest())
-    return whole.hexdigest()
+    return _digest(Path(__file__).parents[1])[:10]
 
 
 def code_of(made: Callable[..., Any]) -> dict[str, str]:
-    """What a class does, by the modules that say it: a digest of each, and the version of each foreign package.
+    """What a class does: digests of the modules around it and its bases, and the version of each foreign package.
 
-    These are the modules of the class and of its bases, and those that they import from the same package; for a class
-    of fedroster, from the same folder of it; for one that is not installed, from all that lies beside it.  Comments and
-    docstrings do not count.
+    Around a class are the modules of its package; in fedroster, of its folder; for a file that is not installed, all
+    that lie beside it.  A class that no file holds, as in a notebook, is another one whenever it is made.
     """
-    home = _package(made.__module__)
+    home = made.__module__.partition(".")[0]
     found: dict[str, str] = {}
     for base in getattr(made, "__mro__", (made,)):
-        package = _package(base.__module__)
-        top = package.partition(".")[0]
+        top = base.__module__.partition(".")[0]
         if top in sys.stdlib_module_names:
             continue
         if top != "fedroster":
             found[f"{top} (distribution)"] = _version(top)
-        if package == home or top == "fedroster":
-            _add(base.__module__, package, found)
-        if _file(base.__module__) is None:
-            found[f"{base.__qualname__} (no file)"] = _compiled(base)
+        file = _file(base.__module__)
+        if file is None:
+            found[f"{base.__qualname__} (no file)"] = _new(base)
+        elif top in (home, "fedroster"):
+            package = base.__module__.rpartition(".")[0] if top == "fedroster" else top
+            found[package] = _around(package, file)
     return found
 
 
-def _compiled(made: Any) -> str:
-    """Digest of a class that no file holds, as in a notebook, and of what it calls in its module."""
+@cache
+def _new(made: object) -> str:
+    return secrets.token_hex(10)
+
+
+def _around(package: str, file: Path) -> str:
+    """Digest of the package that a file belongs to; of a file without one, itself if it is installed, or its folder."""
+    origin = _file(package)
+    if origin is not None and origin.name == "__init__.py":
+        return _digest(origin.parent)
+    return _digest(file.parent, file.name if _version(package) else "*.py")
+
+
+def _digest(folder: Path, names: str = "**/*.py") -> str:
+    """Digest of names and content of files."""
+    files = sorted(folder.glob(names))
+    return _read(folder, tuple((file, file.stat().st_mtime_ns) for file in files))
+
+
+@lru_cache(maxsize=256)
+def _read(folder: Path, files: tuple[tuple[Path, int], ...]) -> str:
     whole = blake2b(digest_size=10)
-    seen: set[int] = set()
-
-    def add(value: Any) -> None:
-        if id(value) in seen:
-            return
-        if isinstance(value, CodeType):
-            whole.update(value.co_code + repr(value.co_names).encode())
-            for constant in value.co_consts:
-                add(constant)
-        elif isinstance(value, FunctionType):
-            seen.add(id(value))
-            add(value.__code__)
-            for used in (
-                *(value.__defaults__ or ()),
-                *(value.__globals__.get(name) for name in value.__code__.co_names),
-            ):
-                add(used)
-        elif isinstance(value, property | classmethod | staticmethod):
-            add(getattr(value, "fget", None) or getattr(value, "__func__", None))
-        elif isinstance(value, type):
-            if value.__module__ == made.__module__:
-                seen.add(id(value))
-                for name, member in vars(value).items():
-                    whole.update(name.encode())
-                    add(member)
-        elif isinstance(value, int | float | str | bytes | tuple | frozenset | None):
-            whole.update(repr(value).encode())
-
-    add(made)
+    for file, _changed_ns in files:
+        whole.update(f"{file.relative_to(folder).as_posix()}\0".encode())
+        whole.update(blake2b(file.read_bytes()).digest())
     return whole.hexdigest()
-
-
-def _package(module: str) -> str:
-    """How far the modules around a class reach: its top-level package; in fedroster, its folder."""
-    parts = module.split(".")
-    return ".".join(parts[:2]) if parts[0] == "fedroster" else parts[0]
 
 
 @cache
@@ -100,34 +80,8 @@ def _version(package: str) -> str:
     return ", ".join(found)
 
 
-def _add(module: str, package: str, found: dict[str, str]) -> None:
-    file = _file(module)
-    if file is None or module in found:
-        return
-    stat = file.stat()
-    found[module], imported = _read(module, file, stat.st_mtime_ns, stat.st_size)
-    for name in imported:
-        if name == package or name.startswith(f"{package}.") or _is_beside(name, package):
-            _add(name, package, found)
-
-
-def _is_beside(module: str, package: str) -> bool:
-    """Whether a module lies in the folder of a package, and neither of them is installed or ours."""
-    both = {module.partition(".")[0], package.partition(".")[0]}
-    if "fedroster" in both or both & sys.stdlib_module_names or any(map(_version, both)):
-        return False
-    places = {_place(each) for each in both}
-    return len(places) == 1 and None not in places
-
-
-def _place(package: str) -> Path | None:
-    """The folder that a top-level module or package lies in."""
-    file = _file(package)
-    return file and (file.parents[1] if file.name == "__init__.py" else file.parent)
-
-
 def _file(module: str) -> Path | None:
-    """The file of a module; None where there is none, as for an imported name that is no module."""
+    """The file of a module; None where there is none."""
     loaded = sys.modules.get(module)
     try:
         origin = loaded.__file__ if loaded is not None else getattr(importlib.util.find_spec(module), "origin", None)
@@ -135,34 +89,3 @@ def _file(module: str) -> Path | None:
         return None
     file = Path(origin) if origin else None
     return file if file is not None and file.is_file() else None
-
-
-@cache
-def _read(module: str, file: Path, changed_ns: int, size: int) -> tuple[str, tuple[str, ...]]:
-    """Digest of a module, and the names of modules that it may import."""
-    content = file.read_bytes()
-    try:
-        tree = ast.parse(content)
-    except (SyntaxError, ValueError):  # compiled, or half written
-        return blake2b(content, digest_size=10).hexdigest(), ()
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    imported = tuple(dict.fromkeys(_imports(tree, package)))
-    return blake2b(ast.dump(_WithoutDocstrings().visit(tree)).encode(), digest_size=10).hexdigest(), imported
-
-
-def _imports(tree: ast.Module, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            named = node.module or ""
-            parent = ".".join(package.split(".")[: 1 - node.level or None]) if node.level else ""
-            whole = ".".join(part for part in (parent, named) if part)
-            yield whole
-            yield from (f"{whole}.{alias.name}" for alias in node.names)
-
-
-class _WithoutDocstrings(ast.NodeTransformer):
-    def visit_Expr(self, node: ast.Expr) -> Any:
-        is_text = isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
-        return ast.Pass() if is_text else node
