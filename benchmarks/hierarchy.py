@@ -17,7 +17,6 @@ from scipy.sparse import csr_matrix, vstack
 
 from benchmarks.rows import Row, Session
 from fedroster.core.arrays import FloatArray, IntArray
-from fedroster.core.problem import Selection
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.estimation.hypercubes import count_selections, hypercubes_init
@@ -185,8 +184,8 @@ def decision() -> Iterator[Row]:
     context, _ = network.observe(network.init(rng=rng), 1, rng=rng)
     for name, policy in (("exploring", COCS(gap=0.01)), ("exploring, scale 0", COCS(gap=0.01, scale=0.0))):
         state = policy.init(network.spec, rng=rng)
-        decided = policy.decide(state, context, rng=rng)  # compiles
-        seconds = _median_s(lambda policy=policy, state=state: policy.decide(state, context, rng=rng), 5)  # type: ignore[misc]
+        decided = policy.select(state, context, rng=rng)  # compiles
+        seconds = _median_s(lambda policy=policy, state=state: policy.select(state, context, rng=rng), 5)  # type: ignore[misc]
         what = f"COCS decision, {_DECISION}, {context.num_links:,} links, {name} (gap {decided.gap:.2%})"
         yield Row(what, seconds, "s", "cocs-decision")
 
@@ -210,12 +209,9 @@ def learned_decision(rounds: int) -> Iterator[Row]:
             context, outcome = network.observe(place, number, rng=streams.at("environment", number))
             for who, policy in enumerate(policies):
                 start = time.perf_counter()
+                selection = policy.select(states[who], context, rng=streams.at("policy", number))
                 if isinstance(policy, PartialPooling):
-                    links, gap = policy.decide(states[who], context, rng=streams.at("policy", number))
-                    gaps.append(gap)
-                else:
-                    links = policy.decide(states[who], context, rng=streams.at("policy", number)).links
-                selection = Selection(number, links)
+                    gaps.append(selection.gap)
                 states[who] = policy.commit(states[who], context, selection)
                 seconds[who].append(time.perf_counter() - start)
                 states[who] = policy.update(states[who], outcome.reveal(context, selection))

@@ -30,7 +30,6 @@ VARIANTS: Mapping[str, str] = {
     "one variance, 0.1": f"{OURS}:variances=0.1",
     "one variance, 1": f"{OURS}:variances=1",
     "no sharing of weight": f"{OURS}:share=0",
-    "optimistic": f"{OURS}:optimism=1",
     "4 intervals": f"{OURS}:intervals=4",
     "16 intervals": f"{OURS}:intervals=16",
     "variances 0.05, 0.5": f"{OURS}:variances=0.05/0.5",

@@ -125,10 +125,10 @@ def fed(state, contexts, success, *, client=None, server=None):
     return settle(learn(state, client, server, contexts, success, round=state.round))
 
 
-def asked(state, contexts, *, client=0, server=0, round=None, **options):
+def asked(state, contexts, *, client=0, server=0, round=None):
     rows = len(contexts)
     where = np.full(rows, client), np.full(rows, server)
-    return predict(state, *where, contexts, round=state.round if round is None else round, **options)
+    return predict(state, *where, contexts, round=state.round if round is None else round)
 
 
 class TestPrior:
@@ -414,13 +414,6 @@ class TestMixture:
             total += math.log(chance if success else 1.0 - chance)
             state = fed(state, here, np.array([success]))
         assert_allclose(state.log_weight[0], total)
-
-    def test_optimism_raises_what_is_uncertain(self):
-        state = fed(started(), np.full((50, 2), 0.5), np.arange(50) % 2 == 0)
-        here = np.full((1, 2), 0.5)
-        known = asked(state, here, optimism=1.0) - asked(state, here)
-        unknown = asked(state, here, client=5, optimism=1.0) - asked(state, here, client=5)
-        assert 0.0 < known[0] < unknown[0]
 
 
 class TestNumbers:

@@ -48,6 +48,12 @@ def rng(seed=0):
     return Streams(seed).at("policy", 1)
 
 
+def explores(policy, state, context):
+    """Whether a round with these links explores."""
+    nothing = Selection(context.round, np.zeros(0, np.int64))
+    return policy.commit(state, context, nothing).exploring_rounds > state.exploring_rounds
+
+
 class TestContract(PricedWorld):
     def policy(self):
         return COCS()
@@ -55,7 +61,7 @@ class TestContract(PricedWorld):
 
 class TestScaledContract(PricedWorld):
     def policy(self):
-        return COCS(scale=0.0, h_T=1, tie_by_value=True)
+        return COCS(scale=0.0, h_T=1)
 
 
 class TestGreedyContract(PricedWorld):
@@ -81,11 +87,11 @@ class TestAlgorithm1:
     def test_case_i_takes_as_many_under_explored_links_as_possible(self):
         policy = COCS(h_T=2)
         context = make_context([[0.1], [0.2], [0.6], [0.9]], [3.0, 1.0, 1.5, 1.0])
-        decision = policy.decide(start(policy), context, rng=rng())
-        assert decision.case == "all"
+        state = start(policy)
+        decision = policy.select(state, context, rng=rng())
         assert decision.links.tolist() == [1, 2, 3]
-        assert decision.under_explored.tolist() == [0, 1, 2, 3]
         assert decision.gap == 0.0
+        assert policy.commit(state, context, decision).exploring_links == 3
 
     def test_case_ii_explores_first_and_fills_with_the_best_estimates(self):
         policy = COCS(h_T=1, scale=0.0)
@@ -93,16 +99,15 @@ class TestAlgorithm1:
         context = make_context([[0.5]] * 4, [1.0, 1.0, 1.0, 1.0], budget=[2.0])
         for in_time in ([True, False, True], [True, True, False], [True, False, False]):
             state = learn(policy, state, context, [0, 1, 2], in_time)
-        decision = policy.decide(state, context, rng=rng())
-        assert decision.case == "part"
-        assert decision.under_explored.tolist() == [3]
+        decision = policy.select(state, context, rng=rng())
         assert decision.links.tolist() == [0, 3]
+        assert policy.commit(state, context, decision).exploring_links == state.exploring_links + 1
 
     def test_case_ii_leaves_nothing_over_where_the_budget_is_spent(self):
         policy = COCS(h_T=1, scale=0.0)
         context = make_context([[0.5]] * 2, [1.0, 1.0], budget=[1.0])
         state = learn(policy, start(policy), context, [0], [True])
-        assert policy.decide(state, context, rng=rng()).links.tolist() == [1]
+        assert policy.select(state, context, rng=rng()).links.tolist() == [1]
 
     def test_exploitation_takes_the_best_estimates_under_one_server_each(self):
         policy = COCS(h_T=1, scale=0.0)
@@ -110,9 +115,8 @@ class TestAlgorithm1:
         state = start(policy, num_servers=2)
         for links, in_time in (([0], [True]), ([1], [True]), ([0], [False]), ([2], [True]), ([3], [False])):
             state = learn(policy, state, context, links, in_time)
-        decision = policy.decide(state, context, rng=rng())
-        assert decision.case == "none"
-        assert decision.under_explored.size == 0
+        assert not explores(policy, state, context)
+        decision = policy.select(state, context, rng=rng())
         assert decision.links.tolist() == [1, 2]  # 1 + 1 beats 1/2 + 0
 
     def test_the_control_function_decides_what_is_under_explored(self):
@@ -121,18 +125,18 @@ class TestAlgorithm1:
         threshold = policy.control_at(10)
         assert threshold == pytest.approx(10**0.4 * math.log(10))
         state = start(policy, num_clients=1)
-        cases = []
+        explored = []
         for _ in range(math.ceil(threshold) + 1):
-            cases.append(policy.decide(state, context, rng=rng()).case)
+            explored.append(explores(policy, state, context))
             state = learn(policy, state, context, [0], [True])
-        assert cases == ["all"] * math.ceil(threshold) + ["none"]
+        assert explored == [True] * math.ceil(threshold) + [False]
 
     def test_contexts_land_in_their_own_hypercube(self):
         policy = COCS(h_T=2, scale=0.0)
         here, there = make_context([[0.1]], [1.0]), make_context([[0.9]], [1.0])
         state = learn(policy, start(policy, num_clients=1), here, [0], [True])
-        assert policy.decide(state, here, rng=rng()).case == "none"
-        assert policy.decide(state, there, rng=rng()).case == "all"
+        assert not explores(policy, state, here)
+        assert explores(policy, state, there)
 
     def test_a_failure_lowers_the_estimate_and_a_success_raises_it(self):
         policy = COCS(h_T=1)
@@ -162,24 +166,22 @@ class TestAlgorithm1:
         policy = COCS(h_T=1, scale=0.0)
         context = make_context([[0.5], [0.5]], [1.0, 9.0])
         state = learn(policy, start(policy), context, [0], [True])
-        assert policy.decide(state, context, rng=rng()).case == "none"
+        assert not explores(policy, state, context)
 
     def test_a_server_that_nobody_reaches_and_a_client_in_reach_of_nobody(self):
         policy = COCS()
         context = make_context([[0.5], [0.5]], [1.0, 1.0], client=[0, 2], server=[0, 2], budget=[3.5] * 3)
-        decision = policy.decide(start(policy, num_clients=4, num_servers=3), context, rng=rng())
+        decision = policy.select(start(policy, num_clients=4, num_servers=3), context, rng=rng())
         assert decision.links.tolist() == [0, 1]
 
-    def test_ties_in_exploration_fall_by_the_generator_or_the_estimates(self):
+    def test_ties_in_exploration_fall_by_the_generator(self):
         context = make_context([[0.5]] * 4, [1.0] * 4, budget=[1.0], number=1000)
         policy = COCS(h_T=1)
         state = start(policy)
         for links, in_time in (([0], [False]), ([1], [True]), ([2], [False]), ([3], [False])):
             state = learn(policy, state, context, links, in_time)
-        chosen = [int(policy.decide(state, context, rng=rng(seed)).links[0]) for seed in range(400)]
+        chosen = [int(policy.select(state, context, rng=rng(seed)).links[0]) for seed in range(400)]
         np.testing.assert_allclose(np.bincount(chosen, minlength=4), 100, atol=4.5 * np.sqrt(400 * 3 / 16))
-        by_value = COCS(h_T=1, tie_by_value=True)
-        assert {int(by_value.decide(state, context, rng=rng(seed)).links[0]) for seed in range(20)} == {1}
 
     def test_both_utilities_decide_alike_with_the_exact_solver(self):
         network = HierarchicalCifar10(num_clients=15)
@@ -192,19 +194,19 @@ class TestAlgorithm1:
     def test_fast_lazy_greedy_reaches_its_share(self):
         network = HierarchicalCifar10(num_clients=15)
         policy = COCS(scale=0.0, h_T=1, solver="fast-lazy-greedy", utility="square-root")
-        cases = set()
+        exploited = 0
         state = policy.init(network.spec, rng=rng())
         for r in simulate(policy, network, rounds=60, seed=1):
-            decision = policy.decide(state, r.context, rng=Streams(1).at("policy", r.number))
-            cases.add(decision.case)
-            if decision.case == "none":
-                best = COCS(scale=0.0, h_T=1).decide(state, r.context, rng=rng())
+            if not explores(policy, state, r.context):
+                exploited += 1
+                decision = policy.select(state, r.context, rng=Streams(1).at("policy", r.number))
+                best = COCS(scale=0.0, h_T=1).select(state, r.context, rng=rng())
                 cell = np.zeros(r.context.num_links, np.int64)
                 p = estimates(*look_up(state.cells, r.context.client, r.context.server, cell))
                 share = math.sqrt(p[decision.links].sum()) / math.sqrt(p[best.links].sum())
                 assert share >= 1.0 / (1.3 * 8.0)  # Lemma 3
             state = r.policy_state
-        assert "none" in cases
+        assert exploited
 
 
 class TestExploreShare:
@@ -314,7 +316,6 @@ class TestBadInput:
     @pytest.mark.parametrize(
         ("name", "value"),
         [
-            ("tie_by_value", "false"),
             ("h_T", -1),
             ("h_T", 2.5),
             ("horizon", 0),
@@ -350,7 +351,7 @@ class TestBadInput:
         policy = COCS()
         context = make_context([[0.5], [value]], [1.0, 1.0])
         with pytest.raises(InvalidInputError, match="row 1"):
-            policy.decide(start(policy), context, rng=rng())
+            policy.select(start(policy), context, rng=rng())
 
     def test_parameters_are_derived_or_set(self):
         assert COCS().intervals == 5

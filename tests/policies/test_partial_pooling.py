@@ -339,14 +339,6 @@ class TestWhatIsPassedOn:
         assert_allclose(-1.0 / np.log(belief.decay[3:]), 30.0)
         assert (belief.decay[:3] == 1.0).all()
 
-    def test_optimism_is_added_to_what_is_unsure(self):
-        worth = []
-        for optimism in (0.0, 1.0):
-            policy = PartialPooling(optimism=optimism, variances=(), memories=(), intervals=0)
-            state = policy.init(self.spec, rng=np.random.default_rng(0))
-            worth.append(policy.values(state, choices_of(some_links()), some_links())[0])
-        assert_allclose(worth, [0.5, 0.5 * math.erfc(-0.5)])  # Phi(1 / sqrt(1 + 1))
-
     def test_knots_are_those_of_usable_links(self):
         policy = PartialPooling()
         context = some_links(usable=np.arange(80) < 70)
@@ -380,9 +372,9 @@ class TestWhatIsPassedOn:
     def test_the_gap_of_the_decision_is_told(self):
         policy = PartialPooling(beta=0.1)
         state = policy.init(self.spec, rng=np.random.default_rng(0))
-        rows, gap = policy.decide(state, some_links(), rng=np.random.default_rng(0))
-        assert rows.shape == (80,)
-        assert gap == 0.0
+        selection = policy.select(state, some_links(), rng=np.random.default_rng(0))
+        assert selection.links.shape == (80,)
+        assert selection.gap == 0.0
 
 
 class TestNumbersOnThePage:
@@ -446,7 +438,6 @@ class TestParameters:
             ("intervals", -1),
             ("intervals", 65),
             ("share", 1.0),
-            ("optimism", -1.0),
             ("gap", 1.0),
             ("node_limit", -1),
         ],

@@ -56,7 +56,6 @@ _MOST_WEIGHTS = 256  # of the curve; beyond it interactions are left out
 _SAMPLE, _FEWEST = 256, 64  # contexts that the knots are taken from, at most and at least
 _CURVE_MEMORY = 10.0  # a curve is remembered this many times as long as deviations
 _NEGLIGIBLE = 1e-3  # weight below which a model is not asked
-_LANES = 4  # models whose sums run side by side
 _LARGEST_KEY = 2**62
 
 
@@ -135,9 +134,14 @@ class ProbitState:
         return self.knot, self.num_knots, intervals, _interacts(num_features, intervals)
 
     @property
-    def pairs(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    def parts(self) -> tuple[tuple[FloatArray, FloatArray], ...]:
+        """Means and variances of the servers' and of the clients' deviations."""
+        return (self.server_mean, self.server_variance), (self.client_mean, self.client_variance)
+
+    @property
+    def pairs(self) -> tuple[IntArray, IntArray, IntArray, FloatArray, FloatArray]:
         """The table of pairs, as kernels take it."""
-        return self.key, self.pair_round, self.pair_mean, self.pair_variance
+        return self.tag, self.key, self.pair_round, self.pair_mean, self.pair_variance
 
 
 def _interacts(num_features: int, intervals: int) -> bool:
@@ -256,8 +260,9 @@ def _normal_tail(z):
 
 
 @njit(cache=True, nogil=True)
-def _nodes(feature, knot, num_knots, intervals, interacts, index, share, rank):
+def _nodes(feature, axes, index, share, rank):
     """Nodes of the curve next to a context and their shares in f there; returns how many."""
+    knot, num_knots, intervals, interacts = axes
     index[0], share[0] = 0, 1.0
     count = 1
     num_features = feature.shape[0]
@@ -305,11 +310,11 @@ def _nodes(feature, knot, num_knots, intervals, interacts, index, share, rank):
 
 
 @njit(cache=True, nogil=True)
-def _predict_kernel(
-    feature, client, server, knot, num_knots, intervals, interacts, asked, weight, optimism, variance, decay, mean,
-    covariance, server_mean, server_variance, key, pair_round, pair_mean, pair_variance, client_mean, client_variance,
-    tag, round_, probability, start, stop,
-):  # fmt: skip
+def _predict_kernel(links, axes, models, parts, pairs, asked, weight, round_, probability, start, stop):
+    feature, client, server = links
+    variance, decay, mean, covariance = models
+    (server_mean, server_variance), (client_mean, client_variance) = parts
+    tag, key, pair_round, pair_mean, pair_variance = pairs
     most = 1 + 2 * feature.shape[1] + 2 * feature.shape[1] * (feature.shape[1] - 1)
     index, share = np.empty(most, np.int64), np.empty(most)
     rank = np.empty(feature.shape[1])
@@ -317,7 +322,7 @@ def _predict_kernel(
     m, v = np.zeros(mean.shape[1]), np.zeros(mean.shape[1])
     for row in range(start, stop):
         n, s = client[row], server[row]
-        count = _nodes(feature[row], knot, num_knots, intervals, interacts, index, share, rank)
+        count = _nodes(feature[row], axes, index, share, rank)
         slot, seen = 0, False
         if tag[n] >= 0:
             slot = slot_of(key, tag[n] * num_servers + s)
@@ -330,43 +335,19 @@ def _predict_kernel(
                 v[k] += variance[k] + left * left * (pair_variance[slot, asked[k]] - variance[k])
             else:
                 v[k] += variance[k]
-        for k in range(0, mean.shape[1], _LANES):
-            m_0, m_1, m_2, m_3 = m[k], m[k + 1], m[k + 2], m[k + 3]
-            v_0, v_1, v_2, v_3 = v[k], v[k + 1], v[k + 2], v[k + 3]
-            for a in range(count):
-                i = index[a]
-                m_0 += share[a] * mean[i, k]
-                m_1 += share[a] * mean[i, k + 1]
-                m_2 += share[a] * mean[i, k + 2]
-                m_3 += share[a] * mean[i, k + 3]
-                square = share[a] * share[a]
-                v_0 += square * covariance[i, i, k]
-                v_1 += square * covariance[i, i, k + 1]
-                v_2 += square * covariance[i, i, k + 2]
-                v_3 += square * covariance[i, i, k + 3]
-                for b in range(a):
-                    j = index[b]
-                    product = 2.0 * share[a] * share[b]
-                    v_0 += product * covariance[i, j, k]
-                    v_1 += product * covariance[i, j, k + 1]
-                    v_2 += product * covariance[i, j, k + 2]
-                    v_3 += product * covariance[i, j, k + 3]
-            m[k], m[k + 1], m[k + 2], m[k + 3] = m_0, m_1, m_2, m_3
-            v[k], v[k + 1], v[k + 2], v[k + 3] = v_0, v_1, v_2, v_3
+        for a in range(count):
+            i = index[a]
+            for k in range(num_models):
+                m[k] += share[a] * mean[i, k]
+                v[k] += share[a] * share[a] * covariance[i, i, k]
+            for b in range(a):
+                product = 2.0 * share[a] * share[b]
+                for k in range(num_models):
+                    v[k] += product * covariance[i, index[b], k]
         total = 0.0
         for k in range(num_models):
-            spread = max(v[k], 0.0)
-            at = -(m[k] + optimism * math.sqrt(spread)) / math.sqrt(2.0 * (1.0 + spread))
-            total += weight[k] * 0.5 * math.erfc(at)
+            total += weight[k] * 0.5 * math.erfc(-m[k] / math.sqrt(2.0 * (1.0 + max(v[k], 0.0))))
         probability[row] = min(total, 1.0)
-
-
-def _side_by_side(parameter: FloatArray) -> FloatArray:
-    """The models' values last, and zeros up to a multiple of the lanes, so that several models are summed at once."""
-    lanes = -(-parameter.shape[0] // _LANES) * _LANES
-    padded = np.zeros((*parameter.shape[1:], lanes))
-    padded[..., : parameter.shape[0]] = np.moveaxis(parameter, 0, -1)
-    return padded
 
 
 def _servers(server: IntArray | None, num_links: int) -> IntArray:
@@ -374,19 +355,9 @@ def _servers(server: IntArray | None, num_links: int) -> IntArray:
 
 
 def predict(
-    state: ProbitState,
-    client: IntArray,
-    server: IntArray | None,
-    features: FloatArray,
-    *,
-    round: int,
-    optimism: float = 0.0,
+    state: ProbitState, client: IntArray, server: IntArray | None, features: FloatArray, *, round: int
 ) -> FloatArray:
-    r"""Probability of an update in time in a round, :math:`\sum_k w_k \Phi(m_k / \sqrt{1 + v_k})`, shape (links,).
-
-    So many standard deviations of :math:`\eta` as ``optimism`` says are added to its mean; 0 for the probability
-    itself.
-    """
+    r"""Probability of an update in time in a round, :math:`\sum_k w_k \Phi(m_k / \sqrt{1 + v_k})`, shape (links,)."""
     state = settle(state)
     num_links = client.shape[0]
     probability = np.empty(num_links)
@@ -397,13 +368,11 @@ def predict(
     variance, decay = state.variance[asked], state.decay[asked]
     faded = _each(lambda each: each ** (round - state.round), decay)[:, None]
     links = (np.ascontiguousarray(features), client, _servers(server, num_links))
-    models = (asked, weight, float(optimism), variance, decay)
-    curve = (_side_by_side(state.mean[asked]), _side_by_side(state.covariance[asked]))
-    servers, clients = (
-        (mean[asked] * faded, _spread(spread[asked], variance[:, None], faded))
-        for mean, spread in ((state.server_mean, state.server_variance), (state.client_mean, state.client_variance))
+    curve = (np.ascontiguousarray(np.moveaxis(each[asked], 0, -1)) for each in (state.mean, state.covariance))
+    parts = tuple(
+        (mean[asked] * faded, _spread(spread[asked], variance[:, None], faded)) for mean, spread in state.parts
     )
-    known = (*links, *state.axes, *models, *curve, *servers, *state.pairs, *clients, state.tag)
+    known = (links, state.axes, (variance, decay, *curve), parts, state.pairs, asked, weight)
     for_ranges(_predict_kernel, num_links, *known, round, probability)
     return probability
 
@@ -425,8 +394,7 @@ def begin_round(state: ProbitState, client: IntArray, contexts: FloatArray, *, r
     state.tag[fresh] = num_tags + np.arange(fresh.shape[0])
     passed = max(round - state.round, 0)
     left = _each(lambda each: each**passed, state.decay)
-    parts = (state.server_mean, state.server_variance), (state.client_mean, state.client_variance)
-    for mean, variance in parts:
+    for mean, variance in state.parts:
         for k in np.flatnonzero(left < 1.0):
             mean[k] *= left[k]
             variance[k] = _spread(variance[k], state.variance[k], left[k])
@@ -464,11 +432,11 @@ def _with_knots(state: ProbitState, contexts: FloatArray) -> ProbitState:
 
 
 @njit(cache=True, nogil=True)
-def _learn_kernel(
-    feature, client, server, success, knot, num_knots, intervals, interacts, log_weight, variance, decay, mean,
-    covariance, server_mean, server_variance, key, pair_round, pair_mean, pair_variance, client_mean, client_variance,
-    tag, round_,
-):  # fmt: skip
+def _learn_kernel(links, success, axes, models, parts, pairs, log_weight, round_):
+    feature, client, server = links
+    variance, decay, mean, covariance = models
+    (server_mean, server_variance), (client_mean, client_variance) = parts
+    tag, key, pair_round, pair_mean, pair_variance = pairs
     most = 1 + 2 * feature.shape[1] + 2 * feature.shape[1] * (feature.shape[1] - 1)
     index, share = np.empty(most, np.int64), np.empty(most)
     rank = np.empty(feature.shape[1])
@@ -479,7 +447,7 @@ def _learn_kernel(
         n, s = client[row], server[row]
         if n < 0:  # forgotten since
             continue
-        count = _nodes(feature[row], knot, num_knots, intervals, interacts, index, share, rank)
+        count = _nodes(feature[row], axes, index, share, rank)
         slot = slot_of(key, tag[n] * num_servers + s)
         if key[slot] == EMPTY:
             key[slot] = tag[n] * num_servers + s
@@ -579,9 +547,9 @@ def _settle(state: ProbitState) -> ProbitState:
     client = holders[place]
     lost = np.append(state.tag, -1)[client] != state.new_tag
     client[lost] = -1
-    told = (state.new_features, client, state.new_server, state.new_success)
-    models = (state.log_weight, state.variance, state.decay, state.mean, state.covariance)
-    servers, clients = (state.server_mean, state.server_variance), (state.client_mean, state.client_variance)
-    added = _learn_kernel(*told, *state.axes, *models, *servers, *state.pairs, *clients, state.tag, state.round)
+    links = (state.new_features, client, state.new_server)
+    models = (state.variance, state.decay, state.mean, state.covariance)
+    known = (links, state.new_success, state.axes, models, state.parts, state.pairs, state.log_weight)
+    added = _learn_kernel(*known, state.round)
     nothing = _nothing_new(state.new_features.shape[1])
     return replace(state, num_pairs=state.num_pairs + int(added), **nothing)

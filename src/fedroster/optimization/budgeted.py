@@ -198,29 +198,16 @@ class ExactOptions(Parameters):
             low, high = (price, high) if found.links.shape[0] > most else (low, price)
         return best, max(bound - worth, 0.0) / bound
 
-    def most_links(
-        self, choices: Choices, *, tie_value: FloatArray | None = None, rng: Generator
-    ) -> tuple[IntArray, float]:
-        """As many links as possible: (14) and (15).
-
-        Args:
-            choices: The links.
-            tie_value: Among sets of equal size prefer one of great total value, shape (choices,).
-            rng: Breaks ties.
-
-        Returns:
-            Positions in ``choices``, ascending, and the proven gap to the largest number.
-        """
+    def most_links(self, choices: Choices, *, rng: Generator) -> tuple[IntArray, float]:
+        """As many links as possible, (14) and (15): their positions, ascending, and the proven gap to the number."""
         found = maximise_cardinality(
             *choices.links,
             num_clients=choices.num_clients,
-            tie_value=tie_value,
             gap=gap_for(choices.rows.shape[0], self.gap),
             rng=rng,
             node_limit=self.node_limit,
         )
-        value = np.ones(choices.rows.shape[0]) if tie_value is None else tie_value
-        kept = within_cohort(choices, found.links, value)
+        kept = within_cohort(choices, found.links, np.ones(choices.rows.shape[0]))
         return kept, 0.0 if kept.shape != found.links.shape else found.gap
 
 

@@ -68,23 +68,6 @@ class COCSState:
 
 
 @dataclass(frozen=True, slots=True)
-class COCSDecision:
-    """A decision and how it was reached.
-
-    Attributes:
-        links: Rows of the context, ascending, shape (k,).
-        case: "all" for exploration case (i), "part" for case (ii), "none" for exploitation.
-        under_explored: Rows that are under-explored (13) and could be chosen.
-        gap: Largest proven gap of the problems that were solved; 0 for proven optima, NaN where a solver proves none.
-    """
-
-    links: IntArray
-    case: str
-    under_explored: IntArray
-    gap: float
-
-
-@dataclass(frozen=True, slots=True)
 class COCS(SolverOptions, Defaults):
     r"""As many updates in time as the budgets buy, learned from contexts.
 
@@ -112,8 +95,6 @@ class COCS(SolverOptions, Defaults):
         holder: Hoelder exponent alpha, > 0; 1 in Table I.
         z: Exponent of K(t), in [0, 1); 0 to derive it from ``holder``.
         scale: Scale factor on K(t), >= 0; 1 in the paper (Choice B11).  With 0 a cell is explored once chosen.
-        tie_by_value: Whether the estimates break ties between decisions of most under-explored links.  The paper says
-            nothing; by default the solver takes any, mostly the cheap ones, and the generator decides between equals.
         low: Value of each feature that counts as 0; empty for contexts in [0, 1].
         high: Value of each feature that counts as 1; empty for contexts in [0, 1].
         solver, utility, epsilon, gap, node_limit: How (17) and (18) are solved
@@ -139,7 +120,6 @@ class COCS(SolverOptions, Defaults):
     holder: Positive = 1.0
     z: ShareBelowOne = 0.0
     scale: NotNegative = 1.0
-    tie_by_value: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
@@ -186,38 +166,26 @@ class COCS(SolverOptions, Defaults):
         counts, successes = look_up(state.cells, choices.client, choices.server, cell)
         return cell, estimates(counts, successes), counts <= self.control_at(context.round)
 
-    def decide(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> COCSDecision:
-        """Algorithm 1, lines 4 to 15, with the case that was met and the proven gap.
-
-        Args:
-            state: What is known.
-            context: The round's context.
-            rng: Breaks ties.
+    def select(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Algorithm 1, lines 4 to 15; the largest proven gap of the problems that were solved is the selection's.
 
         Raises:
             InvalidInputError: If an available link's context is outside [0, 1], or a price or budget is malformed.
         """
         choices = choices_of(context)
         _, value, under = self._known(state, context, choices)
-        case, links, gap = "none", np.zeros(0, np.int64), 0.0
+        links, gap, all_short = np.zeros(0, np.int64), 0.0, False
         if under.any():  # (14) and (15)
             rows = np.flatnonzero(under)
-            ties = value[rows] if self.tie_by_value and self.solver == "exact" else None
-            most, gap = self.most_links(choices.part(rows), tie_value=ties, rng=rng)
+            most, gap = self.most_links(choices.part(rows), rng=rng)
             links = rows[most]
             all_short = np.unique(choices.client[under]).shape == np.unique(choices.client).shape
-            case = "all" if all_short else "part"
-        if case != "all":  # (16); (17b), that only servers that can still afford a client choose, follows from it
+        if not all_short:  # (16); (17b), that only servers that can still afford a client choose, follows from it
             rows, left = choices.beside(links, ~under)
             best, proven = self.best_links(left, value[rows], rng=rng)  # (17) and (18)
             links = np.sort(np.concatenate((links, rows[best])))
             gap = float(np.maximum(gap, proven))
-        return COCSDecision(choices.rows[links], case, choices.rows[under], gap)
-
-    def select(self, state: COCSState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Algorithm 1, lines 4 to 15."""
-        decision = self.decide(state, context, rng=rng)
-        return Selection(context.round, decision.links, gap=decision.gap)
+        return Selection(context.round, choices.rows[links], gap=gap)
 
     def commit(self, state: COCSState, context: RoundContext, selection: Selection, /) -> COCSState:
         """Algorithm 1, line 20: count every chosen link (Choice B1), and whether the round explored."""

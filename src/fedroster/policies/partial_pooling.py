@@ -106,7 +106,7 @@ class PartialPooling(ExactOptions, Defaults):
     x_n \ge \beta \sum_t r_n - Q_n(T)`, with Q within :func:`~fedroster.bounds.debt_bound` if the rate is feasible, for
     which :func:`~fedroster.bounds.feasible_rates` gives a sufficient and a necessary condition.  What counts is the gap
     that was proven: 0 by default up to 1,000 choices, and beyond, or where ``node_limit`` ended the search, what
-    :meth:`decide` returns.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check``
+    the selection says.  Whether the budgets allow beta depends on prices, which only contexts tell: ``check``
     refuses only what no prices allow.
 
     Cost per round: O(links) for the probabilities and one P2.  Memory: the pairs that were observed.
@@ -119,7 +119,6 @@ class PartialPooling(ExactOptions, Defaults):
         memories: Rounds within which deviations are forgotten, 0 for never.
         intervals: Intervals on each axis of the curve, in [0, 64]; 1 for straight lines, 0 for no contexts.
         share: Share of the models' weights that is spread evenly each round, in [0, 1).
-        optimism: Standard deviations of belief that are added, >= 0.
         gap, node_limit: How P2 is solved (:class:`~fedroster.optimization.budgeted.ExactOptions`).
     """
 
@@ -136,7 +135,6 @@ class PartialPooling(ExactOptions, Defaults):
     memories: tuple[NotNegative, ...] = (0.0, 30.0)
     intervals: Natural = 8
     share: ShareBelowOne = 1e-3
-    optimism: NotNegative = 0.0
 
     def __post_init__(self) -> None:
         """Check the ranges, and that there are memories where there are variances."""
@@ -169,36 +167,15 @@ class PartialPooling(ExactOptions, Defaults):
 
     def values(self, state: PartialPoolingState, choices: Choices, context: RoundContext) -> FloatArray:
         r"""What each choice is worth, :math:`V \hat p + Q`, or :math:`\hat p` without a guarantee, shape (choices,)."""
-        probability = predict(
-            state.belief,
-            choices.client,
-            choices.server,
-            context.features[choices.rows],
-            round=context.round,
-            optimism=self.optimism,
-        )
+        features = context.features[choices.rows]
+        probability = predict(state.belief, choices.client, choices.server, features, round=context.round)
         return self.V * probability + state.backlog[choices.client] if self.beta else probability
-
-    def decide(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> tuple[IntArray, float]:
-        """Solve P2 for what each link is worth.
-
-        Args:
-            state: What is believed and owed.
-            context: The round's context.
-            rng: Breaks ties.
-
-        Returns:
-            Rows of the context, ascending, shape (k,), and their worth's proven gap to the optimum, 0 for the optimum.
-        """
-        choices = choices_of(context)
-        value = self.values(state, choices, context)
-        links, proven = self.best_links(choices, value, rng=rng)
-        return choices.rows[links], proven
 
     def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Solve P2 for what each link is worth."""
-        links, proven = self.decide(state, context, rng=rng)
-        return Selection(context.round, links, gap=proven)
+        choices = choices_of(context)
+        links, proven = self.best_links(choices, self.values(state, choices, context), rng=rng)
+        return Selection(context.round, choices.rows[links], gap=proven)
 
     def commit(self, state: PartialPoolingState, context: RoundContext, selection: Selection, /) -> PartialPoolingState:
         """Let a round pass, and step the queues."""

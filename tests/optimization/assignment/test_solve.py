@@ -600,14 +600,10 @@ def test_cardinality_matches_enumeration(kind):
     for _ in range(100):
         instance = random_instance(rng, kind)
         most = brute_force(instance, np.ones(instance.value.size))
-        for ties in (None, instance.value):
-            result = maximise_cardinality(*instance.rows[1:], num_clients=instance.num_clients, tie_value=ties, rng=rng)
-            check_decision(instance, result.links)
-            assert result.is_optimal
-            assert result.value == result.links.size == round(most)
-        # Small enough that the search by value is exact: lexicographic optimum.
-        weighted = brute_force(instance, 1 + 1e-3 * instance.value)
-        assert (1 + 1e-3 * instance.value[result.links]).sum() == pytest.approx(weighted, rel=1e-9)
+        result = maximise_cardinality(*instance.rows[1:], num_clients=instance.num_clients, rng=rng)
+        check_decision(instance, result.links)
+        assert result.is_optimal
+        assert result.value == result.links.size == round(most)
 
 
 # --- bad input -------------------------------------------------------------------------------------------------------
@@ -655,16 +651,7 @@ def test_bad_input_says_what_and_where(change, message):
 def test_solvers_print_nothing(capfd):
     instance = table_one(0, num_clients=120, num_servers=4, budget=9.0)
     instance.solve()
-    maximise_cardinality(*instance.rows[1:], num_clients=120, tie_value=instance.value)
+    maximise_cardinality(*instance.rows[1:], num_clients=120)
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""
-
-
-def test_no_tie_value_is_worth_a_link():
-    """Four links of tie value 1 cost as much as five of 0."""
-    cost = np.repeat([4.0, 5.0], [5, 4])
-    found = maximise_cardinality(
-        cost, np.arange(9), np.zeros(9, np.int64), [20.0], num_clients=9, tie_value=np.repeat([0.0, 1.0], [5, 4])
-    )
-    assert found.links.tolist() == [0, 1, 2, 3, 4]

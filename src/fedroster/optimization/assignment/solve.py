@@ -27,7 +27,7 @@ from fedroster.optimization.assignment.client_prices import (
     search_by_prices,
 )
 from fedroster.optimization.assignment.core import build_core, core_of, greedy_fill, search_core, tabulate_knapsacks
-from fedroster.optimization.assignment.links import check_links, compact, floats, value_step
+from fedroster.optimization.assignment.links import check_links, compact, value_step
 from fedroster.optimization.assignment.refill import CELLS, refill_servers, step_prices
 from fedroster.optimization.assignment.relaxation import (
     client_prices,
@@ -137,12 +137,6 @@ class Search:
         self.bound = min(self.bound, bound)
         if self.step > 0.0:
             self.bound = self.step * float(np.floor(self.bound / self.step * (1.0 + 1e-12) + 1e-9))
-
-    def adopt(self, rows: IntArray) -> None:
-        """Make the chosen ``rows`` (all usable) the incumbent."""
-        link_of_row = np.full(int(max(self.row.max(), rows.max())) + 1, -1, np.int64)
-        link_of_row[self.row] = np.arange(self.row.size)
-        self._take(link_of_row[rows])
 
     def _take(self, links: IntArray) -> None:
         self.chosen[:] = -1
@@ -427,49 +421,15 @@ def maximise_cardinality(
     budget: ArrayLike,
     *,
     num_clients: int,
-    tie_value: ArrayLike | None = None,
     gap: float = 0.0,
     rng: np.random.Generator | None = None,
     node_limit: int = NODE_LIMIT,
 ) -> AssignmentResult:
     r"""As many links as the budgets allow, one server a client: :math:`\max |s|` (Qu et al. 2021, Eq. 14, 15).
 
-    The number is P2 with every value 1, proved the same way. Among decisions of that number, ``tie_value`` asks for one
-    of great total value; that part is a search of bounded effort, not a proof.
-
-    Args:
-        cost: Cost of each link, shape (links,), finite, >= 0.
-        client: Client of each link, shape (links,).
-        server: Server of each link, shape (links,).
-        budget: Budget of each server, shape (servers,), finite, >= 0.
-        num_clients: Number of clients.
-        tie_value: Value of each link, shape (links,), finite, >= 0; without it, ties fall by ``rng``.
-        gap: Stop at a proven gap of the number of this size, in [0, 1].
-        rng: Breaks ties at random.
-        node_limit: Stop after about this many search nodes; 0 for no limit.
-
-    Returns:
-        The decision; ``value`` and ``upper_bound`` count links.
-
-    Raises:
-        InvalidInputError: A length, dtype or entry is not as expected.
+    The number is P2 with every value 1 (:func:`solve_assignment`), so that value and bound count links.
     """
-    costs = floats("cost", cost)
-    ones = np.ones(costs.size)
-    found = solve_assignment(
-        ones, costs, client, server, budget, num_clients=num_clients, gap=gap, rng=rng, node_limit=node_limit
+    ones = np.ones(np.size(cost))
+    return solve_assignment(
+        ones, cost, client, server, budget, num_clients=num_clients, gap=gap, rng=rng, node_limit=node_limit
     )
-    size = found.links.size
-    if tie_value is None or size == 0:
-        return found
-    ties, costs, clients, servers, budgets = check_links(tie_value, costs, client, server, budget, num_clients)
-    # All tie values together weigh less than half a link.
-    weight = 0.5 / max(float(ties.max()) * min(size + 1, num_clients), 1e-300)
-    arrays = 1.0 + weight * ties, costs, clients, servers, budgets
-    finer = Search(*arrays, num_clients=num_clients, node_limit=node_limit, rng=rng)
-    if finer.total < size:
-        finer.adopt(found.links)
-    if not finer.prove(40_000, _SMALL_CORE):
-        finer.begin_knapsacks()
-        finer.refill(3, 4 * finer.price.size)
-    return _result(finer.rows(), ones, found.upper_bound)
