@@ -204,13 +204,13 @@ def learned_decision(rounds: int) -> Iterator[Row]:
         policies: tuple[PartialPooling | COCS, ...] = PartialPooling(), COCS()
         states: list[Any] = [policy.init(network.spec, rng=streams.at("policy-init")) for policy in policies]
         seconds: list[list[float]] = [[], []]
-        gaps = []
+        gaps: list[float] = []
         for number in range(1, rounds + 3):
             context, outcome = network.observe(place, number, rng=streams.at("environment", number))
             for who, policy in enumerate(policies):
                 start = time.perf_counter()
                 selection = policy.select(states[who], context, rng=streams.at("policy", number))
-                if isinstance(policy, PartialPooling):
+                if isinstance(policy, PartialPooling) and selection.gap is not None:
                     gaps.append(selection.gap)
                 states[who] = policy.commit(states[who], context, selection)
                 seconds[who].append(time.perf_counter() - start)
