@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedroster.lab.worlds.files import Sessions, read_arrays, save_traces
-from fedroster.lab.worlds.population import CAPACITY_FILE, SESSION_FILE
+from fedroster.lab.worlds.table import Sessions, Speeds
 
 END_S = 518_400.0
 """Where the records are cut: six days."""
@@ -32,15 +31,10 @@ def flash_sessions(path: Path) -> Sessions:
     start_s = np.where(time_s <= START_S, 0.0, time_s)
     charging = (state == 2) & (end_s > np.maximum(start_s, START_S))
     count = np.unique(device[charging], return_counts=True)[1]
-    return Sessions(
-        np.concatenate(([0], np.cumsum(count))), start_s[charging], end_s[charging], np.full(count.shape[0], END_S)
-    )
+    return Sessions(np.concatenate(([0], np.cumsum(count))), start_s[charging], end_s[charging], END_S)
 
 
-def convert(source: Path, target: Path) -> Path:
-    """Write the subsets of a folder as fedroster reads them, into another one, which is returned."""
-    target.mkdir(parents=True, exist_ok=True)
-    speeds = read_arrays(source / "fedscale_capacity_first10000.npz")[1]
-    save_traces(target / CAPACITY_FILE, speeds=speeds)
-    save_traces(target / SESSION_FILE, sessions=flash_sessions(source / "flash_availability_300.npz"))
-    return target
+def fedscale_speeds(path: Path) -> Speeds:
+    """Read ``computation_ms_per_sample`` and ``communication_kbps`` of 10,000 of FedScale's devices."""
+    with np.load(path, allow_pickle=False) as file:
+        return Speeds(file["computation_ms_per_sample"] / 1e3, file["communication_kbps"] * 1e3)

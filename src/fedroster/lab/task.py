@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -59,35 +58,14 @@ class Partition:
 
         Clients share no sample where the data set is large enough; with "dirichlet" they may (Choice A9).
         """
-        rng = Streams(seed).at("partition")
-        if self.kind == "dirichlet":
-            return dirichlet_partition(
-                dataset.train_y,
-                num_clients=num_clients,
-                samples_per_client=samples_per_client,
-                gamma_1=self.value,
-                num_classes=dataset.num_classes,
-                rng=rng,
-            )
+        labels, rng = dataset.train_y, Streams(seed).at("partition")
+        sizes = {"num_clients": num_clients, "samples_per_client": samples_per_client}
+        if self.kind == "iid":
+            return iid_partition(labels, **sizes, rng=rng)
+        sizes["num_classes"] = dataset.num_classes
         if self.kind == "labels":
-            # Every label is held by this many clients at most, and each takes this many of its samples.
-            holders = math.ceil(num_clients * int(self.value) / dataset.num_classes)
-            each = math.ceil(samples_per_client / int(self.value))
-            supply = int(np.bincount(dataset.train_y, minlength=dataset.num_classes).min())
-            disjoint = holders * each <= supply
-            return label_partition(
-                dataset.train_y,
-                num_clients=num_clients,
-                samples_per_client=samples_per_client,
-                labels_per_client=int(self.value),
-                num_classes=dataset.num_classes,
-                disjoint=disjoint,
-                rng=rng,
-            )
-        disjoint = num_clients * samples_per_client <= dataset.train_y.shape[0]
-        return iid_partition(
-            dataset.train_y, num_clients=num_clients, samples_per_client=samples_per_client, disjoint=disjoint, rng=rng
-        )
+            return label_partition(labels, **sizes, labels_per_client=int(self.value), rng=rng)
+        return dirichlet_partition(labels, **sizes, gamma_1=self.value, rng=rng)
 
 
 @dataclass(frozen=True, slots=True)

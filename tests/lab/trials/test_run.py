@@ -23,7 +23,6 @@ from fedroster.lab.trials import run as running
 from fedroster.lab.trials.run import finish, gather, key, provenance, run_trials
 from fedroster.lab.trials.trial import ALONE, Trial
 from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
-from fedroster.lab.worlds.files import Sessions, Speeds, save_traces
 from lab.trials import waiting
 from runs import assert_same_run
 
@@ -93,16 +92,13 @@ def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     assert key(trial(path)) not in (first, absent)
     path.write_bytes(b"one")
     assert key(trial(path)) == first
-    whole = key(trial(tmp_path))
-    (tmp_path / "more.npz").write_bytes(b"two")
-    assert key(trial(tmp_path)) not in (whole, first)
 
 
 def test_a_result_of_other_traces_is_not_taken(tmp_path, ran):
     def traces(compute_s):
-        sessions = Sessions(np.array([0, 1]), np.zeros(1), np.full(1, 100.0), np.full(1, 100.0))
-        save_traces(tmp_path / "t.npz", sessions=sessions, speeds=Speeds(np.full(1, compute_s), np.full(1, 1e6)))
-        trial = Trial("traces/devices", "random", 0, 5, {"traces": str(tmp_path / "t.npz"), "num_clients": "4"})
+        rows = f"client,time,available,compute,bandwidth\na,0,1,{1e3 * compute_s},1\na,100,0,,\n"
+        (tmp_path / "t.csv").write_text(rows)
+        trial = Trial("traces/devices", "random", 0, 5, {"traces": str(tmp_path / "t.csv"), "num_clients": "4"})
         return gather([trial], folder=tmp_path / "trials")[0].round_time_s.tolist()
 
     assert traces(0.1) == traces(0.1)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fedroster.core import parallel
 from fedroster.lab.worlds.availability import look_up, timetable
-from fedroster.lab.worlds.files import Sessions
 from fedroster.lab.worlds.population import calibrated_sessions
+from fedroster.lab.worlds.table import Sessions
 
 REAL = os.environ.get("FEDROSTER_DATA", "")
 
@@ -26,7 +26,7 @@ def tables(*devices, period_s):
         offsets=np.concatenate(([0], np.cumsum([len(device) for device in devices]))).astype(np.int64),
         start_s=np.array([start for start, _ in rows], np.float64),
         end_s=np.array([end for _, end in rows], np.float64),
-        period_s=np.broadcast_to(np.asarray(period_s, np.float64), (len(devices),)).copy(),
+        period_s=period_s,
     )
 
 
@@ -39,7 +39,7 @@ def at(sessions, time_s, *, shift_s=0.0, wraps=True):
 def is_there(sessions, device, time_s):
     """Brute force: whether any of the device's sessions holds the time."""
     rows = slice(sessions.offsets[device], sessions.offsets[device + 1])
-    now = time_s % sessions.period_s[device]
+    now = time_s % sessions.period_s
     return bool(((sessions.start_s[rows] <= now) & (now < sessions.end_s[rows])).any())
 
 
@@ -112,10 +112,10 @@ def test_agrees_with_brute_force_at_any_time(sessions, time_s):
     for device in range(sessions.num_devices):
         assert (remaining[device] > 0.0) == is_there(sessions, device, time_s)
         if remaining[device] > 0.0:
-            now = time_s % sessions.period_s[device]
+            now = time_s % sessions.period_s
             assert sessions.start_s[session[device]] <= now < sessions.end_s[session[device]]
             # There at every half second until it leaves, and not when it does.
-            stays = time_s + np.arange(0.0, min(remaining[device], sessions.period_s[device]), 0.5)
+            stays = time_s + np.arange(0.0, min(remaining[device], sessions.period_s), 0.5)
             assert all(is_there(sessions, device, later) for later in stays)
             assert np.isinf(remaining[device]) or not is_there(sessions, device, time_s + remaining[device])
 
@@ -127,7 +127,7 @@ def misses(sessions, *, step_s, days):
     missed = present = 0
     for device in range(sessions.num_devices):
         rows = slice(sessions.offsets[device], sessions.offsets[device + 1])
-        start_s, end_s, period_s = sessions.start_s[rows], sessions.end_s[rows], sessions.period_s[device]
+        start_s, end_s, period_s = sessions.start_s[rows], sessions.end_s[rows], sessions.period_s
         now = (times_s % period_s)[:, None]
         np.testing.assert_array_equal(ours[device], ((start_s <= now) & (now < end_s)).any(axis=1))
         if start_s.size:

@@ -1,4 +1,4 @@
-"""The script that converts FedScale's pickles and users' tables, on files of the published form made here."""
+"""The script that makes a table of FedScale's pickles, on files of the published form made here."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from fedroster.core.errors import DataFileError
 from fedroster.core.streams import Streams
 from fedroster.lab.worlds.network import TraceNetwork
-from fedroster.lab.worlds.population import read_source
+from fedroster.lab.worlds.table import read_table
 
 PHONES = {
     7: {"computation": np.float32(30.0), "communication": 5648.109619499134},
@@ -53,18 +53,30 @@ def pickles(folder, *, phones=PHONES, traces=TRACES, protocol=4):
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 def test_fedscales_pickles(convert, tmp_path, protocol):
-    convert.convert(pickles(tmp_path / "info", protocol=protocol), tmp_path / "npz")
-    found = read_source(tmp_path / "npz")
-    assert not found.paired
-    np.testing.assert_allclose(found.speeds.compute_s, [0.030, 0.162, 0.019])
-    np.testing.assert_allclose(found.speeds.bandwidth_bps, [5648109.619499134, 1017500.0, 204_056_000.0])
-    assert found.sessions.offsets.tolist() == [0, 2, 3]
-    assert found.sessions.start_s.tolist() == [10.0, 30.0, 90_000.0]
-    assert found.sessions.end_s.tolist() == [20.0, 45.0, 90_005.0]
-    assert found.sessions.period_s.tolist() == [86_400.0, 172_800.0]
-    network = TraceNetwork(num_clients=50, traces=str(tmp_path / "npz"))
+    target = tmp_path / "devices.parquet"
+    convert.convert(pickles(tmp_path / "info", protocol=protocol), target)
+    sessions, speeds = read_table(target)
+    # The first trace is half as long as the second, and repeats.
+    assert sessions.offsets.tolist() == [0, 4, 5]
+    assert sessions.start_s.tolist() == [10.0, 30.0, 86_410.0, 86_430.0, 90_000.0]
+    assert sessions.end_s.tolist() == [20.0, 45.0, 86_420.0, 86_445.0, 90_005.0]
+    assert sessions.period_s == 172_800.0
+    known = {(0.030, 5648109.619499134), (0.162, 1017500.0), (0.019, 204_056_000.0)}
+    drawn = {*zip(speeds.compute_s.round(9).tolist(), speeds.bandwidth_bps.round(6).tolist(), strict=True)}
+    assert len(drawn) == 2
+    assert drawn <= {(compute_s, round(bandwidth_bps, 6)) for compute_s, bandwidth_bps in known}
+    network = TraceNetwork(num_clients=50, traces=str(target))
     state = network.init(rng=Streams(0).at("environment-init"))
     assert network.observe(state, 1, rng=Streams(0).at("environment", 1))[0].num_links == 50
+
+
+def test_sessions_that_touch_are_one_and_those_of_no_length_are_none(convert, tmp_path):
+    touching = TRACES[1] | {"active": [10, 20, 60], "inactive": [20, 30, 60]}
+    empty = TRACES[1] | {"active": [5], "inactive": [5]}
+    convert.convert(pickles(tmp_path / "info", traces={1: touching, 2: empty}), tmp_path / "devices.parquet")
+    sessions, _ = read_table(tmp_path / "devices.parquet")
+    assert (sessions.start_s.tolist(), sessions.end_s.tolist()) == ([10.0], [30.0])
+    assert sessions.period_s == 86_400.0
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
@@ -72,9 +84,9 @@ def test_a_pickle_runs_nothing(convert, tmp_path, protocol):
     harm = tmp_path / "harm"
     folder = pickles(tmp_path / "info", phones={1: Command(harm)}, protocol=protocol)
     with pytest.raises(pickle.UnpicklingError, match="open"):
-        convert.convert(folder, tmp_path / "npz")
+        convert.convert(folder, tmp_path / "d.parquet")
     assert not harm.exists()
-    assert not (tmp_path / "npz").exists()
+    assert not (tmp_path / "d.parquet").exists()
     with (folder / "client_device_capacity").open("rb") as file:
         pickle.load(file)[1].close()  # negative control: pickle does run it
     assert harm.exists()
@@ -92,24 +104,21 @@ def test_a_pickle_runs_nothing(convert, tmp_path, protocol):
     ],
 )
 def test_nothing_is_written_for_what_is_malformed(convert, tmp_path, changes):
-    with pytest.raises(DataFileError):
-        convert.convert(pickles(tmp_path / "info", **changes), tmp_path / "npz")
-    assert not (tmp_path / "npz").exists()
+    with pytest.raises((DataFileError, ValueError)):
+        convert.convert(pickles(tmp_path / "info", **changes), tmp_path / "d.parquet")
+    assert not [*tmp_path.glob("*.parquet")]
 
 
 def test_starts_without_ends(convert, tmp_path):
     with pytest.raises(ValueError, match="client 5"):
-        convert.convert(pickles(tmp_path / "info", traces={5: TRACES[1] | {"active": [1]}}), tmp_path / "npz")
+        convert.convert(pickles(tmp_path / "info", traces={5: TRACES[1] | {"active": [1]}}), tmp_path / "d.parquet")
 
 
-def test_a_table_with_a_longer_period_and_the_quantiles(convert, tmp_path, monkeypatch, capsys):
-    table, target = tmp_path / "phones.csv", tmp_path / "phones.npz"
-    table.write_text("client,time,available,compute,bandwidth\nanna,0,1,24,6.2\nanna,43200,0,,\n")
-    monkeypatch.setattr(sys, "argv", ["convert.py", str(table), str(target), "--period", "86400"])
+def test_the_quantiles_are_printed(convert, tmp_path, monkeypatch, capsys):
+    whole = {5: TRACES[1] | {"active": [0], "inactive": [43_200]}}
+    folder = pickles(tmp_path / "info", traces=whole)
+    monkeypatch.setattr(sys, "argv", ["convert.py", str(folder), str(tmp_path / "d.parquet")])
     convert.main()
-    found = read_source(target)
-    assert found.paired
-    assert found.sessions.share().tolist() == [0.5]
     said = capsys.readouterr().out
     assert "1 devices with 1 sessions" in said
     assert "share of time available: 5% 0.5, 25% 0.5" in said

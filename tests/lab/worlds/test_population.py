@@ -1,4 +1,4 @@
-"""Fleets: drawn quantiles against the published ones, the daily rhythm, and what is read from FedScale's files."""
+"""Fleets: drawn quantiles against the published ones, the daily rhythm, and the real records."""
 
 from __future__ import annotations
 
@@ -7,32 +7,29 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.flash import END_S, convert, flash_sessions
+from benchmarks.flash import END_S, fedscale_speeds, flash_sessions
 from scipy.stats import spearmanr
 
-from fedroster.core.errors import DataFileError, MissingDataError
+from fedroster.core.errors import DataFileError
+from fedroster.core.streams import Streams
 from fedroster.lab.worlds.availability import look_up, timetable
-from fedroster.lab.worlds.files import Sessions, Speeds, check_sessions, save_traces
+from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.lab.worlds.population import (
     BANDWIDTH_MBPS,
-    CAPACITY_FILE,
     COMPUTE_MS,
     DAY_S,
     HOURLY,
     LEVELS,
     NUM_PATTERNS,
-    SESSION_FILE,
     SHARE,
-    Source,
     calibrated_sessions,
-    calibrated_source,
     calibrated_speeds,
     deal,
     draw_fleet,
     draw_shifts,
     log_uniform_mixture,
-    read_source,
 )
+from fedroster.lab.worlds.table import Sessions, Speeds
 
 REAL = Path(os.environ.get("FEDROSTER_DATA", ""), "fedscale")
 real = pytest.mark.skipif(not (REAL / "flash_availability_300.npz").is_file(), reason="FEDROSTER_DATA has no fedscale")
@@ -45,6 +42,16 @@ def rng(seed=0):
 def rank_error(sample, quantiles):
     """Largest distance between a level and the share of the sample up to its quantile."""
     return max(abs(np.mean(sample <= q) - level) for level, q in zip(LEVELS, quantiles, strict=True))
+
+
+def assert_sound(sessions):
+    """Each device has a session or more, in order, without overlap, within the period."""
+    assert (np.diff(sessions.offsets) >= 1).all()
+    earliest = np.append(0.0, sessions.end_s[:-1])
+    earliest[sessions.offsets[:-1]] = 0.0
+    assert (earliest <= sessions.start_s).all()
+    assert (sessions.start_s <= sessions.end_s).all()
+    assert (sessions.end_s <= sessions.period_s).all()
 
 
 # ------------------------------------------------------------------- the calibrated mixture
@@ -81,8 +88,8 @@ def test_drawn_shares_have_the_published_quantiles(num_devices):
 @pytest.mark.parametrize("seed", range(5))
 def test_drawn_sessions_are_sound(num_devices, seed):
     sessions = calibrated_sessions(num_devices, rng=rng(seed))
-    check_sessions(sessions, source="drawn")
-    assert (sessions.period_s == 7 * DAY_S).all()
+    assert_sound(sessions)
+    assert sessions.period_s == 7 * DAY_S
 
 
 def test_sessions_are_as_many_and_as_long_as_in_the_flash_trace():
@@ -116,7 +123,7 @@ def test_the_daily_rhythm_is_that_of_the_flash_trace():
     """Within 20 % in every hour; also after the shifts.  A shift that is no whole day would flatten it."""
     sessions = calibrated_sessions(NUM_PATTERNS, rng=rng(5))
     np.testing.assert_allclose(hourly(sessions, np.zeros(NUM_PATTERNS)), HOURLY, rtol=0.2)
-    shifts = draw_shifts(sessions.period_s, jitter_s=1800.0, rng=rng(6))
+    shifts = draw_shifts(NUM_PATTERNS, sessions.period_s, jitter_s=1800.0, rng=rng(6))
     np.testing.assert_allclose(hourly(sessions, shifts), HOURLY, rtol=0.2)
     flat = hourly(sessions, rng(7).uniform(0.0, 7 * DAY_S, NUM_PATTERNS))
     assert np.abs(flat / np.array(HOURLY) - 1.0).max() > 0.2  # negative control
@@ -142,32 +149,32 @@ def test_dealing_has_no_order():
 
 
 def test_shifts_are_whole_days_and_a_jitter():
-    shifts = draw_shifts(np.full(5000, 7 * DAY_S), jitter_s=600.0, rng=rng())
+    shifts = draw_shifts(5000, 7 * DAY_S, jitter_s=600.0, rng=rng())
     day = np.rint(shifts / DAY_S)
     assert np.abs(shifts - day * DAY_S).max() <= 600.0
     np.testing.assert_array_equal(np.unique(day), np.arange(7))
-    assert np.abs(draw_shifts(np.full(50, 1000.0), jitter_s=5.0, rng=rng())).max() <= 5.0
-    assert np.array_equal(draw_shifts(np.full(9, 1000.0), jitter_s=0.0, rng=rng()), np.zeros(9))
+    assert np.abs(draw_shifts(50, 1000.0, jitter_s=5.0, rng=rng())).max() <= 5.0
+    assert np.array_equal(draw_shifts(9, 1000.0, jitter_s=0.0, rng=rng()), np.zeros(9))
 
 
-def source(*, paired):
-    sessions = Sessions(np.array([0, 1, 2, 3]), np.zeros(3), np.full(3, 10.0), np.full(3, 100.0))
-    return Source(sessions, Speeds(np.array([0.1, 0.2, 0.3]), np.array([1e6, 2e6, 3e6])), paired=paired)
+def fleet_of(num_clients, *, seed=0, shift=False, jitter_s=0.0, **options):
+    """Clients of three devices."""
+    sessions = Sessions(np.array([0, 1, 2, 3]), np.zeros(3), np.full(3, 10.0), 100.0)
+    speeds = Speeds(np.array([0.1, 0.2, 0.3]), np.array([1e6, 2e6, 3e6]))
+    return draw_fleet(sessions, speeds, num_clients, shift=shift, jitter_s=jitter_s, rng=rng(seed), **options)
 
 
 def test_paired_devices_stay_together():
-    fleet = draw_fleet(source(paired=True), 10, resample=True, shift=False, jitter_s=0.0, rng=rng())
+    fleet = fleet_of(10, paired=True, resample=True)
     np.testing.assert_allclose(fleet.compute_s, 0.1 * (fleet.device + 1))
     np.testing.assert_allclose(fleet.bandwidth_bps, 1e6 * (fleet.device + 1))
-    exact = draw_fleet(source(paired=True), 2, resample=False, shift=False, jitter_s=0.0, rng=rng())
+    exact = fleet_of(2, paired=True, resample=False)
     assert exact.device.tolist() == [0, 1]
     assert exact.compute_s.tolist() == [0.1, 0.2]
 
 
 def test_other_speeds_are_dealt_on_their_own():
-    fleets = [
-        draw_fleet(source(paired=False), 30, resample=True, shift=True, jitter_s=1.0, rng=rng(seed)) for seed in (0, 0)
-    ]
+    fleets = [fleet_of(30, paired=False, resample=True, shift=True, jitter_s=1.0) for _ in range(2)]
     assert np.array_equal(fleets[0].device, fleets[1].device)
     assert not np.allclose(fleets[0].compute_s, 0.1 * (fleets[0].device + 1))
     assert np.bincount(np.rint(fleets[0].compute_s * 10).astype(int)).tolist() == [0, 10, 10, 10]
@@ -176,17 +183,17 @@ def test_other_speeds_are_dealt_on_their_own():
 
 def test_too_few_devices():
     with pytest.raises(DataFileError, match="3 devices"):
-        draw_fleet(source(paired=True), 4, resample=False, shift=False, jitter_s=0.0, rng=rng())
+        fleet_of(4, paired=True, resample=False)
 
 
 def test_a_calibrated_fleet_of_a_million_would_have_4096_patterns():
-    made = calibrated_source(NUM_PATTERNS + 1, rng=rng())
-    assert made.sessions.num_devices == NUM_PATTERNS
-    assert made.speeds.compute_s.shape == (NUM_PATTERNS + 1,)
-    assert calibrated_source(3, rng=rng()).sessions.num_devices == 3
+    for num_clients, patterns in ((NUM_PATTERNS + 1, NUM_PATTERNS), (3, 3)):
+        state = TraceNetwork(num_clients=num_clients).init(rng=Streams(0).at("environment-init"))
+        assert state.table.sessions.num_devices == patterns
+        assert np.unique(state.fleet.compute_s).shape == (num_clients,)
 
 
-# ------------------------------------------------------------------- files
+# ------------------------------------------------------------------- the real records
 
 
 def test_flash_states_become_sessions(tmp_path):
@@ -198,47 +205,19 @@ def test_flash_states_become_sessions(tmp_path):
     }
     np.savez(tmp_path / "flash.npz", **arrays)
     sessions = flash_sessions(tmp_path / "flash.npz")
-    check_sessions(sessions, source="flash")
+    assert_sound(sessions)
     assert sessions.offsets.tolist() == [0, 1, 2]
     assert sessions.start_s.tolist() == [1000.0, 0.0]
     assert sessions.end_s.tolist() == [2000.0, END_S]
 
 
-def capacities(folder, num=20):
-    save_traces(folder / CAPACITY_FILE, speeds=Speeds(np.linspace(0.015, 0.2, num), np.linspace(1e6, 2e8, num)))
-
-
-def test_a_folder_of_fedscale(tmp_path):
-    with pytest.raises(MissingDataError, match="client_behave_trace"):
-        read_source(tmp_path)
-    capacities(tmp_path)
-    with pytest.raises(MissingDataError, match="client_behave_trace"):
-        read_source(tmp_path)
-    save_traces(tmp_path / SESSION_FILE, sessions=source(paired=True).sessions)
-    found = read_source(tmp_path)
-    assert (found.paired, found.sessions.num_devices, found.speeds.compute_s.shape) == (False, 3, (20,))
-
-
-def test_a_file_of_both(tmp_path):
-    both = source(paired=True)
-    save_traces(tmp_path / "mine.npz", sessions=both.sessions, speeds=both.speeds)
-    found = read_source(tmp_path / "mine.npz")
-    assert found.paired
-    np.testing.assert_allclose(found.speeds.compute_s, both.speeds.compute_s)
-    save_traces(tmp_path / "mine.npz", sessions=both.sessions)
-    with pytest.raises(MissingDataError, match=r"mine\.npz' holds no capacities"):
-        read_source(tmp_path / "mine.npz")
-    with pytest.raises(MissingDataError, match="no file"):
-        read_source(tmp_path / "other.npz")
-    with pytest.raises(MissingDataError, match="no file"):
-        read_source(tmp_path / "mine.csv")
-
-
 @real
-def test_the_real_subsets_have_the_published_quantiles(tmp_path):
+def test_the_real_subsets_have_the_published_quantiles():
     """Drawn from 10,000 capacities and 300 devices' sessions: to their last printed digit, nearly."""
-    found = read_source(convert(REAL, tmp_path))
-    fleet = draw_fleet(found, 30_000, resample=True, shift=True, jitter_s=0.0, rng=rng())
+    sessions = flash_sessions(REAL / "flash_availability_300.npz")
+    speeds = fedscale_speeds(REAL / "fedscale_capacity_first10000.npz")
+    how = {"paired": False, "resample": True, "shift": True, "jitter_s": 0.0}
+    fleet = draw_fleet(sessions, speeds, 30_000, **how, rng=rng())
     np.testing.assert_allclose(np.quantile(fleet.compute_s * 1e3, LEVELS), COMPUTE_MS, atol=0.5)
     np.testing.assert_allclose(np.quantile(fleet.bandwidth_bps / 1e6, LEVELS), BANDWIDTH_MBPS, rtol=0.04)
-    np.testing.assert_allclose(np.quantile(found.sessions.share()[fleet.device], LEVELS), SHARE, atol=0.011)
+    np.testing.assert_allclose(np.quantile(sessions.share()[fleet.device], LEVELS), SHARE, atol=0.011)

@@ -8,11 +8,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from fedroster.core.errors import ConfigurationError, DataFileError, MissingDataError, MissingDependencyError
+from fedroster.core.errors import DataFileError, MissingDataError, MissingDependencyError
 from fedroster.core.streams import Streams
-from fedroster.lab.worlds.files import save_traces
 from fedroster.lab.worlds.network import TraceNetwork
-from fedroster.lab.worlds.population import read_source
 from fedroster.lab.worlds.table import read_table
 
 TABLE = """client,time,available,compute,bandwidth
@@ -39,16 +37,17 @@ def test_rows_become_sessions(table):
     assert sessions.offsets.tolist() == [0, 2, 3]  # b comes first in the file
     assert sessions.start_s.tolist() == [0.0, 80.0, 10.0]
     assert sessions.end_s.tolist() == [60.0, 100.0, 50.0]
-    assert sessions.period_s.tolist() == [100.0, 100.0]
+    assert (sessions.period_s, sessions.num_devices, sessions.device.tolist()) == (100.0, 2, [0, 0, 1])
+    np.testing.assert_allclose(sessions.share(), [0.8, 0.4])
     assert not speeds.by_session
     np.testing.assert_allclose(speeds.compute_s, [0.020, 0.030])
     np.testing.assert_allclose(speeds.bandwidth_bps, [5e6, 2.5e6])
 
 
 def test_the_last_row_holds_until_the_end(table):
-    sessions, _ = read_table(table(TABLE.replace("b,100,0,20,5\n", "")), period_s=400.0)
+    sessions, _ = read_table(table(TABLE.replace("b,100,0,20,5\n", "a,400,0,,\n")))
     assert sessions.end_s.tolist() == [60.0, 400.0, 50.0]
-    assert sessions.period_s.tolist() == [400.0, 400.0]
+    assert sessions.period_s == 400.0
 
 
 def test_parquet_says_the_same(table, tmp_path):
@@ -59,22 +58,20 @@ def test_parquet_says_the_same(table, tmp_path):
             np.testing.assert_array_equal(getattr(left, name), getattr(right, name))
 
 
-def test_speeds_that_change(table, tmp_path):
+def test_speeds_that_change(table):
     changing = "client,time,available,compute,bandwidth\n5,0,1,20,5\n5,30,1,20,50\n5,60,0,,\n5,100,0,,\n"
-    sessions, speeds = read_table(table(changing))
+    path = table(changing)
+    sessions, speeds = read_table(path)
     assert (sessions.start_s.tolist(), sessions.end_s.tolist()) == ([0.0, 30.0], [30.0, 60.0])
     assert speeds.by_session
     np.testing.assert_allclose(speeds.bandwidth_bps, [5e6, 50e6])
-    save_traces(tmp_path / "t.npz", sessions=sessions, speeds=speeds)
-    for path in (tmp_path / "t.npz", table(changing)):
-        assert read_source(path).speeds.by_session
-        network = TraceNetwork(
-            num_clients=1, cohort_size=1, traces=str(path), resample=False, samples=100, start_time_s=20.0
-        )
-        state = network.init(rng=Streams(0).at("environment-init"))
-        context, outcome = network.observe(state, 1, rng=Streams(0).at("environment", 1))
-        np.testing.assert_allclose(context.features[0], [6.0, 1.0, 8.0])  # 40 Mbit at 5 Mbit/s
-        assert outcome.responds[0]  # its stay goes on to 60 s, on the faster link
+    network = TraceNetwork(
+        num_clients=1, cohort_size=1, traces=str(path), resample=False, samples=100, start_time_s=20.0
+    )
+    state = network.init(rng=Streams(0).at("environment-init"))
+    context, outcome = network.observe(state, 1, rng=Streams(0).at("environment", 1))
+    np.testing.assert_allclose(context.features[0], [6.0, 1.0, 8.0])  # 40 Mbit at 5 Mbit/s
+    assert outcome.responds[0]  # its stay goes on to 60 s, on the faster link
 
 
 def test_columns_in_any_order_and_further_ones(table):
@@ -136,11 +133,6 @@ def test_other_mistakes(table, tmp_path):
     )
     with pytest.raises(DataFileError, match="parquet"):
         read_table(tmp_path / "t.parquet")
-    for period_s in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigurationError, match="period_s"):
-            read_table(table(), period_s=period_s)
-    with pytest.raises(DataFileError, match=r"line 7, client 'b': .* up to 90 s"):
-        read_table(table(), period_s=90.0)
 
 
 def test_without_polars(table, monkeypatch):

@@ -6,6 +6,8 @@ or alike.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.random import Generator
 
@@ -64,7 +66,7 @@ def dirichlet_partition(
         ConfigurationError: If the data set is smaller than a client's share, or a parameter is out of range.
     """
     check_number("gamma_1", gamma_1, above=0.0)
-    _check(labels, num_clients, samples_per_client, disjoint=False)
+    _check(labels, num_clients, samples_per_client)
     rows_of = [np.flatnonzero(labels == label) for label in range(num_classes)]
     limit = np.array([rows.shape[0] for rows in rows_of])
     partition = np.empty((num_clients, samples_per_client), np.int64)
@@ -84,7 +86,6 @@ def label_partition(
     samples_per_client: int,
     num_classes: int,
     labels_per_client: int = 2,
-    disjoint: bool = True,
     rng: Generator,
 ) -> IntArray:
     """Give each client samples of exactly ``labels_per_client`` labels (Qu et al. 2021, section VI-A: two).
@@ -92,17 +93,18 @@ def label_partition(
     The paper does not say how the pair is drawn.  Here a client takes the labels that the fewest clients before it
     hold, ties broken at random.  So every set of labels is as likely as every other for a client, and the numbers of
     clients that hold a label differ by at most one: no label is missing where the clients are enough to hold all.  The
-    samples of a client are divided equally among its labels, to one, and are drawn uniformly without replacement: if
-    ``disjoint``, no two clients hold the same sample, as in the paper, otherwise each draws from the whole data set.
+    samples of a client are divided equally among its labels, to one, and are drawn uniformly without replacement.  No
+    two clients hold the same sample, as in the paper, where each label has samples enough; else each client draws from
+    the whole data set.
 
     Returns:
         Rows of ``labels``, shape (clients, samples_per_client).
 
     Raises:
-        ConfigurationError: If the data set, or a class of it, is smaller than what is asked of it, or a parameter is
-            out of range.
+        ConfigurationError: If the data set, or a class of it, is smaller than a client's share, or a parameter is out
+            of range.
     """
-    _check(labels, num_clients, samples_per_client, disjoint=disjoint)
+    _check(labels, num_clients, samples_per_client)
     check_integer("labels_per_client", labels_per_client, least=1)
     if labels_per_client > min(num_classes, samples_per_client):
         raise ConfigurationError(
@@ -110,25 +112,24 @@ def label_partition(
             f"and samples_per_client = {samples_per_client}"
         )
     rows_of = [rng.permutation(np.flatnonzero(labels == label)) for label in range(num_classes)]
-    holders = np.zeros(num_classes, np.int64)
-    wanted = np.zeros((num_clients, num_classes), np.int64)
+    least = min(rows.shape[0] for rows in rows_of)
     share, rest = divmod(samples_per_client, labels_per_client)
+    most = share + (rest > 0)  # samples of a label that a client holds
+    if most > least:
+        raise ConfigurationError(
+            f"a label has {least} samples and a client would hold {most} of them; expected samples_per_client < "
+            f"{samples_per_client}"
+        )
+    disjoint = math.ceil(num_clients * labels_per_client / num_classes) * most <= least
+    holders = np.zeros(num_classes, np.int64)
+    taken = np.zeros(num_classes, np.int64)
+    partition = np.empty((num_clients, samples_per_client), np.int64)
+    wanted = np.zeros((num_clients, num_classes), np.int64)
     for client in range(num_clients):
         chosen = np.lexsort((rng.random(num_classes), holders))[:labels_per_client]
         holders[chosen] += 1
         wanted[client, chosen] = share
         wanted[client, rng.permutation(chosen)[:rest]] += 1
-    supply = np.bincount(labels, minlength=num_classes)
-    demand = wanted.sum(axis=0) if disjoint else wanted.max(axis=0)
-    if (demand > supply).any():
-        label = int(np.argmax(demand - supply))
-        who = f"{holders[label]} clients" if disjoint else "a client"
-        raise ConfigurationError(
-            f"label {label} has {supply[label]} samples and {who} would hold {demand[label]} of them; expected fewer "
-            f"clients or samples_per_client < {samples_per_client}{_SHARE if disjoint else ''}"
-        )
-    taken = np.zeros(num_classes, np.int64)
-    partition = np.empty((num_clients, samples_per_client), np.int64)
     for client in range(num_clients):
         pieces = []
         for label in np.flatnonzero(wanted[client]).tolist():
@@ -142,38 +143,30 @@ def label_partition(
     return partition
 
 
-def iid_partition(
-    labels: IntArray, *, num_clients: int, samples_per_client: int, disjoint: bool = True, rng: Generator
-) -> IntArray:
+def iid_partition(labels: IntArray, *, num_clients: int, samples_per_client: int, rng: Generator) -> IntArray:
     """Give each client samples that are drawn uniformly from the whole data set, without replacement.
 
-    If ``disjoint``, no two clients hold the same sample.
+    No two clients hold the same sample where the data set is large enough.
 
     Returns:
         Rows of ``labels``, shape (clients, samples_per_client).
 
     Raises:
-        ConfigurationError: If the data set is smaller than what is asked of it, or a parameter is out of range.
+        ConfigurationError: If the data set is smaller than a client's share, or a parameter is out of range.
     """
-    _check(labels, num_clients, samples_per_client, disjoint=disjoint)
-    if disjoint:
+    _check(labels, num_clients, samples_per_client)
+    if num_clients * samples_per_client <= labels.shape[0]:
         rows: IntArray = rng.permutation(labels.shape[0])[: num_clients * samples_per_client]
         return rows.reshape(num_clients, samples_per_client)
     return np.stack([rng.choice(labels.shape[0], size=samples_per_client, replace=False) for _ in range(num_clients)])
 
 
-_SHARE = ", or disjoint=False, which lets clients hold the same sample"
-
-
-def _check(labels: IntArray, num_clients: int, samples_per_client: int, *, disjoint: bool) -> None:
+def _check(labels: IntArray, num_clients: int, samples_per_client: int) -> None:
     check_integer("num_clients", num_clients, least=1)
     check_integer("samples_per_client", samples_per_client, least=1)
-    needed = samples_per_client * (num_clients if disjoint else 1)
-    if labels.shape[0] < needed:
-        product = f"num_clients * samples_per_client = {num_clients} * {samples_per_client} = {needed}{_SHARE}"
+    if labels.shape[0] < samples_per_client:
         raise ConfigurationError(
-            f"the data set has {labels.shape[0]} samples; expected at least "
-            + (product if disjoint else f"samples_per_client = {samples_per_client}")
+            f"the data set has {labels.shape[0]} samples; expected at least samples_per_client = {samples_per_client}"
         )
 
 

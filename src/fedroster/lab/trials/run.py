@@ -91,16 +91,13 @@ def key(trial: Trial) -> str:
 
 
 def _content(path: str) -> str:
-    """Digest of a file, or of the files of a folder; empty if there is nothing of that name."""
+    """Digest of a file; empty if there is none of that name."""
     place = Path(path).expanduser()
     try:
-        files = sorted(place.iterdir()) if place.is_dir() else [place]
-        seen = [(file.name, str(file), file.stat()) for file in files if file.is_file()]
+        stat = place.stat()
+        return _digest_of(str(place), stat.st_mtime_ns, stat.st_size)
     except (OSError, ValueError):  # no name of a file, or not readable: the run will say so
         return ""
-    whole = [(name, _digest_of(where, stat.st_mtime_ns, stat.st_size)) for name, where, stat in seen]
-    # A file may be called something else the next time.
-    return ",".join(found if place.is_file() else f"{name}:{found}" for name, found in whole)
 
 
 @cache

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedroster.lab.worlds.files import Sessions
+from fedroster.lab.worlds.table import Sessions
 from fedroster.parts import for_ranges, njit
 from fedroster.types import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """Session tables, ready to be looked up; they repeat with their periods.
+    """Session tables, ready to be looked up; they repeat with their period.
 
     Attributes:
         sessions: The tables.
@@ -28,18 +28,18 @@ class Timetable:
 
 @njit(cache=True, nogil=True)
 def _until(offsets, start, end, period, wraps, until):
-    for k in range(period.shape[0]):
+    for k in range(offsets.shape[0] - 1):
         first, last = offsets[k], offsets[k + 1]
         if first == last:
             continue
         for i in range(last - 1, first - 1, -1):
             joined = i + 1 < last and start[i + 1] == end[i]
             until[i] = until[i + 1] if joined else end[i]
-        if wraps and start[first] == 0.0 and end[last - 1] == period[k]:
+        if wraps and start[first] == 0.0 and end[last - 1] == period:
             head = until[first]
-            beyond = np.inf if head == period[k] else period[k] + head
+            beyond = np.inf if head == period else period + head
             for i in range(last - 1, first - 1, -1):
-                if until[i] != period[k]:
+                if until[i] != period:
                     break
                 until[i] = beyond
 
@@ -55,10 +55,9 @@ def timetable(sessions: Sessions, *, wraps: bool = True) -> Timetable:
 def _look_up(offsets, start, end, until, period, device, shift, time, remaining, session, begin, stop):
     for n in range(begin, stop):
         k = device[n]
-        span = period[k]
         now = time + shift[n]
-        now -= math.floor(now / span) * span
-        if now >= span:  # rounding
+        now -= math.floor(now / period) * period
+        if now >= period:  # rounding
             now = 0.0
         first, last = offsets[k], offsets[k + 1]
         low, high = first, last

@@ -12,7 +12,8 @@ from numpy.random import Generator
 
 from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab.worlds.availability import Timetable, look_up, timetable
-from fedroster.lab.worlds.population import Fleet, calibrated_source, draw_fleet, read_source
+from fedroster.lab.worlds.population import NUM_PATTERNS, Fleet, calibrated_sessions, calibrated_speeds, draw_fleet
+from fedroster.lab.worlds.table import read_table
 from fedroster.parts import MEGA, Count, NotNegative, Parameters, Positive, Share, for_ranges, njit
 from fedroster.types import BoolArray, FloatArray, IntArray, Outcome, ProblemSpec, RoundContext, Selection
 
@@ -152,12 +153,12 @@ class TraceNetwork(Parameters):
     Attributes:
         num_clients: N.
         cohort_size: m.
-        traces: A table (``.csv``, ``.parquet``) or ``.npz`` of device traces, or a folder with FedScale's
-            (:func:`~fedroster.lab.worlds.population.read_source`); empty for the calibrated mixture.
+        traces: A table of device traces, ``.csv`` or ``.parquet`` (:mod:`fedroster.lab.worlds.table`); empty for the
+            calibrated mixture.
         resample: Whether the devices of ``traces`` are dealt out to any number of clients.
         jitter_s: Largest shift of a client beside whole days, seconds, >= 0.
-        at_end: "wrap" to repeat traces with their periods, "stop" to raise an error when the clock passes the end of
-            the shortest; clients are then not shifted.
+        at_end: "wrap" to repeat traces with their period, "stop" to raise an error when the clock passes their end;
+            clients are then not shifted.
         start_time_s: The clock in round 1, seconds, >= 0.
         idle_step_s: How long a round lasts on the clock in which no client is available, seconds, > 0.
         round_interval_s: Rounds start at least so far apart, seconds, >= 0.
@@ -203,27 +204,30 @@ class TraceNetwork(Parameters):
     def init(self, *, rng: Generator) -> TraceState:
         """Draw the fleet; all clients are cold in round 1 (Choice A1)."""
         n, wraps = self.num_clients, self.at_end == "wrap"
-        source = read_source(Path(self.traces).expanduser()) if self.traces else calibrated_source(n, rng=rng)
+        if self.traces:
+            sessions, speeds = read_table(Path(self.traces).expanduser())
+        else:
+            sessions = calibrated_sessions(min(n, NUM_PATTERNS), rng=rng)
+            speeds = calibrated_speeds(n, rng=rng)
         shift = self.resample and wraps
-        fleet = draw_fleet(source, n, resample=self.resample, shift=shift, jitter_s=self.jitter_s, rng=rng)
-        table = timetable(source.sessions, wraps=wraps)
+        drawn = {"paired": bool(self.traces), "resample": self.resample, "shift": shift}
+        fleet = draw_fleet(sessions, speeds, n, **drawn, jitter_s=self.jitter_s, rng=rng)
         return TraceState(
             time_s=self.start_time_s,
-            end_s=math.inf if wraps else float(source.sessions.period_s[fleet.device].min()),
+            end_s=math.inf if wraps else sessions.period_s,
             key=int(rng.integers(2**62)),
             cold=np.ones(self.num_clients, np.bool_),
             fleet=fleet,
-            table=table,
+            table=timetable(sessions, wraps=wraps),
         )
 
     def observe(self, state: TraceState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
         """Look at every client at the clock's time.  What varies is a function of the round; ``rng`` is not used."""
         fleet, num_clients = state.fleet, self.num_clients
         if state.time_s >= state.end_s:
-            client = int(state.table.sessions.period_s[fleet.device].argmin())
             raise InvalidInputError(
-                f"round {round} would start at {state.time_s:.12g} s, and the trace of client {client} ends at "
-                f"{state.end_s:.12g} s; expected fewer rounds, or at_end = wrap"
+                f"round {round} would start at {state.time_s:.12g} s, and the traces end at {state.end_s:.12g} s; "
+                "expected fewer rounds, or at_end = wrap"
             )
         remaining_s, session = look_up(state.table, fleet.device, fleet.shift_s, state.time_s)
         features = np.empty((len(FEATURES), num_clients))

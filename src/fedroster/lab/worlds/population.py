@@ -8,14 +8,12 @@ their own (:func:`draw_shifts`).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.errors import DataFileError, MissingDataError
-from fedroster.lab.worlds.files import Sessions, Speeds, read_arrays
-from fedroster.lab.worlds.table import read_table
+from fedroster.errors import DataFileError
+from fedroster.lab.worlds.table import Sessions, Speeds
 from fedroster.types import FloatArray, IntArray
 
 DAY_S = 86_400.0
@@ -60,11 +58,6 @@ _LENGTH_BY_HOUR = (
     *(0.1, 0.2, 0.1, 0.1, 0.1, 0.2, 0.1, 0.1, 0.1, 0.3, 0.5, 0.9),
 )
 
-CAPACITY_FILE = "client_device_capacity.npz"
-"""Name under which the capacities are looked for in a folder."""
-SESSION_FILE = "client_behave_trace.npz"
-"""Name under which the sessions are looked for in a folder."""
-
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
@@ -83,21 +76,6 @@ class Fleet:
     compute_s: FloatArray
     bandwidth_bps: FloatArray
     by_session: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """What a fleet is drawn from.
-
-    Attributes:
-        sessions: When devices are available.
-        speeds: How fast devices are.
-        paired: Whether both are of the same devices, so that they are drawn together.
-    """
-
-    sessions: Sessions
-    speeds: Speeds
-    paired: bool
 
 
 def log_uniform_mixture(levels: FloatArray, quantiles: tuple[float, ...], ends: tuple[float, float]) -> FloatArray:
@@ -181,50 +159,18 @@ def calibrated_sessions(num_devices: int, *, rng: Generator) -> Sessions:
         offsets=np.concatenate(([0], np.cumsum(count))),
         start_s=start_s,
         end_s=end_s,
-        period_s=np.full(num_devices, period_s),
+        period_s=period_s,
     )
 
 
-def read_source(path: Path) -> Source:
-    """Read what a fleet is drawn from.
-
-    Args:
-        path: A table of traces (:mod:`fedroster.lab.worlds.table`), an ``.npz`` with sessions and speeds
-            (:mod:`fedroster.lab.worlds.files`), or a folder with capacities (:data:`CAPACITY_FILE`) and sessions
-            (:data:`SESSION_FILE`), which are of different devices.
-
-    Raises:
-        MissingDataError: If there is no such file, or it or a folder lacks sessions or capacities.
-        DataFileError: If a file is damaged or malformed.
-    """
-    sessions: Sessions | None
-    speeds: Speeds | None
-    if path.is_dir():
-        sessions, speeds = read_arrays(path / SESSION_FILE)[0], read_arrays(path / CAPACITY_FILE)[1]
-    elif path.suffix in (".csv", ".parquet"):
-        sessions, speeds = read_table(path)
-    else:
-        sessions, speeds = read_arrays(path)
-    if sessions is None or speeds is None:
-        raise MissingDataError(f"{str(path)!r} holds no {'sessions' if sessions is None else 'capacities'} of devices")
-    return Source(sessions, speeds, paired=not path.is_dir())
-
-
-def calibrated_source(num_clients: int, *, rng: Generator) -> Source:
-    """Speeds of this many clients and up to :data:`NUM_PATTERNS` patterns of sessions, without files."""
-    sessions = calibrated_sessions(min(num_clients, NUM_PATTERNS), rng=rng)
-    return Source(sessions, calibrated_speeds(num_clients, rng=rng), paired=False)
-
-
-def draw_shifts(period_s: FloatArray, *, jitter_s: float, rng: Generator) -> FloatArray:
+def draw_shifts(num_clients: int, period_s: float, *, jitter_s: float, rng: Generator) -> FloatArray:
     """Shifts that keep the hour of the day, shape (clients,): whole days, and up to ``jitter_s`` either way.
 
     A trace whose period is not a whole number of days is shifted by the jitter alone.
     """
     days = np.floor(period_s / DAY_S)
-    days = np.where(days * DAY_S == period_s, days, 1.0)
-    day = np.floor(rng.random(period_s.shape[0]) * days)
-    return day * DAY_S + jitter_s * (2.0 * rng.random(period_s.shape[0]) - 1.0)
+    day = np.floor(rng.random(num_clients) * (days if days * DAY_S == period_s else 1.0))
+    return day * DAY_S + jitter_s * (2.0 * rng.random(num_clients) - 1.0)
 
 
 def deal(num_devices: int, num_clients: int, *, rng: Generator) -> IntArray:
@@ -235,15 +181,22 @@ def deal(num_devices: int, num_clients: int, *, rng: Generator) -> IntArray:
 
 
 def draw_fleet(
-    source: Source, num_clients: int, *, resample: bool, shift: bool, jitter_s: float, rng: Generator
+    sessions: Sessions,
+    speeds: Speeds,
+    num_clients: int,
+    *,
+    paired: bool,
+    resample: bool,
+    shift: bool,
+    jitter_s: float,
+    rng: Generator,
 ) -> Fleet:
     """Draw clients.
 
     With ``resample`` devices are dealt out to any number of clients (:func:`deal`), else client n is the n-th device of
-    the sessions; ``shift`` moves clients in time (:func:`draw_shifts`).  Speeds of other devices are dealt out on their
-    own.
+    the sessions; ``shift`` moves clients in time (:func:`draw_shifts`).  Speeds that are not ``paired`` with the
+    sessions, for they are of other devices, are dealt out on their own.
     """
-    sessions, speeds = source.sessions, source.speeds
     if not resample and sessions.num_devices < num_clients:
         raise DataFileError(
             f"the traces hold {sessions.num_devices} devices; expected at least num_clients = {num_clients}, "
@@ -252,9 +205,9 @@ def draw_fleet(
     device = deal(sessions.num_devices, num_clients, rng=rng) if resample else np.arange(num_clients)
     shift_s = np.zeros(num_clients)
     if shift:
-        shift_s = draw_shifts(sessions.period_s[device], jitter_s=jitter_s, rng=rng)
+        shift_s = draw_shifts(num_clients, sessions.period_s, jitter_s=jitter_s, rng=rng)
     compute_s, bandwidth_bps = speeds.compute_s, speeds.bandwidth_bps
     if not speeds.by_session:
-        row = device if source.paired else deal(compute_s.shape[0], num_clients, rng=rng)
+        row = device if paired else deal(compute_s.shape[0], num_clients, rng=rng)
         compute_s, bandwidth_bps = compute_s[row], bandwidth_bps[row]
     return Fleet(device, shift_s, compute_s, bandwidth_bps, speeds.by_session)

@@ -1,4 +1,6 @@
-"""A user's own device traces: a table of what changed when, as CSV or Parquet.
+"""Traces of devices: when each is available, how fast it computes and how fast its link is.
+
+They are read from a table of what changed when, as CSV or Parquet.
 
 ====================== =========================================================
 column                 meaning
@@ -16,15 +18,14 @@ client is available.  Rows of different clients may be mixed.
 
 from __future__ import annotations
 
-import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fedroster.errors import DataFileError, MissingDataError, MissingDependencyError
-from fedroster.lab.worlds.files import Sessions, Speeds
-from fedroster.parts import check_number
+from fedroster.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     import polars
@@ -32,6 +33,53 @@ if TYPE_CHECKING:
 COLUMNS = ("client", "time", "available", "compute", "bandwidth")
 """Columns of a table; further ones are ignored."""
 _TRUE, _FALSE = ("1", "true", "1.0", "yes"), ("0", "false", "0.0", "no")
+
+
+@dataclass(frozen=True, slots=True)
+class Sessions:
+    """When devices are available: from each start until before the end that belongs to it.
+
+    Attributes:
+        offsets: Device k has the sessions offsets[k] to offsets[k + 1], shape (devices + 1,).
+        start_s: Start of each session, ascending for each device, shape (sessions,), seconds, in [0, period].
+        end_s: Its end, shape (sessions,), seconds, in [start, start of the next one or period].
+        period_s: Length of the trace, seconds, > 0.
+    """
+
+    offsets: IntArray
+    start_s: FloatArray
+    end_s: FloatArray
+    period_s: float
+
+    @property
+    def num_devices(self) -> int:
+        """Number of devices."""
+        return int(self.offsets.shape[0]) - 1
+
+    @property
+    def device(self) -> IntArray:
+        """Device of each session, shape (sessions,)."""
+        return np.repeat(np.arange(self.num_devices), np.diff(self.offsets))
+
+    def share(self) -> FloatArray:
+        """Share of the period for which each device is available, shape (devices,), in [0, 1]."""
+        length = np.concatenate(([0.0], np.cumsum(self.end_s - self.start_s)))
+        return (length[self.offsets[1:]] - length[self.offsets[:-1]]) / self.period_s
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """How fast devices are.
+
+    Attributes:
+        compute_s: Inference on one sample, shape (devices,) or (sessions,), seconds, > 0.
+        bandwidth_bps: Speed of the link, shape (devices,) or (sessions,), bit/s, > 0.
+        by_session: Whether there is one entry for each session rather than for each device.
+    """
+
+    compute_s: FloatArray
+    bandwidth_bps: FloatArray
+    by_session: bool = False
 
 
 def _load(path: Path) -> polars.DataFrame:
@@ -61,27 +109,24 @@ def _load(path: Path) -> polars.DataFrame:
         raise DataFileError(f"{path} is no table with the columns {', '.join(COLUMNS)}: {error}") from error
 
 
-def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -> tuple[Sessions, Speeds]:
+def read_table(path: Path) -> tuple[Sessions, Speeds]:
     """Read a table of traces; client n of a simulation is the n-th that appears in it.
 
     Args:
-        path: The table, ``.csv`` or ``.parquet``.
-        period_s: Length of the trace, seconds; None for the last time in the table.
+        path: The table, ``.csv`` or ``.parquet``.  The last time in it is the end of the trace.
 
     Returns:
         When the clients are available; and their speeds, by session where those of a client change.
 
     Raises:
         FedrosterError: If there is no such file, or it is damaged or empty, lacks a column, or a row is malformed, out
-            of order, later than the end, or of a client that is never available: names line and client.
+            of order, or of a client that is never available: names line and client.
     """
-    if period_s is not None:
-        check_number("period_s", period_s, above=0.0)
-    table = _load(Path(path))
+    table = _load(path)
     import polars as pl
 
     time, available = pl.col("time"), pl.col("available")
-    end = float(table["time"].max() or 0.0) if period_s is None else float(period_s)  # type: ignore[arg-type]
+    end = float(table["time"].max() or 0.0)  # type: ignore[arg-type]
     until = time.shift(-1, fill_value=end).over("client")
     table = table.with_columns(until=until, there=available & (until > time))
     rules = {
@@ -89,7 +134,6 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
         "a finite time >= 0": ~(time.is_finite() & (time >= 0.0)).fill_null(value=False),
         "a time later than the client's one before": time <= time.shift(1).over("client"),
         "0, 1, false or true for available": available.is_null(),
-        f"a time up to {end:.12g} s, the end of the trace": time > end,
     }
     for name in ("compute", "bandwidth"):
         is_speed = pl.col(name).is_finite() & (pl.col(name) > 0.0)
@@ -112,7 +156,7 @@ def read_table(path: str | os.PathLike[str], *, period_s: float | None = None) -
         offsets=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
         start_s=np.array(rows["time"]),
         end_s=np.array(rows["until"]),
-        period_s=np.full(counts.shape[0], end),
+        period_s=end,
     )
     compute_s, bandwidth_bps = rows["compute"].to_numpy() / 1e3, rows["bandwidth"].to_numpy() * 1e6
     first = sessions.offsets[:-1]
