@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from fedroster.lab.worlds.population import deal
 from fedroster.lab.worlds.table import Sessions, Speeds
 
 END_S = 518_400.0
@@ -32,6 +34,30 @@ def flash_sessions(path: Path) -> Sessions:
     charging = (state == 2) & (end_s > np.maximum(start_s, START_S))
     count = np.unique(device[charging], return_counts=True)[1]
     return Sessions(np.concatenate(([0], np.cumsum(count))), start_s[charging], end_s[charging], END_S)
+
+
+def convert(source: Path, target: Path) -> Path:
+    """Make a table of the subsets in a folder; each device of the sessions has the speeds of one of FedScale's."""
+    sessions = flash_sessions(source / "flash_availability_300.npz")
+    speeds = fedscale_speeds(source / "fedscale_capacity_first10000.npz")
+    row = deal(speeds.compute_s.shape[0], sessions.num_devices, rng=np.random.default_rng(0))[sessions.device]
+    changes = [
+        pl.DataFrame(
+            {
+                "client": sessions.device,
+                "time": time_s,
+                "available": available,
+                "compute": speeds.compute_s[row] * 1e3,
+                "bandwidth": speeds.bandwidth_bps[row] / 1e6,
+            }
+        )
+        for time_s, available in ((sessions.start_s, True), (sessions.end_s, False))
+    ]
+    # A session that goes on from the one before needs no end; the sort puts that end before the start, and it goes.
+    pl.concat(changes).sort("client", "time", "available").unique(["client", "time"], keep="last").sort(
+        "client", "time"
+    ).write_parquet(target / "flash.parquet")
+    return target / "flash.parquet"
 
 
 def fedscale_speeds(path: Path) -> Speeds:

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedroster import RBCSF, catalogue, cli
-from fedroster.catalogue import Entry, find_scenario, make_policy, make_scenario, parse_settings, policies, scenarios
+from fedroster.catalogue import Entry, make_policy, make_scenario, parse_settings, policies, scenarios
 from fedroster.core.errors import ConfigurationError, FedrosterError, PluginWarning, UnknownNameError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
@@ -74,9 +74,7 @@ def test_every_scenario_is_made_from_its_name_and_its_defaults_as_text(name):
 
     entry = scenarios()[name]
     settings = {parameter: text(value) for parameter, value in entry.parameters().items()}
-    assert (
-        make_scenario(name) == make_scenario(name, settings) == make_scenario(f"{name}@{entry.version}") == entry.make()
-    )
+    assert make_scenario(name) == make_scenario(name, settings) == entry.make()
     assert entry.summary
     assert entry.source
 
@@ -168,22 +166,12 @@ def test_bad_scenario_values(settings, message):
         (lambda: make_policy("fedcs:deadline=3"), "Did you mean 'deadline_s'"),
         (lambda: make_scenario("rbcs-f/table-2"), "unknown scenario 'rbcs-f/table-2'. Did you mean 'rbcs-f/table-1'"),
         (lambda: make_scenario("rbcs-f/table-1", {"num_client": "4"}), "'num_client'. Did you mean 'num_clients'"),
-        (
-            lambda: find_scenario("rbcs-f/table-1@9"),
-            "unknown version of scenario rbcs-f/table-1 '9'.* Known: 1",
-        ),
-        (lambda: make_scenario("rbcs-f/table-1@0"), "unknown version"),
-        (lambda: make_scenario("rbcs-f/table-1@one"), "unknown version"),
     ],
 )
 def test_unknown_names_name_the_nearest(make, message):
     with pytest.raises(UnknownNameError, match=message) as caught:
         make()
     assert isinstance(caught.value, LookupError)
-
-
-def test_a_version_that_exists():
-    assert find_scenario("rbcs-f/table-1@1") is find_scenario("rbcs-f/table-1")
 
 
 # -------------------------------------------------------------------- settings
@@ -250,7 +238,7 @@ def plugins(monkeypatch):
     groups = {
         "fedroster.policies": [Point("favourites", Favourites), Point("needy", Needy)],
         "fedroster.scenarios": [
-            Point("mine/small", Entry(FlatNetwork, "a network", "nowhere", version=3)),
+            Point("mine/small", Entry(FlatNetwork, "a network", "nowhere")),
             Point("mine/plain", small),
         ],
     }
@@ -267,7 +255,7 @@ def test_plugins_are_found_beside_what_is_built_in():
     assert set(POLICIES) | {"random", "favourites", "needy"} <= set(policies())
     assert {"rbcs-f/table-1", "mine/small", "mine/plain"} <= set(scenarios())
     entry = policies()["favourites"]
-    assert (entry.summary, entry.source, entry.version) == ("The first clients, always.", "some.where:favourites", 1)
+    assert (entry.summary, entry.source) == ("The first clients, always.", "some.where:favourites")
     assert entry.parameters() == {"eager": False, "order": (1, 2), "mode": "a", "weights": (0.5,)}
     assert policies()["needy"].parameters() == {"size": None}
 
@@ -282,9 +270,7 @@ def test_plugins_are_made_from_text():
         make_policy("favourites:eager=yes")
     with pytest.raises(UnknownNameError, match="Did you mean 'favourites'"):
         make_policy("favorites")
-    assert make_scenario("mine/small@3", {"num_clients": "4"}) == FlatNetwork(num_clients=4)
-    with pytest.raises(UnknownNameError, match="Known: 3"):
-        make_scenario("mine/small@1")
+    assert make_scenario("mine/small", {"num_clients": "4"}) == FlatNetwork(num_clients=4)
 
 
 @pytest.mark.usefixtures("plugins")
@@ -300,7 +286,7 @@ def test_a_plug_ins_entry_says_what_commands_do_with_it(monkeypatch, tmp_path):
     )
     monkeypatch.setitem(scenarios(), "mine/small", entry)
     for is_trained, rounds in ((True, 7), (False, 9)):
-        found = line_up("mine/small@3", ["random"], task=Task() if is_trained else None)
+        found = line_up("mine/small", ["random"], task=Task() if is_trained else None)
         assert (found.rounds, found.settings) == (rounds, {"num_clients": "12"})
     played = CliRunner().invoke(cli.app, ["simulate", "mine/small", "--rounds", "2", "--json"])
     assert [row["policy"] for row in json.loads(played.stdout)] == ["p3"]
@@ -335,7 +321,7 @@ class Script(Point):
         (Script("script", None), r"'script' cannot be loaded \(SystemExit\(7\)\)"),
         (Missing("gone", None), r"'gone' cannot be loaded \(ModuleNotFoundError\(\"No module named 'gone'\"\)\)"),
         (Point("random", Favourites), "the name 'random' is taken"),
-        (Point("my:own", Favourites), "the name 'my:own' has one of ':,=@'"),
+        (Point("my:own", Favourites), "the name 'my:own' has one of ':,='"),
         (Point("nothing", None), "'nothing' cannot be loaded"),
         (Point("plain", object), "'plain' cannot be loaded"),
     ],

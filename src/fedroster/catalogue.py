@@ -1,8 +1,7 @@
 """Policies and scenarios by name, with parameters as text: what the command line and the studies speak.
 
 A policy is written ``name:parameter=value,...``, such as ``rbcs-f:V=20,beta=0.1``; one that no entry point names is
-written with its module, ``my_package.MyPolicy:parameter=value``.  A scenario is a name such as
-``rbcs-f/table-1``, optionally with its version, ``rbcs-f/table-1@1``: a version's defaults never change.
+written with its module, ``my_package.MyPolicy:parameter=value``.  A scenario is a name such as ``rbcs-f/table-1``.
 
 Other packages add policies through the entry point group ``fedroster.policies`` and scenarios through
 ``fedroster.scenarios``.  What is made is imported when it is asked for: names and lines cost nothing to look up.
@@ -51,8 +50,8 @@ class Entry:
         made: A frozen dataclass, whose fields are the parameters; or its path.
         summary: One line.
         source: Where it is published.
-        version: Grows when defaults change; this and all that follow are for scenarios only.
-        optimal: Policy that the regret is measured against; empty for none.
+        optimal: Policy that the regret is measured against; empty for none.  This and all that follow are for scenarios
+            only.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
         rounds: Rounds T of a comparison with training.
         untrained_rounds: Rounds T of a comparison without training.
@@ -64,7 +63,6 @@ class Entry:
     made: Callable[..., Any] | str
     summary: str
     source: str
-    version: int = 1
     optimal: str = ""
     yardstick: str = ""
     rounds: int = 200
@@ -225,7 +223,7 @@ def scenarios() -> Mapping[str, Entry]:
     return _with_plugins(SCENARIOS, "fedroster.scenarios")
 
 
-_RESERVED = ":,=@"
+_RESERVED = ":,="
 """What stands between names and parameters in texts."""
 
 
@@ -377,8 +375,7 @@ def make_policy(text: str) -> AnyPolicy:
 def scenario_text(text: str) -> str:
     """A scenario's text with the name as the catalogue writes it; UnknownNameError if there is none."""
     find_scenario(text)
-    name, at, version = text.partition("@")
-    return f"{_known_as(name, scenarios())}{at}{version}"
+    return _known_as(text, scenarios())
 
 
 def policy_of_label(label: str) -> AnyPolicy:
@@ -417,23 +414,19 @@ _LONGEST_LABEL = 10_000
 
 
 def find_scenario(text: str) -> Entry:
-    """Return the entry of a scenario from ``name`` or ``name@version``."""
-    name, _, version = text.partition("@")
-    entry = _find("scenario", name, scenarios())
-    if version and version != str(entry.version):
-        raise UnknownNameError.of(f"version of scenario {name}", version, [str(entry.version)])
-    return entry
+    """Return the entry of a scenario by its name."""
+    return _find("scenario", text, scenarios())
 
 
 def make_scenario(text: str, settings: Mapping[str, str] | None = None) -> AnyEnvironment:
     """Make a scenario's environment.
 
     Args:
-        text: ``name`` or ``name@version``.
+        text: Its name.
         settings: Parameters to override, as text.
 
     Raises:
-        UnknownNameError: If there is no such scenario, version or parameter; names the nearest.
+        UnknownNameError: If there is no such scenario or parameter; names the nearest.
         ConfigurationError: If a value is malformed or out of range.
     """
     environment: AnyEnvironment = _make(find_scenario(text), settings or {}, f"parameter of scenario {text}")

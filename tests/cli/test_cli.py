@@ -115,10 +115,10 @@ def test_simulate_for_people():
 
 
 def test_simulate_has_defaults():
-    result = call("simulate", "rbcs-f/table-1@1", "--rounds", "5", "--json")
+    result = call("simulate", "rbcs-f/table-1", "--rounds", "5", "--json")
     rows = json.loads(result.stdout)
     assert [(row["policy"], row["seed"]) for row in rows] == [(RBCS_F, 0), (RANDOM, 0), (FEDCS, 0)]
-    assert {(row["scenario"], row["scenario_version"]) for row in rows} == {("rbcs-f/table-1@1", 1)}
+    assert {row["scenario"] for row in rows} == {"rbcs-f/table-1"}
     assert rows[0]["settings"] == {}
 
 
@@ -279,7 +279,7 @@ def test_list_as_json():
     assert [entry["name"] for entry in listed["policies"]] == list(policies())
     assert [entry["name"] for entry in listed["scenarios"]] == list(scenarios())
     for entry in (*listed["policies"], *listed["scenarios"]):
-        assert entry.keys() == {"name", "summary", "source", "version", "parameters"}
+        assert entry.keys() == {"name", "summary", "source", "parameters"}
     assert listed["scenarios"][0]["parameters"]["train_time_s"] == [1.0, 2.0, 3.0, 4.0]
 
 

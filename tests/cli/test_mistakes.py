@@ -34,7 +34,6 @@ MISTAKES = [
     (f"{TABLE1} --set snr=0/0/0/0", "snr is 0.0; expected a finite number > 0"),
     (f"{TABLE1} --set noise=1 --set noise=0", "setting 'noise' is given twice"),
     (f"{TABLE1} --policy rbcs-f:V=1,V=2", "setting 'V' is given twice"),
-    ("simulate rbcs-f/table-1@9", "unknown version of scenario rbcs-f/table-1 '9'"),
     (f"{TABLE1} --rounds 0", "Invalid value for '--rounds'"),
     (f"{TABLE1} --rounds many", "Invalid value for '--rounds'"),
     (f"{TABLE1} --workers 0", "Invalid value for '--workers'"),

@@ -8,20 +8,13 @@ import pytest
 from fedroster.core.errors import ConfigurationError, MissingDataError, UnknownNameError
 from fedroster.lab.data.digits import load_digits
 from fedroster.lab.data.partition import class_counts
-from fedroster.lab.task import Partition, Task
+from fedroster.lab.task import Task, partition_of
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("dirichlet:0.5", Partition("dirichlet", 0.5)),
-        ("dirichlet:1", Partition("dirichlet", 1.0)),
-        ("labels:2", Partition("labels", 2)),
-        ("iid", Partition("iid")),
-    ],
-)
-def test_a_partition_by_its_text(text, expected):
-    assert Partition.parse(text) == expected
+@pytest.mark.parametrize(("text", "same"), [("dirichlet:1", "dirichlet:1.0"), ("labels:2", "labels:02")])
+def test_partitions_as_text(text, same):
+    one, other = (divided(each, num_clients=5, samples=10)[0] for each in (text, same))
+    np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
@@ -41,14 +34,15 @@ def test_a_partition_by_its_text(text, expected):
 )
 def test_what_is_no_partition(text, message):
     with pytest.raises(ConfigurationError, match=message):
-        Partition.parse(text)
+        partition_of(text)
     with pytest.raises(ConfigurationError, match=message):
         Task(partition=text).check()
 
 
 def divided(text, *, seed=0, num_clients=20, samples=30):
     digits = load_digits()
-    rows = Partition.parse(text).divide(digits, num_clients=num_clients, samples_per_client=samples, seed=seed)
+    task = Task("digits", text, samples_per_client=samples)
+    rows = task.divided(num_clients=num_clients, seed=seed)[1]
     return rows, class_counts(rows, digits.train_y, 10)
 
 

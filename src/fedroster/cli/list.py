@@ -71,7 +71,7 @@ def _groups() -> dict[str, dict[str, tuple[str, str, Entry | None]]]:
 
 def _facts(name: str, summary: str, source: str, entry: Entry | None) -> Mapping[str, Any]:
     facts: dict[str, Any] = {"name": name, "summary": summary, "source": source}
-    return facts | ({"version": entry.version, "parameters": entry.parameters()} if entry else {})
+    return facts | ({"parameters": entry.parameters()} if entry else {})
 
 
 def _parameters(entry: Entry) -> str:

@@ -70,10 +70,8 @@ def simulate(
 
 def _rows(found: Comparison) -> list[dict[str, Any]]:
     """What is printed for scripts: a row for each policy and seed."""
-    from fedroster.catalogue import find_scenario
-
     settings = found.settings
-    first = {"scenario": settings.scenario, "scenario_version": find_scenario(settings.scenario).version}
+    first = {"scenario": settings.scenario}
     more = {"settings": dict(settings.settings), "rounds": settings.rounds}
     rows = found.frame.drop("decision_s").to_dicts()  # the rest is the same on every machine
     return [{**first, "policy": row.pop("policy"), "seed": row.pop("seed"), **more, **row} for row in rows]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,51 +22,28 @@ if TYPE_CHECKING:
     from fedroster.lab.training.tasks import LocalTraining
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """How samples are divided among clients.
+def partition_of(text: str) -> Callable[..., IntArray]:
+    """The division of labels (:mod:`fedroster.lab.data.partition`) that a text names; ConfigurationError for another.
 
-    Attributes:
-        kind: "dirichlet" (Huang et al. 2021; Choice A9), "labels" (Qu et al. 2021: this many labels a client) or "iid".
-        value: gamma_1 > 0, or the number of labels; without meaning for "iid".
+    ``dirichlet:0.5`` is Huang et al. 2021's with gamma_1 = 0.5 (Choice A9), ``labels:2`` Qu et al. 2021's with two
+    labels a client, and ``iid`` divides alike.
     """
-
-    kind: Literal["dirichlet", "labels", "iid"]
-    value: float = 0.0
-
-    @staticmethod
-    def parse(text: str) -> Partition:
-        """Read ``dirichlet:0.5``, ``labels:2`` or ``iid``."""
-        kind, colon, value = text.partition(":")
-        try:
-            if kind == "iid" and not colon:
-                return Partition("iid")
-            if kind == "dirichlet":
-                check_number("gamma_1", float(value), above=0.0)
-                return Partition("dirichlet", float(value))
-            if kind == "labels":
-                check_integer("labels of a client", int(value), least=1)
-                return Partition("labels", int(value))
-        except ValueError as error:
-            if isinstance(error, ConfigurationError):
-                raise
-        raise ConfigurationError(
-            f"partition is {text!r}; expected dirichlet:GAMMA_1, labels:NUMBER or iid, such as dirichlet:0.5"
-        )
-
-    def divide(self, dataset: Dataset, *, num_clients: int, samples_per_client: int, seed: int) -> IntArray:
-        """Divide a data set's training samples, shape (clients, samples_per_client).
-
-        Clients share no sample where the data set is large enough; with "dirichlet" they may (Choice A9).
-        """
-        labels, rng = dataset.train_y, Streams(seed).at("partition")
-        sizes = {"num_clients": num_clients, "samples_per_client": samples_per_client}
-        if self.kind == "iid":
-            return iid_partition(labels, **sizes, rng=rng)
-        sizes["num_classes"] = dataset.num_classes
-        if self.kind == "labels":
-            return label_partition(labels, **sizes, labels_per_client=int(self.value), rng=rng)
-        return dirichlet_partition(labels, **sizes, gamma_1=self.value, rng=rng)
+    kind, colon, value = text.partition(":")
+    try:
+        if kind == "iid" and not colon:
+            return lambda labels, *, num_classes, **sizes: iid_partition(labels, **sizes)
+        if kind == "dirichlet":
+            check_number("gamma_1", float(value), above=0.0)
+            return partial(dirichlet_partition, gamma_1=float(value))
+        if kind == "labels":
+            check_integer("labels of a client", int(value), least=1)
+            return partial(label_partition, labels_per_client=int(value))
+    except ValueError as error:
+        if isinstance(error, ConfigurationError):
+            raise
+    raise ConfigurationError(
+        f"partition is {text!r}; expected dirichlet:GAMMA_1, labels:NUMBER or iid, such as dirichlet:0.5"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +52,7 @@ class Task:
 
     Attributes:
         name: Name of the task: data set, model and local training.
-        partition: As :meth:`Partition.parse` reads it.
+        partition: As :func:`partition_of` reads it.
         samples_per_client: Samples of each client; None for the task's own.
         epochs: Local epochs E; None for the task's own.
     """
@@ -86,7 +64,7 @@ class Task:
 
     def check(self) -> None:
         """Raise what :meth:`trainer` would for its parameters, without loading data."""
-        Partition.parse(self.partition)
+        partition_of(self.partition)
         for name in ("samples_per_client", "epochs"):
             if (value := getattr(self, name)) is not None:
                 check_integer(name, value, least=1)
@@ -103,10 +81,10 @@ class Task:
     def divided(self, *, num_clients: int, seed: int, folder: Path | None = None) -> tuple[Dataset, IntArray]:
         """The data set, and which of its training samples each client holds, shape (clients, samples).
 
-        A data set is not cut into smaller pieces for more clients: each client draws its own samples, as
-        :meth:`Partition.divide` says, and several hold the same one where there are more clients than data.  What a
-        client costs is a row of indices, 4 bytes a sample: 4 MB for 10,000 clients of 100 samples.  Both are shared by
-        all runs of a process with the same arguments, and must not be written to.
+        A data set is not cut into smaller pieces for more clients: several hold the same sample where there are more
+        clients than data; with "dirichlet" they may in any case (Choice A9).  What a client costs is a row of indices,
+        4 bytes a sample: 4 MB for 10,000 clients of 100 samples.  Both are shared by all runs of a process with the
+        same arguments, and must not be written to.
         """
         self.check()
         return _dataset(self.local().dataset, folder), _partition(self, num_clients, seed, folder)
@@ -171,11 +149,13 @@ def _partition(task: Task, num_clients: int, seed: int, folder: Path | None) -> 
     """Divide once for all policies that a process runs with a seed: 10,000 clients take a second."""
     local = task.local()
     dataset = _dataset(local.dataset, folder)
-    partition = Partition.parse(task.partition).divide(
-        dataset,
+    divide = partition_of(task.partition)
+    partition = divide(
+        dataset.train_y,
         num_clients=num_clients,
         samples_per_client=task.samples_per_client or local.samples_per_client,
-        seed=seed,
+        num_classes=dataset.num_classes,
+        rng=Streams(seed).at("partition"),
     )
     partition = partition.astype(np.int32)
     partition.setflags(write=False)

@@ -179,7 +179,6 @@ def test_where_the_papers_values_fit_they_stay():
     ("scenario", "trained", "untrained"),
     [
         ("rbcs-f/table-1", 200, 500),
-        ("rbcs-f/table-1@1", 200, 500),
         ("cocs/cifar-10-geometric", 200, 1000),
         ("hidden/mnist", 200, 1000),
         ("traces/devices", 336, 336),

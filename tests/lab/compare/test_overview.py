@@ -74,7 +74,7 @@ def made(tmp_path_factory):
 
 def test_all_is_every_scenario_of_the_catalogue():
     assert scenarios_of(["all"]) == tuple(scenarios())
-    assert scenarios_of(["cocs/mnist", "rbcs-f/table-1@1"]) == ("cocs/mnist", "rbcs-f/table-1@1")
+    assert scenarios_of(["cocs/mnist", "rbcs-f/table-1"]) == ("cocs/mnist", "rbcs-f/table-1")
     with pytest.raises(ConfigurationError, match="expected each once"):
         scenarios_of(["all", "cocs/mnist"])
     with pytest.raises(UnknownNameError, match="unknown scenario 'nowhere'"):

@@ -137,7 +137,7 @@ def test_a_policy_of_the_catalogue_has_its_text(text):
 def test_names_are_found_regardless_of_case():
     assert policy_text("RBCS-F:v=5,BETA=0.1") == "rbcs-f:V=5,beta=0.1"
     assert make_policy("RBCS-F:v=5") == make_policy("rbcs-f:V=5")
-    assert scenario_text("RBCS-f/Table-1@1") == "rbcs-f/table-1@1"
+    assert scenario_text("RBCS-f/Table-1") == "rbcs-f/table-1"
     with pytest.raises(ConfigurationError, match="'V' is given twice"):
         make_policy("rbcs-f:V=5,v=6")
 

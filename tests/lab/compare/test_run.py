@@ -693,7 +693,7 @@ def test_a_policy_and_a_seed_can_be_added(tmp_path, ran):
         ({"task": Task(partition="iid")}, "task = .*'dirichlet:0.5'.*; expected .*'iid'.*"),
         ({"task": None}, "task = .*'dirichlet:0.5'.*; expected None"),
         ({"beta": 0.1}, "rate = 0.15; expected 0.1"),
-        ({"scenario": "rbcs-f/table-1@1"}, "scenario = 'rbcs-f/table-1'; expected 'rbcs-f/table-1@1'"),
+        ({"scenario": "rbcs-f/volatile"}, "scenario = 'rbcs-f/table-1'; expected 'rbcs-f/volatile'"),
         ({"settings": {"noise": "0"}}, "settings = {}; expected {'noise': '0'}"),
     ],
 )

@@ -49,7 +49,7 @@ def ran(monkeypatch):
 def test_digests_tell_trials_apart():
     trial = TRIALS[0]
     changes = [
-        {"scenario": "rbcs-f/table-1@1"},
+        {"scenario": "rbcs-f/volatile"},
         {"policy": "rbcs-f:V=5.0"},
         {"seed": 1},
         {"rounds": 21},

@@ -52,7 +52,7 @@ def scenarios_of(wanted: Sequence[str]) -> tuple[str, ...]:
     """Read which scenarios are meant.
 
     Raises:
-        UnknownNameError: If there is no such scenario or version.
+        UnknownNameError: If there is no such scenario.
         ConfigurationError: If one comes twice.
     """
     found = [name for text in wanted for name in (scenarios() if text == ALL else (text,))]
@@ -93,7 +93,7 @@ def line_up(
     that are given stay as they are.
 
     Args:
-        scenario: Name, optionally with version.
+        scenario: Name.
         policies: Policies or their texts; :data:`ALL` among them for the whole catalogue; empty for what the scenario's
             entry says, or for all policies.
         seeds: Seeds, or how many: 0, 1, 2, ...

@@ -21,19 +21,13 @@ from fedroster.lab.trials.trial import ALONE, Conditions, Jobs, Trial
 from fedroster.parts import code, code_of, load_arrays, pack, remove_leftovers, save_arrays
 from fedroster.version import __version__
 
+_CHECKPOINT = ".checkpoint.npz"
 _TELL_S = 0.1  # a round may take less than what it takes to tell of it
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished trial.
-
-    Attributes:
-        trial: The trial.
-        run: Its course.
-        index: Its place in the sequence that was asked for.
-        code: By which state of fedroster's code it was made (:func:`~fedroster.core.sources.code`).
-    """
+    """A finished trial, its course, its place in what was asked for, and the code that made it."""
 
     trial: Trial
     run: Run
@@ -76,7 +70,7 @@ class Options(Where, total=False):
 def key(trial: Trial) -> str:
     """A name for the file of a trial's run.
 
-    Equal for equal trials of one version of fedroster and of the scenario, with the same code of policy and scenario
+    Equal for equal trials of one version of fedroster, with the same code of policy and scenario
     (:func:`~fedroster.core.sources.code_of`) and the same content of the files that the scenario reads.
 
     Raises:
@@ -85,7 +79,7 @@ def key(trial: Trial) -> str:
     scenario, policy = find_scenario(trial.scenario), find_policy(trial.policy)
     texts = {name for name, default in scenario.parameters().items() if isinstance(default, str)}
     read = {name: _content(value) for name, value in trial.settings.items() if name in texts}
-    made_by = [__version__, scenario.version, code_of(scenario.make), code_of(policy.make)]
+    made_by = [__version__, code_of(scenario.make), code_of(policy.make)]
     content = json.dumps([dataclasses.asdict(trial), made_by, read], sort_keys=True)
     return hashlib.blake2b(content.encode(), digest_size=10).hexdigest()
 
@@ -154,24 +148,20 @@ def run_trials(
         return
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
-    jobs = {}
-    for index in missing:
-        file = files[index]
-        jobs[index] = dataclasses.replace(conditions, checkpoint=None if file is None else _checkpoint_of(file))
+    jobs = {
+        index: dataclasses.replace(conditions, checkpoint=(file := files[index]) and file.with_suffix(_CHECKPOINT))
+        for index in missing
+    }
     finished = kept_rounds
     for index, result in engine(trials, jobs, workers=workers, progress=advance):
         trial, file = trials[index], files[index]
         if file is not None:
             save_arrays(file, pack(result), {"trial": repr(trial), "code": code()}, kind="run")
-            _checkpoint_of(file).unlink(missing_ok=True)
+            file.with_suffix(_CHECKPOINT).unlink(missing_ok=True)
         finished += trial.rounds
         if finished > played:
             progress(played := finished)
         yield Done(trial, result, index, code())
-
-
-def _checkpoint_of(file: Path) -> Path:
-    return file.with_suffix(".checkpoint.npz")
 
 
 def _load(path: Path) -> tuple[Run, str] | None:

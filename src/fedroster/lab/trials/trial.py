@@ -67,7 +67,7 @@ class Trial:
     """One run, described.
 
     Attributes:
-        scenario: Name, optionally with version.
+        scenario: Name.
         policy: Policy as text.
         seed: Seed of the network and of all that is trained: partition, model and batches.
         rounds: T.
