@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from fedroster.core.problem import RoundContext
-from fedroster.testing import HierarchicalPolicyContract
 
 
 def priced_context(cost, client, server, budget, *, features=None, number=1, available=None):
@@ -21,7 +20,3 @@ def priced_context(cost, client, server, budget, *, features=None, number=1, ava
         cost=np.asarray(cost, np.float64),
         budget=np.asarray(budget, np.float64),
     )
-
-
-class PricedWorld(HierarchicalPolicyContract):
-    """The contract with prices and budgets."""

@@ -14,8 +14,7 @@ from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNet
 from fedroster.policies.cocs import COCS
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.simulation import simulate
-from fedroster.testing import PolicyContract
-from priced import PricedWorld, priced_context
+from priced import priced_context
 
 
 def make_context(features, cost, *, client=None, server=None, budget=(3.5,), number=2):
@@ -52,35 +51,6 @@ def explores(policy, state, context):
     """Whether a round with these links explores."""
     nothing = Selection(context.round, np.zeros(0, np.int64))
     return policy.commit(state, context, nothing).exploring_rounds > state.exploring_rounds
-
-
-class TestContract(PricedWorld):
-    def policy(self):
-        return COCS()
-
-
-class TestScaledContract(PricedWorld):
-    def policy(self):
-        return COCS(scale=0.0, h_T=1)
-
-
-class TestGreedyContract(PricedWorld):
-    def policy(self):
-        return COCS(scale=0.0, h_T=1, solver="fast-lazy-greedy", utility="square-root")
-
-
-class TestFlatContract(PolicyContract):
-    """A flat federation: features scaled by bounds, the cohort size for a budget."""
-
-    def policy(self):
-        return COCS(scale=0.01, h_T=2, low=(0.5, 0.5, 0.5), high=(4.0, 4.0, 4.0))
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=1, num_features=3)
-
-    # Bounds of the flat world do not fit the network's contexts; TestContract resumes.
-    test_resumed_equals_uninterrupted = None
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None
 
 
 class TestAlgorithm1:

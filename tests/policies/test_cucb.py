@@ -11,35 +11,7 @@ from fedroster.optimization.budgeted import choices_of
 from fedroster.optimization.decision_pool import playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cucb import CUCB, CUCBPairs, pair_bounds, ucb1
 from fedroster.simulation import simulate
-from fedroster.testing import PolicyContract
-from priced import PricedWorld, priced_context
-
-
-class TestContract(PricedWorld):
-    deterministic = True  # the seed of the pool, which is drawn once, breaks ties
-
-    def policy(self):
-        return CUCB(pool_size=6)
-
-
-class TestPairsContract(PricedWorld):
-    def policy(self):
-        return CUCBPairs()
-
-
-class TestFlatContract(PolicyContract):
-    deterministic = True
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
-
-    def policy(self):
-        return CUCB(pool_size=6)
-
-
-class TestFlatPairsContract(PolicyContract):
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
-
-    def policy(self):
-        return CUCBPairs()
+from priced import priced_context
 
 
 class TestPool:

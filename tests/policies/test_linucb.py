@@ -11,35 +11,6 @@ from fedroster.networks.hierarchical import HierarchicalCifar10
 from fedroster.policies.linucb import LinUCB, LinUCBPairs, upper_bounds, with_intercept
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
-from fedroster.testing import PolicyContract
-from priced import PricedWorld
-
-
-class TestContract(PricedWorld):
-    deterministic = True  # the seed of the pool, which is drawn once, breaks ties
-
-    def policy(self):
-        return LinUCB(pool_size=6)
-
-
-class TestPairsContract(PricedWorld):
-    def policy(self):
-        return LinUCBPairs(alpha=0.1)
-
-
-class TestFlatContract(PolicyContract):
-    deterministic = True
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
-
-    def policy(self):
-        return LinUCB(pool_size=6)
-
-
-class TestFlatPairsContract(PolicyContract):
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
-
-    def policy(self):
-        return LinUCBPairs()  # wide bounds: many links tie at 1
 
 
 class TestUpperBounds:

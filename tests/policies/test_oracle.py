@@ -18,8 +18,7 @@ from fedroster.policies.linucb import LinUCB, LinUCBPairs
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
-from fedroster.testing import PolicyContract
-from priced import PricedWorld, priced_context
+from priced import priced_context
 
 EVERY = [
     COCS(),
@@ -66,59 +65,6 @@ def decide(policy, context, outcome=None, *, num_clients=8, num_servers=3, seed=
     selection = policy.select(state, known, rng=Streams(seed).at("policy", context.round))
     check_selection(selection, context, fills_cohort=policy.fills_cohort)
     return selection
-
-
-class FlatWorld(PolicyContract):
-    """One server, no prices: the cohort size is the budget."""
-
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the priced world does it
-
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=4, num_features=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=10, num_servers=1)
-
-    def world(self, spec, round, rng):
-        context, outcome = super().world(spec, round, rng)
-        context = dataclasses.replace(context, features=rng.random(context.features.shape))
-        probability = rng.random(spec.num_clients)
-        return context, dataclasses.replace(outcome, deadline_s=4.0, participation_probability=lambda: probability)
-
-
-class TestOracleContract(PricedWorld):
-    def policy(self):
-        return Oracle()
-
-
-class TestOraclePContract(PricedWorld):
-    deterministic = True  # real probabilities do not tie
-
-    def policy(self):
-        return OracleP()
-
-
-class TestUniformContract(PricedWorld):
-    def policy(self):
-        return Uniform()
-
-
-class TestFlatOracleContract(FlatWorld):
-    def policy(self):
-        return Oracle()
-
-
-class TestFlatOraclePContract(FlatWorld):
-    deterministic = True
-    equivariant = True
-
-    def policy(self):
-        return OracleP()
-
-
-class TestFlatRandomContract(FlatWorld):
-    def policy(self):
-        return Uniform()
 
 
 def best_by_brute_force(value, cost, client, server, budget):

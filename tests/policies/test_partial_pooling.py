@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 from fedroster.bounds import debt_bound, feasible_rates
 from fedroster.catalogue import make_policy
 from fedroster.core.errors import ConfigurationError, InfeasibleError
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, Status
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.streams import Streams
 from fedroster.networks.hierarchical import GeometricMnist, HierarchicalCifar10, HierarchicalNetwork
 from fedroster.optimization.budgeted import choices_of
@@ -18,55 +18,6 @@ from fedroster.policies.oracle import OracleP
 from fedroster.policies.partial_pooling import PartialPooling, reachable_clients
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
-from fedroster.testing import PolicyContract
-
-
-class Priced(PolicyContract):
-    def spec(self):
-        return ProblemSpec(num_clients=12, cohort_size=12, num_features=2, num_servers=2)
-
-    def environment(self):
-        return HierarchicalNetwork(num_clients=40, num_servers=2)
-
-    def world(self, spec, round, rng):
-        size = spec.num_clients * spec.num_servers
-        context = RoundContext(
-            round=round,
-            features=rng.integers(0, 3, (size, spec.num_features)) / 2.0,  # equal contexts and prices: there are ties
-            available=np.ones(size, np.bool_),
-            cohort_size=spec.num_clients,
-            client=np.repeat(np.arange(spec.num_clients), spec.num_servers),
-            server=np.tile(np.arange(spec.num_servers), spec.num_clients),
-            cost=rng.integers(1, 3, size) * 0.5,
-            budget=np.full(spec.num_servers, 2.5),
-        )
-        outcome = Outcome(
-            exchange_time_s=rng.uniform(1.0, 5.0, size),
-            expected_time_s=np.full(size, np.inf),
-            expected_upload_s=np.zeros(size),
-            responds=rng.random(size) < 0.9,
-            deadline_s=3.0,
-        )
-        return context, outcome
-
-
-class TestContract(Priced):
-    def policy(self):
-        return PartialPooling()
-
-
-class TestFairContract(Priced):
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; the free policy does it
-
-    def policy(self):
-        return PartialPooling(beta=0.1)
-
-
-class TestFlatContract(PolicyContract):
-    test_resumed_in_a_fresh_process_equals_uninterrupted = None
-
-    def policy(self):
-        return PartialPooling(beta=0.2)
 
 
 class Misleading:
