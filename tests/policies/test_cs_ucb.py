@@ -7,7 +7,6 @@ import math
 import numpy as np
 import pytest
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.networks import FlatNetwork
 from fedroster.policies import CSUCB
@@ -131,14 +130,3 @@ def test_the_share_is_of_the_members():
     context = RoundContext(1, np.ones((8, 1)), members, 2, members=members)
     state = policy.commit(state, context, type("Chosen", (), {"links": np.array([0, 1])}))
     np.testing.assert_array_equal(state.backlog, [0.0, 0.0, 0.5, 0.5, 0.0, 0.0, 0.0, 0.0])
-
-
-@pytest.mark.parametrize("name", ["balance", "fairness", "longest_s"])
-def test_parameters_out_of_range(name):
-    with pytest.raises(ConfigurationError, match=f"{name} is -0.5"):
-        CSUCB(**{name: -0.5})
-
-
-def test_a_word_is_no_flag():
-    with pytest.raises(ConfigurationError, match="queues is 'false'; expected True or False"):
-        CSUCB(queues="false")

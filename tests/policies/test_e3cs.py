@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
@@ -193,18 +192,3 @@ def test_reliable_clients_are_preferred_and_nobody_falls_below_the_quota():
             chosen[fairness][played.selection.links] += 1
     assert chosen[0.8].min() > 0.8 * 0.25 * 600 - 4 * math.sqrt(600 * 0.2 * 0.8)
     assert chosen[0.0].min() < chosen[0.8].min()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fairness": 1.1}, "fairness is 1.1"),
-        ({"eta": 0.0}, "eta is 0.0"),
-        ({"eta": 1e16}, r"eta is 1e\+16; expected a finite number <= 1e\+06 and > 0"),
-        ({"schedule": "step"}, "schedule is 'step'"),
-        ({"horizon": 0}, "horizon is 0"),
-    ],
-)
-def test_parameters_out_of_range(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        E3CS(**options)

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.networks.hierarchical import HierarchicalCifar10
 from fedroster.policies.linucb import LinUCB, LinUCBPairs, upper_bounds, with_intercept
@@ -88,19 +87,3 @@ class TestDecisions:
             state = policy.commit(state, context, Selection(number, links))
             state = policy.update(state, Feedback(number, links, features, status, np.ones(30)))
         np.testing.assert_allclose(np.linalg.solve(state.gram, state.moment), theta, atol=0.05)
-
-    @pytest.mark.parametrize(
-        ("kind", "name", "value"),
-        [
-            (LinUCB, "pool_size", 0),
-            (LinUCB, "alpha", -1.0),
-            (LinUCB, "ridge", 0.0),
-            (LinUCBPairs, "alpha", -1.0),
-            (LinUCBPairs, "ridge", 0.0),
-            (LinUCBPairs, "gap", 1.0),
-            (LinUCBPairs, "node_limit", -1),
-        ],
-    )
-    def test_bad_parameters(self, kind, name, value):
-        with pytest.raises(ConfigurationError, match=name):
-            kind(**{name: value})

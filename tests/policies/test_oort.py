@@ -11,7 +11,6 @@ import pytest
 from scipy.stats import chisquare
 
 from fedroster import Selector
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import PacerState, client_utility, pace, statistical_utility, value_at
@@ -363,27 +362,3 @@ def test_through_the_selector():
         loss = {"a": 0.1, "b": 0.2, "c": 30.0}[client]
         selector.observe(cohort.round, times_s={client: 1.0}, losses={client: loss}, num_samples={client: 4})
     assert {selector.select({client: [1.0] for client in "abc"}).clients[0] for _ in range(20)} == {"c"}
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"exploration": 1.5}, "exploration is 1.5"),
-        ({"exploration_decay": 0.0}, "exploration_decay is 0.0"),
-        ({"percentile": 0.0}, "percentile is 0.0"),
-        ({"pacer_step": 0}, "pacer_step is 0"),
-        ({"pacer_delta": 0.0}, "pacer_delta is 0.0"),
-        ({"sample_window": 0.5}, "sample_window is 0.5"),
-        ({"cut_off": math.nan}, "cut_off is nan"),
-        ({"max_participations": -1}, "max_participations is -1"),
-        ({"slowness_feature": -2}, "slowness_feature is -2"),
-    ],
-)
-def test_parameters_out_of_range(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        Oort(**options)
-
-
-def test_a_column_that_contexts_do_not_have():
-    with pytest.raises(ConfigurationError, match="slowness_feature is 3; expected a column of the context, 0 to 2"):
-        Oort(slowness_feature=3).check(ProblemSpec(4, 2, 3))

@@ -122,15 +122,6 @@ class TestOracles:
         )
         np.testing.assert_allclose(chosen, 200, atol=4.5 * np.sqrt(600 * 2 / 9))
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [("solver", "quick"), ("utility", "cubic"), ("epsilon", 0.0), ("gap", 1.0), ("gap", -0.1), ("node_limit", -1)],
-    )
-    def test_bad_parameters(self, name, value):
-        for kind in (Oracle, OracleP):
-            with pytest.raises(ConfigurationError, match=name):
-                kind(**{name: value})
-
 
 class TestUniform:
     def test_flat_draws_what_the_generator_draws(self):

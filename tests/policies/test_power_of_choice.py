@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import PowerOfChoice
@@ -164,10 +163,3 @@ def test_where_nobody_can_be_asked_the_last_known_losses_decide():
         strict=True,
     ):
         assert one.tolist() == other.tolist()
-
-
-def test_the_range_of_d():
-    with pytest.raises(ConfigurationError, match="d is -1; expected an integer >= 0"):
-        PowerOfChoice(d=-1)
-    with pytest.raises(ConfigurationError, match="variant is 'cpow-d'; expected one of rpow-d, pow-d"):
-        PowerOfChoice(variant="cpow-d")

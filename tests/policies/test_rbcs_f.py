@@ -123,32 +123,6 @@ def test_alpha_at():
     assert scheduled.alpha_at(5) == pytest.approx(0.5 * math.sqrt(3 * math.log(60.0)) + 6.0, rel=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("V", -1.0),
-        ("V", math.nan),
-        ("V", math.inf),
-        ("V", "20"),
-        ("beta", -0.1),
-        ("beta", 1.5),
-        ("beta", math.nan),
-        ("alpha", -0.1),
-        ("ridge", 0.0),
-        ("ridge", -1.0),
-        ("schedule", "lemma1"),
-        ("R", -1.0),
-        ("L", math.inf),
-        ("S", -0.5),
-        ("delta", 0.0),
-        ("delta", 1.0),
-    ],
-)
-def test_bad_parameters(name, value):
-    with pytest.raises(ConfigurationError, match=f"^{name} is .*; expected"):
-        RBCSF(**{name: value})
-
-
 @pytest.mark.parametrize("missing", ["R", "L", "S"])
 def test_lemma_1_needs_its_constants(missing):
     """With the defaults of zero, alpha_t would silently be something else."""

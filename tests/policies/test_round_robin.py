@@ -7,7 +7,6 @@ import pytest
 from scipy.stats import chisquare
 
 from fedroster import Selector
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import RoundRobin
@@ -71,11 +70,6 @@ def test_who_joins_is_served_first():
     selector.select({client: [1.0] for client in "abcd"})
     selector.join(["e", "f"])
     assert set(selector.select({client: [1.0] for client in "abcdef"}).clients) == {"e", "f"}
-
-
-def test_one_server_only():
-    with pytest.raises(ConfigurationError, match="RoundRobin selects for one server"):
-        RoundRobin().check(ProblemSpec(4, 2, 1, num_servers=2))
 
 
 def test_select_reads_the_named_clients():

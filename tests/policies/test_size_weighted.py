@@ -9,7 +9,6 @@ import pytest
 from scipy.stats import chisquare
 
 from fedroster import Selector
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import SizeWeighted
@@ -78,13 +77,6 @@ def test_without_reports_every_cohort_is_equally_likely():
     context = RoundContext(1, np.ones((6, 1)), np.ones(6, np.bool_), 2)
     counts = frequencies(policy, SizesState(np.zeros(6)), context, draws=3000)
     assert chisquare(counts).pvalue > 0.001
-
-
-def test_a_column_that_contexts_do_not_have():
-    with pytest.raises(ConfigurationError, match="size_feature is 2; expected a column of the context, 0 to 1, or -1"):
-        SizeWeighted(size_feature=2).check(ProblemSpec(4, 2, 2))
-    with pytest.raises(ConfigurationError, match="size_feature is -2"):
-        SizeWeighted(size_feature=-2)
 
 
 def test_sizes_through_the_selector():

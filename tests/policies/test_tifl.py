@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
@@ -237,21 +236,3 @@ def test_late_losses_do_not_replace_later_ones():
     np.testing.assert_array_equal(state.loss, [1.0, 2.0])
     np.testing.assert_array_equal(state.measured, [3, 2])
     np.testing.assert_array_equal(state.total_s, [7.0, 3.0])
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"tiers": 0}, "tiers is 0"),
-        ({"interval": 0}, "interval is 0"),
-        ({"profile_rounds": 0}, "profile_rounds is 0"),
-        ({"adaptive": "no"}, "adaptive is 'no'; expected True or False"),
-        ({"probabilities": (1.0,)}, r"probabilities are \(1.0,\); expected 5 numbers"),
-        ({"probabilities": (0.0,) * 5}, "expected one > 0"),
-        ({"probabilities": (1.0, -1.0, 0.0, 0.0, 0.0)}, "an entry of probabilities is -1.0"),
-        ({"tiers": 2, "credits": (1, -2)}, "an entry of credits is -2"),
-    ],
-)
-def test_parameters_out_of_range(options, message):
-    with pytest.raises(ConfigurationError, match=message):
-        TiFL(**options)

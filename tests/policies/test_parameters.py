@@ -1,0 +1,132 @@
+"""Every parameter of every policy is refused where it is out of its range, by its name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from fedroster import policies
+from fedroster.core.errors import ConfigurationError
+from fedroster.core.problem import ProblemSpec
+from fedroster.core.protocols import ForOneServer
+
+KINDS = [getattr(policies, name) for name in policies.__all__]
+P2 = {"gap": [1.0, -0.1], "node_limit": [-1]}
+SOLVER = P2 | {"solver": ["quick"], "utility": ["cubic"], "epsilon": [0.0]}
+BAD = {
+    "COCS": SOLVER
+    | {
+        "h_T": [-1, 2.5],
+        "horizon": [0],
+        "holder": [0.0],
+        "z": [1.0, -0.1],
+        "scale": [-1.0, math.nan],
+        "low": [(0.0,)],
+        "high": [(1.0,)],
+    },
+    "CSUCB": {"balance": [-0.5], "fairness": [-0.5], "longest_s": [-0.5], "queues": ["false"]},
+    "CUCB": {"pool_size": [0], "width": [-1.0, math.nan]},
+    "CUCBPairs": P2 | {"width": [-1.0]},
+    "Dirichlet": {"gamma_2": [0.0, -1.0, math.inf]},
+    "E3CS": {"fairness": [1.1], "eta": [0.0, 1e16], "schedule": ["step"], "horizon": [0]},
+    "FedCS": {"deadline_s": [0.0, math.nan, math.inf]},
+    "FedCSGreedy": {
+        "deadline_s": [-1.0],
+        "fraction": [0.0, 1.1],
+        "distribution_s": [-0.1],
+        "overhead_s": [math.nan],
+    },
+    "Floor": {
+        "beta": [-0.1, 1.1, math.nan, "0.1"],
+        "slack": [-1, 1.0, True],
+        "share_of": ["all", None],
+        "absence": [-1, 2.5],
+        "memory": [0.5, math.inf, math.nan],
+    },
+    "LinUCB": {"pool_size": [0], "alpha": [-1.0], "ridge": [0.0]},
+    "LinUCBPairs": P2 | {"alpha": [-1.0], "ridge": [0.0]},
+    "OmniscientP3": {"V": [-1.0], "beta": [2.0]},
+    "Oort": {
+        "exploration": [1.5],
+        "exploration_decay": [0.0],
+        "exploration_min": [1.5],
+        "pacer_step": [0],
+        "pacer_delta": [0.0],
+        "percentile": [0.0],
+        "penalty": [-1.0],
+        "clip": [1.5],
+        "cut_off": [math.nan],
+        "sample_window": [0.5],
+        "max_participations": [-1],
+        "max_left_out": [1.5],
+        "slowness_feature": [-2],
+    },
+    "Oracle": SOLVER,
+    "OracleP": SOLVER,
+    "PartialPooling": P2
+    | {
+        "beta": [1.5],
+        "V": [-1.0],
+        "variances": [(0.0,), ()],
+        "memories": [(-1.0,), ()],
+        "intervals": [-1, 65],
+        "share": [1.0],
+    },
+    "PowerOfChoice": {"d": [-1], "variant": ["cpow-d"]},
+    "RBCSF": {
+        "V": [-1.0, math.nan, math.inf, "20"],
+        "beta": [-0.1, 1.5, math.nan],
+        "alpha": [-0.1],
+        "ridge": [0.0, -1.0],
+        "schedule": ["lemma1", "lemma-1"],  # the latter needs R, L and S, which are 0
+        "R": [-1.0],
+        "L": [math.inf],
+        "S": [-0.5],
+        "delta": [0.0, 1.0],
+    },
+    "SizeWeighted": {"size_feature": [-2]},
+    "TiFL": {
+        "tiers": [0],
+        "profile_rounds": [0],
+        "probabilities": [(1.0,), (0.0,) * 5, (1.0, -1.0, 0.0, 0.0, 0.0)],
+        "credits": [(1, -2, 0, 0, 0), (1,)],
+        "adaptive": ["no"],
+        "interval": [0],
+    },
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_bad_parameters_are_refused_by_name(kind):
+    bad = BAD.get(kind.__name__, {})
+    assert set(bad) == {field.name for field in dataclasses.fields(kind)}  # every parameter has a bad value
+    for name, values in bad.items():
+        for value in values:
+            with pytest.raises(ConfigurationError, match=name):
+                kind(**{name: value})
+
+
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if issubclass(kind, ForOneServer)], ids=lambda kind: kind.__name__
+)
+def test_policies_for_one_server_refuse_two(kind):
+    """With several, a client's links are several rows, and these would choose it twice."""
+    with pytest.raises(ConfigurationError, match=f"{kind.__name__} selects for one server; this federation has 2"):
+        kind().check(ProblemSpec(40, 8, 3, num_servers=2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "expected"),
+    [("Oort", "slowness_feature", "0 to 2"), ("SizeWeighted", "size_feature", "0 to 2, or -1")],
+)
+def test_a_column_that_contexts_do_not_have(kind, name, expected):
+    with pytest.raises(ConfigurationError, match=f"{name} is 3; expected a column of the context, {expected}"):
+        getattr(policies, kind)(**{name: 3}).check(ProblemSpec(4, 2, 3))
+
+
+def test_numbers_of_numpy_are_parameters_too():
+    policy = policies.Floor(beta=np.float64(0.1), slack=np.int64(1), absence=np.int32(2))
+    assert policy == policies.Floor(beta=0.1, slack=1, absence=2)
