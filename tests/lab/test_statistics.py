@@ -11,6 +11,7 @@ from scipy import stats
 from fedroster.lab.statistics import (
     Interval,
     band,
+    effect_interval,
     holm,
     interval_of,
     mean_interval,
@@ -65,13 +66,11 @@ def test_intervals_cover_as_often_as_they_say():
 @pytest.mark.parametrize("shift", [-2.0, -0.3, 0.0, 0.3, 2.0])
 @pytest.mark.parametrize("seeds", [5, 8, 30])
 def test_p_values_are_those_of_a_paired_t_test_or_larger(seeds, shift):
-    """Without skewness they are Student's; with skewness the larger of his and Hall's counts."""
+    """The larger of Student's and Hall's counts, with a little more skewness than there seems to be."""
     before, after = np.random.default_rng(seeds).normal(size=(2, seeds))
     advantage = after - before + shift
     students = stats.ttest_rel(after + shift, before, alternative="greater").pvalue
     assert one_sided_p(advantage) >= students * (1.0 - 1e-9)
-    even = np.concatenate((shift + advantage, shift - advantage))
-    assert one_sided_p(even) == pytest.approx(stats.ttest_1samp(even, 0.0, alternative="greater").pvalue)
 
 
 def test_halls_transformation_by_hand():
@@ -82,7 +81,7 @@ def test_halls_transformation_by_hand():
     assert hall > math.sqrt(5) * u  # a long tail upwards: t is too careful one way, too bold the other way
     assert one_sided_p(x) == pytest.approx(stats.t.sf(math.sqrt(5) * u, 4))
     y = 1.3 - x
-    u, skew = y.mean() / y.std(ddof=1), -skew
+    u, skew = y.mean() / y.std(ddof=1), -skew - 0.4
     hall = math.sqrt(5) * (u + skew * u**2 / 3 + skew**2 * u**3 / 27 + skew / 30)
     assert one_sided_p(y) == pytest.approx(stats.t.sf(hall, 4))
     assert one_sided_p(y) > stats.t.sf(math.sqrt(5) * u, 4)
@@ -113,7 +112,7 @@ def test_which_test_it_is(advantage, test):
         ([0.0, 0.0, 0.0], 1.0),
         ([3.0], 0.5),
         ([-3.0], 1.0),
-        ([math.inf, math.inf, math.nan, 0.0], 0.25),
+        ([math.inf, math.inf, math.nan, 0.0], 11 / 16),  # ties speak against
         ([math.inf, -math.inf, 1.0, 2.0], 5 / 16),
         ([5.0] * 10, 2**-10),
     ],
@@ -138,6 +137,38 @@ def test_the_median_and_its_interval():
 def test_the_interval_of_runs_that_all_got_there_is_the_means():
     assert interval_of([1.0, 2.0, 4.0]) == mean_interval([1.0, 2.0, 4.0])
     assert interval_of([1.0, math.nan, 4.0]) == median_interval([1.0, 0.0, 4.0])
+
+
+# -------------------------------------------------------------------- the interval inverts the test
+
+_SAMPLES = {
+    "normal": lambda rng, n: rng.normal(0.4, 1.0, n),
+    "skewed": lambda rng, n: rng.exponential(1.0, n) - 0.5,
+    "coarse": lambda rng, n: 5.0 * rng.integers(-1, 3, n),
+    "never there": lambda rng, n: np.where(rng.random(n) < 0.2, math.inf, rng.normal(0.5, 1.0, n)),
+    "ties": lambda rng, n: np.where(rng.random(n) < 0.3, math.nan, rng.normal(0.8, 1.0, n)),
+}
+
+
+@pytest.mark.parametrize("sample", _SAMPLES.values(), ids=_SAMPLES)
+@pytest.mark.parametrize("level", [0.2, 0.05, 0.001])
+def test_an_interval_excludes_zero_where_the_test_rejects_and_nowhere_else(sample, level):
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        x = sample(rng, int(rng.integers(3, 30)))
+        interval = effect_interval(x, level, 2.0 * level)
+        assert (interval.low > 0.0) == (one_sided_p(x) <= level)
+        assert (interval.high < 0.0) == (one_sided_p(-x) <= 2.0 * level)
+        assert interval.low <= interval.high
+
+
+def test_an_interval_holds_the_effects_that_are_not_rejected():
+    x = np.random.default_rng(1).gamma(2.0, 1.0, 12)
+    found = effect_interval(x, 0.01, 0.01)
+    for end, sign in ((found.low, 1.0), (found.high, -1.0)):
+        assert one_sided_p(sign * (x - end)) == pytest.approx(0.01, rel=1e-6)
+    assert effect_interval(x[:3], 0.01, 0.01).low == -math.inf  # three seeds never say less than 1/8
+    assert effect_interval([5.0] * 10, 0.01, 0.01) == Interval(5.0, 5.0, 5.0)
 
 
 # -------------------------------------------------------------------- how many seeds
@@ -168,7 +199,7 @@ def test_no_number_of_seeds_shows_what_is_not_there():
 
 def test_a_sign_test_needs_enough_seeds_for_its_least_p():
     assert seeds_needed([5.0] * 8, 0.001) >= math.log2(1000)
-    assert seeds_needed([5.0] * 4 + [0.0] * 4, 0.001) >= 2 * math.log2(1000)  # every other seed is a tie
+    assert seeds_needed([5.0] * 4 + [0.0] * 4, 0.001) == math.inf  # every other seed is a tie: the median is 0
 
 
 # -------------------------------------------------------------------- both sides
@@ -197,6 +228,6 @@ def test_adjusted_p_values_by_hand():
 def test_holm_keeps_the_probability_of_a_false_alarm():
     """Of 40 true null hypotheses, even one is rejected in 5 % of the worlds at most; without correction, in most."""
     rng = np.random.default_rng(3)
-    worlds = [[two_sided_p(rng.normal(size=5)) for _ in range(40)] for _ in range(120)]
+    worlds = [[two_sided_p(rng.normal(size=9)) for _ in range(40)] for _ in range(120)]
     assert np.mean([min(holm(world)) < 0.05 for world in worlds]) < 0.08
-    assert np.mean([min(world) < 0.05 for world in worlds]) > 0.7
+    assert np.mean([min(world) < 0.05 for world in worlds]) > 0.6

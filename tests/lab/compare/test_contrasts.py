@@ -69,7 +69,7 @@ SMALL, NONE = np.array([1.0, 1.01, 1.02, 1.03, 1.07]), np.zeros(5)
         (UPDATES, SMALL, 2.0 + NONE, "worse", "0.51 worse\n(0."),
         (LEAST_SERVED, 0.3 * SMALL, 0.1 + NONE, "better", "+20.8 better\n(+"),
         (LEAST_SERVED, np.array([0.3, 0.1, 0.2, 0.25, 0.15]), 0.2 + NONE, "undecided", "+0.0\n("),
-        (ROUND_TIME, SMALL[:3], 2.0 + NONE[:3], "undecided", "0.50\n("),  # three seeds decide nothing
+        (ROUND_TIME, SMALL[:3], 2.0 + NONE[:3], "undecided", "0.51\n("),  # three seeds decide nothing
     ],
 )
 def test_in_whose_favour(measure, mine, theirs, verdict, text):

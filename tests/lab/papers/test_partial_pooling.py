@@ -61,7 +61,7 @@ def test_claims_on_a_network(ours, cocs, pairs, held):
     values = {"oracle-p": 1.0, study.OURS: ours, study.FAIR: 0.97, "cocs": cocs, "random": 0.5, study.TUNED: 0.975}
     found = verdicts("mnist-geometric", lambda label: values.get(label, pairs))
     assert tuple(found[f"mnist-geometric-{key}"] for key in ("share", "early", "regret", "pairs")) == held
-    assert found["mnist-geometric-tuned"] == (ours["share"] == 0.99)
+    assert found["mnist-geometric-tuned"] == (ours["share"] in (0.98, 0.99))  # by half a per cent: it holds, but small
 
 
 def test_claims_on_hidden_causes():

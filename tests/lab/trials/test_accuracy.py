@@ -22,8 +22,10 @@ def run_of(accuracy, times=None):
 def test_targets_are_met_at_tested_rounds():
     run = run_of([math.nan, 0.2, math.nan, 0.6, math.nan, 0.5], [1, 2, 3, 4, 5, 6])
     assert run.tested.tolist() == [2, 4, 6]
-    assert (run.rounds_to(0.1), run.rounds_to(0.6), run.rounds_to(0.7)) == (2, 4, math.inf)
-    assert (run.time_to(0.1), run.time_to(0.6), run.time_to(0.7)) == (3, 10, math.inf)
+    assert (run.rounds_to(0.1), run.rounds_to(0.6), run.rounds_to(0.7)) == (1, 4, math.inf)
+    assert (run.time_to(0.1), run.time_to(0.6), run.time_to(0.7)) == pytest.approx((1.5, 10, math.inf))
+    assert run.rounds_to(0.3) == pytest.approx(2.5)  # between two tests on a straight line
+    assert run.time_to(0.3) == pytest.approx(3 + 7 / 4)
     assert run.final_accuracy() == pytest.approx((0.2 + 0.6 + 0.5) / 3)
     assert run.final_accuracy(last=2) == pytest.approx(0.55)
     assert rounds_to([run], 0.7).tolist() == [math.inf]

@@ -29,10 +29,13 @@ def verdicts(*, ours=False):
 def test_the_headline_counts_apart_what_is_not_alike():
     sentences = headline(verdicts())
     assert len(sentences) <= 5
-    assert sentences[0] == "Of 5 claims of the paper 4 are decided here: 2 hold, 2 contradicted, 1 undecided."
+    assert (
+        sentences[0]
+        == "Of 5 claims of the paper 4 are decided here: 2 hold, 0 hold but small, 2 contradicted, 1 undecided."
+    )
     assert sentences[1] == (
-        "Simulation, the paper's own set-up: 2 hold, 1 contradicted, 1 undecided; Training, another set-up than the "
-        "paper's: 0 hold, 1 contradicted, 0 undecided."
+        "Simulation, the paper's own set-up: 2 hold, 0 hold but small, 1 contradicted, 1 undecided; Training, another "
+        "set-up than the paper's: 0 hold, 0 hold but small, 1 contradicted, 0 undecided."
     )
     # What is so in the paper's own set-up comes first.
     assert sentences[2].startswith("Contradicted: “It is fair” (the opposite is shown); “It learns”")
@@ -40,16 +43,19 @@ def test_the_headline_counts_apart_what_is_not_alike():
 
 
 def test_our_own_questions_are_counted_apart():
-    assert headline(verdicts(ours=True))[0] == "All 5 claims are ours: 2 hold, 2 contradicted, 1 undecided."
+    assert (
+        headline(verdicts(ours=True))[0]
+        == "All 5 claims are ours: 2 hold, 0 hold but small, 2 contradicted, 1 undecided."
+    )
     both = headline([*verdicts(), *verdicts(ours=True)])
     assert both[0].startswith("Of 5 claims of the paper 4 are decided")
-    assert both[-1] == "Of our own further questions, 5: 2 hold, 2 contradicted, 1 undecided."
+    assert both[-1] == "Of our own further questions, 5: 2 hold, 0 hold but small, 2 contradicted, 1 undecided."
     assert headline([]) == ["No claims are judged here."]
 
 
 def test_other_verdicts_make_other_sentences():
     assert headline(verdicts()[:1]) == [
-        "Of 1 claim of the paper 1 is decided here: 1 holds, 0 contradicted, 0 undecided."
+        "Of 1 claim of the paper 1 is decided here: 1 holds, 0 hold but small, 0 contradicted, 0 undecided."
     ]
 
 
@@ -75,4 +81,4 @@ def test_the_picture_has_a_mark_for_each_claim():
     assert marks["claim"].n_unique() == 5
     assert marks["where"].unique(maintain_order=True).to_list() == ["Fig. 1", "Fig. 2, training"]
     shapes = figure.to_dict()["layer"][0]["encoding"]["shape"]["scale"]["range"]
-    assert len(set(shapes)) == 3  # told apart without colours, too
+    assert len(set(shapes)) == 4  # told apart without colours, too

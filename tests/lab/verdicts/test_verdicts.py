@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.lab.statistics import LEVEL, Interval, mean_interval, one_sided_p
+from fedroster.lab.statistics import LEVEL, Interval, one_sided_p
 from fedroster.lab.verdicts.courses import lacks_at_most
 from fedroster.lab.verdicts.verdicts import (
+    Chain,
     Claim,
     Part,
     Promise,
@@ -19,6 +20,7 @@ from fedroster.lab.verdicts.verdicts import (
     corrected,
     gain,
     judge,
+    part,
     promise,
     threshold,
     time_gap,
@@ -40,7 +42,7 @@ def normal(mean, spread=0.3, seeds=10, seed=0):
     return np.random.default_rng(seed).normal(mean, spread, seeds)
 
 
-# -------------------------------------------------------------------- three words
+# -------------------------------------------------------------------- four words
 
 
 def test_planted_truths_and_falsehoods():
@@ -58,22 +60,65 @@ def test_planted_truths_and_falsehoods():
         "true": ("holds", 0),
         "opposite": ("contradicted", 0),
         "nothing": ("undecided", 0),
-        "all parts": ("holds", 0),
+        "all parts": ("holds", 1),
         "one part wrong": ("contradicted", 1),
     }
     assert verdicts[1].why == "the opposite is shown"
     assert verdicts[2].why.startswith("about ")
 
 
-def test_an_effect_that_is_too_small_contradicts():
-    """Half a point, shown to a tenth: there is an effect, but not one of a point."""
+@pytest.mark.parametrize(
+    ("lead", "word", "why"),
+    [
+        (0.02, "holds", ""),
+        (0.005, "holds, but small", "less than 1 point"),
+        (0.0, "undecided", "less than 1 point either way"),
+        (-0.005, "contradicted", "the opposite is shown, but small"),
+        (-0.02, "contradicted", "the opposite is shown"),
+    ],
+)
+def test_what_is_below_the_smallest_effect_that_matters(lead, word, why):
+    """A margin that only we name contradicts nothing; beside it there is an effect, or there is none."""
     worse = 0.5 + normal(0.0, 0.02)
-    (verdict,) = judge([claim("c", accuracy_gap(worse + 0.005 + normal(0.0, 0.001, seed=1), worse))])
-    assert (verdict.word, verdict.why, verdict.unit) == ("contradicted", "less than 1 point", "points")
-    assert verdict.effect.mean == pytest.approx(0.5, abs=0.1)
-    (verdict,) = judge([claim("c", accuracy_gap(worse - 0.02 + normal(0.0, 0.001, seed=1), worse))])
-    assert (verdict.word, verdict.why) == ("contradicted", "the opposite is shown")
-    assert word(accuracy_gap(worse + 0.02 + normal(0.0, 0.001, seed=1), worse)) == "holds"
+    noise = normal(0.0, 0.001, seed=1)
+    (verdict,) = judge([claim("c", accuracy_gap(worse + lead + noise - noise.mean(), worse))])
+    assert (verdict.word, verdict.why, verdict.unit) == (word, why, "points")
+    assert verdict.effect.mean == pytest.approx(100 * lead, abs=0.01)
+    assert verdict.holds == word.startswith("holds")
+    assert (verdict.effect.low > 0.0, verdict.effect.high < 0.0) == (verdict.holds, word == "contradicted")
+
+
+def test_a_claim_that_is_shown_is_never_contradicted():
+    """The rule of before called 6,000 of 6,000 such claims contradicted: half a point, 40 seeds."""
+    rng = np.random.default_rng(2)
+    words = [word(accuracy_gap(0.01 * rng.normal(0.5, 0.4, 40), np.zeros(40))) for _ in range(60)]
+    assert set(words) <= {"holds, but small", "holds"}
+
+
+def panels_of(leads, seeds=40):
+    """Accuracy gaps in panels, in points, with a spread of one."""
+    rng = np.random.default_rng(3)
+    parts = {
+        f"panel {i}|": accuracy_gap(0.01 * rng.normal(lead, 1.0, seeds), np.zeros(seeds))
+        for i, lead in enumerate(leads)
+    }
+    return claims_of("Fig. 1", {"c": ("it is higher.", "accuracy, in each panel", parts)})
+
+
+def test_one_panel_does_not_contradict_a_general_sentence():
+    for leads, expected in (
+        ((2.0, 2.0, 2.0), "holds"),
+        ((2.0, 2.0, -2.0), "undecided"),
+        ((-2.0, -2.0, -2.0), "contradicted"),
+        ((-2.0,), "undecided"),
+    ):
+        (verdict,) = judge(panels_of(leads))
+        assert verdict.word == expected, leads
+    assert verdict.why == "the opposite is shown in 1 of 1 panels: panel 0"
+    (verdict,) = judge(panels_of((2.0, 2.0, -2.0)))
+    assert verdict.why == "the opposite is shown in 1 of 3 panels: panel 2"
+    (verdict,) = judge(panels_of((-2.0, -2.0)))
+    assert verdict.why == "the opposite is shown: in each of 2 panels"
 
 
 def test_the_smallest_effects_of_interest():
@@ -95,12 +140,12 @@ def test_similar_is_an_equivalence_test():
 def test_the_weakest_part_decides():
     strong, weak = (2.0, 2.1, 1.9, 2.05, 2.2, 1.95), (0.1, 0.3, -0.1, 0.2, 0.25, 0.05)
     (verdict,) = judge([claim("both", strong, weak, strong)])
-    assert verdict.p_holds == one_sided_p(weak)
-    assert (verdict.part, verdict.effect, verdict.test) == (1, mean_interval(weak), "t")
+    assert verdict.p_holds == 2 * one_sided_p(weak)  # two chains
+    assert (verdict.part, verdict.effect.mean, verdict.test) == (1, pytest.approx(np.mean(weak)), "t")
 
 
 def test_a_part_against_a_claim_counts_as_one_of_its_parts():
-    against = -normal(0.35, 0.3)
+    against = -normal(0.45, 0.3)
     alone, among = (judge([claim("c", *[against] + [normal(9.0)] * others)])[0] for others in (0, 3))
     assert among.p_contradicted == pytest.approx(4 * alone.p_contradicted)
 
@@ -182,32 +227,44 @@ def test_a_policy_that_never_gets_there_is_no_improvement():
 def test_two_that_never_get_there_are_a_tie():
     never = np.full(10, np.inf)
     (verdict,) = judge([claim("c", time_gap(never, never))])
-    assert (verdict.word, verdict.p_holds, verdict.p_contradicted) == ("undecided", 1.0, 1.0)
+    assert (verdict.word, verdict.p_holds, verdict.p_small, verdict.p_contradicted) == ("undecided", 1.0, 1.0, 1.0)
     assert verdict.why == "more seeds would not decide"
     some = np.where(np.arange(10) < 8, 50.0, np.inf)
-    assert judge([claim("c", time_gap(some, never))])[0].p_holds == pytest.approx(2**-8)
+    # Eight of ten got there alone; the ties speak against: P(Bin(10, 1/2) >= 8) = 56 / 1024, two chains.
+    assert judge([claim("c", time_gap(some, never))])[0].p_holds == pytest.approx(2 * 56 / 1024)
 
 
 # -------------------------------------------------------------------- correction
 
 
 def test_the_correction_by_hand():
-    # Three claims: as long as a claim has a hypothesis left it counts, so three times for the first four.
-    assert corrected([(0.001, 0.9), (0.5, 0.01), (0.02, 0.03)]) == [
-        pytest.approx((0.003, 1.0)),
-        pytest.approx((1.0, 0.03)),
-        pytest.approx((0.06, 0.09)),
+    # Chains of one are Holm's: sorted 0.01, 0.02, 0.03, 0.04, times 4, 3, 2, 1, never falling.
+    assert [tested.p for tested in corrected([[0.03], [0.01], [0.04], [0.02]])] == [
+        pytest.approx([p]) for p in (0.06, 0.04, 0.06, 0.06)
     ]
+    # A chain counts until its last hypothesis is rejected: 0.001 and 0.004 of the first by 2, then 0.03 by 1.
+    first, second = corrected([[0.001, 0.004], [0.03, 0.9]])
+    assert first.p == pytest.approx((0.002, 0.008))
+    assert second.p == pytest.approx((0.03, 0.9))
+    assert (first.times, second.times) == (2, 1)
+    # A weaker hypothesis is never rejected before the one that it is implied by.
+    assert corrected([[0.04, 0.01]])[0].p == (0.04, 0.04)
+    # The rest of a family counts as not yet decided.
+    assert corrected([[0.001]], family=40)[0] == Chain((0.04,), 40)
     assert corrected([]) == []
-    assert corrected([(0.04, 0.9)]) == [(0.04, 0.9)]
 
 
-def test_the_correction_is_between_holms_and_none():
-    rng = np.random.default_rng(5)
-    pairs = [(p, 1.0 - p) for p in rng.uniform(size=12)]
-    for (a, b), (x, y) in zip(pairs, corrected(pairs), strict=True):
-        assert a <= x <= min(1.0, 24 * a)
-        assert b <= y <= min(1.0, 24 * b)
+def test_the_levels_of_intervals_are_those_of_the_steps():
+    """What is rejected has its own step's level, and all that is not the level of the step that stopped."""
+    tested = corrected([[0.001], [0.01], [0.04], [0.5]])
+    assert [one.times for one in tested] == [4, 3, 2, 2]
+    assert [one.p[0] < LEVEL for one in tested] == [True, True, False, False]
+
+
+def test_a_larger_family_asks_for_more():
+    one = claim("c", normal(0.28))
+    assert judge([one])[0].word == "holds"
+    assert judge([one], family=500)[0].word == "undecided"
 
 
 def test_no_claim_is_shown_both_ways():
@@ -216,8 +273,16 @@ def test_no_claim_is_shown_both_ways():
         assert (verdict.p_holds < LEVEL) + (verdict.p_contradicted < LEVEL) <= 1
 
 
+def test_no_undecided_claim_stands_beside_an_interval_without_zero():
+    rng = np.random.default_rng(11)
+    for _ in range(40):
+        family = [claim(str(i), rng.normal(rng.uniform(-1, 1), 1.0, int(rng.integers(3, 20)))) for i in range(6)]
+        for verdict in judge(family):
+            assert (verdict.word == "undecided") == (verdict.effect.low <= 0.0 <= verdict.effect.high)
+
+
 def test_the_level_can_be_chosen():
-    p = one_sided_p(normal(0.3, 0.3))
+    p = 2 * one_sided_p(normal(0.3, 0.3))
     assert word(normal(0.3, 0.3), level=p) == "undecided"
     assert word(normal(0.3, 0.3), level=p * 1.001) == "holds"
 
@@ -249,7 +314,8 @@ def made_up_page(rng, *, is_true, claims=10):
             shape = SHAPES[str(rng.choice(list(SHAPES)))]
             noise = shape(rng, seeds)
             advantage = noise + (least if is_true else 4.0 * (place > 0))
-            parts.append(Part(tuple(advantage), tuple(advantage - least), "", "0.5" if least else ""))
+            one = part(advantage, advantage - least, advantage + least, "", "0.5" if least else "")
+            parts.append(one)
         kind = rng.integers(0, 5)
         if kind == 0:
             parts = [promise(np.full((seeds, 4), not is_true))]
@@ -260,11 +326,13 @@ def made_up_page(rng, *, is_true, claims=10):
     return judge(page)
 
 
-@pytest.mark.parametrize(("is_true", "wrong"), [(False, "holds"), (True, "contradicted")])
-def test_at_most_one_page_in_twenty_has_a_wrong_verdict(is_true, wrong):
+@pytest.mark.parametrize("is_true", [False, True])
+def test_at_most_one_page_in_twenty_has_a_wrong_verdict(is_true):
+    """benchmarks/results/verdicts.md has worlds one by one, 2,000 pages each."""
     rng = np.random.default_rng(2026)
+    wrong = {"contradicted", "holds, but small"} if is_true else {"holds", "holds, but small"}
     pages = [{verdict.word for verdict in made_up_page(rng, is_true=is_true)} for _ in range(200)]
-    assert sum(wrong in words for words in pages) <= 0.05 * 200
+    assert sum(bool(wrong & words) for words in pages) <= 0.05 * 200
     assert any("undecided" in words for words in pages)
 
 
@@ -273,7 +341,7 @@ def test_uncorrected_most_pages_have_a_wrong_verdict():
     rng = np.random.default_rng(3)
     pages = [[claim(str(i), rng.normal(size=8)) for i in range(40)] for _ in range(30)]
     alone = [any(judge([one])[0].word == "holds" for one in page) for page in pages]
-    assert np.mean(alone) > 0.6
+    assert np.mean(alone) > 0.4
 
 
 def test_true_claims_are_found():
@@ -298,9 +366,9 @@ def test_a_claim_has_parts_of_one_kind(parts):
 
 def test_what_contradicts_is_named():
     draw = np.random.default_rng(0).normal(0.0, 0.001, 20)
-    parts = {"IID": accuracy_gap(draw, draw * 0.5), "uneven": accuracy_gap(0.1 + draw, draw)}
+    parts = {"slow": accuracy_gap(draw, draw + 0.01 + draw * 0.5), "fast": accuracy_gap(0.1 + draw, draw)}
     (verdict,) = judge(claims_of("Fig. 1", {"higher": ("it is higher.", "measure", parts)}))
-    assert (verdict.word, verdict.why) == ("contradicted", "less than 1 point: IID")
+    assert (verdict.word, verdict.why) == ("contradicted", "the opposite is shown: slow")
 
 
 def test_claims_share_a_source_and_say_which_are_ours():
@@ -308,7 +376,7 @@ def test_claims_share_a_source_and_say_which_are_ours():
     asked = {"fast": ("it is fast.", "time", [ups, -ups]), "fair": ("it is fair.", "share", iter([ups]))}
     options = {"prefix": "a-", "about": "A: ", "elsewhere": {"fair": "Fig. 2"}, "ours": ["fair"], "changed": "smaller"}
     fast, fair = claims_of("Fig. 1", asked, **options)
-    parts = (Part((1.0, 2.0), (1.0, 2.0)), Part((-1.0, -2.0), (-1.0, -2.0)))
+    parts = tuple(Part(each, each, each) for each in ((1.0, 2.0), (-1.0, -2.0)))
     assert fast == Claim("a-fast", "Fig. 1", "A: it is fast.", "time", parts, changed="smaller")
     assert fair == Claim("a-fair", "Fig. 2", "A: it is fair.", "share", parts[:1], ours=True, changed="smaller")
 
@@ -317,4 +385,4 @@ def test_claims_share_a_source_and_say_which_are_ours():
 def test_what_is_too_small_has_its_own_unit(unit, why):
     later = 100.0 + np.linspace(-1.0, 1.0, 12)
     (verdict,) = judge([claim("c", time_gap(later - 0.5 - 0.1 * np.sin(later * 40), later, unit))])
-    assert (verdict.word, verdict.why) == ("contradicted", why)
+    assert (verdict.word, verdict.why) == ("holds, but small", why)

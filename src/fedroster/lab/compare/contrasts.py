@@ -91,11 +91,11 @@ def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs
         # Ratios are averaged as logarithms: twice and half as much cancel.
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.log(mine) - np.log(theirs)
-        middle = effect_interval(gap)
+        middle = effect_interval(gap, 0.025, 0.025)
         shown = Interval(*(float(np.exp(value)) for value in (middle.mean, middle.low, middle.high)))
     else:
         gap = mine - theirs
-        shown = effect_interval(gap)
+        shown = effect_interval(gap, 0.025, 0.025)
     # As the test says and not the mean: with coarse values a few large differences turn the mean.
     is_less = one_sided_p(-gap) < one_sided_p(gap)
     return Contrast(policy, against, measure, shown, two_sided_p(gap), 1.0, is_less == measure.less)

@@ -175,14 +175,30 @@ class Run:
         return float(self.accuracy[self.tested - 1][-last:].mean())
 
     def rounds_to(self, target: float) -> float:
-        """First tested round with at least this accuracy, in (0, 1); infinite where there is none."""
-        reached: BoolArray = self.accuracy[self.tested - 1] >= target
-        return float(self.tested[reached.argmax()]) if reached.any() else float("inf")
+        """Rounds until this accuracy in (0, 1) is first reached, see :func:`crossing`; infinite where it never is."""
+        return crossing(self.tested.astype(np.float64), self.accuracy[self.tested - 1], target)
 
     def time_to(self, target: float) -> float:
         """Simulated seconds until then; infinite where it never comes."""
-        rounds = self.rounds_to(target)
-        return float(self.round_time_s[: int(rounds)].sum()) if np.isfinite(rounds) else float("inf")
+        return crossing(self.round_time_s.cumsum()[self.tested - 1], self.accuracy[self.tested - 1], target)
+
+
+def crossing(at: FloatArray, values: FloatArray, target: float) -> float:
+    """Where a course first reaches a target, on a straight line between two tests; infinite where it never does.
+
+    Without the line a difference smaller than the distance of two tests would read as none at all.
+
+    Args:
+        at: Ascending places > 0 of the tests, in rounds or seconds, shape (tests,).
+        values: What was measured there, shape (tests,); 0 before the first test.
+        target: What is to be reached, > 0.
+    """
+    reached: BoolArray = values >= target
+    if not reached.any():
+        return math.inf
+    place = int(reached.argmax())
+    before, below = (float(at[place - 1]), float(values[place - 1])) if place else (0.0, 0.0)
+    return before + (float(at[place]) - before) * (target - below) / (float(values[place]) - below)
 
 
 _GRAIN = 1e-6  # the rate lies on a grid: 0.15 x 20 rounds are three, not a little less

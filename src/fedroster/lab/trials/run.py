@@ -27,12 +27,13 @@ _TELL_S = 0.1  # a round may take less than what it takes to tell of it
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished trial, its course, its place in what was asked for, and the code that made it."""
+    """A finished trial, its course, its place in what was asked for, the code that made it, and its digest."""
 
     trial: Trial
     run: Run
     index: int
     code: str
+    registry: str = ""
 
 
 class Engine(Protocol):
@@ -132,8 +133,7 @@ def run_trials(
         if kept is None:
             missing.append(index)
         else:
-            run, made_by = kept
-            yield Done(trial, run, index, made_by)
+            yield Done(trial, kept[0], index, *kept[1:])
     kept_rounds = sum(trial.rounds for trial in trials) - sum(trials[index].rounds for index in missing)
     played, told_at = kept_rounds, time.monotonic()
 
@@ -156,21 +156,22 @@ def run_trials(
     for index, result in engine(trials, jobs, workers=workers, progress=advance):
         trial, file = trials[index], files[index]
         if file is not None:
-            save_arrays(file, pack(result), {"trial": repr(trial), "code": code()}, kind="run")
+            made_by = {"code": code(), "registry": conditions.registry}
+            save_arrays(file, pack(result), {"trial": repr(trial), **made_by}, kind="run")
             file.with_suffix(_CHECKPOINT).unlink(missing_ok=True)
         finished += trial.rounds
         if finished > played:
             progress(played := finished)
-        yield Done(trial, result, index, code())
+        yield Done(trial, result, index, code(), conditions.registry)
 
 
-def _load(path: Path) -> tuple[Run, str] | None:
-    """A kept run and the code that made it."""
+def _load(path: Path) -> tuple[Run, str, str] | None:
+    """A kept run, the code that made it, and the digest that it carries."""
     if not path.exists():
         return None
     try:
         arrays, header = load_arrays(path, kind="run")
-        return Run(**arrays), str(header.get("code", "unknown"))
+        return Run(**arrays), str(header.get("code", "unknown")), str(header.get("registry", ""))
     except (StateFileError, KeyError, TypeError, FileNotFoundError):
         return None  # damaged, of an older version, or just taken away: run it again
 

@@ -45,6 +45,7 @@ class Conditions:
         device: "cpu", "cuda" or "auto", for training; floats may differ in the last digits.
         data_dir: Folder of the data sets; None for where they are looked for anyway.
         records: Folders for the logs of runs without training, by policy and seed.
+        registry: Digest of what was registered of the runs before they began; empty for nothing.
     """
 
     checkpoint: Path | None = None
@@ -53,6 +54,7 @@ class Conditions:
     device: Literal["cpu", "cuda", "auto"] = "cpu"
     data_dir: Path | None = None
     records: Mapping[tuple[str, int], Path] = field(default_factory=dict)
+    registry: str = ""
 
 
 ALONE = Conditions()

@@ -11,20 +11,19 @@ from fedroster.lab.pages.charts import WIDTH, Figure, colour_of, finished, table
 from fedroster.lab.pages.looks import Look
 from fedroster.lab.pages.report import Number, Section, Table
 from fedroster.lab.statistics import LEVEL
-from fedroster.lab.verdicts.verdicts import Claim, Verdict, Word
-
-WORDS: tuple[Word, ...] = ("holds", "contradicted", "undecided")
+from fedroster.lab.verdicts.verdicts import WORDS, Claim, Verdict, Word
 
 TEST_NOTE = (
-    "Both ways are tested for every claim, and all tests of this page are corrected together (Holm's correction with "
-    f"Shaffer's count): the probability of even one wrong verdict is at most {LEVEL:.0%}. A claim holds if each of its "
-    "parts is shown; it is contradicted if of some part the opposite is shown, or an effect below the smallest that "
-    "matters: one point of accuracy, 5 % of a time or of a number of rounds, 1 % of the updates in time. Tests are "
-    "Student's paired t over seeds, with Hall's correction where differences are skewed, and the sign test where there "
-    "are fewer than five seeds, where values are coarse or do not vary, and where a run never reached its target. A "
-    "promise is a statement on every round of every run: one broken round contradicts it, and one that no run of this "
-    "length could break is undecided. Effects and intervals are "
-    "those of the part that decided, or has the least evidence; intervals are 95 % and not corrected."
+    "Three hypotheses are tested for each claim, and all claims of the paper are one family (Holm's correction, two "
+    f"chains a claim): the probability of even one wrong verdict is at most {LEVEL:.0%}. A claim holds if each of its "
+    "parts is shown. It holds, but is small if some part is also shown to be below the smallest effect that matters, "
+    "which is our own number: one point of accuracy, 5 % of a time or of a number of rounds, 1 % of the updates in "
+    "time. It is contradicted if the opposite of some part is shown; in several panels, in each of them. Tests are "
+    "one-sided, paired over seeds: Student's t with Hall's correction for skewness, and the sign test with fewer than "
+    "five seeds, where values are coarse or do not vary, and where a run never reached its target. A promise is a "
+    "statement on every round of every run: one broken round contradicts it, and one that no run of this length could "
+    "break is undecided. Effects are those of the part that decided, or has the least evidence; their intervals invert "
+    "the tests at the corrected levels, so that one that excludes 0 is decided."
 )
 
 _GROUPS: tuple[tuple[str, Callable[[Claim], bool]], ...] = (
@@ -44,9 +43,10 @@ def in_groups(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
 
 
 def counted(verdicts: Sequence[Verdict]) -> str:
-    """How many hold, are contradicted and are undecided, in words."""
-    hold, against, undecided = (sum(one.word == word for one in verdicts) for word in WORDS)
-    return f"{hold} hold{'s' * (hold == 1)}, {against} contradicted, {undecided} undecided"
+    """How many have each of the four words."""
+    hold, small, against, undecided = (sum(one.word == word for one in verdicts) for word in WORDS)
+    verb = f"hold{'s' * (hold == 1)}"
+    return f"{hold} {verb}, {small} hold{'s' * (small == 1)} but small, {against} contradicted, {undecided} undecided"
 
 
 def headline(verdicts: Sequence[Verdict]) -> list[str]:
@@ -78,7 +78,7 @@ def numbers_of(verdicts: Sequence[Verdict]) -> list[Number]:
     theirs = [one for one in verdicts if not one.claim.ours]
     counted_here = theirs or verdicts
     of = f"of {len(counted_here)} claims {'of the paper' if theirs else 'of ours'}"
-    tones = {"holds": "holds", "contradicted": "fails"}
+    tones = {"holds": "holds", "holds, but small": "holds", "contradicted": "fails"}
     return [
         Number(str(sum(one.word == word for one in counted_here)), word, of, tones.get(word, ""))
         for word in (WORDS if counted_here else ())
@@ -117,6 +117,7 @@ def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
 
 _MARKS: dict[Word, tuple[str, str]] = {
     "holds": ("#0A7D4F", "square"),
+    "holds, but small": ("#7CB342", "triangle-up"),
     "contradicted": ("#B3261E", "cross"),
     "undecided": ("#9AA3AE", "circle"),
 }
@@ -147,7 +148,7 @@ def verdicts_figure(verdicts: Sequence[Verdict]) -> Figure:
     y = alt.Y("where:N", sort=list(places), title=None, axis=alt.Axis(grid=False, domain=False, ticks=False))
     shapes = alt.Scale(domain=list(names.values()), range=[mark for _, mark in _MARKS.values()])
     shape = alt.Shape("label:N", scale=shapes, legend=alt.Legend(symbolType="circle", symbolSize=90))
-    colour = colour_of({names[word]: Look(colour) for word, (colour, _) in _MARKS.items()}, columns=3)
+    colour = colour_of({names[word]: Look(colour) for word, (colour, _) in _MARKS.items()}, columns=2)
     told = [alt.Tooltip("label:N", title=" "), alt.Tooltip("claim:N")]
     drawn = marks.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=told)
     return finished(alt.layer(drawn, data=table(*rows)), "")
@@ -172,7 +173,10 @@ def _short_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def _full_table(verdicts: Sequence[Verdict]) -> Table:
-    columns = ("claim", "tested", "set-up", "effect", "95 % interval", "test", "seeds", "p, holds", "p, contradicted")
+    columns = (
+        *("claim", "tested", "set-up", "effect", "interval", "test", "seeds"),
+        *("p, holds", "p, small", "p, contradicted"),
+    )
     rows = [
         (
             one.claim.statement,
@@ -183,6 +187,7 @@ def _full_table(verdicts: Sequence[Verdict]) -> Table:
             one.test,
             str(one.seeds),
             _p(one.p_holds),
+            _p(one.p_small),
             _p(one.p_contradicted),
         )
         for one in verdicts

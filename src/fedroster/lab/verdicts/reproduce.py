@@ -18,6 +18,7 @@ from fedroster.lab.trials.store import machine, read_json, rounds_table, write_j
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
 from fedroster.lab.verdicts.claims_page import by_place, claims_sections, headline, numbers_of, verdicts_figure
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Scale, find_paper
+from fedroster.lab.verdicts.registry import Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
 from fedroster.parts import check_integer
 
@@ -112,12 +113,15 @@ def reproduce(
         for recipe in recipes.values()
         for need in recipe.needs.values()
     }
+    entry = registered(order.paper)
+    conditions = replace(conditions, registry="" if entry is None else entry.digest)
     finished = _play(needed, folder, progress, workers=workers, engine=engine, conditions=conditions)
     made = {name: _Made.of(recipe, finished) for name, recipe in recipes.items()}
-    verdicts = judge([claim for one in made.values() for claim in one.claims])
+    verdicts = judge([claim for one in made.values() for claim in one.claims], family=entry.family if entry else 0)
     done = [each for runs in finished.values() for each in runs]
     trained = [(each.trial, each.run) for each in done if each.trial.task is not None]
-    settings = _settings(order, done, conditions) | machine() | {"code": provenance(done)}
+    kept = _registry(entry, recipes, finished, verdicts)
+    settings = _settings(order, done, conditions) | machine() | {"code": provenance(done), **kept}
     write_table(_claims_table(verdicts), folder / "claims.csv")
     write_json(folder / "settings.json", {"command": command, **settings})
     if output.tables:
@@ -129,12 +133,37 @@ def reproduce(
     if output.pages:
         known = {} if scale is None else scale.remarks
         remarks = dict.fromkeys(known.get(name, "") for name in _tasks(trial for trial, _ in trained))
-        notes = [*filter(None, remarks), BAND_NOTE, *filter(None, [paper.citation])]
+        notes = [_REGISTRY_NOTE.format(**kept), *filter(None, remarks), BAND_NOTE, *filter(None, [paper.citation])]
         sections = [*_sections(made, verdicts, folder), Section("Notes", notes=notes)]
         found, *lead = headline(verdicts)
         version, numbers = str(settings.get("fedroster", "")), numbers_of(verdicts)
         write_page(Report(paper.title, lead, sections, command, settings, version, found, numbers), folder)
     return Reproduction(folder, verdicts, [sentence for one in made.values() for sentence in one.findings])
+
+
+_REGISTRY_NOTE = "Registered before the runs: {registered}. (Registry {registry}.)"
+
+
+def _registry(
+    entry: Registered | None,
+    recipes: Mapping[str, FigureRecipe],
+    finished: Mapping[Need, Sequence[Done]],
+    verdicts: Sequence[Verdict],
+) -> dict[str, str]:
+    """Digest of the paper's entry, and whether all that is judged was in it before the runs, in words."""
+    if entry is None:
+        return {"registry": "none", "registered": "no: nothing is registered of this paper"}
+    seeds, carried = {}, []
+    for name, recipe in recipes.items():
+        kind = name if name in entry.seeds else "training" if recipe.trains else "simulation"
+        runs = [done for need in recipe.needs.values() for done in finished[need]]
+        seeds[kind] = list(dict.fromkeys(done.trial.seed for done in runs))
+        carried += [done.registry for done in runs]
+    faults = entry.faults([one.claim for one in verdicts], seeds, carried)
+    told = f"no: {'; '.join(faults[:3])}{f'; and {len(faults) - 3} more' * (len(faults) > 3)}"
+    looks = f"{entry.looks} look{'s' * (entry.looks > 1)}"
+    about = f"yes, on {entry.since}: claims, margins, {entry.family} tested claims as one family, seeds, {looks}"
+    return {"registry": entry.digest, "registered": told if faults else about}
 
 
 def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]:
@@ -277,8 +306,9 @@ def _claims_table(verdicts: Sequence[Verdict]) -> pl.DataFrame:
         "test": lambda one: one.test,
         "seeds": lambda one: one.seeds,
         "p_holds": lambda one: one.p_holds,
+        "p_small": lambda one: one.p_small,
         "p_contradicted": lambda one: one.p_contradicted,
-        "asked_by": lambda one: "us" if one.claim.ours else "paper",
+        "asked_by": lambda one: one.claim.asked_by,
         "runs": lambda one: "training" if one.claim.training else "simulation",
         "changed": lambda one: one.claim.changed,
         "verdict": lambda one: one.word,

@@ -1,21 +1,30 @@
-"""Verdicts on claims, holds, contradicted or undecided: both ways are tested, all tests of a page corrected together.
+"""Verdicts on claims, all of a family corrected together: what reproductions and comparisons judge by.
 
-A claim is a conjunction of parts.  It **holds** if every part is shown (intersection-union test: the largest p-value
-of the parts).  It is **contradicted** if some part is shown to fall short of the smallest effect that matters (the
-smallest p-value, times the number of parts).  Else it is **undecided**.
+A claim is a conjunction of parts.  Three hypotheses are tested:
 
-The correction is Holm's over both tests of every claim, with Shaffer's count (1986, "Modified sequentially rejective
-multiple test procedures"): of a claim's two hypotheses, "some part has no effect" and "every part has the effect that
-matters", at most one is true.  So a p-value is multiplied by the number of claims that still have a hypothesis left,
-and not by the number of hypotheses.  The probability of even one wrong verdict on a page stays below the level.
+* "some part is not above zero"; rejected (by the largest p-value of the parts), the claim is **shown**;
+* "every part is at least the smallest effect that matters"; rejected (by the smallest p-value, times the number of
+  parts), a shown claim **holds, but small**;
+* "no part is below zero"; rejected in the same way, the claim is **contradicted**: the opposite is shown.
+
+What is neither shown nor contradicted is **undecided**.  A claim that is shown is never contradicted, and an effect
+below a margin that only we name contradicts nothing.  A size that the paper names is a threshold: to miss it is to be
+below zero.  Where parts come from several panels, they contradict a general sentence in all panels together or not at
+all, and one panel alone never does.
+
+The correction is Holm's.  A claim has two chains of hypotheses, one for each direction, in which the next implies the
+one before; so the multiplier is the number of chains that have a hypothesis left, at most two for each claim.  The
+probability of even one wrong verdict in the family stays below the level.  Intervals invert these tests at the same
+corrected levels: one that excludes zero stands beside a decision, and no other does.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -42,16 +51,20 @@ class Part:
             did not: a tie.
         surplus: The advantage less the smallest effect that matters; the advantage where no effect is claimed but a
             threshold.
+        slack: The advantage plus it: positive where the part is no worse than that.
         unit: Of the advantage.
         least: The smallest effect that matters, in words; empty for a threshold.
-        where: Which comparison it is, such as a panel; empty where the claim says it.
+        where: Which comparison it is; empty where the claim says it.
+        panel: Which panel it is of, where a general sentence is tested in several.
     """
 
     advantage: tuple[float | None, ...]
     surplus: tuple[float | None, ...]
+    slack: tuple[float | None, ...]
     unit: str = ""
     least: str = ""
     where: str = ""
+    panel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +80,26 @@ class Promise:
     breakable: bool = True
 
 
-def _part(advantage: FloatArray, surplus: FloatArray, unit: str = "", least: str = "") -> Part:
+def part(advantage: FloatArray, surplus: FloatArray, slack: FloatArray, unit: str = "", least: str = "") -> Part:
+    """A part from arrays of shape (seeds,); NaN is a tie."""
     # No NaN: parts are compared.
-    each, less = (tuple(None if math.isnan(one) else one for one in of.tolist()) for of in (advantage, surplus))
-    return Part(each, less, unit, least)
+    each = [tuple(None if math.isnan(one) else one for one in of.tolist()) for of in (advantage, surplus, slack)]
+    return Part(each[0], each[1], each[2], unit, least)
 
 
 def threshold(advantage: FloatArray, unit: str = "") -> Part:
     """How far a value lies on the right side of a threshold that the claim names, shape (seeds,)."""
-    return _part(advantage, advantage, unit)
+    return part(advantage, advantage, advantage, unit)
 
 
 def accuracy_gap(better: FloatArray, worse: FloatArray) -> Part:
     """One accuracy is above another, both in [0, 1], shape (seeds,); less than a point does not matter."""
     gap = 100.0 * (better - worse)
-    return _part(gap, gap - POINT, "points", f"{POINT:g} point")
+    return part(gap, gap - POINT, gap + POINT, "points", f"{POINT:g} point")
 
 
 def time_gap(sooner: FloatArray, later: FloatArray, unit: str = "s", *, at_most: float | None = None) -> Part:
-    """One time, or number of rounds, is below another, shape (seeds,); less than 5 % of the later does not matter.
+    """One time, or number of rounds, is below another, shape (seeds,); less than 5 % of the longer does not matter.
 
     Infinite is a run that never got there: later than any that did, and as late as another that did not.
 
@@ -99,12 +113,14 @@ def time_gap(sooner: FloatArray, later: FloatArray, unit: str = "s", *, at_most:
         if at_most is not None:
             return threshold(at_most * later - sooner, unit)
         least = f"{PART_OF_TIME:.0%} of the {'rounds' if unit == 'rounds' else 'time'}"
-        return _part(later - sooner, (1.0 - PART_OF_TIME) * later - sooner, unit, least)
+        kept = 1.0 - PART_OF_TIME
+        return part(later - sooner, kept * later - sooner, later - kept * sooner, unit, least)
 
 
 def gain(more: FloatArray, less: FloatArray, unit: str = "") -> Part:
     """One amount >= 0, such as updates in time, is above another, shape (seeds,); less than 1 % does not matter."""
-    return _part(more - less, (1.0 - PART_OF_GAIN) * more - less, unit, f"{PART_OF_GAIN:.0%}")
+    kept = 1.0 - PART_OF_GAIN
+    return part(more - less, kept * more - less, more - kept * less, unit, f"{PART_OF_GAIN:.0%}")
 
 
 def within(values: FloatArray, low: float, high: float) -> tuple[FloatArray, FloatArray]:
@@ -141,9 +157,17 @@ class Claim:
     changed: str = ""
     training: bool = False
 
+    @property
+    def asked_by(self) -> str:
+        """Whose question it is."""
+        return "us" if self.ours else "paper"
+
 
 Question: TypeAlias = tuple[str, str, Iterable[Part | Promise | FloatArray] | Mapping[str, Part | FloatArray]]
-"""Statement, measure, and its parts, named or not; an array of shape (seeds,) is a part that is a threshold."""
+"""Statement, measure, and its parts; an array of shape (seeds,) is a part that is a threshold.
+
+Parts may have names, "where" or "panel|where".
+"""
 Asked: TypeAlias = Mapping[str, Question]
 """Questions by the names of their claims."""
 
@@ -174,10 +198,10 @@ def claims_of(
     """
     claims = []
     for name, (statement, measure, given) in asked.items():
-        named = given.items() if isinstance(given, Mapping) else (("", part) for part in given)
-        parts = [(where, threshold(part) if isinstance(part, np.ndarray) else part) for where, part in named]
-        compared = tuple(replace(part, where=where) for where, part in parts if isinstance(part, Part))
-        promised = tuple(part for _, part in parts if isinstance(part, Promise))
+        named = given.items() if isinstance(given, Mapping) else (("", one) for one in given)
+        parts = [(place, threshold(one) if isinstance(one, np.ndarray) else one) for place, one in named]
+        compared = tuple(_placed(one, place) for place, one in parts if isinstance(one, Part))
+        promised = tuple(one for _, one in parts if isinstance(one, Promise))
         if bool(compared) == bool(promised):
             raise ConfigurationError(
                 f"claim {prefix + name!r} has {len(compared)} comparisons and {len(promised)} promises; "
@@ -191,7 +215,13 @@ def claims_of(
     return claims
 
 
-Word: TypeAlias = Literal["holds", "contradicted", "undecided"]
+def _placed(one: Part, place: str) -> Part:
+    panel, _, where = place.rpartition("|")
+    return replace(one, where=where, panel=panel)
+
+
+Word: TypeAlias = Literal["holds", "holds, but small", "contradicted", "undecided"]
+WORDS: tuple[Word, ...] = get_args(Word)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,88 +230,110 @@ class Verdict:
 
     Attributes:
         claim: The claim.
-        word: "holds", "contradicted" or "undecided".
+        word: One of :data:`WORDS`.
         why: What decided, or what would: in words; may be empty.
         part: Place of the part that is shown: the one that contradicts, or the one with the least evidence.
-        effect: That part's mean (or median) advantage with its 95 % interval, not corrected; for a promise the share of
-            the seeds that broke it.
-        test: "t", "sign", or "promise".
-        p_holds: Corrected p-value of "the claim is wrong"; None for a promise.
-        p_contradicted: Corrected p-value of "the claim is right"; None for a promise.
-        seeds: How many there were.
+        levels: Of the tests for and against this part, corrected; empty for a promise.
+        p_holds: Corrected p-value of "some part is not above zero"; None for a promise.
+        p_small: Corrected p-value of "every part is at least what matters"; None for a promise.
+        p_contradicted: Corrected p-value of "no part is below zero"; None for a promise.
         seeds_to_decide: About how many would decide; None where it is decided, infinite where no number would.
+        is_small: Whether the effect is shown to be smaller than what matters, in both directions.
     """
 
     claim: Claim
     word: Word
     why: str
     part: int
-    effect: Interval
-    test: Literal["t", "sign", "promise"]
-    p_holds: float | None
-    p_contradicted: float | None
-    seeds: int
+    levels: tuple[float, ...] = ()
+    p_holds: float | None = None
+    p_small: float | None = None
+    p_contradicted: float | None = None
     seeds_to_decide: float | None = None
+    is_small: bool = False
+
+    @property
+    def _shown(self) -> Part | Promise:
+        return self.claim.parts[self.part]
 
     @property
     def holds(self) -> bool:
-        """Whether the claim holds."""
-        return self.word == "holds"
+        """Whether the claim is shown, be the effect small or not."""
+        return self.word in ("holds", "holds, but small")
 
     @property
     def unit(self) -> str:
         """Unit of the effect."""
-        part = self.claim.parts[self.part]
-        return part.unit if isinstance(part, Part) else ""
+        return self._shown.unit if isinstance(self._shown, Part) else ""
+
+    @property
+    def seeds(self) -> int:
+        """How many there were."""
+        return len(self._shown.advantage if isinstance(self._shown, Part) else self._shown.broken)
+
+    @property
+    def test(self) -> Literal["t", "sign", "promise"]:
+        """How the part that is shown was tested."""
+        return which_test(_numbers(self._shown.advantage)) if isinstance(self._shown, Part) else "promise"
+
+    @property
+    def effect(self) -> Interval:
+        """That part's mean (or median) advantage with the interval that inverts its tests at their levels.
+
+        For a promise the share of the seeds that broke it.
+        """
+        if isinstance(self._shown, Part):
+            return effect_interval(_numbers(self._shown.advantage), *self.levels)
+        broken = [one.broken for one in self.claim.parts if isinstance(one, Promise)]
+        share = sum(any(seed) for seed in zip(*broken, strict=True)) / self.seeds
+        return Interval(share, share, share)
 
 
-def judge(claims: Sequence[Claim], *, level: float = LEVEL) -> list[Verdict]:
-    """Decide claims together; see the module for the tests.
+def judge(claims: Sequence[Claim], *, level: float = LEVEL, family: int = 0) -> list[Verdict]:
+    """Decide a family of claims together; see the module for the tests.
 
     Args:
         claims: The claims.
         level: Probability of even one wrong verdict.
+        family: How many claims are tested in all, if more than these; the others count as not yet decided.
     """
-    tests = {index: _Tests.of(claim) for index, claim in enumerate(claims) if isinstance(claim.parts[0], Part)}
-    adjusted = dict(zip(tests, corrected([own.p_values for own in tests.values()]), strict=True))
-    each_level = level / max(len(tests), 1)
+    parts = {index: [one for one in claim.parts if isinstance(one, Part)] for index, claim in enumerate(claims)}
+    compared = [index for index, own in parts.items() if own]
+    tested = corrected([chain for index in compared for chain in _chains(parts[index])], level, 2 * family)
+    sides = {index: (tested[2 * place], tested[2 * place + 1]) for place, index in enumerate(compared)}
     return [
-        _compared(claim, tests[index], adjusted[index], level, each_level) if index in tests else _promised(claim)
+        _compared(claim, *sides[index], level) if index in sides else _promised(claim)
         for index, claim in enumerate(claims)
     ]
 
 
-def corrected(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Holm's correction of pairs of p-values, of whose two hypotheses at most one is true (Shaffer 1986)."""
-    adjusted = [[1.0, 1.0] for _ in pairs]
-    left = [2] * len(pairs)
-    running, unsettled = 0.0, len(pairs)
-    for p, claim, side in sorted((p, claim, side) for claim, pair in enumerate(pairs) for side, p in enumerate(pair)):
-        running = max(running, min(1.0, p * unsettled))
-        adjusted[claim][side] = running
-        left[claim] -= 1
-        unsettled -= left[claim] == 0
-    return [(holds, contradicted) for holds, contradicted in adjusted]
-
-
 @dataclass(frozen=True, slots=True)
-class _Tests:
-    """A claim's comparisons, and the p-values for and against each."""
+class Chain:
+    """Corrected p-values of a chain, and how often the last one's level goes into that of the family."""
 
-    parts: tuple[Part, ...]
-    favour: tuple[float, ...]
-    against: tuple[float, ...]
+    p: tuple[float, ...]
+    times: int
 
-    @classmethod
-    def of(cls, claim: Claim) -> Self:
-        parts = tuple(part for part in claim.parts if isinstance(part, Part))
-        favour = tuple(one_sided_p(_numbers(part.advantage)) for part in parts)
-        return cls(parts, favour, tuple(one_sided_p(-_numbers(part.surplus)) for part in parts))
 
-    @property
-    def p_values(self) -> tuple[float, float]:
-        """Of "the claim is wrong" and of "the claim is right"."""
-        return max(self.favour), min(1.0, len(self.parts) * min(self.against))
+def corrected(chains: Sequence[Sequence[float]], level: float = LEVEL, family: int = 0) -> list[Chain]:
+    """Holm's correction of chains of hypotheses, each the weaker the later: it is true wherever the one before is.
+
+    As long as one of its hypotheses is left, a chain counts once, and so do those of the ``family`` that are not here.
+    A p-value below the level is a rejection.
+    """
+    nested = [np.maximum.accumulate(chain).tolist() for chain in chains]
+    found: list[list[float]] = [[] for _ in chains]
+    times = [0] * len(chains)
+    running, left, stopped = 0.0, max(len(chains), family), 0
+    for p, place, index in sorted((p, place, index) for index, own in enumerate(nested) for place, p in enumerate(own)):
+        running = max(running, min(1.0, p * left))
+        if running >= level and not stopped:
+            stopped = left
+        found[index].append(running)
+        if place == len(nested[index]) - 1:
+            times[index] = stopped or left
+            left -= 1
+    return [Chain(tuple(own), often) for own, often in zip(found, times, strict=True)]
 
 
 def _numbers(values: Sequence[float | None]) -> FloatArray:
@@ -289,28 +341,68 @@ def _numbers(values: Sequence[float | None]) -> FloatArray:
     return np.asarray(values, np.float64)
 
 
-def _compared(claim: Claim, tests: _Tests, adjusted: tuple[float, float], level: float, each_level: float) -> Verdict:
-    parts, (p_holds, p_contradicted) = tests.parts, adjusted
-    weakest, worst = int(np.argmax(tests.favour)), int(np.argmin(tests.against))
-    seeds = len(parts[0].advantage)
-    word: Word = "contradicted" if p_contradicted < level else "holds" if p_holds < level else "undecided"
-    why, part, needed = "", weakest, None
-    if word == "contradicted":
-        part = worst
-        # The opposite, where it is shown by the same standard; else an effect that is too small.
-        opposite = not parts[worst].least or len(parts) * one_sided_p(-_numbers(parts[worst].advantage)) < each_level
-        why = "the opposite is shown" if opposite else f"less than {parts[worst].least}"
-        why += f": {parts[worst].where}" if parts[worst].where else ""
-    elif word == "undecided":
-        for_it = max(seeds_needed(_numbers(one.advantage), each_level) for one in parts)
-        against = [seeds_needed(-_numbers(one.surplus), each_level / len(parts)) for one in parts]
-        needed = min(for_it, *against)
-        part = weakest if for_it <= min(against) else int(np.argmin(against))
-        needed = max(needed, seeds + 1.0)
-        why = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
-    shown = _numbers(parts[part].surplus if word == "contradicted" else parts[part].advantage)
-    effect = effect_interval(_numbers(parts[part].advantage))
-    return Verdict(claim, word, why, part, effect, which_test(shown), p_holds, p_contradicted, seeds, needed)
+def _p(parts: Sequence[Part], values: Callable[[Part], Sequence[float | None]], sign: float = 1.0) -> list[float]:
+    return [one_sided_p(sign * _numbers(values(one))) for one in parts]
+
+
+def _chains(parts: Sequence[Part]) -> tuple[list[float], list[float]]:
+    """P-values of "some part is worse than does not matter" and "some is not better"; of the opposites, by panels."""
+    up = [max(_p(parts, lambda one: one.slack)), max(_p(parts, lambda one: one.advantage))]
+    down = (_p(parts, lambda one: one.surplus, -1.0), _p(parts, lambda one: one.advantage, -1.0))
+    return up, [_by_panels(parts, p) for p in down]
+
+
+def _by_panels(parts: Sequence[Part], p_values: Sequence[float]) -> float:
+    """P-value of "in some panel all parts are so": of a panel the smallest times their number, then the largest."""
+    panels: dict[str, list[float]] = {}
+    for one, p in zip(parts, p_values, strict=True):
+        panels.setdefault(one.panel, []).append(p)
+    if len(panels) == 1 and "" not in panels:
+        return 1.0  # one panel of the several that a general sentence is about
+    return max(min(1.0, len(own) * min(own)) for own in panels.values())
+
+
+def _compared(claim: Claim, up: Chain, down: Chain, level: float) -> Verdict:
+    parts = [one for one in claim.parts if isinstance(one, Part)]
+    panels = Counter(one.panel for one in parts)
+    levels = [(level / up.times, level / down.times / panels[one.panel]) for one in parts]
+    against = _p(parts, lambda one: one.advantage, -1.0)
+    weakest, worst = int(np.argmax(_p(parts, lambda one: one.advantage))), int(np.argmin(against))
+    least = int(np.argmin(_p(parts, lambda one: one.surplus, -1.0)))
+    is_small = bool(parts[least].least) and up.p[0] < level and down.p[0] < level
+    word: Word = "undecided"
+    why, shown, needed = "", weakest, None
+    if down.p[1] < level:
+        word, shown = "contradicted", worst
+        where = f"in each of {len(panels)} panels" if len(panels) > 1 else parts[worst].where
+        why = f"the opposite is shown{', but small' * is_small}{': ' * bool(where)}{where}"
+    elif up.p[1] < level:
+        word = "holds"
+        if is_small:
+            word, shown = "holds, but small", least
+            why = f"less than {parts[least].least}{': ' * bool(parts[least].where)}{parts[least].where}"
+    else:
+        opposite = {one.panel: 0 for one, p, own in zip(parts, against, levels, strict=True) if p < own[1]}
+        shown, needed, why = _open(parts, levels, weakest, can_contradict=len(panels) > 1 or "" in panels)
+        if opposite:
+            shown, needed = worst, math.inf
+            why = f"the opposite is shown in {len(opposite)} of {len(panels)} panels: {', '.join(opposite)}"
+        elif is_small and len(parts) == 1:
+            why = f"less than {parts[0].least} either way"
+    return Verdict(claim, word, why, shown, levels[shown], up.p[1], down.p[0], down.p[1], needed, is_small)
+
+
+def _open(
+    parts: Sequence[Part], levels: Sequence[tuple[float, float]], weakest: int, *, can_contradict: bool
+) -> tuple[int, float, str]:
+    """Of an undecided claim the part to show, about how many seeds would decide, and that in words."""
+    each = list(zip(parts, levels, strict=True))
+    favour = max(seeds_needed(_numbers(one.advantage), own[0]) for one, own in each)
+    against = [seeds_needed(-_numbers(one.advantage), own[1]) for one, own in each]
+    needed = max(min(favour, min(against) if can_contradict else math.inf), len(parts[0].advantage) + 1.0)
+    shown = weakest if favour <= min(against) else int(np.argmin(against))
+    said = f"about {_round_up(needed):,} seeds would decide" if needed < _HOPELESS else "more seeds would not decide"
+    return shown, needed, said
 
 
 _HOPELESS = 10_000
@@ -323,15 +415,12 @@ def _round_up(seeds: float) -> int:
 
 
 def _promised(claim: Claim) -> Verdict:
-    broken = np.array([part.broken for part in claim.parts if isinstance(part, Promise)])
-    seeds = broken.shape[1]
+    promises = [one for one in claim.parts if isinstance(one, Promise)]
+    broken = np.array([one.broken for one in promises])
+    count, seeds = int((broken > 0).any(axis=0).sum()), broken.shape[1]
     worst = int(np.argmax((broken > 0).sum(axis=1)))
-    count = int((broken > 0).any(axis=0).sum())
-    share = count / seeds
-    why, needed = f"kept by all {seeds} seeds in every round", None
-    word: Word = "holds"
     if count:
-        word, why = "contradicted", f"{count} of {seeds} seeds broke it"
-    elif not all(part.breakable for part in claim.parts if isinstance(part, Promise)):
-        word, why, needed = "undecided", "no run of this length could break it", math.inf
-    return Verdict(claim, word, why, worst, Interval(share, share, share), "promise", None, None, seeds, needed)
+        return Verdict(claim, "contradicted", f"{count} of {seeds} seeds broke it", worst)
+    if not all(one.breakable for one in promises):
+        return Verdict(claim, "undecided", "no run of this length could break it", worst, seeds_to_decide=math.inf)
+    return Verdict(claim, "holds", f"kept by all {seeds} seeds in every round", worst)

@@ -89,7 +89,7 @@ def _claims(runs: Runs) -> list[Claim]:
         "as-punctual": (
             "FLOOR takes at least 10 % less time than the fastest RBCS-F of the grid where no client ever lacks "
             "more than 2.",
-            f"0.9 times the mean round time of {punctual} minus FLOOR's",
+            "0.9 times the mean round time of that RBCS-F minus FLOOR's",
             [time_gap(ours, each(runs, punctual, mean_time), at_most=WANTED)],
         ),
     }

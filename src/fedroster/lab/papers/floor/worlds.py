@@ -113,7 +113,7 @@ def _world(key: str) -> FigureRecipe:
         asked: dict[str, Question] = {
             "faster": (
                 "FLOOR takes at least 10 % less time than RBCS-F at the V of the same lowest participation.",
-                f"0.9 times the mean round time of {rival} minus FLOOR's",
+                "0.9 times the mean round time of RBCS-F, at the least V that is no fairer, minus FLOOR's",
                 [time_gap(each(runs, "FLOOR", mean_time), each(runs, rival, mean_time), at_most=WANTED)],
             ),
             "guarantee": (
@@ -191,7 +191,7 @@ def _traces() -> FigureRecipe:
             asked[f"faster-{place}"] = (
                 f"{label}, takes at least 10 % less time than RBCS-F at the V that serves its least served tenth no "
                 "better.",
-                f"0.9 times the mean round time of {rival} minus FLOOR's",
+                "0.9 times the mean round time of RBCS-F, at that V, minus FLOOR's",
                 [time_gap(each(runs, label, mean_time), each(runs, rival, mean_time), at_most=WANTED)],
             )
         asked["guarantee"] = (

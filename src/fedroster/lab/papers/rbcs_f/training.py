@@ -33,7 +33,17 @@ from fedroster.lab.trials.accuracy import (
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.verdicts.courses import each
 from fedroster.lab.verdicts.paper import FigureRecipe, Runs
-from fedroster.lab.verdicts.verdicts import POINT, Claim, Part, Question, accuracy_gap, claims_of, time_gap, within
+from fedroster.lab.verdicts.verdicts import (
+    POINT,
+    Claim,
+    Part,
+    Question,
+    accuracy_gap,
+    claims_of,
+    threshold,
+    time_gap,
+    within,
+)
 from fedroster.types import FloatArray
 
 RANDOM, FEDCS = "random", "fedcs:deadline_s=3"
@@ -101,7 +111,7 @@ def _in_each(
     part: Callable[[Mapping[str, FloatArray], str], Part],
 ) -> dict[str, Part]:
     """A part for each of these policies in each panel."""
-    return {f"{label}, {name}": part(panel, label) for name, panel in panels.items() for label in labels}
+    return {f"{name}|{label}": part(panel, label) for name, panel in panels.items() for label in labels}
 
 
 def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
@@ -113,7 +123,7 @@ def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
             "a higher gamma_2, a fairer selection, gives a higher final accuracy.",
             f"final accuracy of uniform selection is above that of {least}, in each panel",
             {
-                name: accuracy_gap(final_accuracies(group[most]), final_accuracies(group[least]))
+                f"{name}|": accuracy_gap(final_accuracies(group[most]), final_accuracies(group[least]))
                 for name, group in panels.items()
             },
         )
@@ -151,29 +161,31 @@ def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
             "final accuracy of random is above that of each other policy, in each panel",
             _in_each(final, (*variants, "FedCS(3)"), lambda panel, label: accuracy_gap(panel["random"], panel[label])),
         ),
-        "fedcs-last": (
-            "FedCS(3) ends least accurate.",
-            "final accuracy of each other policy is above that of FedCS(3), in each panel",
-            _in_each(final, ("random", *variants), lambda panel, label: accuracy_gap(panel[label], panel["FedCS(3)"])),
+        "fedcs-behind": (
+            "FedCS(3) does not promise an accuracy commensurate with random's.",
+            "final accuracy of random is above that of FedCS(3), in each panel",
+            _in_each(final, ("random",), lambda panel, label: accuracy_gap(panel[label], panel["FedCS(3)"])),
         ),
         "close-to-random": (
             "The final accuracy of RBCS-F remains close to random's.",
             f"final accuracy of {fair} is within {CLOSE:g} points of that of random, in each panel",
-            [
-                part
-                for panel in final.values()
-                for part in within(100.0 * (panel[fair] - panel["random"]), -CLOSE, CLOSE)
-            ],
+            {
+                f"{name}|{limit} limit": part
+                for name, panel in final.items()
+                for limit, part in zip(
+                    ("lower", "upper"), within(100.0 * (panel[fair] - panel["random"]), -CLOSE, CLOSE), strict=True
+                )
+            },
         ),
         "smaller-v": (
             "RBCS-F with a smaller V achieves a higher final accuracy.",
             f"final accuracy of {fair} is above that of {fast}, in each panel",
-            {name: accuracy_gap(panel[fair], panel[fast]) for name, panel in final.items()},
+            {f"{name}|": accuracy_gap(panel[fair], panel[fast]) for name, panel in final.items()},
         ),
         "larger-v-slower": (
             "RBCS-F with a higher penalty spends more rounds to reach a certain accuracy.",
             f"{target}: {fast} needs more than {fair}, in each panel",
-            {name: time_gap(panel[fair], panel[fast], "rounds") for name, panel in reached.items()},
+            {f"{name}|": time_gap(panel[fair], panel[fast], "rounds") for name, panel in reached.items()},
         ),
         "rounds-fedcs": (
             "RBCS-F generally outperforms FedCS(3) in round efficiency.",
@@ -213,11 +225,11 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
         ),
     }
     if {20, 50} <= set(grid.penalties) and grid.experiment.key.startswith("cifar-10"):
-        areas = [area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for group in panels.values()]
+        areas = {name: area_under([group["RBCS-F(20)"], group["RBCS-F(50)"]]) for name, group in panels.items()}
         asked["20-beats-50"] = (
             "RBCS-F(20) outperforms RBCS-F(50) during the whole training process.",
             "mean accuracy over simulated time, until the shorter run ends, in each panel",
-            [accuracy_gap(area[0], area[1]) for area in areas],
+            {f"{name}|": threshold(100.0 * (area[0] - area[1]), "points") for name, area in areas.items()},
         )
     return grid.experiment.claims("7", "Fig. 7", asked)
 
@@ -256,7 +268,7 @@ def _claims_on_data_sets(grids: Sequence[Grid], runs: Runs) -> list[Claim]:
         "harder-needs-fairness": (
             "The effect of fairness is more conspicuous on CIFAR-10 than on Fashion-MNIST.",
             "how far uniform selection ends above the least even one is larger on CIFAR-10, in each panel",
-            {panel: accuracy_gap(hard[panel], easy[panel]) for panel in easy},
+            {f"{panel}|": accuracy_gap(hard[panel], easy[panel]) for panel in easy},
         )
     }
     changed = [f"{grid.experiment.name}: {grid.experiment.changed}" for grid in grids if grid.experiment.changed]

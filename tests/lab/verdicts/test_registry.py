@@ -1,0 +1,93 @@
+"""What is registered is what is tested, and a run cannot be older than its registry."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from fedroster.core.state import load_arrays
+from fedroster.lab.trials.store import read_json
+from fedroster.lab.verdicts import registry
+from fedroster.lab.verdicts.paper import find_paper, papers
+from fedroster.lab.verdicts.registry import Registered, planned, registered
+from fedroster.lab.verdicts.reproduce import Order, Output, reproduce
+
+
+@pytest.mark.parametrize("paper", papers())
+def test_every_claim_is_registered_as_it_is_tested(paper):
+    """After a change of a claim: python -m fedroster.lab.verdicts.registry PAPER, and its runs are to be made again."""
+    entry = registered(paper)
+    assert dict(entry.claims) == planned(find_paper(paper))
+    assert entry.looks == 1
+    assert all(min(seeds) >= 1000 for seeds in entry.seeds.values())
+
+
+def small(folder, **changes):
+    order = Order("rbcs-f", [0, 1], ["4"], 20)
+    return reproduce(dataclasses.replace(order, **changes), folder, command="", output=Output(pages=True), workers=1)
+
+
+@pytest.fixture
+def entered(monkeypatch):
+    """An entry for what :func:`small` makes."""
+
+    def enter(made, **changes):
+        claims = {verdict.claim.name: registry.tested(verdict.claim) for verdict in made.verdicts}
+        entry = dataclasses.replace(Registered("2026-01-31", 1, {"simulation": [0, 1]}, claims), **changes)
+        monkeypatch.setattr("fedroster.lab.verdicts.reproduce.registered", lambda paper: entry)
+        return entry
+
+    return enter
+
+
+def test_a_run_carries_the_digest_and_the_page_says_so(tmp_path, entered):
+    entry = entered(small(tmp_path / "old"))
+    assert small(tmp_path / "old").verdicts  # what was kept is older than the entry
+    old, new = (read_json(tmp_path / name / "settings.json") for name in ("old", "new") if small(tmp_path / name))
+    assert old["registered"] == "no: 14 runs are older than the registry"
+    assert new["registry"] == entry.digest
+    assert new["registered"] == "yes, on 2026-01-31: claims, margins, 3 tested claims as one family, seeds, 1 look"
+    assert f"(Registry {entry.digest}.)" in (tmp_path / "new" / "index.md").read_text()
+    for file in (tmp_path / "new" / "trials").glob("*.npz"):
+        assert load_arrays(file, kind="run")[1]["registry"] == entry.digest
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"seeds": {"simulation": [0, 1, 2]}}, "the seeds of simulation differ"),
+        (
+            {"claims": {}},
+            "the claim uneven-with-V differs; the claim fedcs-least-even differs; the claim fair-is-even d",
+        ),
+    ],
+)
+def test_what_differs_from_the_registry_is_said(tmp_path, entered, change, fault):
+    entered(small(tmp_path / "first"), **change)
+    small(tmp_path / "second")
+    assert read_json(tmp_path / "second" / "settings.json")["registered"].startswith(f"no: {fault}")
+
+
+def test_the_family_is_that_of_the_paper_and_not_of_the_page(tmp_path, entered):
+    alone = small(tmp_path / "a", seeds=list(range(8))).verdicts[1]
+    entered(small(tmp_path / "b"), claims={str(i): {"parts": [""]} for i in range(1000)})
+    among = small(tmp_path / "c", seeds=list(range(8))).verdicts[1]
+    assert among.p_holds > 5 * alone.p_holds > 0.0
+
+
+def test_other_papers_have_no_registry(monkeypatch, tmp_path):
+    assert registered("another-package") is None
+    monkeypatch.setattr(registry, "FILE", tmp_path / "none.json")
+    assert registered("rbcs-f") is None
+
+
+def test_entering_a_paper_again_keeps_seeds_and_day(monkeypatch, tmp_path):
+    file = tmp_path / "registry.json"
+    file.write_text('{"rbcs-f": {"since": "2026-01-31", "looks": 1, "seeds": {"simulation": [7]}, "claims": {}}}')
+    monkeypatch.setattr(registry, "FILE", file)
+    before = registered("rbcs-f").digest
+    registry.main(["rbcs-f"])
+    entry = registered("rbcs-f")
+    assert (entry.since, entry.seeds, entry.family > 40) == ("2026-01-31", {"simulation": [7]}, True)
+    assert entry.digest != before
