@@ -14,9 +14,9 @@ from fedroster.catalogue import make_policy, make_scenario
 from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 
-_POLICIES = ("rbcs-f:V=1", "floor", "oort")
+POLICIES = ("rbcs-f:V=1", "floor", "oort")
 _LIARS = 4
-_FIRST = 50  # rounds that are not judged
+FIRST = 50  # rounds that are not judged
 _LARGEST_COST = 25.0  # percent, wherever the server can know better
 # Participations that liars may cost an honest client in all, beyond what it is behind without them.  By (6) of Huang
 # et al. 2021 a client is behind by its queue, which does not grow with the number of rounds.
@@ -34,7 +34,7 @@ Lie = tuple[str, str, str]
 def run(size: float, seed: int) -> list[Row]:
     rounds, seeds = (300, 3) if size >= 0.5 else (250, 1)
     lies = LIES if size >= 0.5 else (LIES[0], LIES[5], LIES[9])
-    policies = _POLICIES if size >= 0.5 else _POLICIES[:2]
+    policies = POLICIES if size >= 0.5 else POLICIES[:2]
     rows = [_lies(policy, lies, rounds, range(seed, seed + seeds)) for policy in policies]
     away = 1000 if size >= 0.5 else 120
     return [*rows, *(_absence(policy, away, 200 if size >= 0.5 else 80, seed) for policy in policies)]
@@ -74,17 +74,20 @@ def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: r
         true_s = outcome.exchange_time_s[members]
         times_s = true_s.copy()
         for row, client in enumerate(members):
-            if lie and lie[0] == "times" and client in which:
-                if lie[2] == "1e12":
+            if lie and lie[0] == "times" and lie[1] != "any" and client in which:
+                if lie[2].startswith("1e12"):
                     times_s[row] = 1e12
                 elif lie[2] == "1e8 once":
                     times_s[row], once = (times_s[row] if once else 1e8), True
                 else:
                     times_s[row] *= _factor(lie[2], rng, number)
+        if lie and lie[1] == "any" and number == 1:
+            times_s[0] = 1e9
         length = float(true_s.max(initial=0.0))
         if members.shape[0]:
             told_times = {int(client): float(time_s) for client, time_s in zip(members, times_s, strict=True)}
-            selector.observe(cohort.round, times_s=told_times, round_s=length)
+            is_clocked = not (lie and lie[2].endswith("no clock"))
+            selector.observe(cohort.round, times_s=told_times, round_s=length if is_clocked else None)
         selection = Selection(number, members)
         net = scenario.advance(net, dataclasses.replace(context, available=available), selection)
         lengths.append(length)
@@ -99,10 +102,10 @@ def _lies(policy: str, lies: tuple[Lie, ...], rounds: int, seeds: range) -> Row:
     beta = getattr(make_policy(policy), "beta", 0.0)
     for seed in seeds:
         lengths, chosen, _ = play(policy, rounds, seed)
-        honest.append(lengths[_FIRST:].mean())
+        honest.append(lengths[FIRST:].mean())
         lack = max(lack, _lack(chosen, beta))
         off = {"guarded": False, "longest_s": None}
-        bare.append(play(policy, rounds, seed, **off)[0][_FIRST:].mean())
+        bare.append(play(policy, rounds, seed, **off)[0][FIRST:].mean())
     cost_of_guard = 100.0 * (np.mean(honest) / np.mean(bare) - 1.0)
     if is_judged and len(seeds) > 1 and cost_of_guard > 2.0:
         row.fault(f"the guard costs {cost_of_guard:.1f} % where all are honest")
@@ -112,7 +115,7 @@ def _lies(policy: str, lies: tuple[Lie, ...], rounds: int, seeds: range) -> Row:
         begin = time.perf_counter()
         name = " ".join((lie[1], lie[0], lie[2]))
         runs = [play(policy, rounds, seed, lie) for seed in seeds]
-        costs[name] = 100.0 * (np.mean([lengths[_FIRST:].mean() for lengths, _, _ in runs]) / np.mean(bare) - 1.0)
+        costs[name] = 100.0 * (np.mean([lengths[FIRST:].mean() for lengths, _, _ in runs]) / np.mean(bare) - 1.0)
         told = [np.delete(chosen, liars, axis=1) for _, chosen, liars in runs]
         least[name] = min(chosen.mean(axis=0).min() for chosen in told)
         lacks[name] = max(_lack(chosen, beta) for chosen in told)

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, Group, RoundRobin, Rules, Selector, Uniform
+from fedroster import (
+    COCS,
+    RBCSF,
+    EdgeSelector,
+    FailureRules,
+    Floor,
+    Group,
+    Log,
+    Record,
+    RoundRobin,
+    Rules,
+    Selector,
+    Uniform,
+)
 from fedroster.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -19,7 +32,8 @@ from fedroster.errors import (
     StateFileError,
     UnknownNameError,
 )
-from fedroster.rules.rules import Names
+from fedroster.record import verify
+from fedroster.rules.names import Names
 
 SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
 
@@ -66,6 +80,17 @@ def test_a_name_with_marks_of_patterns_is_named_by_itself():
     assert Names(["site[1]"], {}).entry("site1") == "site[1]"  # and as a pattern
     assert Names(["a", "b*", "tag:x"], {"x": ("c*",)}).entry("cat") == "tag:x"
     assert Names([], {}).entry("a") is None
+
+
+def test_names_that_read_the_same_are_one_name():
+    for twin in (
+        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "cafe\N{COMBINING ACUTE ACCENT}",
+        "ca\N{ZERO WIDTH SPACE}f\N{LATIN SMALL LETTER E WITH ACUTE}",
+    ):
+        selector = make(Rules(deny=["cafe\N{COMBINING ACUTE ACCENT}"], allow=["caf?", "a"]), clients=[twin, "a", "b"])
+        assert selector.select().clients == ("a",)
+        assert twin in selector.excluded()
 
 
 def test_an_empty_allow_list_lets_no_client_in():
@@ -149,7 +174,8 @@ def test_a_round_with_too_few_clients_is_not_begun():
 
 def test_time_goes_on_while_a_round_cannot_begin():
     rules = Rules(groups={"clinics": Group(["clinic-*"], least=2)}, most_per_window=1, window=3)
-    selector = make(rules, cohort_size=4)
+    with pytest.warns(FairnessWarning, match="at most 33 % of the rounds"):
+        selector = make(rules, cohort_size=4)
     begun = []
     for _ in range(9):
         try:
@@ -248,9 +274,46 @@ def test_separation_in_seconds():
     now[0] += 59.0
     assert selector.select().is_empty
     now[0] += 1.0
-    assert len(selector.select().clients) == 1
-    now[0] = 5.0  # a clock that was set back lets no client in too early
+    (third,) = selector.select().clients
+    now[0] = 5.0  # a clock that was set back lets no client in too early: time stands still
+    assert {third, *selector.select().clients} == {"a", "b"}
+    now[0] += 59.0
     assert selector.select().is_empty
+    now[0] += 1.0
+    assert len(selector.select().clients) == 1
+
+
+def test_a_clock_that_leaps_ahead_keeps_nobody_out():
+    now = [1000.0]
+    rules = Rules(least_separation_s=60.0, most_per_window=2, window="10min")
+    selector = make(rules, clients=["a", "b"], cohort_size=2, clock=lambda: now[0])
+    now[0] = 3e9  # for one round
+    assert len(selector.select().clients) == 2
+    now[0] = 1010.0
+    assert selector.select().is_empty
+    now[0] = 1071.0
+    assert len(selector.select().clients) == 2
+    now[0] = 1140.0
+    assert selector.select().is_empty
+    assert selector.excluded()["a"] == "has taken part 2 times in 10min (most_per_window)"
+    now[0] = 1700.0
+    assert len(selector.select().clients) == 2
+
+
+def test_a_window_of_time():
+    """At most three a week, whatever the rounds are."""
+    now = [0.0]
+    selector = make(
+        Rules(most_per_window=3, window="7d"), clients=["a", "b"], cohort_size=1, clock=lambda: now[0] * 86400.0
+    )
+    rng, taken = np.random.default_rng(0), {"a": [], "b": []}
+    for _ in range(200):
+        now[0] += rng.exponential(0.4)
+        for client in selector.select().clients:
+            taken[client].append(now[0])
+    for days in taken.values():
+        assert all(later - first >= 7.0 for first, later in zip(days, days[3:], strict=False))
+    assert sum(map(len, taken.values())) > 0.8 * 6 * now[0] / 7.0
 
 
 def test_most_participations_in_all_and_per_window():
@@ -317,6 +380,13 @@ def test_who_may_evaluate():
         ({"least_separation_s": float("nan")}, ConfigurationError, "least_separation_s is nan"),
         ({"most_per_window": 2}, ConfigurationError, "expected both or neither"),
         ({"window": 0, "most_per_window": 1}, ConfigurationError, "window is 0"),
+        (
+            {"window": "7 days", "most_per_window": 1},
+            ConfigurationError,
+            "window is '7 days'; expected rounds, or a time",
+        ),
+        ({"window": "0d", "most_per_window": 1}, ConfigurationError, "window is '0d'"),
+        ({"least_separation": "2d", "least_separation_s": 1.0}, ConfigurationError, "expected one of them"),
         ({"most_participations": True}, ConfigurationError, "most_participations is True"),
     ],
 )
@@ -325,10 +395,13 @@ def test_malformed_rules_are_refused(table, error, text):
         Rules.from_table(table)
 
 
-@pytest.mark.parametrize("rules", [5, ["a"], {"deny": ["a"]}])
-def test_what_is_neither_rules_nor_a_path_is_refused(rules):
-    with pytest.raises(ConfigurationError, match="expected Rules, the path of a TOML file, or None"):
+@pytest.mark.parametrize("rules", [5, ["a"], {"deny": ["a"]}, "rules.toml"])
+def test_what_is_no_rules_is_refused(rules):
+    with pytest.raises(ConfigurationError, match=r"expected Rules, such as Rules.load"):
         make(rules)
+    selector = make(None)
+    with pytest.raises(ConfigurationError, match=r"expected Rules"):
+        selector.rules = rules
 
 
 def test_numbers_are_names_of_tags_and_groups_too():
@@ -363,9 +436,10 @@ def test_rules_that_no_cohort_can_keep_are_refused():
             Rules(groups={"h": Group(["hospital-*", "x"], least=1, most=1)}, deny=["hospital-*"]),
             "group 'h' has 0 clients",
         ),
-        (Rules(least_cohort=2, allow=["laptop"]), "1 clients can be in one cohort"),
-        (Rules(least_cohort=2, least_separation=4), "4 cohorts of least_cohort = 2 in a row take 8 clients"),
-        (Rules(least_cohort=2, most_per_window=1, window=4), "take 8 participations, and 6 clients may give 6"),
+        (Rules(least_cohort=2, allow=["laptop"]), "the federation has 1 clients that can be in one"),
+        (Rules(least_cohort=2, least_separation=4), "6 clients, each at most 0.25 times .* at most 75 % of the rounds"),
+        (Rules(least_cohort=2, most_per_window=1, window=4), "1.5 places a round, and least_cohort = 2"),
+        (Rules(least_cohort=2, most_participations=4), "at most 12 rounds can begin"),
     ],
 )
 def test_a_rule_that_makes_a_promise_impossible_says_so(rules, text):
@@ -392,6 +466,64 @@ def test_rules_that_leave_a_promise_possible_say_nothing():
         make(rules, policy=RBCSF(beta=0.3), cohort_size=2)
 
 
+COUNTRIES = [f"{land}-{number}" for land in ("de", "fr") for number in range(3)]
+TWO_OF_EACH = {land: Group([f"{land}-*"], least=2) for land in ("de", "fr")}
+
+
+@pytest.mark.parametrize(
+    ("rules", "share"),
+    [
+        (Rules(groups=TWO_OF_EACH, most_per_window=3, window=7), 64),
+        (Rules(groups=TWO_OF_EACH, least_separation=3), 50),
+        (Rules(groups=TWO_OF_EACH, most_per_window=2, window=4, least_separation=3), 50),
+    ],
+)
+def test_members_that_cannot_meet_rules_together_are_told_so(rules, share):
+    """Each rule can be met alone: the groups have three clients, and each client may come back."""
+    with pytest.warns(
+        FairnessWarning, match=f"some rounds cannot begin: group 'de' .* at most {share} % of the rounds"
+    ):
+        selector = make(rules, policy=Floor(beta=0.3), clients=COUNTRIES, cohort_size=4)
+    begun = 0
+    for _ in range(140):
+        try:
+            selector.select()
+            begun += 1
+        except RoundNotBegunError as error:
+            said = str(error)
+    assert "lacks" in said
+    assert "; kept out: 3 (" in said or "; kept out: 2 (" in said
+    assert 0.6 * 1.4 * share <= begun <= 1.4 * share + 2  # time goes on, and no more can begin than was said
+    assert len(selector.rules.check(COUNTRIES)) == 2  # of both countries
+
+
+def test_a_check_asks_how_long_rounds_take_and_who_is_there():
+    rules = Rules(groups=TWO_OF_EACH, most_per_window=3, window="7d")
+    assert rules.check(COUNTRIES, cohort_size=4, beta=0.3) == ()
+    said = rules.check(COUNTRIES, cohort_size=4, beta=0.3, round_s=86400.0)
+    assert len(said) == 2
+    assert "at most 64 % of the rounds" in said[0]
+    assert rules.check(COUNTRIES, round_s=2 * 86400.0) == ()
+    rules = Rules(groups=TWO_OF_EACH, least_separation="1h")
+    assert rules.check(COUNTRIES, round_s=3600.0) == ()
+    assert rules.check(COUNTRIES, beta=0.3, cohort_size=4, round_s=600.0)[-1].startswith("beta = 0.3 cannot be met")
+    assert rules.check(COUNTRIES, availability=0.7) == ()
+    assert "at most 90 %" in rules.check(COUNTRIES, availability={"fr-1": 0.3, "fr-2": 0.5})[0]
+    assert rules.check(COUNTRIES, cohort_size=3)[0].startswith("the groups' least numbers add up to 4")
+
+
+def test_a_selector_finds_out_who_is_rarely_there():
+    rules = Rules(groups={"de": Group(["de-*"], least=2)})
+    selector = make(rules, clients=COUNTRIES, cohort_size=4)
+    for number in range(70):
+        try:
+            selector.select([each for each in COUNTRIES if number % 5 < 2 or each != "de-2"])
+        except RoundNotBegunError:
+            pytest.fail("two are always there")
+    with pytest.warns(FairnessWarning, match="group 'de' has 2 clients, which makes 1.4 places a round"):
+        selector.rules = replace(rules, deny=["de-0"])
+
+
 def test_a_promise_counts_the_clients_that_the_rules_leave():
     with pytest.raises(InfeasibleError):
         make(None, policy=RBCSF(beta=0.5), cohort_size=2)
@@ -406,38 +538,6 @@ def write(path, text):
     return path
 
 
-def test_a_file_may_change_while_a_federation_runs(tmp_path, caplog):
-    caplog.set_level(logging.INFO, "fedroster.rules")
-    path = write(tmp_path / "rules.toml", 'allow = ["hospital-*"]\n[groups.h]\nclients = ["hospital-*"]\nmost = 2\n')
-    selector = make(path)
-    assert selector.rules == Rules(allow=["hospital-*"], groups={"h": Group(["hospital-*"], most=2)})
-    assert len(selector.select().clients) == 2
-    write(path, 'allow = ["laptop"]')
-    assert selector.select().clients == ("laptop",)
-    assert "in force now: {'allow': ['laptop']}" in caplog.text
-    for broken in ("allow = [", "", "# nothing\n", 'alow = ["*"]', "least_cohort = 99", b"\xff".decode("latin-1")):
-        caplog.clear()
-        write(path, broken)
-        assert selector.select().clients == ("laptop",)
-        assert selector.select().clients == ("laptop",)
-        assert caplog.text.count("are not used, and the earlier ones stay in force") == 1
-    caplog.clear()
-    path.unlink()
-    assert selector.select().clients == selector.select().clients == ("laptop",)
-    assert caplog.text.count("earlier ones stay in force") == 1
-    write(path, "least_separation = 2")
-    assert len(selector.select().clients) == 5
-
-
-def test_who_is_allowed_follows_the_file(tmp_path):
-    path = write(tmp_path / "rules.toml", "allow = []")
-    selector = make(path)
-    assert selector.allowed() == ()
-    write(path, 'allow = ["laptop"]')
-    assert selector.allowed("evaluation") == selector.allowed() == ("laptop",)
-    assert selector.rules == Rules(allow=["laptop"])
-
-
 def test_what_cannot_be_met_rests_after_a_restart_too(tmp_path):
     policy = RBCSF(beta=0.3)
     with pytest.warns(FairnessWarning):
@@ -447,21 +547,37 @@ def test_what_cannot_be_met_rests_after_a_restart_too(tmp_path):
     assert max(selector.backlog().values()) < 3.0
 
 
-def test_a_change_of_the_same_size_in_the_same_tick_is_seen(tmp_path):
-    path = write(tmp_path / "rules.toml", 'allow = ["hospital-a"]')
-    selector = make(path)
-    stamp = path.stat().st_mtime_ns
-    write(path, 'allow = ["hospital-b"]')
-    os.utime(path, ns=(stamp, stamp))
-    assert selector.select().clients == ("hospital-b",)
+def test_a_file_is_read_once_and_again_when_it_is_loaded_again(tmp_path):
+    text = (
+        'allow = ["hospital-*"]\nmost_per_window = 3\nwindow = "7d"\n[groups.h]\nclients = ["hospital-*"]\nmost = 2\n'
+    )
+    path = write(tmp_path / "rules.toml", text)
+    selector = make(Rules.load(path))
+    groups = {"h": Group(["hospital-*"], most=2)}
+    assert selector.rules == Rules(allow=["hospital-*"], groups=groups, most_per_window=3, window="7d")
+    write(path, 'allow = ["laptop"]')
+    assert len(selector.select().clients) == 2
+    selector.rules = Rules.load(path)
+    assert selector.select().clients == ("laptop",)
+    write(path, "allow = [")
+    with pytest.raises(ConfigurationError, match="no TOML"):
+        selector.rules = Rules.load(path)
+    assert selector.rules == Rules(allow=["laptop"])
 
 
-def test_a_file_that_cannot_be_used_from_the_start_is_refused(tmp_path):
-    for text, match in (("allow = [", "no TOML"), ("", "holds no rule"), ("x = 1", "unknown rule 'x'")):
-        with pytest.raises(ConfigurationError, match=match):
-            make(write(tmp_path / "rules.toml", text))
-    with pytest.raises(ConfigurationError, match="no-such"):
-        make(tmp_path / "no-such.toml")
+@pytest.mark.parametrize(
+    ("text", "match"), [("allow = [", "no TOML"), ("", "no rule"), ("x = 1", "'x'"), ("a" * 4_000_001, "bytes")]
+)
+def test_a_file_that_cannot_be_used_is_refused(tmp_path, text, match):
+    with pytest.raises(ConfigurationError, match=match):
+        Rules.load(write(tmp_path / "rules.toml", text))
+
+
+def test_what_is_no_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", tmp_path, tmp_path / "no-such", "/dev/zero", "a\0b"):
+        with pytest.raises(ConfigurationError):
+            Rules.load(path)
     with pytest.raises(ConfigurationError):
         Rules.from_toml(b"\xff\xfe")
 
@@ -476,7 +592,7 @@ def test_a_table_of_rules_gives_the_same_rules():
         least_cohort=1,
         most_participations=9,
         most_per_window=2,
-        window=4,
+        window="2w",
         least_separation=2,
         least_separation_s=1.5,
     )
@@ -510,16 +626,21 @@ def test_rules_and_what_they_count_survive_save_and_load(tmp_path):
     assert begun + play(second, 11) == cohorts
 
 
-def test_a_loaded_selector_follows_its_file_of_rules(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = write(tmp_path / "rules.toml", 'allow = ["hospital-*"]')
-    make("rules.toml").save("state.npz")
-    monkeypatch.chdir("/")
-    write(path, 'allow = ["clinic-*"]')
-    assert set(Selector.load(tmp_path / "state.npz", Uniform()).select().clients) == {"clinic-a", "clinic-b"}
-    path.unlink()
-    kept = Selector.load(tmp_path / "state.npz", Uniform())
-    assert all(client.startswith("hospital") for client in kept.select().clients)
+def test_rules_in_time_are_in_the_record(tmp_path):
+    days = iter(np.arange(0.0, 1000.0, 0.5))
+    rules = Rules(most_per_window=1, window="3d", least_separation="1d")
+    selector = make(
+        None, clients=["a", "b", "c"], cohort_size=1, clock=lambda: 86400.0 * next(days), observers=[Record(tmp_path)]
+    )
+    selector.select()
+    selector.rules = rules
+    cohorts = [selector.select().clients for _ in range(12)]
+    assert [len(cohort) for cohort in cohorts] == [1, 1, 1, 0, 0, 0] * 2
+    selector.observers[0].close()
+    assert verify(tmp_path, Uniform()).is_whole
+    again = Log(tmp_path).selector(Uniform())
+    assert again.rules == rules
+    assert again.excluded() == selector.excluded()
 
 
 def test_a_forgotten_client_begins_anew():
@@ -541,6 +662,7 @@ def test_a_crafted_file_does_not_load(tmp_path):
         "rules.recent_slot": np.array([99] * len(arrays["rules.recent_slot"])),
         "rules.last_round": arrays["rules.last_round"] + 99,
         "rules.last_s": arrays["rules.last_s"] * np.nan,
+        "rules.recent_s": -arrays["rules.recent_s"],
         "rules.recent_round": arrays["rules.recent_round"][::-1] + np.arange(len(arrays["rules.recent_round"]))[::-1],
     }
     for name, values in bad.items():
@@ -548,10 +670,10 @@ def test_a_crafted_file_does_not_load(tmp_path):
         with pytest.raises(StateFileError):
             Selector.load(tmp_path / "bad.npz", Uniform())
     for rules in (
-        {"in_force": {"alow": []}, "path": None},
-        {"in_force": 3, "path": None},
+        header["rules"] | {"in_force": {"alow": []}},
+        header["rules"] | {"in_force": 3},
+        header["rules"] | {"clock_s": [0.0]},
         3,
-        {"in_force": {}, "path": 7},
     ):
         save_arrays(tmp_path / "bad.npz", arrays, {**header, "rules": rules}, kind="selector")
         with pytest.raises(StateFileError):

@@ -126,13 +126,12 @@ def test_no_policy_that_knows_the_truth_breaks_a_limit(name):
     rng = np.random.default_rng(0)
     group = np.array([0, 0, 0, 0, 1, 1, 1, 1, -1, -1, -1, -1])
     limits = Limits(
-        names=("a", "b"),
-        least=np.array([1, 0]),
-        most=np.array([9, 1]),
+        least={"a": 1, "b": 0},
+        room=np.array([9, 1]),
+        need=np.array([1, 0]),
         group=group,
         priority=np.zeros(12, np.int64),
         least_cohort=3,
-        busy=np.zeros(12, np.bool_),
     )
     spec_rng = np.random.default_rng(1)
     from fedroster.core.problem import ProblemSpec

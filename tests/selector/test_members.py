@@ -16,14 +16,40 @@ from fedroster.core.state import load_arrays
 from fedroster.estimation.ridge import ridge_init
 from fedroster.policies import Dirichlet
 
+TWINS = [
+    (0, "0"),
+    ("-7", -7),
+    ("caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"),
+    ("site-1", "site\N{ZERO WIDTH SPACE}-1"),
+    ("a\N{RIGHT-TO-LEFT OVERRIDE}", "a\x00"),
+    ("\N{FULLWIDTH DIGIT THREE}", 3),
+]
+
+
+@pytest.mark.parametrize("twins", [*TWINS, *((two, one) for one, two in TWINS)])
+def test_names_that_read_the_same_are_refused(twins, tmp_path):
+    one, two = twins
+    with pytest.raises(InvalidInputError, match="reads as that of"):
+        make([one, two])
+    selector = make([one])
+    selector.save(tmp_path / "state.npz")
+    for other in (selector, type(selector).load(tmp_path / "state.npz", selector.policy)):
+        with pytest.raises(InvalidInputError, match="reads as that of"):
+            other.join([two])
+        other.leave([one])  # it may come back
+        with pytest.raises(InvalidInputError, match="reads as that of"):
+            other.join([two])
+        other.join([one])
+        other.leave([one], forget=True)
+        other.join([two])
+        assert other.clients == (two,)
+
 
 def test_strings_and_integers_are_different_clients():
-    selector = make([1, "1", 2], cohort_size=1)
-    assert selector.clients == (1, "1", 2)
-    assert selector.select({"1": [1.0]}).clients == ("1",)
+    selector = make([1, "01", 2], cohort_size=1)
+    assert selector.select({"01": [1.0]}).clients == ("01",)
     assert selector.select({1: [1.0]}).clients == (1,)
-    assert selector.participation(as_array=True).tolist() == [1, 1, 0]
-    with pytest.raises(FeedbackError, match=r"client 1 was not chosen in round 1; chosen: \['1'\]"):
+    with pytest.raises(FeedbackError, match=r"client 1 was not chosen in round 1; chosen: \['01'\]"):
         selector.observe(1, times_s={1: 2.0})
     with pytest.raises(UnknownNameError, match=r"unknown client '2'. Did you mean 2"):
         selector.select({"2": [1.0]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Protocol, TypeAlias
@@ -15,6 +16,7 @@ from fedroster.core.errors import InvalidInputError
 ClientId: TypeAlias = str | int
 
 _LONGEST_ID = 4096  # bits; a file's header cannot hold any integer
+_UNSEEN = {"Cc", "Cf"}  # Unicode's categories of marks that are not seen, such as a zero-width space
 
 
 class Roster(Protocol):
@@ -60,6 +62,17 @@ def checked_id(client: object) -> ClientId:
 def is_id(client: object) -> bool:
     """Whether something can be a client's id: 1.0 equals the id 1 and is none."""
     return isinstance(client, str | int | np.integer) and not isinstance(client, bool)
+
+
+def look_of(client: ClientId) -> str:
+    """An id as people read it: what looks the same is one name, 1 and "1" as well as both ways to write an accent.
+
+    Letters of different alphabets that look alike stay apart.
+    """
+    text = str(client)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(mark for mark in unicodedata.normalize("NFKC", text) if unicodedata.category(mark) not in _UNSEEN)
 
 
 def listed(name: str, clients: object) -> list[Any]:

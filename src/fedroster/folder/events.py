@@ -121,13 +121,9 @@ class Set:
 
     Attributes:
         settings: All that hold from now on: rules by :meth:`~fedroster.Rules.as_table`, patience, longest times, guard.
-        path: The file that rules are read from; None for none.
-        found: That file, opened; None for settings that were read.
     """
 
     settings: Mapping[str, Any]
-    path: str | None = None
-    found: Any = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

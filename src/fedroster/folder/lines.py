@@ -80,7 +80,7 @@ class RulesSaid(Part, kw_only=True, frozen=True):
     least_cohort: Count | None = None
     most_participations: Count | None = None
     most_per_window: Count | None = None
-    window: Count | None = None
+    window: Count | Annotated[str, Meta(max_length=24)] | None = None
     least_separation: Count | None = None
     least_separation_s: Seconds | None = None
     digest: Word = ""

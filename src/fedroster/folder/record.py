@@ -356,5 +356,5 @@ class Record:
             header["ids"] = [None if client is None else hashed(self._key, client) for client in header["ids"]]
         if "rules" in header:
             hidden = settings_said(self._settings, self._key).rules.digest
-            header["rules"] |= {"path": None} | ({"in_force": {}} if hidden else {})
+            header["rules"] |= {"in_force": {}} if hidden else {}
         return write_snapshot(self._folder, self._writer.number, began.kind, (header, arrays))

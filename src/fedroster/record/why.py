@@ -13,7 +13,7 @@ from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.folder.lines import OPEN
 from fedroster.record.log import Log, LoggedRound
-from fedroster.rules.rulebook import Register
+from fedroster.rules.names import Lists
 from fedroster.rules.rules import Rules
 
 _ENDED = {
@@ -83,10 +83,10 @@ def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> lis
     if "priorities" not in played.rules and "groups" not in played.rules:
         return []
     rules, parts = Rules.from_table(played.rules), []
-    register = Register(rules)
+    lists = Lists(rules)
     at_work = played.busy if played.asked.places else played.chosen[:0]
     judged = {
-        each: register.judge(client)
+        each: lists.judge(client)
         for each in {slot, *played.chosen.tolist(), *at_work.tolist()}
         if (client := ids[each]) is not None
     }

@@ -29,67 +29,58 @@ Ask = Callable[[RoundContext], Selection]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a cohort, counting the clients that already work.
+    """What one cohort keeps.
 
     Attributes:
-        names: Name of each group.
-        least: Least number of each group, shape (groups,).
-        most: Greatest number of each group, shape (groups,).
+        least: Least number of each group, by name, in the order of the groups' numbers.
+        room: How many more clients each group has room for, beside those that are at work, shape (groups,).
+        need: How many more clients each group must have, shape (groups,).
         group: Group of each slot's client, -1 for none, shape (slots,).
         priority: Priority of each slot's client, shape (slots,).
-        least_cohort: Least number of clients.
-        busy: Whether each slot's client is at work already, shape (slots,).
+        least_cohort: Least number of clients, of whom ``at_work`` are at work already.
+        at_work: How many clients are at work already.
+        causes: Says why clients of a group, or with -1 of the federation, cannot take part; empty if it is not known.
     """
 
-    names: tuple[str, ...]
-    least: IntArray
-    most: IntArray
+    least: dict[str, int]
+    room: IntArray
+    need: IntArray
     group: IntArray
     priority: IntArray
-    least_cohort: int
-    busy: BoolArray
-
-    @property
-    def bind(self) -> bool:
-        """Whether there is any limit."""
-        return bool(self.names) or self.least_cohort > 0 or bool(self.priority.any())
+    least_cohort: int = 0
+    at_work: int = 0
+    causes: Callable[[int], str] = lambda _: ""
 
 
 class _Cohort:
     """A cohort that is being put together."""
 
     def __init__(self, ask: Ask, context: RoundContext, limits: Limits, rng: Generator) -> None:
-        self._ask = ask
-        self._rng = rng
-        self._context = context
+        self._ask, self._rng, self._context = ask, rng, context
         self._client = np.arange(context.num_links) if context.client is None else context.client
-        self._group = limits.group[self._client]
-        self._limits = limits
+        self._group, self.priority = limits.group[self._client], limits.priority[self._client]
         self.free = context.available.copy()  # rows that can still be taken, apart from their group's limit
         self.links = np.zeros(0, np.int64)
-        self.places = context.cohort_size
-        at_work = np.bincount(limits.group[limits.busy] + 1, minlength=limits.most.shape[0] + 1)[1:]
-        self.room = np.maximum(limits.most - at_work, 0)
-        self.need = np.maximum(limits.least - at_work, 0)
-        self._budget = context.budget
-        self.priority = limits.priority[self._client]
+        self.places, self._budget = context.cohort_size, context.budget
+        self.room, self.need = limits.room, limits.need
 
-    def pool(self, rows: BoolArray) -> BoolArray:
-        """Rows of a part whose client can still be taken, and whose group has room."""
-        grouped = self._group >= 0
-        has_room = np.ones(rows.shape[0], np.bool_)
-        has_room[grouped] = self.room[self._group[grouped]] > 0
-        return rows & self.free & has_room
+    def pool(self, rank: int | None, number: int | None = None) -> BoolArray:
+        """Rows that can still be taken, of a priority and a group; None for any."""
+        rows = self.free & (np.append(self.room, 1)[self._group] > 0)  # the last is of those in no group, -1
+        if rank is not None:
+            rows &= self.priority == rank
+        return rows if number is None else rows & (self._group == number)
 
-    def of_group(self, number: int) -> BoolArray:
-        """Rows of a group."""
-        return np.asarray(self._group == number)
-
-    def num_clients(self, rows: BoolArray) -> int:
-        """How many clients some rows are of."""
+    def num_clients(self) -> int:
+        """How many clients can be taken."""
         if self._context.client is None:
-            return int(np.count_nonzero(rows))
-        return int(np.unique(self._client[rows]).shape[0])
+            return int(np.count_nonzero(self.free))
+        return int(np.unique(self._client[self.free]).shape[0])
+
+    def counts(self, links: IntArray) -> IntArray:
+        """How many rows are of each group."""
+        groups = self._group[links]
+        return np.bincount(groups[groups >= 0], minlength=self.room.shape[0])
 
     def choice(self, pool: BoolArray, places: int) -> IntArray:
         """The policy's own choice of at most this many rows of a pool; of one that wants more, some are drawn."""
@@ -106,8 +97,7 @@ class _Cohort:
         self.links = np.concatenate((self.links, links))
         self.places -= links.shape[0]
         self.free &= ~np.isin(self._client, self._client[links])
-        groups = self._group[links]
-        counts = np.bincount(groups[groups >= 0], minlength=self.room.shape[0])
+        counts = self.counts(links)
         self.room, self.need = self.room - counts, np.maximum(self.need - counts, 0)
         context = self._context
         if self._budget is not None and context.cost is not None:
@@ -130,77 +120,66 @@ class _Cohort:
     def closed(self, links: IntArray) -> IntArray:
         """Rows of a choice that its groups have room for: of a group with too many, those that the policy prefers."""
         kept = [links[self._group[links] < 0]]
-        for number in np.unique(self._group[links]):
-            if number >= 0:
+        for number, count in enumerate(self.counts(links).tolist()):
+            if count:
                 mine = links[self._group[links] == number]
-                room = int(self.room[number])
-                if mine.shape[0] > room:
+                if count > (room := int(self.room[number])):
                     pool = np.zeros(self.free.shape[0], np.bool_)
                     pool[mine] = True
                     mine = self.choice(pool, room)
                 kept.append(mine)
         return np.sort(np.concatenate(kept))
 
-
-def _keeps(cohort: _Cohort, links: IntArray, context: RoundContext, limits: Limits) -> bool:
-    """Whether a free choice keeps all limits."""
-    client = np.arange(context.num_links) if context.client is None else context.client
-    group = limits.group[client[links]]
-    counts = np.bincount(group[group >= 0], minlength=cohort.room.shape[0])
-    if links.shape[0] > cohort.places or (counts > cohort.room).any() or (counts < cohort.need).any():
-        return False
-    if links.shape[0] + np.count_nonzero(limits.busy) < limits.least_cohort:
-        return False
-    ranks = cohort.priority[context.available]
-    return not ranks.shape[0] or bool(ranks.min() == ranks.max())
+    def keeps(self, links: IntArray, least: int) -> bool:
+        """Whether a free choice keeps all limits, of which one is a least number of rows."""
+        counts, ranks = self.counts(links), self.priority[self.free]
+        if not least <= links.shape[0] <= self.places or (counts > self.room).any() or (counts < self.need).any():
+            return False
+        return not ranks.shape[0] or bool(ranks.min() == ranks.max())
 
 
 def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) -> Selection:
     """Ask a policy for a cohort within limits.
 
     Raises:
-        RoundNotBegunError: If a least number is impossible.
+        RoundNotBegunError: If a least number is impossible; names the causes.
     """
-    if not limits.bind:
-        return ask(context)
     cohort = _Cohort(ask, context, limits, rng)
-    reach = cohort.num_clients(context.available) + int(np.count_nonzero(limits.busy))
-    if reach < limits.least_cohort:
+    least = max(limits.least_cohort - limits.at_work, 0)
+    start = f"round {context.round} is not begun: "
+    if (reach := cohort.num_clients()) < least:
         raise RoundNotBegunError(
-            f"round {context.round} is not begun: {reach} clients can take part; expected least_cohort = "
-            f"{limits.least_cohort}"
+            f"{start}{reach + limits.at_work} clients can take part; expected least_cohort = {limits.least_cohort}"
+            f"{limits.causes(-1)}"
         )
     free = ask(context)
-    if _keeps(cohort, free.links, context, limits):
+    if cohort.keeps(free.links, least):
         return free
-    ranks = np.unique(cohort.priority[context.available])[::-1]
-    for number in np.flatnonzero(cohort.need).tolist():
+    ranks = np.unique(cohort.priority[context.available])[::-1].tolist()
+    for number, (name, wanted) in enumerate(limits.least.items()):
+        if not cohort.need[number]:
+            continue
         for rank in ranks:
-            wanted = min(int(cohort.need[number]), cohort.places)
-            part = cohort.pool(cohort.of_group(number) & (cohort.priority == rank))
-            if wanted:
-                cohort.take(cohort.choice(part, wanted))
-        cohort.draw(cohort.pool(cohort.of_group(number)), min(int(cohort.need[number]), cohort.places))
-        if cohort.need[number]:
+            places = min(int(cohort.need[number]), cohort.places)
+            cohort.take(cohort.choice(cohort.pool(rank, number), places))
+        cohort.draw(cohort.pool(None, number), min(int(cohort.need[number]), cohort.places))
+        if lacks := int(cohort.need[number]):
             raise RoundNotBegunError(
-                f"round {context.round} is not begun: group {limits.names[number]!r} lacks {int(cohort.need[number])} "
-                f"clients that can take part; expected at least {int(limits.least[number])} in a cohort"
+                f"{start}group {name!r} lacks {lacks} clients that can take part; expected at least {wanted} in a "
+                f"cohort{limits.causes(number)}"
             )
     for rank in ranks:
         is_open = True
         while is_open and cohort.places:
-            part = cohort.pool(cohort.priority == rank)
-            choice = cohort.choice(part, cohort.places)
+            choice = cohort.choice(cohort.pool(rank), cohort.places)
             kept = cohort.closed(choice)
             cohort.take(kept)
             is_open = 0 < kept.shape[0] < choice.shape[0]
-    missing = limits.least_cohort - int(np.count_nonzero(limits.busy)) - cohort.links.shape[0]
     for rank in ranks:
-        cohort.draw(cohort.pool(cohort.priority == rank), min(missing, cohort.places))
-        missing = limits.least_cohort - int(np.count_nonzero(limits.busy)) - cohort.links.shape[0]
-    if missing > 0:
+        cohort.draw(cohort.pool(rank), min(least - cohort.links.shape[0], cohort.places))
+    if cohort.links.shape[0] < least:
         raise RoundNotBegunError(
-            f"round {context.round} is not begun: its limits leave places for {cohort.links.shape[0]} clients; "
-            f"expected least_cohort = {limits.least_cohort}"
+            f"{start}its limits leave places for {cohort.links.shape[0]} clients; "
+            f"expected least_cohort = {limits.least_cohort}{limits.causes(-1)}"
         )
     return Selection(context.round, np.sort(cohort.links))

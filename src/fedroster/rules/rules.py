@@ -6,19 +6,24 @@ federation knows its clients, never of what a client says of itself.
 
 from __future__ import annotations
 
-import difflib
-import fnmatch
+import os
 import re
+import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from fedroster.core.checks import check_integer, check_number, shown
-from fedroster.core.errors import ConfigurationError, UnknownNameError
+import numpy as np
 
-TAG = "tag:"
+from fedroster.core.checks import check_integer, check_number, path_of, shown
+from fedroster.core.errors import ConfigurationError, FedrosterError, UnknownNameError
+from fedroster.core.ids import ClientId, checked_ids
+from fedroster.rules.feasible import flaws, impossible
+from fedroster.rules.names import TAG, Lists
+
 _LARGEST_FILE = 4_000_000  # bytes
+_UNIT_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +83,10 @@ class Rules:
         least_cohort: Least number of clients in a cohort, >= 0; a round with fewer does not begin.
         most_participations: Most participations of a client in all, >= 0; None for no limit.
         most_per_window: Most participations of a client in any ``window`` consecutive rounds, >= 1; None for no limit.
-        window: Rounds, >= 1; given if and only if ``most_per_window`` is.
+        window: Rounds, >= 1, or a time by the selector's clock, such as ``"90min"``, ``"56h"``, ``"7d"`` or ``"2w"``;
+            given if and only if ``most_per_window`` is.
         least_separation: Rounds from one participation of a client to its next, >= 1: one that took part in round t
-            may take part again in round t + ``least_separation``.
+            may take part again in round t + ``least_separation``.  A time such as ``"2d"`` is ``least_separation_s``.
         least_separation_s: Seconds from one participation of a client to its next, >= 0, by the selector's clock.
     """
 
@@ -92,8 +98,8 @@ class Rules:
     least_cohort: int = 0
     most_participations: int | None = None
     most_per_window: int | None = None
-    window: int | None = None
-    least_separation: int = 1
+    window: int | str | None = None
+    least_separation: int | str = 1
     least_separation_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -115,22 +121,27 @@ class Rules:
         for name, value in self.priorities.items():
             check_integer(f"priority of {name!r}", value)
         check_integer("least_cohort", self.least_cohort, least=0)
-        check_integer("least_separation", self.least_separation, least=1)
         check_number("least_separation_s", self.least_separation_s, least=0.0)
+        if isinstance(self.least_separation, str):
+            if self.least_separation_s:
+                raise ConfigurationError(
+                    "least_separation is a time, and so is least_separation_s; expected one of them"
+                )
+            keep(self, "least_separation_s", _seconds("least_separation", self.least_separation))
+            keep(self, "least_separation", 1)
+        else:
+            check_integer("least_separation", self.least_separation, least=1)
+        if isinstance(self.window, str):
+            _seconds("window", self.window)
         for limit, least in (("most_participations", 0), ("most_per_window", 1), ("window", 1)):
-            if getattr(self, limit) is not None:
-                check_integer(limit, getattr(self, limit), least=least)
+            value = getattr(self, limit)
+            if value is not None and not (limit == "window" and isinstance(value, str)):
+                check_integer(limit, value, least=least)
         if (self.most_per_window is None) != (self.window is None):
             raise ConfigurationError(
                 f"most_per_window is {self.most_per_window} and window is {self.window}; expected both or neither"
             )
-        for entries in (
-            self.allow or (),
-            self.deny,
-            self.priorities,
-            *(group.clients for group in self.groups.values()),
-        ):
-            Names(entries, tags)
+        Lists(self)
         for name, entries in tags.items():
             if any(entry.startswith(TAG) for entry in entries):
                 raise ConfigurationError(f"tag {name!r} holds another tag; expected names and patterns of clients")
@@ -144,6 +155,79 @@ class Rules:
     def has_least(self) -> bool:
         """Whether there is a least number, without which a round does not begin."""
         return self.least_cohort > 0 or any(group.least for group in self.groups.values())
+
+    @property
+    def window_s(self) -> float | None:
+        """Length of the window, seconds; None for one of rounds, or none."""
+        return _seconds("window", self.window) if isinstance(self.window, str) else None
+
+    def check(
+        self,
+        members: Iterable[ClientId],
+        *,
+        cohort_size: int | None = None,
+        beta: float = 0.0,
+        availability: float | Mapping[ClientId, float] = 1.0,
+        round_s: float | None = None,
+    ) -> tuple[str, ...]:
+        """Say what these members cannot meet together, with the arithmetic; empty if nothing is known to be impossible.
+
+        Example:
+            >>> from fedroster import Rules
+            >>> groups = {land: {"clients": [f"{land}-*"], "least": 2} for land in ("de", "fr")}
+            >>> rules = Rules(groups=groups, most_per_window=3, window=7)
+            >>> said = rules.check([f"{land}-{number}" for land in ("de", "fr") for number in range(3)])
+            >>> print(said[0])  # doctest: +ELLIPSIS
+            some rounds cannot begin: group 'de' has 3 clients, each at most 0.429 times a round ...
+
+        Args:
+            members: Ids.
+            cohort_size: Largest number of clients in a round; None if it is not known.
+            beta: Participation rate that the policy promises, in [0, 1].
+            availability: Share of the rounds in which a client is there, in [0, 1]; of all, or by id (1 for others).
+            round_s: Time from one round to the next, seconds; None leaves out windows and separations in time.
+
+        Raises:
+            InvalidInputError: If a member is no id, or named twice.
+        """
+        ids, lists = checked_ids(members), Lists(self)
+        judged = [
+            (client, group, priority) for client in ids for why, group, priority in [lists.judge(client)] if not why
+        ]
+        of_each = availability if isinstance(availability, Mapping) else dict.fromkeys(ids, availability)
+        there = [of_each.get(client, 1.0) for client, _, _ in judged]
+        found = flaws(
+            self,
+            beta=beta,
+            cohort_size=cohort_size,
+            group=np.array([group for _, group, _ in judged], np.int64),
+            priority=np.array([priority for _, _, priority in judged], np.int64),
+            availability=np.array(there, np.float64),
+            num_members=len(ids),
+            round_s=round_s,
+        )
+        never = "" if cohort_size is None else impossible(self, cohort_size)
+        return (*([never] if never else []), *found.values())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Rules:
+        """Read the rules of a TOML file whose keys are the attributes, once; ``selector.rules = Rules.load(path)``.
+
+        Args:
+            path: A regular file of at most 4 MB.
+
+        Raises:
+            ConfigurationError: If it cannot be read, holds no rule, or a rule is malformed; names the file.
+        """
+        try:
+            path = path_of(path)
+            flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO would wait for its writer
+            with os.fdopen(os.open(path, flags), "rb") as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ConfigurationError("it is no regular file")
+                return cls.from_toml(file.read(_LARGEST_FILE + 1))
+        except (OSError, FedrosterError) as error:
+            raise ConfigurationError(f"{shown(path)} holds no rules that can be used: {shown(error, str)}") from error
 
     @classmethod
     def from_toml(cls, text: str | bytes) -> Rules:
@@ -201,6 +285,14 @@ class Rules:
         return values | ({"groups": groups} if groups else {}) | ({"tags": tags} if tags else {})
 
 
+def _seconds(name: str, text: str) -> float:
+    """Seconds that a time such as "7d" has."""
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d|w)", text)
+    if found is None or not float(found[1]):
+        raise ConfigurationError(f"{name} is {shown(text)}; expected rounds, or a time such as '90min', '56h' or '7d'")
+    return float(found[1]) * _UNIT_S[found[2]]
+
+
 def _names(what: str, names: object) -> tuple[str, ...]:
     """Names of clients as text."""
     if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable) or getattr(names, "ndim", 1) != 1:
@@ -231,47 +323,3 @@ def _group(name: str, value: object) -> Group:
         raise ConfigurationError(f"group {name!r} has no clients; expected clients = [...]") from error
     except ConfigurationError as error:
         raise ConfigurationError(f"group {name!r}: {error}") from error
-
-
-class Names:
-    """Says by which entry of a list a client is named."""
-
-    def __init__(self, entries: Iterable[str], tags: Mapping[str, tuple[str, ...]]) -> None:
-        """Read entries once.
-
-        Args:
-            entries: Names, patterns and tags.
-            tags: Clients that bear each tag.
-
-        Raises:
-            UnknownNameError: If a tag is used and not given.
-        """
-        self._exact: dict[str, str] = {}
-        patterns: list[tuple[str, str]] = []
-        for entry in entries:
-            tag = entry.removeprefix(TAG) if entry.startswith(TAG) else None
-            if tag is not None and tag not in tags:
-                near = difflib.get_close_matches(tag, tags, n=1)
-                hint = f" Did you mean {near[0]!r}?" if near else ""
-                raise UnknownNameError(f"tag {tag!r} is in no table of tags.{hint} Known: {', '.join(tags) or 'none'}.")
-            for name in (entry,) if tag is None else tags[tag]:
-                self._exact.setdefault(name, entry)
-                if any(mark in name for mark in "*?["):
-                    patterns.append((name, entry))
-        self._entries = [entry for _, entry in patterns]
-        self._pattern = (
-            re.compile("|".join(f"({fnmatch.translate(name)})" for name, _ in patterns)) if patterns else None
-        )
-
-    def entry(self, name: str) -> str | None:
-        """The entry that names a client: the first with its whole name, else the first pattern; None if none does."""
-        return self._exact.get(name) or self.pattern(name)
-
-    def entries(self, name: str) -> list[str]:
-        """The first entry with a client's whole name, and the first whose pattern it matches, as far as there are."""
-        return [entry for entry in (self._exact.get(name), self.pattern(name)) if entry is not None]
-
-    def pattern(self, name: str) -> str | None:
-        """The first entry whose pattern a client's name matches; None if none does."""
-        match = None if self._pattern is None else self._pattern.match(name)
-        return None if match is None else self._entries[(match.lastindex or 1) - 1]

@@ -30,7 +30,6 @@ from fedroster.folder.events import (
     Set,
     Told,
 )
-from fedroster.rules.composing import Limits
 from fedroster.rules.rulebook import Barred
 from fedroster.rules.rules import Rules
 from fedroster.selector.candidates import read_candidates
@@ -51,7 +50,6 @@ class Situation:
         barred: Who cannot be chosen.
         busy: Which slots' clients still owe an answer, shape (slots,).
         at_work: Those of them that fill places beside the cohort, shape (slots,).
-        limits: What the cohort keeps; None for nothing.
         knows_contexts: Whether there are contexts, from which their length is taken.
     """
 
@@ -61,7 +59,6 @@ class Situation:
     barred: Barred
     busy: BoolArray
     at_work: BoolArray
-    limits: Limits | None
     knows_contexts: bool
 
 
@@ -96,7 +93,8 @@ class Books(Views):
         links, why = np.zeros(0, np.int64), ""
         try:
             if asked.known:
-                links = self._learner.choose(context, found.limits, knows_contexts=found.knows_contexts).links
+                limits = self._book.limits(barred, found.at_work)
+                links = self._learner.choose(context, limits, knows_contexts=found.knows_contexts).links
         except RoundNotBegunError as error:
             why = str(error)
         chosen = context.clients_of(links)
@@ -142,7 +140,6 @@ class Books(Views):
             barred=barred,
             busy=busy,
             at_work=at_work,
-            limits=self._book.limits(self._members, at_work),
             knows_contexts=asked.slot.shape[0] > 0,
         )
 
@@ -256,7 +253,7 @@ class Books(Views):
             self._book.count(event.round, event.chosen, event.at_s)
             if self._book.drew_from_all:
                 could = found.seen & ~found.barred.out
-                self._book.drew_from_all = found.limits is None and not (self._members.here & ~could).any()
+                self._book.drew_from_all = self._book.is_empty and not (self._members.here & ~could).any()
             self._guard.see(found.seen | found.at_work, self._members.here)
         self._rounds.begin(event.round, event.chosen, event.features, event.believed, event.servers)
 
@@ -274,7 +271,7 @@ class Books(Views):
             features[event.links] = event.features
             context = replace(context, features=features)
         if not event.not_begun:
-            fills = found.limits is None and self._learner.policy.fills_cohort
+            fills = self._book.is_empty and self._learner.policy.fills_cohort
             check_selection(Selection(event.round, event.links), context, fills_cohort=fills)
         return replace(found, context=context)
 
@@ -321,9 +318,7 @@ class Books(Views):
         self._rounds.follow(rounds.patience)
         self._guard.follow(guard.longest_s, is_on=guard.is_on, longest_absence=guard.longest_absence)
         self._failures.follow(failures, self.round)
-        if isinstance(event, Set):
-            self._book.adopt(rules, beta=self._beta, file=event.found)
-        elif rules != self._book.rules:
+        if isinstance(event, Set) or rules != self._book.rules:
             self._book.adopt(rules, beta=self._beta)
 
     def _named(self, slots: IntArray) -> tuple[Any, ...]:

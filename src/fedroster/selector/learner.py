@@ -191,9 +191,8 @@ class Learner:
             check_selection(selection, part, fills_cohort=self.policy.fills_cohort)
             return selection
 
-        if limits is None:
-            return ask(context)
-        selection = compose(ask, context, limits, rng=self.streams.at("rules", context.round))
+        rng = self.streams.at("rules", context.round)
+        selection = ask(context) if limits is None else compose(ask, context, limits, rng=rng)
         return replace(selection, links=selection.links.copy())
 
     def committed(self, context: RoundContext, selection: Selection, *, knows_contexts: bool, is_whole: bool) -> Change:

@@ -6,22 +6,24 @@ A client that leaves keeps its slot, and all that was learned of it.  A client t
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import InvalidInputError, StateFileError, UnknownNameError
-from fedroster.core.ids import ClientId, checked_id, checked_ids, listed
+from fedroster.core.ids import ClientId, checked_id, checked_ids, listed, look_of
 from fedroster.core.problem import Feedback, Status
 from fedroster.core.state import take
 from fedroster.folder.events import Joined, Left
-from fedroster.queues import seen_too_rarely
+from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
 
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
+_NUMBER = re.compile("0|-?[1-9][0-9]{0,1232}")  # texts that are an id's, too: none has more than 4,096 bits
 _COUNTERS = ("chosen", "trained", "used", "present", "due", "seen", "capped")
 
 
@@ -46,6 +48,7 @@ class Members:
         """Begin without clients, and with one slot."""
         self.ids: list[ClientId | None] = []
         self._slot_of: dict[ClientId, int] = {}
+        self._odd: dict[str, ClientId] = {}  # those that do not read as they are written
         self._free: list[int] = []
         self.changes = 0
         self.here = np.zeros(1, np.bool_)
@@ -108,18 +111,27 @@ class Members:
         An exact fit for the first ones, doubling afterwards: joining one by one costs O(1) each on average.
 
         Raises:
-            InvalidInputError: If one is already a member.
+            InvalidInputError: If one is already a member, or looks like another client that is known.
         """
         num_used = len(self.ids) - len(self._free)
+        fresh: dict[str, ClientId] = {}
         for client in joining:
             slot = self._slot_of.get(client)
             if slot is None:
                 num_used += 1
+                twin = self._twin(client, look := look_of(client))
+                if (twin := fresh.setdefault(look, client) if twin is None else twin) != client:
+                    raise InvalidInputError(f"client {client!r} joins, and its name reads as that of {twin!r}")
             elif self.here[slot]:
                 raise InvalidInputError(f"client {client!r} joins and is already a member")
         if num_used <= self.capacity:
             return self.capacity
         return max(num_used, 2 * self.capacity) if self.ids else num_used
+
+    def _twin(self, client: ClientId, look: str) -> ClientId | None:
+        """Another known client whose name reads the same; None if there is none."""
+        others = (look, int(look) if _NUMBER.fullmatch(look) else None, self._odd.get(look))
+        return next((each for each in others if each is not None and each != client and each in self._slot_of), None)
 
     def grow(self, capacity: int) -> None:
         """Make room for more clients; with less than there is, nothing changes."""
@@ -137,7 +149,12 @@ class Members:
             if slot is None:
                 slot = self._slot_of[client] = self._free.pop() if self._free else len(self.ids)
                 self.ids[slot : slot + 1] = [client]
+                self._note_look(client)
             self.here[slot] = self.cold[slot] = True
+
+    def _note_look(self, client: ClientId) -> None:
+        if isinstance(client, str) and (look := look_of(client)) != client:
+            self._odd[look] = client
 
     def book(self, event: Joined | Left) -> None:
         """Let clients join or leave as an event says, with room for them."""
@@ -155,6 +172,7 @@ class Members:
         if forget:
             for client in names:
                 self.ids[self._slot_of.pop(client)] = None
+                self._odd.pop(look_of(client), None)
             # The lowest slot is taken first, whatever the order of leaving: a loaded selector does the same.
             self._free = sorted((*self._free, *slots.tolist()), reverse=True)
             self.cold[slots] = True
@@ -180,6 +198,11 @@ class Members:
             self.due += self.here & ~resting
         self.seen += available
 
+    def availability(self) -> FloatArray:
+        """Share of the rounds in which each slot's client is there; 1 as long as there were few, shape (slots,)."""
+        share = self.seen / np.maximum(self.present, 1)
+        return np.where(self.present < AVAILABILITY_PERIOD, 1.0, np.minimum(share, 1.0))
+
     def seen_too_rarely(self, rate: float) -> list[ClientId | None]:
         """Members that are available too rarely to be chosen at a rate (Choice A6)."""
         rare = self.here & seen_too_rarely(self.seen, self.present, beta=rate)
@@ -195,6 +218,8 @@ class Members:
         self.changes += 1
         self.ids = list(header["ids"])
         self._slot_of = {checked_id(client): slot for slot, client in enumerate(self.ids) if client is not None}
+        for client in self._slot_of:
+            self._note_look(client)
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
         self.here, self.cold = (take(arrays, name, np.bool_, (capacity,)) for name in ("members", "cold"))
         nameless = [*self._free, *range(len(self.ids), capacity)]

@@ -44,8 +44,7 @@ from fedroster.folder.events import (
 )
 from fedroster.folder.record import Record
 from fedroster.queues import AVAILABILITY_PERIOD
-from fedroster.rules.rule_files import GivenRules, RuleFile, given_rules
-from fedroster.rules.rulebook import RuleBook
+from fedroster.rules.rulebook import RuleBook, checked_rules
 from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Books
 from fedroster.selector.calls import Calls, whole
@@ -74,7 +73,7 @@ class Options(TypedDict, total=False):
     guarded: bool
     longest_absence: int | None
     failures: FailureRules | None
-    rules: GivenRules
+    rules: Rules | None
 
 
 class Beginnings(Options, total=False):
@@ -136,7 +135,7 @@ class Selector(Books):
         guarded: bool = True,
         longest_absence: int | None = 20,
         failures: FailureRules | None = None,
-        rules: GivenRules = None,
+        rules: Rules | None = None,
         clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
     ) -> None:
@@ -155,8 +154,7 @@ class Selector(Books):
             longest_absence: Rounds of absence in a row after which what a client is owed rests until it is back, >= 1;
                 None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
-            rules: Which clients may take part, for any policy: :class:`~fedroster.Rules`, or the path of a TOML file of
-                them, which is read again when it changes; None for no rules.
+            rules: Which clients may take part, for any policy; None for no rules.
             clock: Tells the time, seconds since 1970.
             observers: Called with each event and this selector, such as sinks of metrics.
 
@@ -231,7 +229,6 @@ class Selector(Books):
     def _select(self, asked: Asked) -> Decided:
         """Decide and book a round."""
         self._warn_of_unseen()  # before anything is booked
-        self._look_at_rules()
         decided = self.decide(asked, explain=self._observers.keep)
         self._commit(decided)
         if decided.not_begun:
@@ -345,41 +342,24 @@ class Selector(Books):
 
     @property
     def rules(self) -> Rules:
-        """The rules in force.  They may be set again between rounds, also to the path of a file, or None."""
+        """The rules in force.  They may be set again between rounds, such as to ``Rules.load(path)``, or to None."""
         return self._book.rules
 
     @rules.setter
-    def rules(self, value: GivenRules) -> None:
+    def rules(self, value: Rules | None) -> None:
         with self._calls:
-            rules, file = given_rules(value)
-            self._set({"rules": rules.as_table()}, file)
+            self._set({"rules": checked_rules(value).as_table()})
             self._warn()
 
-    def _look_at_rules(self) -> None:
-        """Take the rules of their file if it has changed."""
-        file = self._book.file
-        rules = None if file is None else file.changed()
-        if file is None or rules is None:
-            return
-        try:
-            self._set({"rules": rules.as_table()}, file)
-        except ConfigurationError as error:
-            file.refuse(str(error))
-            return
-        file.accept(rules)
-        self._warn()
-
-    def _set(self, changed: Mapping[str, Any], file: RuleFile | None = None) -> None:
+    def _set(self, changed: Mapping[str, Any]) -> None:
         """Let other settings come into force, and say so if they are other ones."""
-        if "rules" not in changed:
-            file = self._book.file
-        event = Set({**self._settings(), **changed}, None if file is None else file.path, file)
-        if event.settings != self._settings() or file is not self._book.file:
+        event = Set({**self._settings(), **changed})
+        if event.settings != self._settings():
             self._commit(event)
 
     def _warn(self, *, is_quiet: bool = False) -> None:
         """Warn of what the rules in force make impossible."""
-        self._book.warn(self._beta, self._members, is_quiet=is_quiet)
+        self._book.warn(self._beta, self._members, self._members.availability(), is_quiet=is_quiet)
 
     @whole
     def join(self, clients: Iterable[ClientId]) -> None:
@@ -520,7 +500,7 @@ class Selector(Books):
             guarded=self._guard.is_on,
             longest_absence=self._guard.longest_absence,
             failures=self._failures.rules,
-            rules=self._book.path or self.rules,
+            rules=self.rules,
         )
 
     @classmethod
@@ -679,15 +659,13 @@ def go_on(
     """
     selector._observers = Observers(observers)
     changed: dict[str, Any] = {} if options is None else {**options}
-    file, is_ruled = selector._book.file, "rules" in changed
+    is_ruled = "rules" in changed
     if catch_up:
         selector._catch_up(place, is_all=catch_up == "all")
     if is_ruled:
-        rules, file = given_rules(changed["rules"])
-        changed["rules"] = rules.as_table()
+        changed["rules"] = checked_rules(changed["rules"]).as_table()
     if "failures" in changed:
         changed["failures"] = list(astuple(checked_failures(changed["failures"])))
     selector._commit(selector._began(place, **changed))
-    selector._book.file = file
     selector._warn(is_quiet=not is_ruled)
     return selector

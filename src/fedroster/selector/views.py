@@ -65,10 +65,6 @@ class Views:
         ids = self._members.ids
         return tuple(ids[slot] if slot < len(ids) else None for slot in slots.tolist())
 
-    def _look_at_rules(self) -> None:
-        """Read a file of rules again, if it has changed."""
-        raise NotImplementedError
-
     def _now_s(self) -> float:
         """The time.
 
@@ -169,14 +165,13 @@ class Views:
             not_registered: Clients that report their own name.
         """
         check_choice("purpose", purpose, ("training", "evaluation"))
-        self._look_at_rules()
         ids = self._members.clients if clients is None else tuple(checked_ids(clients))
         unknown = set(checked_ids(not_registered))
         members = set(self._members.clients)
         slots = self._members.distinct_slots(unknown & members)
-        judge = self._book.bar_from_evaluation if purpose == "evaluation" else self._book.bar
-        number = self.round if purpose == "evaluation" else self.round + 1
-        out = judge(self._members, number, self._now_s(), slots).out
+        evaluates = purpose == "evaluation"
+        number = self.round + (not evaluates)
+        out = self._book.bar(self._members, number, self._now_s(), slots, evaluates=evaluates).out
         allowed = {client: not out[self._members.slot(client)] for client in members.intersection(ids)}
         return tuple(client for client in ids if allowed.get(client, self._book.lists_allow(client, unknown)))
 
@@ -187,7 +182,7 @@ class Views:
         more than what happened: a later rule does not undo earlier rounds.
         """
         book, here = self._book, self._members.here
-        separation = min(book.rules.least_separation, book.closest or book.rules.least_separation)
+        separation = min(int(book.rules.least_separation), book.closest or int(book.rules.least_separation))
         most, so_far = book.rules.most_participations, int(self._members.chosen.max(initial=0))
         num_members, were_all_there = int(np.count_nonzero(here)), bool((self._members.seen[here] == self.round).all())
         may_pause = self._failures.rules.pause_after > 0

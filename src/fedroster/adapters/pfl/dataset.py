@@ -139,7 +139,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
     @property
     def least_separation(self) -> int:
         """Iterations of pfl from one participation of a user to its next are at least this many: what the rules say."""
-        return self.selector.rules.least_separation
+        return int(self.selector.rules.least_separation)
 
     def keep_separation(self, iterations: int | None = None) -> int:
         """Keep a separation from now on, whatever becomes of the rules: noise is calibrated for it.

@@ -1,0 +1,122 @@
+"""What each duty of the guard is worth against liars: alone, together, and all but one (``python -m chaos.guard``).
+
+A cost is by how many per cent the mean round is longer than where all are honest and every word is believed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from chaos.liars import FIRST, LIES, POLICIES, Lie, play
+from fedroster.selector import guard
+from fedroster.selector.guard import Guard
+
+DUTIES = {
+    "range": "positive contexts are kept within twice the fleet's quartiles",
+    "trust": "contexts that predict worse than the client's mean time give way to the fleet's median",
+    "cap": "a time counts as ten times the median of recent ones at most",
+    "clock": "no time counts as longer than the round",
+    "blame": "a round that is longer than all its times is laid on the member of most such rounds",
+    "rest": "debts of a client rest while it is away for more than 20 rounds",
+}
+AWAY: Lie = ("presence", "slow", "away for 1,000 rounds")
+EARLY: Lie = ("times", "any", "1e9 in round 1, no clock")
+ALL_LIES = (*LIES, ("times", "fast", "1e12, no clock"), EARLY, AWAY)
+
+
+def run(policy: str, duties: frozenset[str], lie: Lie | None, seed: int) -> float:
+    """Mean length of the rounds that are judged, under some duties only."""
+    with ExitStack() as stack:
+        if "range" not in duties:
+            stack.enter_context(patch.object(guard, "_SPREAD", math.inf))
+        if "trust" not in duties:
+            stack.enter_context(patch.object(Guard, "trust", lambda self, slots: np.ones(slots.shape[0])))
+        if not {"clock", "blame"} <= duties:
+            whole = Guard._explained
+
+            def explained(self: Any, client: Any, time_s: Any, round_s: float, whole_: bool, changes: Any) -> Any:
+                if "blame" not in duties:
+                    return np.minimum(time_s, round_s) if "clock" in duties else time_s
+                short = whole(self, client, time_s, round_s, whole_, changes)
+                return np.where((short == round_s) & (time_s < round_s), short, time_s)
+
+            stack.enter_context(patch.object(Guard, "_explained", explained))
+        options: dict[str, Any] = {} if "cap" in duties else {"longest_s": None}
+        options |= {} if "rest" in duties else {"longest_absence": None}
+        if lie == AWAY:
+            return float(play(policy, 1300, seed, away=range(100, 1100), **options)[0][-200:].mean())
+        return float(play(policy, 300, seed, lie, **options)[0][FIRST:].mean())
+
+
+def main() -> None:
+    """Measure, and write the table."""
+    parser = argparse.ArgumentParser(prog="python -m chaos.guard", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/guard.md"))
+    given = parser.parse_args()
+    everything = frozenset(DUTIES)
+    sets = {"none": frozenset[str](), "all": everything}
+    sets |= {f"{duty} alone": frozenset([duty]) for duty in DUTIES}
+    sets |= {f"all but {duty}": everything - {duty} for duty in DUTIES}
+
+    def same(name: str, lie: Lie | None) -> str:
+        """A set of duties that does the same against a lie: only absence needs rest, and nothing else."""
+        if (lie == AWAY) == ("rest" in name) or name in ("none", "all"):
+            return name
+        return "none" if name.endswith("alone") else "all"
+
+    asked = list(itertools.product(POLICIES, sets, [None, *ALL_LIES], range(given.seeds)))
+    asked = [each for each in asked if same(each[1], each[2]) == each[1]]
+    with ProcessPoolExecutor(given.jobs) as pool:
+        found = pool.map(run, *zip(*((p, sets[s], lie, seed) for p, s, lie, seed in asked), strict=True), chunksize=8)
+        mean_s = dict(zip(asked, found, strict=True))
+
+    def cost(policy: str, duties: str, lie: Lie | None) -> float:
+        ours, bare = (
+            np.mean([mean_s[policy, same(each, what), what, seed] for seed in range(given.seeds)])
+            for each, what in ((duties, lie), ("none", None))
+        )
+        return float(100.0 * (ours / bare - 1.0))
+
+    lines = [
+        "# guard",
+        "",
+        f"Made by `PYTHONPATH=tests python -m chaos.guard --seeds {given.seeds}`: the fleet of Huang et al. 2021 with "
+        "four liars of forty. A number is by how many per cent a mean round is longer than where all are honest and "
+        "the guard is off; the worst of the lies, and which it is.",
+        "",
+        *(f"* {duty}: {what}" for duty, what in DUTIES.items()),
+        "",
+        "| duties | " + " | ".join(policy.partition(":")[0] for policy in POLICIES) + " |",
+        "| --- " * (1 + len(POLICIES)) + "|",
+    ]
+    for name in sets:
+        cells = []
+        for policy in POLICIES:
+            costs = {lie: cost(policy, name, lie) for lie in ALL_LIES}
+            worst = max(costs, key=costs.__getitem__)
+            cells.append(f"{costs[worst]:+.1f} ({' '.join((worst[1], worst[0], worst[2]))})")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    for policy in POLICIES:
+        lines += ["", f"## {policy.partition(':')[0]}, each lie", "", "| lie | " + " | ".join(sets) + " |"]
+        lines += ["| --- " * (1 + len(sets)) + "|"]
+        for lie in (None, *ALL_LIES):
+            name = "all are honest" if lie is None else " ".join((lie[1], lie[0], lie[2]))
+            lines.append(f"| {name} | " + " | ".join(f"{cost(policy, each, lie):+.1f}" for each in sets) + " |")
+    given.out.write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
