@@ -84,12 +84,12 @@ def test_a_name_with_marks_of_patterns_is_named_by_itself():
 
 def test_names_that_read_the_same_are_one_name():
     for twin in (
-        "caf\N{LATIN SMALL LETTER E WITH ACUTE}",
-        "cafe\N{COMBINING ACUTE ACCENT}",
-        "ca\N{ZERO WIDTH SPACE}f\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "\N{LATIN SMALL LETTER E WITH ACUTE}",
+        "e\N{COMBINING ACUTE ACCENT}",
+        "\N{ZERO WIDTH SPACE}\N{LATIN SMALL LETTER E WITH ACUTE}",
     ):
-        selector = make(Rules(deny=["cafe\N{COMBINING ACUTE ACCENT}"], allow=["caf?", "a"]), clients=[twin, "a", "b"])
-        assert selector.select().clients == ("a",)
+        selector = make(Rules(deny=["e\N{COMBINING ACUTE ACCENT}"]), clients=[twin, "a", "b"])
+        assert selector.select().clients == ("a", "b")
         assert twin in selector.excluded()
 
 

@@ -1,4 +1,4 @@
-"""What rules say of a client by its name, whichever way the name is written."""
+"""What rules say of a client by its name, however the name is written."""
 
 from __future__ import annotations
 

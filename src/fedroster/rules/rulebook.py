@@ -63,8 +63,8 @@ class Barred:
 class RuleBook:
     """The rules in force, what they say of each slot's client, and what clients did that they count.
 
-    Time is the selector's clock.  Where it was set back, time stands still, so that nobody takes part too early; where
-    it had leapt ahead before, nobody waits until it is there again.
+    Time is the selector's clock.  Where it was set back, time stands still, so that no client takes part too early;
+    where it had leapt ahead before, none waits until it is there again.
 
     Attributes:
         rules: The rules in force; ``Rules()`` for none.
