@@ -19,10 +19,14 @@ from fedroster.core.errors import SelectionError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import per_client
-from fedroster.policies import (
-    Dirichlet,
-)
+from fedroster.policies import Dirichlet
 from fedroster.testing import HierarchicalPolicyContract, PolicyContract
+
+
+def contract(policy, kind=PolicyContract, **declared):
+    """The contract of one policy."""
+    return type("Contract", (kind,), {"policy": lambda self: policy, **declared})
+
 
 # --- negative controls: each breaks one rule -----------------------------------------------------------------------
 
@@ -59,38 +63,49 @@ class Counting:
         return state
 
 
-class TestCounting(PolicyContract):
-    def policy(self):
-        return Counting()
+TestCounting = contract(Counting())
+BREAKS = []
+"""Policies that break one rule each, with the test that notices it."""
 
 
-@dataclass(frozen=True, slots=True)
+def breaks(*tests):
+    """Makes a class a policy, and a negative control."""
+
+    def noted(made):
+        made = dataclass(frozen=True, slots=True)(made)
+        BREAKS.extend((made, test) for test in tests)
+        return made
+
+    return noted
+
+
+@breaks("obeys_the_hard_constraints")
 class TakesTheAbsent(Counting):
     def select(self, state, context, /, *, rng):
         return Selection(context.round, np.arange(min(context.cohort_size, context.num_links)))
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("obeys_the_hard_constraints")
 class TakesTooFew(Counting):
     def select(self, state, context, /, *, rng):
         return Selection(context.round, Counting.select(self, state, context, rng=rng).links[:-1])
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("nobody_available_is_an_empty_round")
 class CrashesWhenAlone(Counting):
     def select(self, state, context, /, *, rng):
         assert context.available.sum() > 0
         return Counting.select(self, state, context, rng=rng)
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("select_changes_nothing")
 class LearnsInSelect(Counting):
     def select(self, state, context, /, *, rng):
         state.count[0] += 1
         return Counting.select(self, state, context, rng=rng)
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("select_changes_nothing")
 class SetsInSelect(Counting):
     """Changes the state so that a second call changes nothing more."""
 
@@ -99,19 +114,19 @@ class SetsInSelect(Counting):
         return Counting.select(self, state, context, rng=rng)
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("the_seed_decides")
 class FixedOrder(Counting):
     def select(self, state, context, /, *, rng):
         return Counting.select(self, state, context, rng=np.random.default_rng(0))
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("select_changes_nothing", "the_seed_decides")
 class OwnGenerator(Counting):
     def select(self, state, context, /, *, rng):
         return Counting.select(self, state, context, rng=np.random.default_rng())
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("the_truth_stays_hidden")
 class Peeks(Counting):
     def select(self, state, context, /, *, rng):
         if context.truth is not None and context.truth.responds.all():
@@ -119,7 +134,7 @@ class Peeks(Counting):
         return Counting.select(self, state, context, rng=rng)
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("the_truth_stays_hidden")
 class NoticesTheTruth(Counting):
     def select(self, state, context, /, *, rng):
         if context.truth is not None:
@@ -133,7 +148,7 @@ class UndeclaredState:
     total: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("the_federation_grows")
 class UndeclaredAxis(Counting):
     def init(self, spec, /, *, rng):
         return UndeclaredState(np.zeros(spec.num_clients))
@@ -146,13 +161,13 @@ class ObjectState:
     seen: object = None
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("the_state_saves_without_pickles")
 class HoldsObjects(Counting):
     def init(self, spec, /, *, rng):
         return ObjectState(np.zeros(spec.num_clients), seen={"a": 1})
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("the_order_of_feedback_does_not_matter")
 class LastOnly(Counting):
     """Learns from the last row of feedback only."""
 
@@ -162,14 +177,14 @@ class LastOnly(Counting):
         return state
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("survives_partial_late_and_missing_feedback")
 class LearnsNaN(Counting):
     def update(self, state, feedback, /):
         state.count[feedback.client] += feedback.exchange_time_s
         return state
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("survives_partial_late_and_missing_feedback")
 class LearnsNaNLosses(Counting):
     wants_losses: ClassVar[bool] = True
 
@@ -179,7 +194,7 @@ class LearnsNaNLosses(Counting):
         return state
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("survives_partial_late_and_missing_feedback")
 class NeedsLosses(Counting):
     wants_losses: ClassVar[bool] = True
 
@@ -188,7 +203,7 @@ class NeedsLosses(Counting):
         return state
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("renumbered_clients_get_the_same_decision")
 class ByNumber(Stateless):
     def select(self, state, context, /, *, rng):
         return Selection(context.round, np.flatnonzero(context.available)[: context.cohort_size])
@@ -207,7 +222,7 @@ class Remembers(Counting):
         return Counting.select(self, state, context, rng=rng)
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("what_it_refuses_it_refuses_before_it_writes")
 class StopsInTheMiddle(Counting):
     refuses_first: ClassVar[bool] = True
 
@@ -224,7 +239,7 @@ class StopsInTheMiddle(Counting):
         return state
 
 
-@dataclass(frozen=True, slots=True)
+@breaks("commit_reads_what_it_says")
 class ReadsOthers(Counting):
     commits: ClassVar[str] = "cohort"
 
@@ -238,53 +253,20 @@ class Mutable:
     V: float = 1.0
 
 
-@pytest.mark.parametrize(
-    ("policy", "test"),
-    [
-        (TakesTheAbsent(), "test_obeys_the_hard_constraints"),
-        (TakesTooFew(), "test_obeys_the_hard_constraints"),
-        (CrashesWhenAlone(), "test_nobody_available_is_an_empty_round"),
-        (LearnsInSelect(), "test_select_changes_nothing"),
-        (SetsInSelect(), "test_select_changes_nothing"),
-        (OwnGenerator(), "test_select_changes_nothing"),
-        (FixedOrder(), "test_the_seed_decides"),
-        (OwnGenerator(), "test_the_seed_decides"),
-        (Peeks(), "test_the_truth_stays_hidden"),
-        (NoticesTheTruth(), "test_the_truth_stays_hidden"),
-        (UndeclaredAxis(), "test_the_federation_grows"),
-        (HoldsObjects(), "test_the_state_saves_without_pickles"),
-        (StopsInTheMiddle(), "test_what_it_refuses_it_refuses_before_it_writes"),
-        (ReadsOthers(), "test_commit_reads_what_it_says"),
-        (LastOnly(), "test_the_order_of_feedback_does_not_matter"),
-        (LearnsNaN(), "test_survives_partial_late_and_missing_feedback"),
-        (LearnsNaNLosses(), "test_survives_partial_late_and_missing_feedback"),
-        (NeedsLosses(), "test_survives_partial_late_and_missing_feedback"),
-        (ByNumber(), "test_renumbered_clients_get_the_same_decision"),
-        (Mutable(), "test_is_a_value"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
-)
+BREAKS.append((Mutable, "is_a_value"))
+
+
+@pytest.mark.parametrize(("policy", "test"), BREAKS, ids=lambda value: getattr(value, "__name__", value))
 def test_the_contract_notices(policy, test, tmp_path):
-    class Contract(PolicyContract):
-        equivariant = True
-
-        def policy(self):
-            return policy
-
-    method = getattr(Contract(), test)
-    arguments = (tmp_path,) if "saves" in test or "resumed" in test else ()
+    method = getattr(contract(policy(), equivariant=True)(), f"test_{test}")
+    arguments = (tmp_path,) if "saves" in test else ()
     with pytest.raises((AssertionError, SelectionError, TypeError)):
         method(*arguments)
 
 
 def test_the_contract_notices_what_is_kept_outside_the_state(tmp_path):
-    class Contract(PolicyContract):
-        def policy(self):
-            return policy
-
-    policy = Remembers()
     with pytest.raises(AssertionError, match="differs"):
-        Contract().test_resumed_equals_uninterrupted(tmp_path)
+        contract(Remembers())().test_resumed_equals_uninterrupted(tmp_path)
 
 
 def test_rows_are_not_clients():
@@ -296,14 +278,8 @@ def test_rows_are_not_clients():
             rank = np.lexsort((context.features[:, 0], state.count, ~context.available))
             return Selection(context.round, np.sort(rank[: min(context.cohort_size, context.available.sum())]))
 
-    class Contract(PolicyContract):
-        equivariant = True
-
-        def policy(self):
-            return Sorted()
-
     with pytest.raises(AssertionError, match="after renumbering"):
-        Contract().test_renumbered_clients_get_the_same_decision()
+        contract(Sorted(), equivariant=True)().test_renumbered_clients_get_the_same_decision()
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,20 +315,12 @@ def broken(**methods):
     ],
 )
 def test_the_contract_says_what_is_missing(message, policy):
-    class Contract(PolicyContract):
-        def policy(self):
-            return policy
-
     with pytest.raises(AssertionError, match=re.escape(message)):
-        Contract().test_the_state_is_kept()
+        contract(policy)().test_the_state_is_kept()
 
 
 def test_a_state_may_be_drawn_once_and_for_all():
-    class Contract(PolicyContract):
-        def policy(self):
-            return Dirichlet()
-
-    Contract().test_the_state_is_kept()
+    contract(Dirichlet())().test_the_state_is_kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,11 +348,7 @@ class FairLinks(Counting):
         return Selection(context.round, np.sort(np.array(chosen, np.int64)))
 
 
-class TestFairLinks(HierarchicalPolicyContract):
-    equivariant = True
-
-    def policy(self):
-        return FairLinks()
+TestFairLinks = contract(FairLinks(), HierarchicalPolicyContract, equivariant=True)
 
 
 @pytest.mark.parametrize(
@@ -396,14 +360,8 @@ class TestFairLinks(HierarchicalPolicyContract):
     ],
 )
 def test_the_hierarchical_contract_notices(message, policy, test):
-    class Contract(HierarchicalPolicyContract):
-        equivariant = True
-
-        def policy(self):
-            return policy
-
     with pytest.raises((AssertionError, SelectionError), match=message):
-        getattr(Contract(), test)()
+        getattr(contract(policy, HierarchicalPolicyContract, equivariant=True)(), test)()
 
 
 def test_the_documented_examples_run():
