@@ -22,7 +22,6 @@ from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json
 from fedroster.networks import FlatNetwork
 from fedroster.policies import Dirichlet, FedCS, FedCSGreedy, OmniscientP3
-from fedroster.simulation import simulate
 
 # Huang et al.'s; scripts and studies name them.
 POLICIES = {
@@ -41,18 +40,7 @@ def test_the_names_are_these():
 
 
 @pytest.mark.parametrize("name", sorted(policies()))
-def test_every_policy_is_made_from_its_name(name):
-    assert make_policy(name) == policies()[name].make()
-
-
-@pytest.mark.parametrize("name", [*POLICIES, "random"])
-def test_policies_play_in_the_papers_scenario(name):
-    policy = make_policy(name)
-    assert len(list(simulate(policy, make_scenario("rbcs-f/table-1"), rounds=3, seed=0))) == 3
-
-
-@pytest.mark.parametrize("name", sorted(policies()))
-def test_every_policy_is_made_from_its_defaults_as_text(name):
+def test_every_policy_is_made_from_its_name_and_its_defaults_as_text(name):
     entry = policies()[name]
 
     def text_of(value):
@@ -62,7 +50,7 @@ def test_every_policy_is_made_from_its_defaults_as_text(name):
 
     shown = {parameter: text_of(value) for parameter, value in entry.parameters().items()}
     text = ",".join(f"{parameter}={value}" for parameter, value in shown.items())
-    assert make_policy(f"{name}:{text}") == make_policy(name)
+    assert make_policy(f"{name}:{text}") == make_policy(name) == entry.make()
     assert entry.summary
     assert entry.source
 
@@ -108,49 +96,43 @@ def test_without_parameters_a_colon_says_nothing():
     assert make_policy("rbcs-f:") == RBCSF()
 
 
+NETWORK = "rbcs-f/table-1"
+
+
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "said"),
     [
         ("rbcs-f:V=fast", "V is 'fast'; expected a number"),
-        ("rbcs-f:V=1/2", "V is '1/2'; expected a number"),
-        ("rbcs-f:V=-1", r"V is -1.0; expected a finite number >= 0"),
-        ("rbcs-f:V=nan", "V is nan; expected a finite number"),
-        ("rbcs-f:V=inf", "V is inf; expected a finite number"),
-        ("rbcs-f:beta=1.5", "beta is 1.5"),
-        ("rbcs-f:schedule=constnat", "schedule is 'constnat'; expected one of constant, lemma-1"),
-        ("rbcs-f:V", r"policy 'rbcs-f:V': 'V' is not of the form name=value"),
-        ("rbcs-f:V=", "'V=' is not of the form name=value"),
-        ("rbcs-f:=5", "'=5' is not of the form name=value"),
-        ("rbcs-f:V=5,V=20", "setting 'V' is given twice; expected once"),
-        ("fedcs:deadline_s=0", r"deadline_s is 0.0; expected a finite number > 0"),
-        ("fedcs-greedy:fraction=0", "fraction is 0.0"),
-        ("dirichlet:gamma_2=0", "gamma_2 is 0.0"),
+        ("rbcs-f:V=1/2", "V"),
+        ("rbcs-f:V=-1", "V"),
+        ("rbcs-f:V=nan", "V"),
+        ("rbcs-f:V=inf", "V"),
+        ("rbcs-f:beta=1.5", "beta"),
+        ("rbcs-f:schedule=constnat", "lemma-1"),
+        ("rbcs-f:V", "name=value"),
+        ("rbcs-f:V=", "name=value"),
+        ("rbcs-f:=5", "name=value"),
+        ("rbcs-f:V=5,V=20", "twice"),
+        ("fedcs:deadline_s=0", "deadline_s"),
+        ("fedcs-greedy:fraction=0", "fraction"),
+        ("dirichlet:gamma_2=0", "gamma_2"),
+        ({"num_clients": "40.5"}, "num_clients is '40.5'; expected a whole number"),
+        ({"num_clients": "0"}, "num_clients"),
+        ({"log_base": "10"}, "log_base"),
+        ({"snr": "1/2"}, "entries"),
+        ({"snr": "1/x/3/4"}, "snr"),
+        ({"snr": "1//3/4"}, "snr"),
+        ({"availability": "1.1"}, "availability"),
+        ({"bandwidth_max_hz": "1"}, "bandwidth_max_hz"),
     ],
+    ids=str,
 )
-def test_bad_policy_values(text, message):
-    with pytest.raises(ConfigurationError, match=message) as caught:
-        make_policy(text)
+def test_bad_values(text, said):
+    """Of a policy, written as text, and of a scenario's settings."""
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        make_policy(text) if isinstance(text, str) else make_scenario(NETWORK, text)
     assert isinstance(caught.value, ValueError)
     assert isinstance(caught.value, FedrosterError)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_clients": "40.5"}, "num_clients is '40.5'; expected a whole number"),
-        ({"num_clients": "many"}, "num_clients is 'many'; expected a whole number"),
-        ({"num_clients": "0"}, "num_clients is 0"),
-        ({"log_base": "10"}, "log_base is '10'; expected one of 2, e"),
-        ({"snr": "1/2"}, "have 4, 4 and 2 entries"),
-        ({"snr": "1/x/3/4"}, "snr is 'x'; expected a number"),
-        ({"snr": "1//3/4"}, "snr is ''; expected a number"),
-        ({"availability": "1.1"}, "availability is 1.1"),
-        ({"bandwidth_max_hz": "1"}, "bandwidth_max_hz is 1.0"),
-    ],
-)
-def test_bad_scenario_values(settings, message):
-    with pytest.raises(ConfigurationError, match=message):
-        make_scenario("rbcs-f/table-1", settings)
 
 
 # -------------------------------------------------------------------- unknown names
@@ -161,11 +143,10 @@ def test_bad_scenario_values(settings, message):
     [
         (lambda: make_policy("rbcsf:V=20"), "unknown policy 'rbcsf'. Did you mean 'rbcs-f'"),
         (lambda: make_policy(""), "unknown policy ''"),
-        (lambda: make_policy("rbcs-f:betta=0.1"), "unknown parameter of policy rbcs-f 'betta'. Did you mean 'beta'"),
-        (lambda: make_policy("random:V=1"), "unknown parameter of policy random 'V'. Known: none"),
-        (lambda: make_policy("fedcs:deadline=3"), "Did you mean 'deadline_s'"),
-        (lambda: make_scenario("rbcs-f/table-2"), "unknown scenario 'rbcs-f/table-2'. Did you mean 'rbcs-f/table-1'"),
-        (lambda: make_scenario("rbcs-f/table-1", {"num_client": "4"}), "'num_client'. Did you mean 'num_clients'"),
+        (lambda: make_policy("rbcs-f:betta=0.1"), "'beta'"),
+        (lambda: make_policy("random:V=1"), "Known: none"),
+        (lambda: make_scenario("rbcs-f/table-2"), "'rbcs-f/table-1'"),
+        (lambda: make_scenario(NETWORK, {"num_client": "4"}), "'num_clients'"),
     ],
 )
 def test_unknown_names_name_the_nearest(make, message):
@@ -185,11 +166,11 @@ def test_settings_are_pairs_of_text():
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        (["num_clients"], "setting 'num_clients': 'num_clients' is not of the form name=value"),
-        (["num_clients="], "not of the form"),
-        (["=40"], "not of the form"),
-        ([""], "not of the form"),
-        (["a=1", "b=2", "a=1"], "setting 'a' is given twice"),
+        (["num_clients"], "name=value"),
+        (["num_clients="], "name=value"),
+        (["=40"], "name=value"),
+        ([""], "name=value"),
+        (["a=1", "b=2", "a=1"], "twice"),
     ],
 )
 def test_malformed_settings(parts, message):

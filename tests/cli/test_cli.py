@@ -132,32 +132,6 @@ def test_settings_reach_the_scenario():
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("3", [3]), ("0-4,7", [0, 1, 2, 3, 4, 7]), ("5,1", [1, 5]), (" 1 , 2-2 ", [1, 2])]
-)
-def test_seeds_are_read(text, seeds):
-    result = call("simulate", "rbcs-f/table-1", "--policy", RANDOM, "--rounds", "2", "--json", "--seeds", text)
-    assert [row["seed"] for row in json.loads(result.stdout)] == seeds
-
-
-@pytest.mark.parametrize("text", ["3-1", "a", "", "1,", "1-", "-1", "1-2-3", "1.5", "0x1", "\u00b2", "1-b"])
-def test_malformed_seeds(text):
-    message = f"error: seeds are {text!r}; expected something like 0-4 or 1,3,5"
-    fails(2, message, "simulate", "rbcs-f/table-1", "--rounds", "2", f"--seeds={text}")
-
-
-@pytest.mark.parametrize("text", ["1,1", "0-4,2"])
-def test_a_seed_twice(text):
-    message = f"error: seeds are {text!r}; expected each seed once"
-    fails(2, message, "simulate", "rbcs-f/table-1", "--rounds", "2", "--seeds", text)
-
-
-@pytest.mark.parametrize("text", ["0-99999999999", "0-9,10-100000"])
-def test_too_many_seeds_are_not_spelt_out(text):
-    message = f"error: seeds are {text!r}, more than 100,000; expected fewer"
-    fails(2, message, "simulate", "rbcs-f/table-1", "--rounds", "2", "--seeds", text)
-
-
-@pytest.mark.parametrize(
     ("scenario", "named"),
     [("rbcs-f/table-1", {RBCS_F, RANDOM, FEDCS}), ("cocs/mnist", {"cocs", RANDOM}), ("traces/devices", {RANDOM})],
 )
@@ -167,34 +141,12 @@ def test_every_scenario_has_usual_policies(scenario, named):
     assert len(rows) == 3 + (scenario == "cocs/mnist")  # the regret's optimal policy, too
 
 
-@pytest.mark.parametrize(
-    ("message", "arguments"),
-    [
-        ("--policy is ','; expected all, or names", ["compare", "--policies", ","]),
-        ("--policy is ''; expected all, or names", ["compare", "--policies", "", "--policy", RANDOM]),
-        ("--without is oort, and all is not asked for", ["compare", "--without", "oort", "--policy", RANDOM]),
-        ("Invalid value for '--clients'", ["compare", "--clients", "1000000000"]),
-        ("--training-seeds is given, and --scale is not", ["reproduce", "rbcs-f", "--training-seeds", "0-1"]),
-    ],
-)
-def test_options_that_would_do_nothing_are_refused(message, arguments, tmp_path):
-    fails(2, message, *arguments, "--out", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_nothing_runs_before_all_policies_are_checked(monkeypatch):
     def run(self):
         raise AssertionError("ran")
 
     monkeypatch.setattr(Trial, "run", run)
     fails(2, "unknown policy", "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--policy", "unknown-policy")
-
-
-def test_a_beta_that_cannot_be_met_only_concerns_policies_that_promise_it():
-    result = call(
-        "simulate", "rbcs-f/table-1", "--policy", RANDOM, "--set", "num_clients=100", "--rounds", "2", "--json"
-    )
-    assert result.exit_code == 0
 
 
 # -------------------------------------------------------------------- exit codes
@@ -264,11 +216,7 @@ def test_without_a_command_it_helps():
     for name in ("list", "simulate", "compare", "reproduce", "cite"):
         assert name in result.output
     assert call("-h").exit_code == 0
-
-
-def test_version():
-    result = call("--version")
-    assert (result.exit_code, result.stdout) == (0, f"fedroster {__version__}\n")
+    assert call("--version").stdout == f"fedroster {__version__}\n"
 
 
 # -------------------------------------------------------------------- list and cite
@@ -295,13 +243,8 @@ def test_list_can_be_filtered():
     found = json.loads(call("list", "Policies", "--search", "HUANG", "--json").stdout)
     assert found.keys() == {"policies"}
     assert {row["name"] for row in found["policies"]} == {"rbcs-f", "fedcs", "dirichlet", "p3", "e3cs"}
-    assert call("list", "tasks", "--search", "fashion").stdout.split()[:5] == [
-        "tasks",
-        "name",
-        "what",
-        "source",
-        "fashion-mnist",
-    ]
+    shown = call("list", "tasks", "--search", "fashion").stdout.split()
+    assert shown[:5] == ["tasks", "name", "what", "source", "fashion-mnist"]
     assert "nothing has 'xyz'" in call("list", "--search", "xyz").stderr
 
 
@@ -337,12 +280,8 @@ def test_cite_names_fedroster_where_there_is_no_paper():
     software = call("cite", "fedroster").stdout
     assert call("cite", "floor").stdout == call("cite", "partial-pooling").stdout == software
     facts = Path(__file__, "../../../CITATION.cff").resolve().read_text()
-    for fact in (
-        __version__,
-        "fedroster: client selection for federated learning",
-        "Apache-2.0",
-        "fedroster maintainers",
-    ):
+    title = "fedroster: client selection for federated learning"
+    for fact in (__version__, title, "Apache-2.0", "fedroster maintainers"):
         assert fact in facts
         assert fact in software
 
@@ -366,19 +305,8 @@ def test_cite_reads_what_a_plug_in_says(monkeypatch):
 
 
 def test_reproduce_a_figure(tmp_path):
-    result = call(
-        "reproduce",
-        "rbcs-f",
-        "--figure",
-        "2",
-        "--rounds",
-        "10",
-        "--seeds",
-        "0-1",
-        "--tables",
-        "--out",
-        tmp_path / "new/out",
-    )
+    asked = ("reproduce", "rbcs-f", "--figure", "2", "--rounds", "10", "--seeds", "0-1", "--tables")
+    result = call(*asked, "--out", tmp_path / "new/out")
     assert result.exit_code == 0, result.output
     made = {path.name for path in (tmp_path / "new/out").iterdir()}
     assert made >= {"figure-2.csv", "figure-2.svg", "claims.csv", "report.html", "settings.json"}
@@ -405,14 +333,7 @@ def test_reproduce_everything_data_only(tmp_path):
     result = call("reproduce", "rbcs-f", "--data-only", "--rounds", "10", "--seeds", "0,1", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     made = {path.name for path in tmp_path.iterdir()}
-    assert made >= {
-        "figure-2.csv",
-        "figure-3.csv",
-        "figure-4.csv",
-        "figure-regret.csv",
-        "figure-alpha.csv",
-        "claims.csv",
-    }
+    assert made >= {"claims.csv", *(f"figure-{name}.csv" for name in ("2", "3", "4", "regret", "alpha"))}
     assert not any(name.endswith((".svg", ".html")) for name in made)
     assert not any(line.count(",") == 0 for line in (tmp_path / "figure-3.csv").read_text().splitlines())
 
@@ -441,11 +362,6 @@ def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
         (tmp_path / "trials" / name).touch()
     message = f"2 finished and 1 unfinished runs are kept in {tmp_path}; run the same command to continue"
     fails(1, f"interrupted: {message}", *arguments)
-
-
-def test_no_bar_is_drawn_before_the_arguments_are_checked(tmp_path):
-    result = fails(2, "target accuracy is 2.0", "compare", "--target", "2", "--out", tmp_path / "out")
-    assert len(result.stderr.splitlines()) == 1
 
 
 # -------------------------------------------------------------------- a folder again

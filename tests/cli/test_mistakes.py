@@ -18,30 +18,22 @@ MISTAKES = [
     (f"{TABLE1} --policy rbcs", "unknown policy 'rbcs'. Did you mean 'rbcs-f'?"),
     (f"{TABLE1} --policy rbcs-f:betta=0.1", "unknown parameter of policy rbcs-f 'betta'. Did you mean 'beta'?"),
     (f"{TABLE1} --policy rbcs-f:V=fast", "V is 'fast'; expected a number"),
-    (f"{TABLE1} --policy rbcs-f:V", "'V' is not of the form name=value"),
     (f"{TABLE1} --policy rbcs-f:beta=1.5", "beta is 1.5; expected a finite number >= 0 and <= 1"),
     (f"{TABLE1} --policy cocs", "policy cocs cannot run in rbcs-f/table-1: "),
-    (
-        f"{TABLE1} --policy my_package.Mine",
-        "policy 'my_package.Mine' cannot be imported (No module named 'my_",
-    ),
+    (f"{TABLE1} --policy my_package.Mine", "policy 'my_package.Mine' cannot be imported"),
     (f"{TABLE1} --set num_client=4", "'num_client'. Did you mean 'num_clients'?"),
-    (f"{TABLE1} --set num_clients", "'num_clients' is not of the form name=value"),
     (f"{TABLE1} --set num_clients=100", "beta = 0.15 cannot be met: 100 clients x 0.15 = 15 places"),
     (f"{TABLE1} --seeds 5-2", "seeds are '5-2'; expected something like 0-4 or 1,3,5: the lower seed first"),
-    (f"{TABLE1} --seeds ten", "seeds are 'ten'; expected something like 0-4 or 1,3,5"),
-    (f"{TABLE1} --set num_clients=x", "num_clients is 'x'; expected a whole number"),
-    (f"{TABLE1} --set snr=0/0/0/0", "snr is 0.0; expected a finite number > 0"),
     (f"{TABLE1} --set noise=1 --set noise=0", "setting 'noise' is given twice"),
-    (f"{TABLE1} --policy rbcs-f:V=1,V=2", "setting 'V' is given twice"),
     (f"{TABLE1} --rounds 0", "Invalid value for '--rounds'"),
-    (f"{TABLE1} --rounds many", "Invalid value for '--rounds'"),
     (f"{TABLE1} --workers 0", "Invalid value for '--workers'"),
-    (f"{TABLE1} --colour", "No such option: --colour"),
     (f"{TABLE1} --engine spark", "engine is 'spark'; expected one of local, ray"),
     ("compare --task mnist", "unknown task 'mnist'. Did you mean"),
     ("compare --partition dirichlet", "partition is 'dirichlet'; expected dirichlet:GAMMA_1, labels:NUMBER or iid"),
     ("compare --target 90", "target accuracy is 90.0; expected"),
+    ("compare --policies ,", "--policy is ','; expected all, or names"),
+    ("compare --clients 1000000000", "Invalid value for '--clients'"),
+    ("reproduce rbcs-f --training-seeds 0-1", "--training-seeds is given, and --scale is not"),
     ("compare --focus floot", "--focus is 'floot', which does not take part; expected one of floor, rbcs-f:V=5"),
     ("compare --clients 10 --set num_clients=10", "--clients is 10 and --set num_clients=10; expected one"),
     ("compare --scenario cocs/mnist --policy floor", "selects for one server; this federation has 3"),
@@ -51,11 +43,8 @@ MISTAKES = [
     ("reproduce rbcs-f --figure 9", "unknown figure of rbcs-f '9'"),
     ("reproduce rbcs-f --figure 2 --figure alfa", "Did you mean 'alpha'?"),
     ("reproduce rbcs-f --seeds 3", "seeds are [3]; expected at least two different ones"),
-    ("reproduce rbcs-f --rounds 9", "Invalid value for '--rounds'"),
-    ("reproduce rbcs-f --seeds x", "seeds are 'x'"),
     ("compare --again --out runs/nowhere", "runs/nowhere is not a folder; expected one that `fedroster compare` wrote"),
     ("list polices", "unknown part of the catalogue 'polices'. Did you mean 'policies'?"),
-    ("cite rbcsf", "unknown policy 'rbcsf'. Did you mean 'rbcs-f'?"),
     ("data fetch fashion", "unknown data set 'fashion'. Did you mean 'fashion-mnist'?"),
     ("data fetch digits", "ships with a package; expected a data set that has files"),
 ]
@@ -71,4 +60,5 @@ def test_what_is_said(typed, said, tmp_path, monkeypatch):
     assert said in message, message
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Traceback" not in message
+    assert not any(mark in message for mark in ("━", "left"))  # no bar is drawn before the arguments are checked
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing was begun
