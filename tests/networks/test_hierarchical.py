@@ -279,8 +279,6 @@ class TestBadParameters:
             ("power_dbm", math.inf),
             ("shadowing_db", -1.0),
             ("reach_km", 0.0),
-            ("min_distance_km", 0.0),
-            ("min_distance_km", 3.0),
             ("geometry", "flat"),
             ("mean_reach", 0.0),
             ("speed_m_s", -1.0),

@@ -24,6 +24,8 @@ from fedroster.core.units import dbm_to_w
 
 PATH_LOSS_DB = 128.1
 """Path loss at one kilometre, dB."""
+MIN_DISTANCE_KM = 1e-3
+"""Shorter distances, zero too, count as this one."""
 EXPONENT = 37.6 / 10.0
 """The gain falls with this power of the distance: 37.6 dB for each factor of ten."""
 _BLOCK = 4096  # links that are worked on at once: with their nodes they fit into a cache
@@ -39,14 +41,9 @@ def channel_constant(shadowing_db: FloatArray, *, power_dbm: float, noise_dbm_hz
     return constant
 
 
-def mean_snr(
-    constant_hz: FloatArray, distance_km: FloatArray, bandwidth_hz: FloatArray, *, min_distance_km: float = 1e-3
-) -> FloatArray:
-    r"""Mean signal-to-noise ratio :math:`\gamma = \kappa / (b\, d^{3.76})`, linear.
-
-    Distances below ``min_distance_km`` count as it.
-    """
-    snr: FloatArray = constant_hz / (bandwidth_hz * np.maximum(distance_km, min_distance_km) ** EXPONENT)
+def mean_snr(constant_hz: FloatArray, distance_km: FloatArray, bandwidth_hz: FloatArray) -> FloatArray:
+    r"""Mean signal-to-noise ratio :math:`\gamma = \kappa / (b\, d^{3.76})`, linear."""
+    snr: FloatArray = constant_hz / (bandwidth_hz * np.maximum(distance_km, MIN_DISTANCE_KM) ** EXPONENT)
     return snr
 
 
@@ -123,7 +120,6 @@ def participation_probability(
     compute_hz: FloatArray | tuple[float, float],
     bandwidth_hz: FloatArray | tuple[float, float],
     distance_km: FloatArray | float,
-    min_distance_km: float = 1e-3,
 ) -> FloatArray:
     r"""Probability of being in time given the download rate and whatever else is known, p of Qu et al. 2021, IV.
 
@@ -138,8 +134,8 @@ def participation_probability(
     The integral over the distance is an incomplete gamma function; those over b and y take 12 Gauss-Legendre nodes.
 
     What is known of compute y, bandwidth b and distance d has shape (links,); else the ends of the uniform distribution
-    are given, or R for distances on (0, R].  Where d is not known, ``min_distance_km`` is left out: the difference is
-    below the share ``min_distance_km / R`` of the links.
+    are given, or R for distances on (0, R].  Where d is not known, :data:`MIN_DISTANCE_KM` is left out: the difference
+    is below the share ``MIN_DISTANCE_KM / R`` of the links.
 
     Returns:
         Shape (links,), in [0, 1].
@@ -160,7 +156,7 @@ def participation_probability(
             decay = np.expm1(bits) * bandwidth / constant  # A, shape (bandwidths, links)
             base = np.log(weight_b)[:, None] + bits
             if isinstance(distance_km, np.ndarray):
-                power = np.maximum(distance_km[rows], min_distance_km) ** EXPONENT
+                power = np.maximum(distance_km[rows], MIN_DISTANCE_KM) ** EXPONENT
                 log_below = base - decay * power
             else:
                 log_below = base + _log_distance_integral(decay, distance_km)

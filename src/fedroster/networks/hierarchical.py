@@ -11,7 +11,6 @@ from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_number
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import Outcome, ProblemSpec, RoundContext, Selection
 from fedroster.core.streams import Streams
@@ -149,7 +148,6 @@ class HierarchicalNetwork(Parameters):
         noise_dbm_hz: Noise density, dBm/Hz.
         shadowing_db: Standard deviation of the shadowing, drawn once for each pair, dB, >= 0.
         reach_km: R, radius of a server, km, > 0.
-        min_distance_km: Shorter distances, zero too, count as this one, km, > 0.
         geometry: "printed" or "geometric".
         mean_reach: Servers in reach of a point on average, geometric variant, > 0.
         speed_m_s: Root mean square speed of a client, geometric variant, m/s, >= 0.
@@ -182,7 +180,6 @@ class HierarchicalNetwork(Parameters):
     noise_dbm_hz: float = -174.0
     shadowing_db: NotNegative = 8.0
     reach_km: Positive = 2.0
-    min_distance_km: Positive = 1e-3
     geometry: Literal["printed", "geometric"] = "printed"
     mean_reach: Positive = 2.0
     speed_m_s: NotNegative = 10.0
@@ -201,10 +198,6 @@ class HierarchicalNetwork(Parameters):
         for name in ("bandwidth", "compute"):
             check_number(f"{name}_max_hz", getattr(self, f"{name}_max_hz"), least=getattr(self, f"{name}_min_hz"))
         check_number("price_max", self.price_max, least=self.price_min)
-        if self.min_distance_km > self.reach_km:
-            raise ConfigurationError(
-                f"min_distance_km is {self.min_distance_km}; expected at most reach_km = {self.reach_km}"
-            )
 
     @property
     def spec(self) -> ProblemSpec:
@@ -230,7 +223,7 @@ class HierarchicalNetwork(Parameters):
         """
         constant = channel_constant(np.zeros(1), power_dbm=self.power_dbm, noise_dbm_hz=self.noise_dbm_hz)
         band = np.array([self.bandwidth_max_hz])
-        snr = mean_snr(constant, np.array([self.reach_km / 2.0]), band, min_distance_km=self.min_distance_km)
+        snr = mean_snr(constant, np.array([self.reach_km / 2.0]), band)
         return self.rate_scale * float(shannon_rate(band, snr)[0])
 
     @property
@@ -270,7 +263,7 @@ class HierarchicalNetwork(Parameters):
             power_dbm=self.power_dbm,
             noise_dbm_hz=self.noise_dbm_hz,
         )
-        snr = mean_snr(constant_hz, distance_km, bandwidth_hz, min_distance_km=self.min_distance_km)
+        snr = mean_snr(constant_hz, distance_km, bandwidth_hz)
         rate_bps = shannon_rate(bandwidth_hz, snr * fading)
         time_s = self.update_size_bit / rate_bps[0] + self.workload_byte / compute_hz
         time_s += self.update_size_bit / rate_bps[1]
@@ -287,7 +280,6 @@ class HierarchicalNetwork(Parameters):
                 compute_hz=compute_hz if known[0] else (self.compute_min_hz, self.compute_max_hz),
                 bandwidth_hz=bandwidth_hz if known[1] else (self.bandwidth_min_hz, self.bandwidth_max_hz),
                 distance_km=distance_km if known[2] or self.geometry == "geometric" else self.reach_km,
-                min_distance_km=self.min_distance_km,
             )
 
         parts = [

@@ -41,13 +41,7 @@ _SILENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """A file of samples: its name, without ``.gz``, and its MD5 digests.
-
-    Attributes:
-        name: File name.
-        md5: Digest of the content.
-        packed_md5: Digest of the file with ``.gz`` that is downloaded; "" where an archive is.
-    """
+    """A file of samples: its name without ``.gz``, and the MD5 of its content and of the ``.gz`` that is downloaded."""
 
     name: str
     md5: str

@@ -22,15 +22,9 @@ from fedroster.lab.verdicts.verdicts import Asked, Claim, claims_of
 class Experiment:
     """Training on one data set in one scenario.
 
-    Attributes:
-        key: Data set, as the command line and the claims call it.
-        name: As the figures call it.
-        scenario: Name of the scenario.
-        task: What is trained.
-        rounds: T.
-        evaluate_every: Rounds between tests.
-        target: Accuracy to be reached, in (0, 1); 0 where each paper sets its own.
-        changed: What is not as in the paper's own set-up, in words.
+    ``key`` is what the command line and the claims call the data set, ``name`` what the figures do; ``target`` is the
+    accuracy to be reached, in (0, 1), or 0 where each paper sets its own; ``changed`` says in words what is not as in
+    the paper's own set-up.
     """
 
     key: str

@@ -16,10 +16,8 @@ from fedroster.types import FloatArray, IntArray
 class Timetable:
     """Session tables, ready to be looked up; they repeat with their period.
 
-    Attributes:
-        sessions: The tables.
-        until_s: When the device is gone: the end of the last of the sessions that follow without a gap, across the end
-            of the period too, shape (sessions,), seconds; infinite for a device that never leaves.
+    ``until_s`` is when the device is gone: the end of the last of the sessions that follow without a gap, across the
+    end of the period too, shape (sessions,), seconds; infinite for a device that never leaves.
     """
 
     sessions: Sessions
