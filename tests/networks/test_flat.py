@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, halfnorm, kstest, lognorm
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Outcome, RoundContext, Selection
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
@@ -449,44 +448,3 @@ def test_features_are_column_major():
     context, _ = rounds(FlatNetwork(), 1)[0]
     assert isinstance(context, RoundContext)
     assert context.features.flags.f_contiguous
-
-
-# --- bad input -----------------------------------------------------------------------------------------------------
-
-NAN, INF = math.nan, math.inf
-BAD = {
-    "num_clients": [0, -1, 2.5, True, "40", None],
-    "cohort_size": [0, -3, 1.0, False],
-    "train_time_s": [(1.0, 2.0), (), (1.0, 2.0, 3.0, -1.0), (1.0, 2.0, 3.0, NAN), (1.0, 2.0, 3.0, INF)],
-    "cold_start_s": [(1.0,), (1.0, 1.0, 1.0, -0.5), (NAN, 1.0, 1.0, 1.0)],
-    "snr": [(1.0, 1.0), (1.0, 1.0, 1.0, 0.0), (1.0, 1.0, 1.0, INF), (1.0, 1.0, 1.0, "1")],
-    "log_base": ["10", "", 2],
-    "compute_share_min": [0.0, -0.5, 3.0, NAN, INF],
-    "compute_share_max": [0.25, NAN, INF],
-    "bandwidth_min_hz": [0.0, -1.0, 5e6, NAN],
-    "bandwidth_max_hz": [1e6, INF],
-    "model_size_bit": [-1.0, NAN, INF, "20"],
-    "availability": [-0.1, 1.1, NAN, True],
-    "noise": [-0.1, 1.5, INF],
-    "dropout": [-1.0, 2.0, NAN],
-    "noise_shape": ["normal", "", None, 1],
-    "drift": [-0.1, 100.1, 800.0, NAN, INF, "0.5", True],
-    "drift_rounds": [0.0, -5.0, 0.5, 1e-320, NAN, INF],
-    "churn": [-0.1, 1.0, 1.5, NAN, False],
-    "churn_rounds": [0.0, -1.0, 0.5, 1e-320, INF, "200"],
-}
-
-
-@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in BAD.items() for value in values])
-def test_bad_parameters(name, value):
-    with pytest.raises(ConfigurationError, match=r"expected|one for each"):
-        FlatNetwork(**{name: value})
-
-
-def test_every_parameter_has_a_bad_value():
-    assert set(BAD) == {field.name for field in dataclasses.fields(FlatNetwork)}
-
-
-def test_the_message_names_the_parameter_and_the_value():
-    with pytest.raises(ConfigurationError, match=r"noise is 1\.5"):
-        FlatNetwork(noise=1.5)

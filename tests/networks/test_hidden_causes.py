@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 from fedroster.networks.hidden_causes import CAUSES, HiddenCauses
@@ -114,9 +113,3 @@ class TestCauses:
         for first, turn in ((1, 0), (10, 1), (20, 2), (30, 0)):
             factor, _, client, *_ = spared(network, HierarchicalNetwork(), first=first, num_rounds=3)
             np.testing.assert_allclose(factor, np.where((client + turn) % 3 == 0, 0.1, 1.0))
-
-
-@pytest.mark.parametrize(("name", "value"), [("cause", "weather"), ("period", 0), ("num_clients", 0)])
-def test_refuses(name, value):
-    with pytest.raises(ConfigurationError, match="expected"):
-        HiddenCauses(**{name: value})

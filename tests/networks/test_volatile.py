@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedroster.core.errors import ConfigurationError
 from fedroster.networks.flat import FlatNetwork
 from fedroster.networks.volatile import VolatileNetwork
 from fedroster.policies import Uniform
@@ -71,16 +70,3 @@ def test_without_volatility_it_is_the_flat_network():
     for one, other in pairs:
         assert (one.outcome.exchange_time_s == other.outcome.exchange_time_s).all() or one.number > 1
         assert one.outcome.responds.all()
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"presence_min": 0.5, "presence_max": 0.4}, "presence_max is 0.4"),
-        ({"session_rounds": 0.5}, "session_rounds is 0.5"),
-        ({"stay_s": 0.0}, "stay_s is 0.0"),
-    ],
-)
-def test_values_out_of_range(values, message):
-    with pytest.raises(ConfigurationError, match=message):
-        VolatileNetwork(**values)

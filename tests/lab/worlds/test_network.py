@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedroster.core import parallel
-from fedroster.core.errors import ConfigurationError, DataFileError, FedrosterError, InvalidInputError, MissingDataError
+from fedroster.core.errors import DataFileError, InvalidInputError, MissingDataError
 from fedroster.core.problem import Selection, Status
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
@@ -353,37 +353,6 @@ def test_rounds_are_reached_by_key_and_number():
 
 
 # ------------------------------------------------------------------- parameters and files
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"num_clients": 0}, "num_clients is 0"),
-        ({"cohort_size": 0}, "cohort_size is 0"),
-        ({"samples": 0}, "samples is 0"),
-        ({"samples": 1.5}, "samples is 1.5; expected an integer"),
-        ({"noise": 1.1}, "noise is 1.1"),
-        ({"dropout": -0.1}, "dropout is -0.1"),
-        ({"deadline_s": -1.0}, "deadline_s is -1.0"),
-        ({"deadline_s": math.nan}, "deadline_s is nan"),
-        ({"deadline_s": math.inf}, "deadline_s is inf; expected a finite number >= 0"),
-        ({"idle_step_s": 0.0}, "idle_step_s is 0.0; expected a finite number > 0"),
-        ({"round_interval_s": -1.0}, "round_interval_s is -1.0"),
-        ({"jitter_s": math.inf}, "jitter_s is inf"),
-        ({"start_time_s": -1.0}, "start_time_s is -1.0"),
-        ({"download_bit": -1.0}, "download_bit is -1.0"),
-        ({"upload_bit": math.nan}, "upload_bit is nan"),
-        ({"cold_start_s": -1.0}, "cold_start_s is -1.0"),
-        ({"at_end": "halt"}, "at_end is 'halt'; expected one of wrap, stop"),
-        ({"traces": 5}, "traces is 5; expected str"),
-        ({"resample": 1}, "resample is 1; expected True or False"),
-        ({"resample": False}, "resample is False without traces"),
-    ],
-)
-def test_parameters_out_of_range(settings, message):
-    with pytest.raises(ConfigurationError, match=message) as caught:
-        TraceNetwork(**settings)
-    assert isinstance(caught.value, FedrosterError)
 
 
 def test_files_that_are_not_there_or_damaged(tmp_path, table):
