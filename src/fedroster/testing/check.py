@@ -80,8 +80,6 @@ def _run(contract: object, kind: type) -> None:
     for name, test in inspect.getmembers(contract, inspect.ismethod):
         if not name.startswith("test_"):
             continue
-        if "fresh_process" in name and kind.__module__ == "__main__":
-            continue  # a script's or a notebook's own class cannot be imported by another interpreter
         with tempfile.TemporaryDirectory() as folder:
             try:
                 test(*([Path(folder)] if "tmp_path" in inspect.signature(test).parameters else []))

@@ -214,9 +214,5 @@ class EnvironmentContract:
             require(np.array_equal(feedback.status, status), "the status does not fit the outcome")
 
     def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
-        """Stop, save, load, go on: the same rounds."""
-        check_resume(self.policy(), self.environment(), tmp_path, fresh_process=False)
-
-    def test_resumed_in_a_fresh_process_equals_uninterrupted(self, tmp_path: Path) -> None:
-        """The same, in another interpreter."""
-        check_resume(self.policy(), self.environment(), tmp_path, fresh_process=True)
+        """Stop, save, load, go on: the same rounds, in this process and in another interpreter."""
+        check_resume(self.policy(), self.environment(), tmp_path)

@@ -371,12 +371,8 @@ class PolicyContract:
         require(type(loaded) is type(state), f"a {type(loaded).__name__} was loaded; expected {type(state).__name__}")
 
     def test_resumed_equals_uninterrupted(self, tmp_path: Path) -> None:
-        """Stop, save, load, go on: the same rounds."""
-        check_resume(self.policy(), self.environment(), tmp_path, fresh_process=False)
-
-    def test_resumed_in_a_fresh_process_equals_uninterrupted(self, tmp_path: Path) -> None:
-        """The same, in another interpreter."""
-        check_resume(self.policy(), self.environment(), tmp_path, fresh_process=True)
+        """Stop, save, load, go on: the same rounds, in this process and in another interpreter."""
+        check_resume(self.policy(), self.environment(), tmp_path)
 
     def test_the_federation_grows(self) -> None:
         """More clients: what is known of the old ones stays, and the new ones take part."""
