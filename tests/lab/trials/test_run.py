@@ -79,6 +79,15 @@ def test_digests_change_with_the_version(monkeypatch):
     assert key(Trial("rbcs-f/table-1", "random", 0, 5)) != before
 
 
+@pytest.mark.parametrize("changed", ["FlatNetwork", "Uniform"])
+def test_digests_change_with_the_code_of_scenario_and_policy(monkeypatch, changed):
+    names = set()
+    for code in ("old", "new"):
+        monkeypatch.setattr(running, "code_of", lambda made, code=code: code if made.__name__ == changed else "same")
+        names.add(key(Trial("rbcs-f/table-1", "random", 0, 5)))
+    assert len(names) == 2
+
+
 def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     def trial(path):
         return Trial("traces/devices", "random", 0, 5, {"traces": str(path), "at_end": "wrap"})

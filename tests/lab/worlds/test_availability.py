@@ -79,6 +79,12 @@ def test_by_hand():
         np.testing.assert_array_equal(got_session, session, err_msg=f"at {time_s}")
 
 
+def test_a_time_that_rounds_to_the_end_is_the_begin():
+    """A hair before 0 is 100 - 1e-20 s in the period before, which is 100, and no time of the trace."""
+    remaining, _ = at(tables([(0, 5)], period_s=100.0), 0.0, shift_s=-1e-20)
+    assert remaining.tolist() == [5.0]
+
+
 def test_sessions_without_a_gap_are_one_across_the_end_too():
     sessions = tables([(0, 10), (80, 90), (90, 100)], [(0, 60), (60, 100)], [(10, 40), (40, 50)], period_s=100.0)
     remaining, _ = at(sessions, 85)
