@@ -159,14 +159,14 @@ _HIDDEN_SKEWNESS = 0.4
 
 
 def effect_interval(values: Sequence[float] | FloatArray, low_level: float, high_level: float) -> Interval:
-    """The effects that the tests of :func:`one_sided_p` do not reject, around the mean, or the sign test's median.
+    """The effects that the tests of :func:`one_sided_p` do not reject, around the mean; around the median if coarse.
 
     The lower end is above zero exactly where the p-value of the values is at most ``low_level``, the upper end below
     zero where that of their negatives is at most ``high_level``.  Ends are infinite where a test cannot reject at all.
     """
     x = np.asarray(values, np.float64)
     if which_test(x) == "sign":
-        middle = median_interval(x).mean
+        middle = float(x.mean()) if _is_fine(x) else median_interval(x).mean
         return Interval(middle, _sign_end(x, low_level), -_sign_end(-x, high_level))
     return Interval(float(x.mean()), _t_end(x, low_level), -_t_end(-x, high_level))
 
@@ -215,19 +215,3 @@ def seeds_needed(values: Sequence[float] | FloatArray, level: float) -> float:
         return math.inf
     found = ((0.5 * strict + power * math.sqrt(share * (1.0 - share))) / (share - 0.5)) ** 2
     return float(max(found, -math.log2(level)))
-
-
-def two_sided_p(values: Sequence[float] | FloatArray) -> float:
-    """P-value of "these paired differences are not off zero", by the same tests."""
-    x = np.asarray(values, np.float64)
-    return min(1.0, 2.0 * min(one_sided_p(x), one_sided_p(-x)))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction: p-values, in the same order, that may be compared with the level of all tests together."""
-    adjusted = [1.0] * len(p_values)
-    running = 0.0
-    for rank, i in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        running = max(running, min(1.0, p_values[i] * (len(p_values) - rank)))
-        adjusted[i] = running
-    return adjusted

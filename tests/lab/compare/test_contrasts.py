@@ -9,15 +9,10 @@ import numpy as np
 import pytest
 
 from fedroster.catalogue import policies
-from fedroster.lab.compare.contrasts import (
-    against_of,
-    contrasts_against,
-    corrected,
-    focus_of,
-    paired,
-)
+from fedroster.lab.compare.contrasts import against_of, contrasts_of, focus_of
 from fedroster.lab.compare.tables import GOT_BETA, LEAST_SERVED, ROUND_TIME, UPDATES, Settings
-from fedroster.lab.statistics import holm
+from fedroster.lab.statistics import LEVEL
+from fedroster.lab.verdicts.verdicts import judge
 
 FLAT = ["rbcs-f", "floor:beta=0.01", "random", "partial-pooling"]
 SERVERS = ["random", "cocs", "partial-pooling"]
@@ -45,38 +40,72 @@ def test_against_is_a_text_or_a_name():
     assert against_of(policies, ["oort", "random"], "") == ("random",)
 
 
+SETTINGS = Settings("rbcs-f/table-1", {}, ["a", "b"], range(5), 9, [], ["b"], "a", "", "", machine={})
+
+
+def judged_in(measure, mine, theirs, **changes):
+    """What the page says of a against b in one measure."""
+    others = {one.name: np.ones(len(mine)) for one in SETTINGS.tested_measures if one != measure}
+    values = {
+        "a": {**others, measure.name: np.asarray(mine, float)},
+        "b": {**others, measure.name: np.asarray(theirs, float)},
+    }
+    settings = dataclasses.replace(SETTINGS, has_prices=measure == UPDATES, **changes)
+    found = contrasts_of(values, settings)
+    return {base: next((one for one in tests if one.measure == measure), None) for base, tests in found.items()}
+
+
 def test_a_ratio_of_ratios_cancels():
     """Twice and half as fast are equal on average; and so is the reverse comparison the inverse."""
-    found = paired("a", "b", ROUND_TIME, np.array([2.0, 4.0]), np.array([4.0, 2.0]))
-    assert found.difference.mean == pytest.approx(1.0)
-    one = paired("a", "b", ROUND_TIME, np.array([2.0, 4.0]), np.array([4.0, 5.0]))
-    other = paired("b", "a", ROUND_TIME, np.array([4.0, 5.0]), np.array([2.0, 4.0]))
+    assert judged_in(ROUND_TIME, [2.0, 4.0], [4.0, 2.0])["b"].difference.mean == pytest.approx(1.0)
+    found = judged_in(ROUND_TIME, 2.0 * SMALL, 3.0 + SMALL[::-1])
+    one, other = found["b"], found["a"]
+    assert (one.policy, other.policy) == ("a", "b")
     assert one.difference.mean == pytest.approx(1.0 / other.difference.mean)
     assert one.difference.low == pytest.approx(1.0 / other.difference.high)
-    assert one.p_value == pytest.approx(other.p_value)
-    assert one.is_better
-    assert not other.is_better
+    assert (one.verdict, other.verdict) == ("better", "worse")
+    assert one.row()["p_holm"] == other.row()["p_holm"]
 
 
 SMALL, NONE = np.array([1.0, 1.01, 1.02, 1.03, 1.07]), np.zeros(5)
+FINE = 2.0 + 0.0001 * np.array([1.0, -1.1, 0.3, 0.4, -0.9])
 
 
 @pytest.mark.parametrize(
     ("measure", "mine", "theirs", "verdict", "text"),
     [
         (ROUND_TIME, SMALL, 2.0 + NONE, "better", "0.51 better\n(0."),
-        (UPDATES, 2.0 + 0.01 * SMALL, 2.0 + NONE, "better", "1.005 better\n(1.00"),
+        (ROUND_TIME, 0.97 * FINE, 2.0 + NONE, "better, but small", "0.97 better, but small\n(0.97"),
+        (ROUND_TIME, 1.03 * FINE, 2.0 + NONE, "worse, but small", "1.03 worse, but small\n(1.03"),
+        (ROUND_TIME, FINE, 2.0 + NONE, "alike", "1.000 alike\n(1.000"),
+        (UPDATES, 1.02 * FINE, 2.0 + NONE, "better", "1.020 better\n(1.0"),
         (UPDATES, SMALL, 2.0 + NONE, "worse", "0.51 worse\n(0."),
         (LEAST_SERVED, 0.3 * SMALL, 0.1 + NONE, "better", "+20.8 better\n(+"),
         (LEAST_SERVED, np.array([0.3, 0.1, 0.2, 0.25, 0.15]), 0.2 + NONE, "undecided", "+0.0\n("),
-        (ROUND_TIME, SMALL[:3], 2.0 + NONE[:3], "undecided", "0.51\n("),  # three seeds decide nothing
+        (
+            ROUND_TIME,
+            SMALL[:3],
+            2.0 + NONE[:3],
+            "undecided",
+            "0.51\n(0.00 to ∞)\nabout ",
+        ),  # three decide nothing
     ],
 )
 def test_in_whose_favour(measure, mine, theirs, verdict, text):
-    found = corrected([paired("a", "b", measure, np.array(mine), np.array(theirs))])[0]
+    found = judged_in(measure, mine, theirs)["b"]
     assert found.verdict == verdict
     assert found.shown().replace("-0.0\n", "+0.0\n").startswith(text)
     assert found.row()["measure"] == measure.name
+
+
+def test_nothing_is_undecided_beside_an_interval_that_excludes_equality():
+    """30 % in five of five seeds was undecided beside 0.6 to 0.8."""
+    rng = np.random.default_rng(0)
+    for spread in (0.01, 0.05, 0.2, 0.5):
+        found = judged_in(ROUND_TIME, 0.7 * np.exp(rng.normal(0.0, spread, 5)), np.ones(5))["b"]
+        assert (found.verdict == "undecided") == (found.difference.low <= 1.0 <= found.difference.high)
+        assert bool(found.needed) == (found.verdict == "undecided")
+    assert judged_in(ROUND_TIME, 0.7 * (1.0 + 0.02 * FINE), np.ones(5))["b"].verdict == "better"
 
 
 @pytest.mark.parametrize(
@@ -89,29 +118,38 @@ def test_in_whose_favour(measure, mine, theirs, verdict, text):
     ],
 )
 def test_nothing_is_tested_with_one_seed_or_without_numbers(mine, theirs):
-    assert paired("a", "b", ROUND_TIME, np.array(mine, float), np.array(theirs, float)) is None
+    assert judged_in(ROUND_TIME, mine, theirs)["b"] is None
 
 
 def test_coarse_differences_point_as_their_test_does():
     """Eighteen of twenty seeds serve one client more; two serve so many fewer that the mean falls."""
-    mine = 0.5 + np.array([0.025] * 18 + [-0.4] * 2)
-    found = paired("a", "b", GOT_BETA, mine, np.full(20, 0.5))
-    assert found.p_value < 0.001
-    assert found.is_better
+    found = judged_in(GOT_BETA, 0.5 + np.array([0.025] * 18 + [-0.4] * 2), np.full(20, 0.5))["b"]
+    assert found.verdict == "better"
     assert found.difference.mean == pytest.approx(0.025)
 
 
-def test_all_tests_of_a_table_are_corrected_together():
+def test_one_page_is_one_family_and_its_headline_has_half_of_the_level():
     rng = np.random.default_rng(4)
-    names = ("mean_round_time_s", "least_served", "share_served")
+    names = [measure.name for measure in SETTINGS.tested_measures]
     values = {text: {name: rng.uniform(1.0, 2.0, 6) for name in names} for text in ("random", "a", "b", "c")}
-    settings = Settings(**dict.fromkeys(field.name for field in dataclasses.fields(Settings)))
-    settings = dataclasses.replace(settings, has_prices=False, policies=list(values), optimal="", yardstick="")
-    found = contrasts_against("a", values, settings)
-    assert {test.policy for test in found} == {"random", "b", "c"}
-    assert len(found) == 9
-    assert [test.adjusted_p for test in found] == pytest.approx(holm([test.p_value for test in found]))
-    assert any(test.adjusted_p > test.p_value for test in found)
+    settings = dataclasses.replace(SETTINGS, policies=list(values), focus="a", against=["random", "a"])
+    found = contrasts_of(values, settings)
+    assert {base: {test.policy for test in tests} for base, tests in found.items()} == {
+        "random": {"a", "b", "c"},
+        "a": {"random", "b", "c"},
+    }
+    top = [test for test in found["random"] if test.policy == "a"]
+    assert len(top) == 3
+    judged = judge([test.found.claim for test in top], level=LEVEL / 2)
+    assert [test.found for test in top] == judged
+    # Turned round it is the same test, and counts once.
+    assert [test.found for test in found["a"] if test.policy == "random"] == judged
+    rest = [test.found for test in found["random"] if test.policy != "a"]
+    rest += [test.found for test in found["a"] if test.policy != "random"]
+    assert {one.p_holds for one in judge([one.claim for one in rest], level=LEVEL / 2)} == {one.p_holds for one in rest}
+    # Read with others, the level is shared.
+    shared = contrasts_of(values, dataclasses.replace(settings, read_together=8))
+    assert shared["random"][0].found.levels[0] <= found["random"][0].found.levels[0] / 8 * 1.01
 
 
 def test_our_own_policies_are_marked_in_the_catalogue():

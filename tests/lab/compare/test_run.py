@@ -22,7 +22,6 @@ from fedroster.lab.compare.run import compare
 from fedroster.lab.compare.tables import LAST, Settings
 from fedroster.lab.compare.tables import summary_table as shown_summary
 from fedroster.lab.pages.report import Picture
-from fedroster.lab.statistics import holm
 from fedroster.lab.task import Task
 from fedroster.lab.trials.store import read_json, read_table, write_json, write_table
 from fedroster.lab.trials.trial import Trial
@@ -360,17 +359,13 @@ def test_every_policy_is_tested_against_random_by_hand(rendered):
     assert table.height == 2 * 5  # none of random against itself
     # fedcs did not reach the target with one of two seeds: that one is later, whatever random took.
     row = found["fedcs:deadline_s=3", "time_to_target_s"]
-    assert (row["difference_high"], row["p"]) == (math.inf, 1.0)
+    assert (row["difference_high"], row["p_holm"]) == (math.inf, 1.0)
     row = found["rbcs-f:V=5", "time_to_target_s"]
     gap = np.log([1.0 / 12.0, 1.0])
     assert row["difference"] == pytest.approx(math.exp(gap.mean()))
-    half = T_975 * np.std(gap, ddof=1) / math.sqrt(2.0)
-    assert row["difference_high"] == pytest.approx(math.exp(gap.mean() + half))
-    assert row["p"] == 1.0  # one up, none down: two seeds are never certain
+    assert (row["difference_low"], row["difference_high"]) == (0.0, math.inf)  # two seeds are never certain
     row = found["fedcs:deadline_s=3", "least_served"]
     assert row["difference"] == pytest.approx(-0.25)
-    p_values = [test["p"] for test in found.values()]
-    assert [test["p_holm"] for test in found.values()] == pytest.approx(holm(p_values))
     assert {test["verdict"] for test in found.values()} == {"undecided"}  # two seeds
 
 
@@ -392,7 +387,7 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
         for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()
     }
     assert found == {
-        "final_accuracy": "undecided",  # equal
+        "final_accuracy": "alike",
         "time_to_target_s": "better",
         "mean_round_time_s": "better",
         "least_served": "worse",
@@ -402,10 +397,10 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
     assert '<p class="headline">p3: 48 % shorter rounds than random, less fair, as accurate</p>' in page
     assert '<b class="holds">\u221248 %</b>' in page
     assert '<b class="fails">\u221250.0 points</b>' in page
-    assert "Significantly shorter rounds than random: p3." in page
-    words = "accuracy +0.0 points (undecided), time to target 0.52 times (better), round time 0.52 times (better)"
+    assert "Shorter rounds than random: p3." in page
+    words = "accuracy +0.0 points (alike), time to target 0.52 times (better), round time 0.52 times (better)"
     assert f"p3 against random: {words}, least served -50.0 points (worse), got beta -25.0 points (worse)." in page
-    assert "Significantly more rounds" not in page
+    assert "More rounds" not in page
     assert re.search(r'class=" holds">0\.52 better', page)
 
 
@@ -543,7 +538,7 @@ def test_more_updates_are_better(tmp_path):
     found = {row["measure"]: row for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()}
     assert found["updates_per_round"]["verdict"] == "better"
     assert found["updates_per_round"]["difference"] == pytest.approx(math.sqrt(5.0 * 6.0) / 3.0)
-    assert "Significantly more updates in time than random: cocs." in (tmp_path / "report.html").read_text()
+    assert "More updates in time than random: cocs." in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("no_pictures")

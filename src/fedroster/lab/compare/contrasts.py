@@ -1,4 +1,4 @@
-"""Policies against each other: paired by seed, corrected together."""
+"""Policies against each other, paired by seed: what the judge of all verdicts says of "this one is better"."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import numpy as np
 
 from fedroster import catalogue
 from fedroster.catalogue import REFERENCE
-from fedroster.lab.compare.tables import Measure, Settings, Values
-from fedroster.lab.statistics import LEVEL, Interval, effect_interval, holm, one_sided_p, two_sided_p
+from fedroster.lab.compare.tables import ACCURACY, GOT_BETA, LEAST_SERVED, Measure, Settings, Values
+from fedroster.lab.statistics import LEVEL, Interval
+from fedroster.lab.verdicts.verdicts import PART_OF_GAIN, PART_OF_TIME, POINT, Claim, Verdict, judge, part
 from fedroster.types import FloatArray
 
 TEST_NOTE = (
-    "'Better' and 'worse' are statistically significant: two-sided paired tests over seeds with Holm's correction, "
-    f"{LEVEL:.0%} for the whole table. An entry without a word is undecided: more seeds may decide it. The test is "
-    "Student's t, or the sign test where seeds are few, values coarse, or a run did not reach its target: it counts as "
-    "later than any that did. Differences are ratios of times and updates, and percentage points of shares. Intervals "
-    "are 95 % and are not corrected."
+    "'Better' and 'worse' are shown; 'but small' is shown to be less than matters (5 % of a time, 1 % of the updates, "
+    "one point of a share), and 'alike' is so either way. An entry without a word is undecided; it says how many seeds "
+    "would decide if the effect stays as it is. All tests are one family (Holm's correction); the three numbers at the "
+    f"top have half of its {LEVEL:.0%}. Tests are one-sided and paired by seed: Student's t with Hall's correction, or "
+    "the sign test where seeds are fewer than five, values coarse, or a run did not reach its target, which counts as "
+    "later than any that did. Three seeds decide nothing. Intervals in brackets invert the tests: one that holds no "
+    "difference is decided. Differences are ratios of times and updates, and percentage points of shares."
 )
 
-TESTED = ("difference", "difference_low", "difference_high", "p", "p_holm", "verdict")
+TESTED = ("difference", "difference_low", "difference_high", "p_holm", "verdict")
 COLUMNS = ("against", "policy", "measure", *TESTED)
 """Of a table of tests."""
 
@@ -32,36 +35,53 @@ _NEAR_ONE = 0.02  # ratios as near as this to 1 are shown with a digit more
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """A policy against another in one measure, paired by seed.
+    """A policy against another in one measure; the difference is a ratio where the measure says so.
 
-    The difference is a ratio where the measure says so. The test is :func:`~fedroster.lab.statistics.two_sided_p`, of
-    logarithms where it is a ratio, and is corrected after Holm over all tests that are read together.
+    ``found`` is about "the policy is better", or where it is ``turned`` about "the other is".
     """
 
     policy: str
     against: str
     measure: Measure
-    difference: Interval
-    p_value: float
-    adjusted_p: float
-    is_better: bool
+    found: Verdict
+    turned: bool = False
+
+    @property
+    def difference(self) -> Interval:
+        """The policy's number less the other's, or over it, with the interval that inverts the test."""
+        effect = self.found.effect
+        sign = -1.0 if self.measure.less is not self.turned else 1.0
+        low, high = sorted((sign * effect.low, sign * effect.high))
+        ends = (sign * effect.mean, low, high)
+        return Interval(*(float(np.exp(end)) for end in ends)) if self.measure.is_ratio else Interval(*ends)
 
     @property
     def verdict(self) -> str:
-        """The test in words."""
-        if self.adjusted_p >= LEVEL:
-            return "undecided"
-        return "better" if self.is_better else "worse"
+        """The four words, asked in both directions: better or worse (both may be small), alike, undecided."""
+        if self.found.word == "undecided":
+            return "alike" if self.found.is_small else "undecided"
+        return f"{'better' if self.found.holds is not self.turned else 'worse'}{', but small' * self.found.is_small}"
+
+    def from_the_other_side(self) -> Contrast:
+        """The same with the policies exchanged."""
+        return replace(self, policy=self.against, against=self.policy, turned=not self.turned)
+
+    @property
+    def needed(self) -> str:
+        """How many seeds would decide; empty where it is decided."""
+        return self.found.why.removesuffix(" would decide") if self.verdict == "undecided" else ""
 
     def shown(self) -> str:
         """Difference, verdict and interval as a cell of a table."""
-        scale, form = 100.0, "+.1f"
+        scale, form, shown = 100.0, "+.1f", self.difference
         if self.measure.is_ratio:
-            scale, form = 1.0, ".3f" if abs(self.difference.mean - 1.0) < _NEAR_ONE else ".2f"
-        ends = (self.difference.mean, self.difference.low, self.difference.high)
-        mean, low, high = ("∞" if value == math.inf else format(scale * value, form) for value in ends)
-        word = "" if self.verdict == "undecided" else f" {self.verdict}"
-        return f"{mean}{word}\n({low} to {high})"
+            scale, form = 1.0, ".3f" if abs(shown.mean - 1.0) < _NEAR_ONE else ".2f"
+        mean, low, high = (
+            str(value).replace("inf", "∞") if math.isinf(value) else format(scale * value, form)
+            for value in (shown.mean, shown.low, shown.high)
+        )
+        word = "" if self.needed else f" {self.verdict}"
+        return f"{mean}{word}\n({low} to {high}){self.needed and f'{chr(10)}{self.needed}'}"
 
     def in_words(self) -> str:
         """Difference and verdict as a part of a sentence."""
@@ -70,52 +90,68 @@ class Contrast:
         size = f"{mean:.2f} times" if self.measure.is_ratio else f"{100.0 * mean:+.1f} {unit}"
         if mean in (0.0, math.inf) and self.measure.is_ratio:
             size = f"not reached by {self.policy if mean else self.against}"
-        return f"{what} {size} ({self.verdict})"
+        return f"{what} {size} ({': '.join(filter(None, (self.verdict, self.needed)))})"
 
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""
-        numbers = (self.difference.mean, self.difference.low, self.difference.high, self.p_value, self.adjusted_p)
-        return dict(zip(COLUMNS, (self.against, self.policy, self.measure.name, *numbers, self.verdict), strict=True))
+        p = min(self.found.p_holds or 0.0, self.found.p_contradicted or 0.0)
+        shown = self.difference
+        cells = (self.against, self.policy, self.measure.name, shown.mean, shown.low, shown.high, p, self.verdict)
+        return dict(zip(COLUMNS, cells, strict=True))
 
 
-def paired(policy: str, against: str, measure: Measure, mine: FloatArray, theirs: FloatArray) -> Contrast | None:
-    """Test a policy against another; None where there are no two seeds, or a number is missing.
+def _claim(measure: Measure, mine: FloatArray, theirs: FloatArray) -> Claim | None:
+    """That a policy is better, from its numbers and another's, paired by seed; None where there is nothing to test.
 
     A time is infinite where a run did not reach its target: later than any, and as late as another that did not.
     """
     if mine.shape[0] < 2 or np.isnan(mine).any() or np.isnan(theirs).any():
         return None
+    gap, matters = mine - theirs if not measure.is_ratio else mine, POINT / 100.0
     if measure.is_ratio:
         if not ((mine > 0.0) & (theirs > 0.0)).all() or not (np.isfinite(mine) | np.isfinite(theirs)).any():
             return None
         # Ratios are averaged as logarithms: twice and half as much cancel.
         with np.errstate(divide="ignore", invalid="ignore"):
             gap = np.log(mine) - np.log(theirs)
-        middle = effect_interval(gap, 0.025, 0.025)
-        shown = Interval(*(float(np.exp(value)) for value in (middle.mean, middle.low, middle.high)))
-    else:
-        gap = mine - theirs
-        shown = effect_interval(gap, 0.025, 0.025)
-    # As the test says and not the mean: with coarse values a few large differences turn the mean.
-    is_less = one_sided_p(-gap) < one_sided_p(gap)
-    return Contrast(policy, against, measure, shown, two_sided_p(gap), 1.0, is_less == measure.less)
+        matters = -math.log1p(-(PART_OF_TIME if measure.less else PART_OF_GAIN))
+    better = -gap if measure.less else gap
+    tested = part(better, better - matters, better + matters, measure.tested, f"{matters:g}")
+    return Claim("", "", "", measure.name, (tested,))
 
 
-def corrected(tests: Sequence[Contrast]) -> list[Contrast]:
-    """The tests with Holm's correction over all of them."""
-    adjusted = holm([test.p_value for test in tests])
-    return [replace(test, adjusted_p=p) for test, p in zip(tests, adjusted, strict=True)]
+def headline_measures(settings: Settings) -> list[Measure]:
+    """What the numbers at the top of the page are about."""
+    third = [ACCURACY] if settings.task is not None else [GOT_BETA] if settings.promises_rates else []
+    return [settings.front_measure, LEAST_SERVED, *third]
 
 
-def contrasts_against(base: str, values: Values, settings: Settings) -> list[Contrast]:
-    """Every policy against one in every measure, corrected together; none with one seed."""
-    found = (
-        paired(text, base, measure, own[measure.name], values[base][measure.name])
-        for text, own in values.items()
-        for measure in settings.tested_measures
-        if text != base
-    )
-    return corrected([test for test in found if test is not None])
+def base_of(settings: Settings) -> str:
+    """What the policy in focus is compared with at the top of the page; empty if there is no other."""
+    return next((text for text in (*settings.against, *settings.policies) if text != settings.focus), "")
+
+
+def contrasts_of(values: Values, settings: Settings) -> dict[str, list[Contrast]]:
+    """All tests of a page, one family, by the policy that the others are tested against; none with one seed."""
+    top = {(settings.focus, base_of(settings), measure) for measure in headline_measures(settings)}
+    asked: dict[tuple[str, str, Measure], Claim] = {}
+    for base in dict.fromkeys((*settings.against, base_of(settings), settings.focus)):
+        for text, own in values.items() if base else ():
+            for measure in settings.tested_measures if text != base else ():
+                if (base, text, measure) not in asked and (
+                    claim := _claim(measure, own[measure.name], values[base][measure.name])
+                ):
+                    asked[text, base, measure] = claim
+    found: dict[tuple[str, str, Measure], Verdict] = {}
+    for keys in ([key for key in asked if key in top], [key for key in asked if key not in top]):
+        level = LEVEL / 2.0 / settings.read_together
+        found |= dict(zip(keys, judge([asked[key] for key in keys], level=level), strict=True))
+    tests = [Contrast(*key, found=verdict) for key, verdict in found.items()]
+    tests += [test.from_the_other_side() for test in tests]
+    order = {text: place for place, text in enumerate(values)}
+    tests.sort(key=lambda test: (order[test.policy], settings.tested_measures.index(test.measure)))
+    bases = dict.fromkeys((*settings.against, settings.focus))
+    return {base: [test for test in tests if test.against == base] for base in bases}
 
 
 def focus_of(policies: Sequence[str], wanted: str = "") -> str:

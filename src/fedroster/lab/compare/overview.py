@@ -1,10 +1,10 @@
-"""Comparisons in several scenarios, a folder for each, and one page above them."""
+"""Comparisons in several scenarios, a folder for each, and one page above them: one family of tests."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -13,23 +13,12 @@ import polars as pl
 
 from fedroster.catalogue import REFERENCE
 from fedroster.errors import ConfigurationError, InvalidInputError, PausedError
-from fedroster.lab.compare.contrasts import TEST_NOTE, TESTED, Contrast, corrected, paired
+from fedroster.lab.compare.contrasts import TEST_NOTE, TESTED, Contrast
 from fedroster.lab.compare.figures import panel_of
-from fedroster.lab.compare.page import details_of, joined, notes_of
+from fedroster.lab.compare.page import details_of, joined
 from fedroster.lab.compare.result import Comparison, render
 from fedroster.lab.compare.run import Progress, held, play
-from fedroster.lab.compare.tables import (
-    BUDGET,
-    DECISION,
-    LEAST_SERVED,
-    LOWEST_SERVED,
-    Measure,
-    Settings,
-    Values,
-    measured,
-    summary_of,
-    summary_table,
-)
+from fedroster.lab.compare.tables import LEAST_SERVED, Measure, Settings
 from fedroster.lab.pages.pareto import pareto_panels_figure
 from fedroster.lab.pages.report import Number, Report, Section, Table, picture, write_page
 from fedroster.lab.statistics import mean_interval
@@ -63,6 +52,7 @@ def compare_all(
         raise ConfigurationError(
             f"{folder} holds something else than comparisons in several scenarios: choose another folder or delete it"
         )
+    plans = [replace(plan, read_together=len(plans)) for plan in plans]
     for plan in plans:
         plan.check()
     files = [
@@ -122,220 +112,115 @@ def _overview(folder: Path, found: Sequence[Comparison]) -> pl.DataFrame:
     for name in ("command", "seeds", "machine"):
         if name not in settings:
             raise InvalidInputError(f"{file} has no {name!r}; expected what `fedroster compare` wrote")
-    parts = _tested(found)
-    table = _table(parts)
+    table = pl.DataFrame(
+        [row for one in found for row in _rows(one)],
+        schema_overrides=dict.fromkeys(TESTED, pl.Float64) | dict.fromkeys(("focus", "verdict"), pl.String),
+        infer_schema_length=None,
+    ).with_columns(pl.selectors.float().fill_nan(None))
     write_table(table, folder / "overview.csv")
     label = "Up and right is better"
-    panels = [panel_of(one.values, one.settings, one.measure, focus=one.focus, title=one.scenario) for one in parts]
-    figures = [picture(pareto_panels_figure(panels, title=label), label, folder, "overview")]
-    write_page(_page(parts, settings, Section(**_FRONTS, figures=figures)), folder)
+    panels = [
+        panel_of(one.values, own, own.front_measure, focus=own.focus, title=own.scenario)
+        for one in found
+        for own in [one.settings]
+    ]
+    figure = picture(pareto_panels_figure(panels, title=label), label, folder, "overview")
+    fronts = Section(
+        "Time and updates against fairness",
+        figures=[figure],
+        notes=[
+            "Times grow to the left. Bars: 95 % intervals over seeds. Line: the Pareto front of the means. The page of "
+            "each scenario has all labels."
+        ],
+    )
+    write_page(_page(found, settings, fronts), folder)
     return table
 
 
-# -------------------------------------------------------------------- numbers
+def _against(one: Comparison, rival: str, measure: Measure | None = None) -> Contrast | None:
+    """The policy in focus against another, in what the scenario is about if no measure is named."""
+    asked = rival, measure or one.settings.front_measure
+    found = (test for test in one.tests[one.settings.focus] if (test.policy, test.measure) == asked)
+    return next((test.from_the_other_side() for test in found), None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """A scenario's comparison.
-
-    Attributes:
-        values: What was measured.
-        settings: What was compared.
-        tests: The policy in focus against every other, by that one and the measure; corrected over all scenarios.
-    """
-
-    values: Values
-    settings: Settings
-    tests: dict[tuple[str, Measure], Contrast]
-
-    @property
-    def scenario(self) -> str:
-        return self.settings.scenario
-
-    @property
-    def focus(self) -> str:
-        return self.settings.focus
-
-    @property
-    def measure(self) -> Measure:
-        """What the scenario is about."""
-        return self.settings.front_measure
-
-    @property
-    def both(self) -> tuple[Measure, Measure]:
-        """In what policies are tested: what the scenario is about, and how the least served fare."""
-        return self.measure, LEAST_SERVED
-
-    @property
-    def rivals(self) -> list[str]:
-        """The others that do not know the truth."""
-        return [text for text in self.values if text not in (self.focus, *self.settings.omniscient)]
-
-    def best(self, *, as_fair: bool) -> str:
-        """The competitor with the best mean, of all or of those that are at least as fair; empty if there is none."""
-        least = float(self.values[self.focus][LEAST_SERVED.name].mean()) if as_fair else 0.0
-        means = {
-            text: float(self.values[text][self.measure.name].mean())
-            for text in self.rivals
-            if np.isfinite(self.values[text][self.measure.name]).all()
-            and self.values[text][LEAST_SERVED.name].mean() >= least
-        }
-        return (min if self.measure.less else max)(means, key=means.__getitem__, default="")
-
-    def shown(self, verdict: str, *measures: Measure) -> list[str]:
-        """Competitors against which the policy in focus has the same verdict in all measures."""
-        return [
-            rival
-            for rival in self.rivals
-            if all((rival, m) in self.tests and self.tests[rival, m].verdict == verdict for m in measures)
-        ]
-
-
-def _tested(found: Sequence[Comparison]) -> list[_Part]:
-    parts = [_Part(one.values, one.settings, {}) for one in found]
-    for part in parts:
-        mine = part.values[part.focus]
-        for rival, theirs in part.values.items():
-            for measure in part.both if rival != part.focus else ():
-                test = paired(part.focus, rival, measure, mine[measure.name], theirs[measure.name])
-                if test is not None:
-                    part.tests[rival, measure] = test
-    tests = iter(corrected([test for part in parts for test in part.tests.values()]))
-    for part in parts:
-        part.tests.update({name: next(tests) for name in part.tests})
-    return parts
-
-
-def _table(parts: Sequence[_Part]) -> pl.DataFrame:
+def _rows(one: Comparison) -> list[dict[str, Any]]:
+    """A row for each policy and main measure: its mean, and the policy in focus against it."""
     rows = []
-    for part in parts:
-        for text, own in part.values.items():
-            for measure in part.settings.main_measures:
-                whole = own[measure.name]
-                shown = mean_interval(whole if np.isfinite(whole).all() else np.full(1, np.nan))
-                test = part.tests.get((text, measure))
-                row: dict[str, Any] = {"scenario": part.scenario, "policy": text, "measure": measure.name}
-                row |= {"mean": shown.mean, "low": shown.low, "high": shown.high}
-                tested = {} if test is None else test.row() | {"focus": part.focus}
-                rows.append(row | {name: tested.get(name) for name in ("focus", *TESTED)})
-    schema: dict[str, Any] = dict.fromkeys(TESTED, pl.Float64) | dict.fromkeys(("focus", "verdict"), pl.String)
-    return pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None).with_columns(
-        pl.selectors.float().fill_nan(None)
-    )
+    for text, own in one.values.items():
+        for measure in one.settings.main_measures:
+            whole = own[measure.name]
+            shown = mean_interval(whole if np.isfinite(whole).all() else np.full(1, np.nan))
+            test = None if text == one.settings.focus else _against(one, text, measure)
+            row: dict[str, Any] = {"scenario": one.settings.scenario, "policy": text, "measure": measure.name}
+            row |= {"mean": shown.mean, "low": shown.low, "high": shown.high}
+            tested = {} if test is None else test.row() | {"focus": one.settings.focus}
+            rows.append(row | {name: tested.get(name) for name in ("focus", *TESTED)})
+    return rows
 
 
-# -------------------------------------------------------------------- text
-
-_FRONTS: dict[str, Any] = {
-    "title": "Time and updates against fairness",
-    "notes": [
-        "Times grow to the left. Bars: 95 % intervals over seeds. Line: the Pareto front of the means. The page of "
-        "each scenario has all labels."
-    ],
-}
+def _rivals(one: Comparison) -> list[str]:
+    """The others that do not know the truth."""
+    return [text for text in one.values if text not in (one.settings.focus, *one.settings.omniscient)]
 
 
-def _heads(parts: Sequence[_Part]) -> Table:
+def _best(one: Comparison, *, as_fair: bool) -> str:
+    """The competitor with the best mean, of all or of those that are at least as fair; empty if there is none."""
+    measure = one.settings.front_measure
+    least = float(one.values[one.settings.focus][LEAST_SERVED.name].mean()) if as_fair else 0.0
+    means = {
+        text: float(one.values[text][measure.name].mean())
+        for text in _rivals(one)
+        if np.isfinite(one.values[text][measure.name]).all() and one.values[text][LEAST_SERVED.name].mean() >= least
+    }
+    return (min if measure.less else max)(means, key=means.__getitem__, default="")
+
+
+def _counts(tests: Sequence[Contrast | None]) -> tuple[int, int, int]:
+    """How many are better, neither, and worse."""
+    words = [test.verdict for test in tests if test is not None]
+    better, worse = (sum(word.startswith(start) for word in words) for start in ("better", "worse"))
+    return better, len(words) - better - worse, worse
+
+
+def _heads(found: Sequence[Comparison]) -> Table:
     """A row for each scenario: the policy in focus and the best of its competitors."""
-    yardsticks = dict.fromkeys(share for part in parts for share in part.settings.share_of_yardstick[:1])
     rows = []
-    for part in parts:
-        summary = summary_of(part.values, part.settings).row(by_predicate=pl.col("policy") == part.focus, named=True)
-        cells = [part.scenario, part.focus, f"{measured(summary, part.measure)}{' s' if part.measure.less else ''}"]
-        cells += [measured(summary, share) if share.name in summary else "-" for share in yardsticks]
-        for rival in (part.best(as_fair=False), part.best(as_fair=True)):
-            test = part.tests.get((rival, part.measure))
+    for one in found:
+        measure = one.settings.front_measure
+        mean = measure.scale * one.values[one.settings.focus][measure.name].mean()
+        cells = [one.settings.scenario, one.settings.focus, f"{mean:.2f}{' s' * measure.less}"]
+        for rival in (_best(one, as_fair=False), _best(one, as_fair=True)):
+            test = _against(one, rival) if rival else None
             cells += [rival or "none", test.shown() if test is not None else "-"]
-        better, worse = (len(part.shown(verdict, part.measure)) for verdict in ("better", "worse"))
-        rows.append((*cells, f"{better} / {len(part.rivals) - better - worse} / {worse}"))
-    columns = (
-        *("scenario", "policy", "a round", *(share.heading for share in yardsticks), "best competitor", "against it"),
-        *("best as fair", "against this", "beats / undecided / loses"),
-    )
-    return Table(columns, rows, text=("scenario", "policy", "best competitor", "best as fair"))
+        rows.append((*cells, " / ".join(map(str, _counts([_against(one, rival) for rival in _rivals(one)])))))
+    columns = ("scenario", "policy", "a round", "best competitor", "against it", "best as fair", "against this")
+    return Table((*columns, "beats / neither / loses"), rows, ("scenario", "policy", "best competitor", "best as fair"))
 
 
-def _verdicts(part: _Part) -> list[str]:
-    """What is significant about the policy in focus in a scenario, in sentences."""
-    if not any((rival, part.measure) in part.tests for rival in part.rivals):
-        return []
-    more, fewer, what = ("shorter", "longer", "rounds") if part.measure.less else ("more", "fewer", "updates in time")
-    beaten, losses = (part.shown(verdict, part.measure) for verdict in ("better", "worse"))
-    said = f"{part.focus} has significantly {more} {what} than {len(beaten)} of its {len(part.rivals)} competitors"
-    said += f", and significantly {fewer} than {joined(losses)}." if losses else "."
-    for words, found in (
-        ("Significantly better for the least served", part.shown("worse", LEAST_SERVED)),
-        ("Significantly better in both", part.shown("worse", *part.both)),
-    ):
-        said += f" {words}: {joined(found) if found else 'no competitor'}."
-    if both := part.shown("better", *part.both):
-        said += f" {part.focus} is significantly better in both than {joined(both)}."
-    return [said]
-
-
-def _section(part: _Part) -> Section:
-    """A scenario: what every policy does there, and the policy in focus against it."""
-    # Those that fit on the page beside the differences; the scenario's own page has all.
-    hidden = (BUDGET, LOWEST_SERVED, DECISION) if part.settings.has_prices else ()
-    summary = summary_of(part.values, part.settings).sort(
-        part.measure.name, descending=not part.measure.less, nulls_last=True, maintain_order=True
-    )
-    plain = summary_table(summary, [measure for measure in part.settings.main_measures if measure not in hidden])
-    own = [measure for measure in part.both if any(tested == measure for _, tested in part.tests)]
-    rows = []
-    for row in plain.rows:
-        tests = (part.tests.get((row[0], measure)) for measure in own)
-        rows.append((*row, *("-" if test is None else test.shown() for test in tests)))
-    changed = "".join(f", {name}={value}" for name, value in part.settings.settings.items())
-    return Section(
-        part.scenario,
-        text=[f"{len(part.values)} policies, {part.settings.rounds:,} rounds{changed}.", *_verdicts(part)],
-        table=Table((*plain.columns, *(f"{part.focus}: {m.tested}" for m in own)), rows, text=("policy",)),
-        pages={f"All measures, tests and figures of {part.scenario}": folder_of(part.scenario)},
-    )
-
-
-def _left_out(parts: Sequence[_Part]) -> list[Section]:
-    """Which policies are not compared where, and why; a row for each reason."""
-    where: dict[tuple[str, str], list[str]] = {}
-    for part in parts:
-        for name, reason in part.settings.left_out.items():
-            where.setdefault((name, reason), []).append(part.scenario)
-    columns = ("policy", "where", "why")
-    rows = [(name, joined(found), reason) for (name, reason), found in where.items()]
-    return [Section("Policies that are not compared", table=Table(columns, rows, columns))] if rows else []
-
-
-def _page(parts: Sequence[_Part], settings: Mapping[str, Any], fronts: Section) -> Report:
-    seeds, task = settings["seeds"], parts[0].settings.task
-    runs = sum(len(part.values) for part in parts) * len(seeds)
+def _page(found: Sequence[Comparison], settings: Mapping[str, Any], fronts: Section) -> Report:
+    seeds, task = settings["seeds"], found[0].settings.task
     what = "rounds without training" if task is None else f"federated training, task {task['name']}"
+    focus = joined(list(dict.fromkeys(one.settings.focus for one in found)))
     heads = (
-        f"The table compares {joined(list(dict.fromkeys(part.focus for part in parts)))} with the best competitor in "
-        "each scenario, and with the best competitor that is at least as fair. It compares the time of a round or, "
-        "where clients have prices and updates a deadline, the updates in time. The last column counts the competitors "
-        "that it beats, those for which these seeds do not decide, and those that it loses to. Policies that know the "
-        "truth are no competitors."
+        f"{focus} beside the best competitor in each scenario, and beside the best that is at least as fair: the time "
+        "of a round or, where clients have prices and updates a deadline, the updates in time. The last column counts "
+        "the competitors that it beats, those for which these seeds decide neither, and those that it loses to. "
+        f"Policies that know the truth are no competitors. {TEST_NOTE} The tests of all scenarios are one family."
     )
-    note = TEST_NOTE.replace("the whole table", "all of these tests on this page")
-    reading = (
-        "The last columns of a scenario's table compare the policy in focus with that of the row, with the same seed. "
-        f"{note} All numbers: `overview.csv`, which the command below writes."
-    )
-    notes = dict.fromkeys(note for part in parts for note in notes_of(part.settings))
-    counted = f"{len(parts)} scenario{'s' if len(parts) > 1 else ''}"
-    first = {"scenarios": ", ".join(part.scenario for part in parts), "seeds": ", ".join(map(str, seeds))}
-    headline, numbers = _headline(parts)
+    counted = f"{len(found)} scenario{'s' * (len(found) > 1)}"
+    folders = {
+        f"{one.settings.scenario}, {len(one.values)} policies": folder_of(one.settings.scenario) for one in found
+    }
+    headline, numbers = _headline(found)
+    first = {"scenarios": ", ".join(one.settings.scenario for one in found), "seeds": ", ".join(map(str, seeds))}
     return Report(
         f"Policies compared in {counted}",
-        [f"{counted}, {len(seeds)} seeds, {runs:,} runs: {what}."],
+        [f"{counted}, {len(seeds)} seeds, {sum(len(one.values) for one in found) * len(seeds):,} runs: {what}."],
         [
-            Section("Against the best competitors", text=[heads], table=_heads(parts)),
+            Section("Against the best competitors", text=[heads], table=_heads(found)),
             fronts,
-            *map(_section, parts),
-            Section("How to read the tables", text=[reading, *notes]),
-            *_left_out(parts),
+            Section("All measures, tests and figures", pages=folders),
         ],
         settings["command"],
         details_of(first, task, settings["machine"]),
@@ -345,22 +230,24 @@ def _page(parts: Sequence[_Part], settings: Mapping[str, Any], fronts: Section) 
     )
 
 
-def _headline(parts: Sequence[_Part]) -> tuple[str, list[Number]]:
-    """In how many scenarios the policy in focus is shown to be better than others, in a sentence and three numbers."""
+def _headline(found: Sequence[Comparison]) -> tuple[str, list[Number]]:
+    """In how many scenarios the policy in focus is better than others, in a sentence and three numbers."""
     numbers = []
     for what, rivals in (
-        (REFERENCE, [next((t for t in part.rivals if t.partition(":")[0] == REFERENCE), "") for part in parts]),
-        ("the best competitor", [part.best(as_fair=False) for part in parts]),
-        ("the best as fair", [part.best(as_fair=True) for part in parts]),
+        (REFERENCE, [next((t for t in _rivals(one) if t.partition(":")[0] == REFERENCE), "") for one in found]),
+        ("the best competitor", [_best(one, as_fair=False) for one in found]),
+        ("the best as fair", [_best(one, as_fair=True) for one in found]),
     ):
-        found = (part.tests.get((rival, part.measure)) for part, rival in zip(parts, rivals, strict=True))
-        if words := [test.verdict for test in found if test is not None]:
-            better, worse = words.count("better"), words.count("worse")
-            note = f"{len(words) - better - worse} undecided, {worse} worse; faster, or more updates in time"
+        tests = [_against(one, rival) for one, rival in zip(found, rivals, strict=True) if rival]
+        if any(tests):
+            better, neither, worse = _counts(tests)
+            note = f"{neither} neither, {worse} worse; faster, or more updates in time"
             tone = "holds" if better > worse else "fails" if worse > better else ""
-            numbers.append(Number(f"{better} of {len(words)}", f"scenarios: better than {what}", note, tone))
+            numbers.append(
+                Number(f"{better} of {better + neither + worse}", f"scenarios: better than {what}", note, tone)
+            )
     if not numbers:
         return "", []
-    focus = joined(list(dict.fromkeys(part.focus.partition(":")[0] for part in parts)))
+    focus = joined(list(dict.fromkeys(one.settings.focus.partition(":")[0] for one in found)))
     told = [f"{one.label.partition(': ')[2]} in {one.value} scenarios" for one in numbers[:1] + numbers[-1:]]
     return f"{focus}: {', '.join(dict.fromkeys(told))}", numbers

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from fedroster.catalogue import REFERENCE
-from fedroster.lab.compare.contrasts import TEST_NOTE, Contrast, corrected
+from fedroster.catalogue import REFERENCE, make_policy
+from fedroster.lab.compare.contrasts import TEST_NOTE, Contrast, base_of, headline_measures
 from fedroster.lab.compare.figures import panel_of
 from fedroster.lab.compare.tables import (
     ACCURACY,
@@ -28,6 +28,7 @@ from fedroster.lab.compare.tables import (
 from fedroster.lab.pages.charts import MANY
 from fedroster.lab.pages.report import Number, Picture, Report, Section, Table
 from fedroster.lab.statistics import mean_interval
+from fedroster.parts import wants_losses
 from fedroster.types import FloatArray
 
 
@@ -94,45 +95,42 @@ def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine
 
 # ----------------------------------------------------------------- headline
 
-_AS_GOOD = 0.01  # shares that differ by no more are said to be alike, where their interval shows it
-
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """How a measure is described: its label, and the words for better, for worse, and for undecided."""
+    """How a measure is described: its label, and the words for better, for worse, for undecided, and for alike."""
 
     label: str
     better: str
     worse: str
     undecided: str
-    alike: str = ""
+    alike: str
 
 
 _SAID = {
-    ROUND_TIME: _Said("time of a round", "shorter rounds", "longer rounds", "round time undecided"),
-    UPDATES: _Said("updates in time", "more updates in time", "fewer updates in time", "updates in time undecided"),
-    TIME_TO_TARGET: _Said("time to the target", "sooner at the target", "later at the target", "time undecided"),
+    ROUND_TIME: _Said("time of a round", "shorter rounds", "longer rounds", "round time undecided", "rounds as long"),
+    UPDATES: _Said(
+        "updates in time",
+        *("more updates in time", "fewer updates in time", "updates in time undecided", "as many updates in time"),
+    ),
+    TIME_TO_TARGET: _Said(
+        "time to the target", "sooner at the target", "later at the target", "time undecided", "at the target as soon"
+    ),
     LEAST_SERVED: _Said("for the least served clients", "fairer", "less fair", "fairness undecided", "as fair"),
     ACCURACY: _Said("test accuracy", "more accurate", "less accurate", "accuracy undecided", "as accurate"),
-    GOT_BETA: _Said("clients with their share beta", "", "", ""),
+    GOT_BETA: _Said("clients with their share beta", "", "", "", ""),
 }
 
 
 def headline_of(
     values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]
 ) -> tuple[str, list[Number]]:
-    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals.
-
-    Their tests are corrected among themselves: they are the question of the page, and the tables are its details.
-    """
-    focus = settings.focus
-    base = next((text for text in (*settings.against, *settings.policies) if text != focus), "")
+    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals."""
+    focus, base = settings.focus, base_of(settings)
     if not base:
         return "", []
-    shown = [settings.front_measure, LEAST_SERVED]
-    shown += [ACCURACY] if settings.task is not None else [GOT_BETA] if settings.promises_rates else []
-    asked = [test for test in tests.get(base, ()) if test.policy == focus and test.measure in shown]
-    found = {test.measure: test for test in corrected(asked)}
+    shown = headline_measures(settings)
+    found = {test.measure: test for test in tests.get(base, ()) if test.policy == focus}
     numbers = [_number(measure, values[focus], values[base], base, found.get(measure)) for measure in shown]
     if len(numbers) < 3:
         cost = mean_interval(values[focus][DECISION.name])
@@ -152,8 +150,8 @@ def _number(
         size = means[0] / means[1] if measure.is_ratio and means[1] else means[0] - means[1]
         word, tone = "not tested", ""
     else:
-        size, word = test.difference.mean, test.verdict
-        tone = {"better": "holds", "worse": "fails"}.get(word, "")
+        size, word = test.difference.mean, ": ".join(filter(None, (test.verdict, test.needed)))
+        tone = "holds" if word.startswith("better") else "fails" if word.startswith("worse") else ""
     value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
     return Number(value.replace("-", "\u2212"), _SAID[measure].label, f"{note}; {word}", tone)
 
@@ -162,12 +160,11 @@ def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
     said = _SAID[measure]
     if test is None or not said.better:
         return "" if measure != ROUND_TIME and measure != UPDATES else said.undecided
-    if said.alike and test.difference.low >= -_AS_GOOD and test.difference.high <= _AS_GOOD:
-        return said.alike
-    if test.verdict not in ("better", "worse"):
-        return said.undecided
+    if test.verdict in ("alike", "undecided"):
+        return said.alike if test.verdict == "alike" else said.undecided
     size = f"{number.value[1:]} " if test.measure.is_ratio else ""
-    return size + (said.better if test.is_better else said.worse)
+    word = said.better if test.verdict.startswith("better") else said.worse
+    return f"{size}{word}{' (small)' * test.verdict.endswith('small')}"
 
 
 def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
@@ -177,6 +174,8 @@ def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
         f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
         f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."
     )
+    if settings.task is None and (blind := [text for text in values if wants_losses(make_policy(text))]):
+        yield f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
     measure = settings.front_measure
     points = panel_of(values, settings, measure).points
     front = sorted(
@@ -199,14 +198,14 @@ def _told(
     if own := [test.in_words() for test in tests if test.policy == settings.focus]:
         yield f"{settings.focus} against {base}: {', '.join(own)}."
     for measure in (ROUND_TIME, UPDATES, TIME_TO_TARGET, LEAST_SERVED):
-        if better := [test.policy for test in tests if test.measure == measure and test.verdict == "better"]:
-            yield f"Significantly {_SAID[measure].better} than {base}: {joined(better)}."
+        if better := [test.policy for test in tests if test.measure == measure and test.verdict.startswith("better")]:
+            yield f"{_SAID[measure].better.capitalize()} than {base}: {joined(better)}."
     for test in tests if few and base == REFERENCE else ():
         if test.measure == TIME_TO_TARGET and test.policy not in missing:
             shown = test.difference
             yield (
                 f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "
-                f"simulated time (95 % interval {shown.low:.2f} to {shown.high:.2f}, paired by seed)."
+                f"simulated time ({shown.low:.2f} to {shown.high:.2f}, paired by seed)."
             )
 
 
@@ -217,8 +216,6 @@ def notes_of(settings: Settings) -> list[str]:
         " ".join(columns),
         "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
         f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models.",
-        "The three numbers at the top are tested as a group of their own, with Holm's correction over the three; a "
-        "table is corrected over all of its tests, and may leave undecided what the top decides.",
     ]
     if aided := [text for text in settings.policies if text in settings.omniscient]:
         notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")
@@ -254,8 +251,8 @@ def _sections(
     if settings.task is not None:
         figures = shown(accuracy_per_round="By round", accuracy_per_second="By simulated time")
         yield Section("Accuracy", figures=figures, notes=grey, folded=True)
-    for base, found in tests.items():
-        if found:
+    for base in settings.against:
+        if found := tests[base]:
             note = (
                 f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: `contrasts.csv`, which the "
                 "command below writes."

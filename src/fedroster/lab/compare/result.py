@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 import polars as pl
 
 from fedroster.errors import InvalidInputError, MissingDependencyError, UnknownNameError
-from fedroster.lab.compare.contrasts import COLUMNS, Contrast, contrasts_against
+from fedroster.lab.compare.contrasts import COLUMNS, Contrast, contrasts_of
 from fedroster.lab.compare.tables import (
     Runs,
     Settings,
@@ -73,8 +73,8 @@ class Comparison:
 
     @cached_property
     def tests(self) -> dict[str, list[Contrast]]:
-        """By the policy that they are tested against, all others in every tested measure."""
-        return {base: contrasts_against(base, self.values, self.settings) for base in self.settings.against}
+        """By the policy that they are tested against, all others in every tested measure, judged as one family."""
+        return contrasts_of(self.values, self.settings)
 
     @property
     def frame(self) -> pl.DataFrame:
@@ -99,7 +99,8 @@ class Comparison:
 
     def contrasts(self) -> pl.DataFrame:
         """A row for each policy, each that it is tested against, and each tested measure: difference and verdict."""
-        return pl.DataFrame([test.row() for tests in self.tests.values() for test in tests], schema=COLUMNS)
+        tests = (test for base in self.settings.against for test in self.tests[base])
+        return pl.DataFrame([test.row() for test in tests], schema=COLUMNS)
 
     def plot(self, name: str = "") -> Figure:
         """Draw a figure.

@@ -52,6 +52,7 @@ class Settings:
         optimal: Policy that the regret is measured against; empty for none.
         yardstick: Policy whose updates in time the others are given as a share of; empty for none.
         has_prices: Whether clients have prices, and updates a deadline.
+        read_together: With how many scenarios, this one included, the verdicts share their level.
         machine: Machine, versions, and the code that made the runs.
     """
 
@@ -71,6 +72,7 @@ class Settings:
     target_accuracy: float = 0.9
     left_out: Mapping[str, str] = field(default_factory=dict)
     has_prices: bool = False
+    read_together: int = 1
     machine: Mapping[str, Any] = field(default_factory=machine)
 
     def check(self) -> None:
@@ -346,7 +348,7 @@ def read_settings(folder: Path) -> Settings:
         InvalidInputError: If they are missing, damaged or not complete.
     """
     file = folder / "settings.json"
-    found = read_json(file)
+    found = {"read_together": 1} | read_json(file)  # as it was before it was kept
     try:
         settings = Settings(**{field.name: found[field.name] for field in fields(Settings)})
     except KeyError as error:
