@@ -87,7 +87,7 @@ FINE = 2.0 + 0.0001 * np.array([1.0, -1.1, 0.3, 0.4, -0.9])
             SMALL[:3],
             2.0 + NONE[:3],
             "undecided",
-            "0.51\n(0.00 to ∞)\nabout ",
+            "0.50\n(0.00 to ∞)\nabout 5 seeds",
         ),  # three decide nothing
     ],
 )
