@@ -4,23 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedroster.core.problem import Feedback
 from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
+from rounds import report
 
 NAN = np.nan
-
-
-def report(client, *, round=1, loss=None, num_samples=None):
-    count = len(client)
-    return Feedback(
-        round=round,
-        client=np.array(client),
-        features=np.ones((count, 1)),
-        status=np.zeros(count, np.uint8),
-        exchange_time_s=np.ones(count),
-        loss=None if loss is None else np.array(loss),
-        num_samples=None if num_samples is None else np.array(num_samples),
-    )
 
 
 def test_unknown_sizes_are_taken_for_the_mean():

@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from fedroster.catalogue import make_policy
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec, RoundContext
-from fedroster.optimization.assignment import maximise_cardinality
+from fedroster.optimization.assignment import solve_assignment
 from fedroster.optimization.budgeted import AUTOMATIC_GAPS, Choices, ExactOptions, choices_of, gap_for
 from fedroster.policies.cocs import COCS
 from fedroster.policies.partial_pooling import PartialPooling
@@ -108,9 +108,9 @@ class TestPolicies:
 
         def spy(*args, gap, **options):
             seen.append(gap)
-            return maximise_cardinality(*args, gap=gap, **options)
+            return solve_assignment(*args, gap=gap, **options)
 
-        monkeypatch.setattr("fedroster.optimization.budgeted.maximise_cardinality", spy)
+        monkeypatch.setattr("fedroster.optimization.budgeted.solve_assignment", spy)
         policy = COCS(gap=given)
         spec = ProblemSpec(num_clients=num_clients, cohort_size=num_clients, num_features=2, num_servers=6)
         policy.select(

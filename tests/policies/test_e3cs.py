@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
+from fedroster.core.problem import ProblemSpec, Status
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import E3CS
 from fedroster.policies.e3cs import E3CSState, allocate
 from fedroster.simulation import simulate
+from rounds import context_of, report
 
 
 def allocation_by_root(weight, size, quota):
@@ -82,16 +83,6 @@ def test_equal_weights_share_alike_wherever_they_are(log_weight):
     assert found.sum() == pytest.approx(3.0)
 
 
-def context_of(count, size, *, round=1, available=None):
-    here = np.ones(count, np.bool_) if available is None else np.array(available, np.bool_)
-    return RoundContext(round, np.ones((count, 1)), here, size)
-
-
-def report(round, client, status):
-    client = np.array(client)
-    return Feedback(round, client, np.ones((client.size, 1)), np.array(status, np.uint8), np.full(client.size, np.nan))
-
-
 def with_weights(weight):
     nothing = np.zeros(0, np.int64)
     return E3CSState(nothing, nothing, np.zeros(0), np.log(weight))
@@ -126,7 +117,7 @@ def test_weights_grow_as_published(fairness):
         success = rng.random(count) < np.linspace(0.1, 0.9, count)
         links = selection.links
         status = np.where(success[links], Status.COMPLETED, rng.choice([Status.LATE, Status.DROPPED, Status.FAILED]))
-        state = policy.update(state, report(number, links, status))
+        state = policy.update(state, report(links, round=number, status=status))
         if len(clients) > size:
             quota = fairness * size / len(clients)
             probability, overflow = allocate(np.array([log_weight[n] for n in clients]), size, quota)
@@ -153,11 +144,11 @@ def test_late_feedback_counts_with_the_odds_of_its_own_round():
     assert gains[1][0] != pytest.approx(gains[2][0])
     assert state.open_client.tolist() == [0, 1, 0, 1]
     before = state.log_weight.copy()
-    state = policy.update(state, report(2, [1, 0], [Status.COMPLETED] * 2))
-    state = policy.update(state, report(1, [0], [Status.COMPLETED]))
+    state = policy.update(state, report([1, 0], round=2, status=[Status.COMPLETED] * 2))
+    state = policy.update(state, report([0], round=1, status=[Status.COMPLETED]))
     np.testing.assert_allclose(state.log_weight - before, [gains[1][0] + gains[2][0], gains[2][1], 0.0, 0.0])
     assert state.open_client.tolist() == [1]
-    state = policy.update(state, report(1, [1], [Status.LATE]))
+    state = policy.update(state, report([1], round=1, status=[Status.LATE]))
     assert state.open_client.size == 0
     np.testing.assert_allclose(state.log_weight[1] - before[1], gains[2][1])
 
@@ -171,7 +162,7 @@ def test_what_is_never_answered_is_forgotten():
     assert state.open_round.size == 2 * 256
     assert state.open_round.min() == 600 - 256
     before = state.log_weight.copy()
-    state = policy.update(state, report(1, [0, 1], [Status.COMPLETED] * 2))
+    state = policy.update(state, report([0, 1], round=1, status=[Status.COMPLETED] * 2))
     np.testing.assert_array_equal(state.log_weight, before)
 
 

@@ -11,44 +11,22 @@ import pytest
 from scipy.stats import chisquare
 
 from fedroster import Selector
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
+from fedroster.core.problem import ProblemSpec, Status
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import PacerState, client_utility, pace, statistical_utility, value_at
 from fedroster.networks import FlatNetwork
 from fedroster.optimization.ranking import sample_above
 from fedroster.policies import Oort
 from fedroster.simulation import simulate
+from rounds import context_of, report
 
 RECORDED = json.loads((Path(__file__).parent / "oort_recorded.json").read_text())
-
-
-def feedback(client, *, round=1, time_s=None, loss=None, squared_loss=None, num_samples=None, status=None):
-    def column(values):
-        return None if values is None else np.array(values, np.float64)
-
-    client = np.array(client)
-    return Feedback(
-        round=round,
-        client=client,
-        features=np.ones((client.size, 3)),
-        status=np.zeros(client.size, np.uint8) if status is None else np.array(status, np.uint8),
-        exchange_time_s=np.ones(client.size) if time_s is None else column(time_s),
-        loss=column(loss),
-        squared_loss=column(squared_loss),
-        num_samples=column(num_samples),
-    )
-
-
-def context_of(count, size, *, round=2, available=None, slowness=None, members=None):
-    features = np.ones((count, 3)) if slowness is None else np.column_stack((slowness, np.ones((count, 2))))
-    here = np.ones(count, np.bool_) if available is None else np.array(available, np.bool_)
-    return RoundContext(round, features, here, size, members=members)
 
 
 def explored(policy, count, *, loss=None, time_s=None, round=1):
     """A state in which everybody has taken part."""
     state = policy.init(ProblemSpec(count, 1, 3), rng=np.random.default_rng(0))
-    return policy.update(state, feedback(range(count), round=round, time_s=time_s, loss=loss))
+    return policy.update(state, report(range(count), round=round, time_s=time_s, loss=loss))
 
 
 # --- what a client is worth ----------------------------------------------------------------------------------------
@@ -58,20 +36,20 @@ def test_statistical_utility_is_the_papers():
     rng = np.random.default_rng(1)
     losses = [rng.gamma(2.0, 1.0, size) for size in (1, 5, 40)]
     expected = [len(batch) * math.sqrt(sum(value**2 for value in batch) / len(batch)) for batch in losses]
-    given = feedback(
+    given = report(
         range(3),
         loss=[batch.mean() for batch in losses],
         squared_loss=[(batch**2).mean() for batch in losses],
         num_samples=[len(batch) for batch in losses],
     )
     np.testing.assert_allclose(statistical_utility(given), expected)
-    mean_only = feedback(range(3), loss=[batch.mean() for batch in losses], num_samples=[1, 5, 40])
+    mean_only = report(range(3), loss=[batch.mean() for batch in losses], num_samples=[1, 5, 40])
     assert (statistical_utility(mean_only) <= np.array(expected) * (1 + 1e-12)).all()
 
 
 def test_statistical_utility_of_what_is_not_measured():
-    assert np.isnan(statistical_utility(feedback([0, 1]))).all()
-    partly = feedback(
+    assert np.isnan(statistical_utility(report([0, 1]))).all()
+    partly = report(
         range(4), loss=[2, 2, np.nan, 3], squared_loss=[9, np.nan, np.nan, 16], num_samples=[5, np.nan, 5, 1]
     )
     np.testing.assert_array_equal(statistical_utility(partly), [15.0, 2.0, np.nan, 4.0])
@@ -189,13 +167,13 @@ def test_the_pacer_steps(start, window, previous, round, expected):
 def test_only_exploited_clients_count_for_the_pacer():
     policy = Oort()
     state = policy.init(ProblemSpec(4, 2, 3), rng=np.random.default_rng(0))
-    state = policy.update(state, feedback([0, 1], loss=[3.0, 5.0]))  # no client was exploited
+    state = policy.update(state, report([0, 1], loss=[3.0, 5.0]))  # no client was exploited
     assert state.pacer.num_reports == 0
     context = context_of(4, 3)
     state = policy.commit(state, context, policy.select(state, context, rng=np.random.default_rng(0)))
     assert state.exploited.tolist() == [state.count[0] > 0, state.count[1] > 0, False, False]
     state.exploited[:] = [True, False, False, True]
-    state = policy.update(state, feedback([0, 1, 3], round=2, loss=[7.0, 9.0, np.nan]))
+    state = policy.update(state, report([0, 1, 3], round=2, loss=[7.0, 9.0, np.nan]))
     assert (state.pacer.total, state.pacer.num_reports) == (7.0, 1)
 
 
@@ -240,7 +218,7 @@ def test_exploration_decays_to_its_floor_and_ends_with_the_unexplored():
     )
     # Strangers who left do not keep it alive, and one who joins starts it again.
     state = policy.init(ProblemSpec(5, 1, 3), rng=np.random.default_rng(0))
-    state = policy.update(state, feedback([0, 1, 2, 3]))
+    state = policy.update(state, report([0, 1, 2, 3]))
     for members, epsilon in (([1, 1, 1, 1, 0], 0.0), ([1, 1, 1, 1, 1], 0.72)):
         context = context_of(5, 1, available=members, members=np.array(members, np.bool_))
         selection = policy.select(state, context, rng=np.random.default_rng(0))
@@ -250,7 +228,7 @@ def test_exploration_decays_to_its_floor_and_ends_with_the_unexplored():
 def test_the_shares_of_exploitation_and_exploration():
     policy = Oort(exploration=0.5, exploration_decay=1.0, exploration_min=0.5)
     state = policy.init(ProblemSpec(40, 10, 3), rng=np.random.default_rng(0))
-    state = policy.update(state, feedback(range(20), loss=np.linspace(1.0, 2.0, 20)))
+    state = policy.update(state, report(range(20), loss=np.linspace(1.0, 2.0, 20)))
     for seed in range(20):
         links = policy.select(state, context_of(40, 10), rng=np.random.default_rng(seed)).links
         assert (links < 20).sum() == 5
@@ -261,7 +239,7 @@ def test_explorers_are_the_fastest():
     policy = Oort(sample_window=2.0)
     state = policy.init(ProblemSpec(30, 5, 3), rng=np.random.default_rng(0))
     slowness = np.random.default_rng(3).permutation(np.arange(1.0, 31.0))
-    context = context_of(30, 5, slowness=slowness)
+    context = context_of(30, 5, features=np.column_stack((slowness, np.ones((30, 2)))))
     counts = np.zeros(30)
     for draw in range(3000):
         counts[policy.select(state, context, rng=Streams(4).at("policy", draw)).links] += 1
@@ -332,14 +310,14 @@ def test_the_share_that_is_left_out_is_one_of_the_members():
 def test_what_feedback_teaches():
     policy = Oort()
     state = policy.init(ProblemSpec(4, 2, 3), rng=np.random.default_rng(0))
-    state = policy.update(state, feedback([0, 1], round=3, time_s=[2.0, 4.0], loss=[1.5, np.nan], num_samples=[10, 10]))
+    state = policy.update(state, report([0, 1], round=3, time_s=[2.0, 4.0], loss=[1.5, np.nan], num_samples=[10, 10]))
     np.testing.assert_array_equal(state.utility, [15.0, 0.0, 0.0, 0.0])
     np.testing.assert_array_equal(state.time_s, [2.0, 4.0, 0.0, 0.0])
     np.testing.assert_array_equal(state.last, [3, 3, 0, 0])
     # A drop-out has taken part, and what was believed of it stays; late news do not replace later ones.
     gone = [Status.DROPPED, Status.COMPLETED, Status.FAILED]
-    state = policy.update(state, feedback([0, 1, 2], round=5, time_s=[np.nan, 6.0, np.nan], status=gone))
-    state = policy.update(state, feedback([1], round=4, time_s=[9.0], loss=[9.0]))
+    state = policy.update(state, report([0, 1, 2], round=5, time_s=[np.nan, 6.0, np.nan], status=gone))
+    state = policy.update(state, report([1], round=4, time_s=[9.0], loss=[9.0]))
     np.testing.assert_array_equal(state.utility, [15.0, 0.0, 0.0, 0.0])
     np.testing.assert_array_equal(state.time_s, [2.0, 6.0, 0.0, 0.0])
     np.testing.assert_array_equal(state.last, [5, 5, 5, 0])

@@ -15,7 +15,7 @@ from fedroster.optimization.budgeted import choices_of
 from fedroster.policies.cocs import COCS
 from fedroster.policies.linucb import LinUCBPairs
 from fedroster.policies.oracle import OracleP
-from fedroster.policies.partial_pooling import PartialPooling, reachable_clients
+from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.uniform import Uniform
 from fedroster.simulation import simulate
 
@@ -98,7 +98,7 @@ class Ledger:
         self.reached, self.served = np.zeros(num_clients), np.zeros(num_clients)
 
     def add(self, played):
-        self.reached += reachable_clients(choices_of(played.context), self.reached.shape[0])
+        self.reached[np.unique(choices_of(played.context).client)] += 1
         self.served[played.context.client[played.selection.links]] += 1
 
 

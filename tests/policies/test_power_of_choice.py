@@ -8,34 +8,17 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext
+from fedroster.core.problem import ProblemSpec
 from fedroster.core.streams import Streams
 from fedroster.policies import PowerOfChoice
 from fedroster.policies.power_of_choice import PowerOfChoiceState
-
-
-def report(client, loss, *, round=1, num_samples=None):
-    client = np.array(client)
-    return Feedback(
-        round=round,
-        client=client,
-        features=np.ones((client.size, 1)),
-        status=np.zeros(client.size, np.uint8),
-        exchange_time_s=np.ones(client.size),
-        loss=None if loss is None else np.array(loss, np.float64),
-        num_samples=None if num_samples is None else np.array(num_samples, np.float64),
-    )
+from rounds import context_of, report
 
 
 def known(loss, sizes=None):
     count = len(loss)
     sizes = np.zeros(count) if sizes is None else np.array(sizes, np.float64)
     return PowerOfChoiceState(np.array(loss, np.float64), np.ones(count, np.int64), sizes)
-
-
-def context_of(count, size, available=None):
-    available = np.ones(count, np.bool_) if available is None else np.array(available)
-    return RoundContext(2, np.ones((count, 1)), available, size)
 
 
 def cohorts(policy, state, context, draws):
@@ -101,7 +84,7 @@ def test_the_unknown_go_first():
 
 def test_only_the_available_are_candidates():
     available = [True, False, True, False, True, True]
-    for links in cohorts(PowerOfChoice(d=4), known([1, 9, 2, 9, 3, 4]), context_of(6, 2, available), 20):
+    for links in cohorts(PowerOfChoice(d=4), known([1, 9, 2, 9, 3, 4]), context_of(6, 2, available=available), 20):
         assert links.tolist() == [4, 5]
 
 
@@ -109,11 +92,11 @@ def test_the_latest_loss_counts():
     policy = PowerOfChoice()
     state = policy.init(ProblemSpec(3, 1, 1), rng=np.random.default_rng(0))
     assert np.isinf(state.loss).all()
-    state = policy.update(state, report([0, 1], [2.0, 3.0], round=5, num_samples=[10, 30]))
-    state = policy.update(state, report([0, 1, 2], [9.0, np.nan, 1.0], round=4))  # late
+    state = policy.update(state, report([0, 1], loss=[2.0, 3.0], round=5, num_samples=[10, 30]))
+    state = policy.update(state, report([0, 1, 2], loss=[9.0, np.nan, 1.0], round=4))  # late
     np.testing.assert_array_equal(state.loss, [2.0, 3.0, 1.0])
-    state = policy.update(state, report([0], [0.5], round=6))
-    state = policy.update(state, report([1], None, round=7))
+    state = policy.update(state, report([0], loss=[0.5], round=6))
+    state = policy.update(state, report([1], loss=None, round=7))
     np.testing.assert_array_equal(state.loss, [0.5, 3.0, 1.0])
     np.testing.assert_array_equal(state.reported, [6, 5, 4])
     np.testing.assert_array_equal(state.num_samples, [10.0, 30.0, 0.0])
@@ -128,7 +111,7 @@ def test_polling_asks_the_candidates_and_nobody_else():
 
     policy, stale = PowerOfChoice(d=3, variant="pow-d"), known([9.0, 8.0, 7.0, 6.0, 5.0, 4.0])
     assert (policy.polls, PowerOfChoice().polls) == (True, False)
-    context = context_of(6, 2, [True, True, True, True, True, False]).with_poll(poll)
+    context = context_of(6, 2, available=[True, True, True, True, True, False]).with_poll(poll)
     for links in cohorts(policy, stale, context, 50):
         assert asked[-1].shape == (3,)
         by_present_loss = asked[-1][np.argsort(losses[asked[-1]])]  # not by the last known
@@ -151,7 +134,7 @@ def test_nobody_is_polled_in_vain():
     def poll(rows):
         raise AssertionError("asked")
 
-    context = context_of(4, 3, [True, False, True, True]).with_poll(poll)
+    context = context_of(4, 3, available=[True, False, True, True]).with_poll(poll)
     for links in cohorts(PowerOfChoice(variant="pow-d"), known([1, 2, 3, 4]), context, 5):
         assert links.tolist() == [0, 2, 3]
 

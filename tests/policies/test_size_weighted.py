@@ -9,23 +9,11 @@ import pytest
 from scipy.stats import chisquare
 
 from fedroster import Selector
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext
+from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import SizeWeighted
 from fedroster.policies.size_weighted import SizesState
-
-
-def report(sizes, *, round=1):
-    """Feedback of all clients with these sizes, NaN for none."""
-    count = len(sizes)
-    return Feedback(
-        round=round,
-        client=np.arange(count),
-        features=np.ones((count, 1)),
-        status=np.zeros(count, np.uint8),
-        exchange_time_s=np.ones(count),
-        num_samples=np.array(sizes, np.float64),
-    )
+from rounds import report
 
 
 def inclusion(weight, size):
@@ -54,7 +42,7 @@ def test_clients_are_drawn_by_size(by):
     policy = SizeWeighted() if by == "feedback" else SizeWeighted(size_feature=1)
     state = policy.init(ProblemSpec(5, 2, 2), rng=np.random.default_rng(0))
     if by == "feedback":
-        state = policy.update(state, report(sizes))
+        state = policy.update(state, report(range(5), num_samples=sizes))
     context = RoundContext(1, np.column_stack((np.ones(5), sizes)), here, 2)
     counts = frequencies(policy, state, context)
     assert counts[4] == 0
@@ -66,9 +54,9 @@ def test_clients_are_drawn_by_size(by):
 
 def test_sizes_that_are_not_reported_change_nothing():
     policy = SizeWeighted()
-    state = policy.update(SizesState(np.zeros(3)), report([np.nan, 7.0, np.nan]))
+    state = policy.update(SizesState(np.zeros(3)), report(range(3), num_samples=[np.nan, 7.0, np.nan]))
     np.testing.assert_array_equal(state.num_samples, [0.0, 7.0, 0.0])
-    state = policy.update(state, report([5.0, np.nan, np.nan], round=2))
+    state = policy.update(state, report(range(3), num_samples=[5.0, np.nan, np.nan], round=2))
     np.testing.assert_array_equal(state.num_samples, [5.0, 7.0, 0.0])
 
 

@@ -8,30 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
+from fedroster.core.problem import ProblemSpec
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import TiFL
 from fedroster.policies.tifl import changed_probabilities, mean_losses, tiers_of
 from fedroster.simulation import simulate
-
-
-def report(client, *, round=1, time_s=None, loss=None):
-    client = np.array(client)
-    time_s = np.ones(client.size) if time_s is None else np.array(time_s, np.float64)
-    return Feedback(
-        round=round,
-        client=client,
-        features=np.ones((client.size, 1)),
-        status=np.where(np.isnan(time_s), np.uint8(Status.DROPPED), np.uint8(Status.COMPLETED)),
-        exchange_time_s=time_s,
-        loss=None if loss is None else np.array(loss, np.float64),
-    )
-
-
-def context_of(count, size, *, round=2, available=None):
-    here = np.ones(count, np.bool_) if available is None else np.array(available, np.bool_)
-    return RoundContext(round, np.ones((count, 1)), here, size)
+from rounds import context_of, report
 
 
 def profiled(policy, time_s, *, loss=None, seed=0):

@@ -21,7 +21,6 @@ from fedroster.optimization.assignment import (
     NODE_LIMIT,
     VALUE_TOLERANCE,
     AssignmentResult,
-    maximise_cardinality,
     solve_assignment,
 )
 from fedroster.optimization.lazy_greedy import lazy_greedy
@@ -200,14 +199,9 @@ class ExactOptions(Parameters):
 
     def most_links(self, choices: Choices, *, rng: Generator) -> tuple[IntArray, float]:
         """As many links as possible, (14) and (15): their positions, ascending, and the proven gap to the number."""
-        found = maximise_cardinality(
-            *choices.links,
-            num_clients=choices.num_clients,
-            gap=gap_for(choices.rows.shape[0], self.gap),
-            rng=rng,
-            node_limit=self.node_limit,
-        )
-        kept = within_cohort(choices, found.links, np.ones(choices.rows.shape[0]))
+        ones = np.ones(choices.rows.shape[0])
+        found = self._solve(choices, ones, gap_for(ones.shape[0], self.gap), rng)
+        kept = within_cohort(choices, found.links, ones)
         return kept, 0.0 if kept.shape != found.links.shape else found.gap
 
 

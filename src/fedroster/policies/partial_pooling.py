@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.citation import SOFTWARE
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Natural, NotNegative, Positive, Share, ShareBelowOne
@@ -68,18 +68,6 @@ class PartialPoolingState:
         return table_flaw(belief.key, belief.num_pairs) or tag_flaw(
             belief.tag, belief.num_tags, belief.key, spec.num_servers
         )
-
-
-def reachable_clients(choices: Choices, num_clients: int) -> BoolArray:
-    """Clients that could be chosen this round: available, and within a budget on some link; shape (clients,).
-
-    Args:
-        choices: Links of the round.
-        num_clients: N.
-    """
-    reachable = np.zeros(num_clients, np.bool_)
-    reachable[choices.client] = True
-    return reachable
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +172,8 @@ class PartialPooling(ExactOptions, Defaults):
         features = context.features[context.available]
         belief = begin_round(state.belief, client, features, round=context.round, share=self.share)
         if self.beta:
-            reachable = reachable_clients(choices, state.backlog.shape[0])
+            reachable = np.zeros(state.backlog.shape[0], np.bool_)  # within a budget on some available link
+            reachable[choices.client] = True
             queue_step(state.backlog, beta=snap_rate(self.beta), served=client, members=reachable)
         return replace(state, belief=belief)
 

@@ -20,7 +20,7 @@ from assignments import (
     random_instance,
     table_one,
 )
-from fedroster.optimization.assignment import maximise_cardinality, solve_assignment
+from fedroster.optimization.assignment import solve_assignment
 from fedroster.optimization.assignment.links import compact
 from fedroster.optimization.assignment.refill import CELLS, fill_server
 from fedroster.optimization.assignment.relaxation import (
@@ -564,15 +564,21 @@ def test_cardinality_ties_are_even_with_rng():
     rng = np.random.default_rng(3)
     counts = np.zeros(10)
     for _ in range(1500):
-        result = maximise_cardinality(
-            np.ones(10), np.arange(10), np.zeros(10, int), np.array([3.0]), num_clients=10, rng=rng
+        result = solve_assignment(
+            np.ones(10), np.ones(10), np.arange(10), np.zeros(10, int), np.array([3.0]), num_clients=10, rng=rng
         )
         counts[result.links] += 1
     # 9 degrees of freedom, 99.9 % point; drawing without replacement only narrows it.
     assert ((counts - 450) ** 2 / 450).sum() < 27.9
 
 
-# --- the problems built on it ----------------------------------------------------------------------------------------
+# --- counting: (14) and (15) -----------------------------------------------------------------------------------------
+
+
+def counted(instance, **options):
+    """As many links as possible."""
+    ones = np.ones(instance.value.size)
+    return solve_assignment(ones, *instance.rows[1:], num_clients=instance.num_clients, **options)
 
 
 @pytest.mark.parametrize(
@@ -588,7 +594,7 @@ def test_cardinality_ties_are_even_with_rng():
 )
 def test_counting_a_thousand_links_is_proven(size, seed, most):
     instance = table_one(seed, **size)
-    result = maximise_cardinality(*instance.rows[1:], num_clients=instance.num_clients)
+    result = counted(instance)
     check_decision(instance, result.links)
     assert result.is_optimal
     assert result.value == result.links.size == most  # as HiGHS says after seconds
@@ -600,7 +606,7 @@ def test_cardinality_matches_enumeration(kind):
     for _ in range(100):
         instance = random_instance(rng, kind)
         most = brute_force(instance, np.ones(instance.value.size))
-        result = maximise_cardinality(*instance.rows[1:], num_clients=instance.num_clients, rng=rng)
+        result = counted(instance, rng=rng)
         check_decision(instance, result.links)
         assert result.is_optimal
         assert result.value == result.links.size == round(most)
@@ -651,7 +657,7 @@ def test_bad_input_says_what_and_where(change, message):
 def test_solvers_print_nothing(capfd):
     instance = table_one(0, num_clients=120, num_servers=4, budget=9.0)
     instance.solve()
-    maximise_cardinality(*instance.rows[1:], num_clients=120)
+    counted(instance)
     captured = capfd.readouterr()
     assert captured.out == ""
     assert captured.err == ""

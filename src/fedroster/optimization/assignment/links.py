@@ -81,7 +81,7 @@ def value_step(value: FloatArray) -> float:
     return step
 
 
-def floats(name: str, values: ArrayLike) -> FloatArray:
+def _floats(name: str, values: ArrayLike) -> FloatArray:
     """A contiguous vector of numbers.
 
     Raises:
@@ -116,7 +116,7 @@ def check_links(
     Raises:
         InvalidInputError: A length, dtype or entry is not as expected; the message names array, entry and row.
     """
-    values, costs, budgets = floats("value", value), floats("cost", cost), floats("budget", budget)
+    values, costs, budgets = _floats("value", value), _floats("cost", cost), _floats("budget", budget)
     clients, servers = _indices("client", client), _indices("server", server)
     if not values.size == costs.size == clients.size == servers.size:
         raise InvalidInputError(

@@ -6,7 +6,7 @@ r"""P2 (Qu et al. 2021, Eq. 10), solved with a proof; docs/explanation/assignmen
 
 over the links (n, m) of the round: one knapsack a server (10b), coverage by listing only usable links (10c), one
 server a client (10d). NP-hard; :func:`solve_assignment` proves the optimum at the paper's sizes in well under a
-millisecond, and certifies a gap at any size. :func:`maximise_cardinality` is the same for (14) and (15), which count.
+millisecond, and certifies a gap at any size. With every value 1 it is (14) and (15), which count.
 """
 
 from __future__ import annotations
@@ -20,12 +20,7 @@ from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import InvalidInputError
-from fedroster.optimization.assignment.client_prices import (
-    core_functions,
-    fix_links,
-    lists_twice,
-    search_by_prices,
-)
+from fedroster.optimization.assignment.client_prices import core_functions, fix_links, lists_twice, search_by_prices
 from fedroster.optimization.assignment.core import build_core, core_of, greedy_fill, search_core, tabulate_knapsacks
 from fedroster.optimization.assignment.links import check_links, compact, value_step
 from fedroster.optimization.assignment.refill import CELLS, refill_servers, step_prices
@@ -412,24 +407,3 @@ def solve_assignment(
     search = Search(*arrays, num_clients=num_clients, gap=gap, node_limit=node_limit, rng=rng)
     search.run()
     return _result(search.rows(), arrays[0], search.upper_bound())
-
-
-def maximise_cardinality(
-    cost: ArrayLike,
-    client: ArrayLike,
-    server: ArrayLike,
-    budget: ArrayLike,
-    *,
-    num_clients: int,
-    gap: float = 0.0,
-    rng: np.random.Generator | None = None,
-    node_limit: int = NODE_LIMIT,
-) -> AssignmentResult:
-    r"""As many links as the budgets allow, one server a client: :math:`\max |s|` (Qu et al. 2021, Eq. 14, 15).
-
-    The number is P2 with every value 1 (:func:`solve_assignment`), so that value and bound count links.
-    """
-    ones = np.ones(np.size(cost))
-    return solve_assignment(
-        ones, cost, client, server, budget, num_clients=num_clients, gap=gap, rng=rng, node_limit=node_limit
-    )
