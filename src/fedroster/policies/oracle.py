@@ -11,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.random import Generator
 
+from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.problem import Outcome, RoundContext, Selection
 from fedroster.core.protocols import Draws, NoState, Stateless
 from fedroster.optimization.budgeted import SolverOptions, choices_of
 from fedroster.policies.cocs import CITATION
@@ -40,15 +41,19 @@ class Oracle(SolverOptions, Stateless):
     refuses_first: ClassVar[bool] = True
 
     def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 with X for values."""
-        truth = context.require_truth("Oracle")
+        """Solve P2 with what the truth says for values."""
+        value = self.worth(context.require_truth(type(self).__name__))
         choices = choices_of(context)
-        links, proven = self.best_links(choices, truth.in_time[choices.rows].astype(np.float64), rng=rng)
+        links, proven = self.best_links(choices, value[choices.rows], rng=rng)
         return Selection(context.round, choices.rows[links], gap=proven)
+
+    def worth(self, truth: Outcome) -> FloatArray:
+        """What each link is worth, X, shape (links,)."""
+        return truth.in_time.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
-class OracleP(SolverOptions, Stateless):
+class OracleP(Oracle):
     r"""The most expected updates in time, knowing the participation probabilities: :math:`s^{opt,t}` of P2 (10).
 
     .. math:: \max_s \sum_{(n,m) \in s} p_{n,m}(\phi_{n,m}^t) \quad\text{s.t. (10b), (10c), (10d)}
@@ -60,25 +65,15 @@ class OracleP(SolverOptions, Stateless):
     Its options are those of :class:`~fedroster.optimization.budgeted.SolverOptions`.
     """
 
-    citation: ClassVar[str] = CITATION
-    draws: ClassVar[Draws] = "never"
-    omniscient: ClassVar[bool] = True
-    fills_cohort: ClassVar[bool] = False
-    needs_limits: ClassVar[bool] = True
-    refuses_first: ClassVar[bool] = True
-
-    def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 with p for values.
+    def worth(self, truth: Outcome) -> FloatArray:
+        """What each link is worth, p, shape (links,).
 
         Raises:
             ConfigurationError: If the network knows no probabilities.
         """
-        probability = context.require_truth("Oracle-p").participation_probability
-        if probability is None:
+        if truth.participation_probability is None:
             raise ConfigurationError(
                 "Oracle-p needs participation probabilities, which this network does not know; "
                 "expected Outcome.participation_probability, as HierarchicalNetwork gives it"
             )
-        choices = choices_of(context)
-        links, proven = self.best_links(choices, probability()[choices.rows], rng=rng)
-        return Selection(context.round, choices.rows[links], gap=proven)
+        return truth.participation_probability()
