@@ -56,7 +56,7 @@ def test_rounds_with_memory_by_hand(share):
     """FedVARP and FedStale, with failures and refused updates, in a plain loop."""
     network, bad, trainer = VolatileNetwork(stay_s=10.0), (2, 3, 5), Pulling()
     x, rows, samples, refused, dropped = np.zeros(3), {}, {}, 0, 0
-    memory = UpdateMemory(share=share)
+    memory = UpdateMemory(share=share, unknown="zero")
     for last in play(network=network, trainer=Pulling(bad), rounds=60, memory=memory):
         arrived = last.round.feedback.client[last.round.outcome.responds[last.round.selection.links]]
         good = [int(client) for client in arrived if client not in bad]
