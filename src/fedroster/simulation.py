@@ -160,11 +160,6 @@ class _Places:
     def __init__(self, environment: AnyEnvironment, at_work: AtWork) -> None:
         self._environment, self._size, self.at_work = environment, environment.spec.cohort_size, at_work
 
-    def present(self, network: Any) -> Any:
-        """The network at the present time; one that goes by a clock has a method ``at(state, elapsed_s)``."""
-        at = getattr(self._environment, "at", None)
-        return network if at is None else at(network, self.at_work.now_s)
-
     def idle(self, context: RoundContext) -> RoundContext:
         """The context of the clients that are idle, and as many places as are free."""
         busy = np.isin(context.clients_of(np.arange(context.num_links)), self.at_work.client)
@@ -208,13 +203,23 @@ class _Places:
             staleness=context.round - sent,
         )
 
+    def booked(self, policy: AnyPolicy, context: RoundContext) -> RoundContext:
+        """What a policy books: rates that are promised are owed once for m clients that began, as by a selector."""
+        if not hasattr(policy, "beta") or self.at_work.begun >= self._size:
+            return context
+        return replace(context, members=np.zeros_like(self.at_work.began))
+
     def advance(self, network: Any, context: RoundContext) -> Any:
-        """A round of the network is over when as many clients have begun as there are places."""
-        if self.at_work.begun < self._size:
-            return network
-        rows = np.flatnonzero(self.at_work.began[context.clients_of(np.arange(context.num_links))])
-        self.at_work = replace(self.at_work, began=np.zeros_like(self.at_work.began), begun=0)
-        return self._environment.advance(network, context, Selection(context.round, rows))
+        """A round of the network is over when as many clients have begun as there are places.
+
+        One that goes by a clock has a method ``at(state, elapsed_s)``: here the clock is ours.
+        """
+        if self.at_work.begun >= self._size:
+            rows = np.flatnonzero(self.at_work.began[context.clients_of(np.arange(context.num_links))])
+            self.at_work = replace(self.at_work, began=np.zeros_like(self.at_work.began), begun=0)
+            network = self._environment.advance(network, context, Selection(context.round, rows))
+        at = getattr(self._environment, "at", None)
+        return network if at is None else at(network, self.at_work.now_s)
 
 
 Witness: TypeAlias = Callable[[RoundContext, Outcome, Selection, Any, Any], None]
@@ -323,7 +328,6 @@ def simulate(
     places = _Places(environment, at_work) if free_places else None
     for number in range(first, rounds + 1):
         # 1. Clients report their availability and their context.
-        network = network if places is None else places.present(network)
         everyone, outcome = environment.observe(network, number, rng=streams.at("environment", number))
         watch.see(everyone)
         context = everyone if places is None else places.idle(everyone)
@@ -353,7 +357,8 @@ def simulate(
                 arrive(feedback)
         # 4. The server aggregates what came, and learns.
         started = time.perf_counter()
-        state = policy.update(policy.commit(state, context, selection), feedback)
+        booked = context if places is None else places.booked(policy, context)
+        state = policy.update(policy.commit(state, booked, selection), feedback)
         decision_s += time.perf_counter() - started
         network = (
             environment.advance(network, context, selection) if places is None else places.advance(network, everyone)
