@@ -1,6 +1,6 @@
 """The four-stage round loop, without training (Huang et al. 2021, section 3), and the same in free places.
 
-In free places nobody waits for a cohort: a client that has answered leaves its place, which is filled at once.  A round
+In free places no client waits for a cohort: one that has answered leaves its place, which is filled at once.  A round
 is then one filling: the idle clients report, the policy fills the free places, and the next answer ends the round.
 """
 
@@ -52,7 +52,7 @@ class AtWork:
     now_s: float = 0.0
 
     @classmethod
-    def nobody(cls, spec: ProblemSpec) -> AtWork:
+    def empty(cls, spec: ProblemSpec) -> AtWork:
         """Before the first filling."""
         none, rows = np.empty(0, np.int64), np.empty((0, spec.num_features))
         began = np.zeros(spec.num_clients, np.bool_)
@@ -167,7 +167,7 @@ class _Places:
         return replace(context, available=context.available & ~busy, cohort_size=free)
 
     def play(self, context: RoundContext, outcome: Outcome, selection: Selection, feedback: Feedback) -> Feedback:
-        """Some clients begin; return what comes back first, from whom it may be, with the clock at that time."""
+        """Some clients begin; return what comes back first, whichever client it is from, with the clock at that time."""
         work, rows = self.at_work, selection.links.shape[0]
         took_s = np.minimum(outcome.exchange_time_s[selection.links], outcome.deadline_s)
         told = [getattr(feedback, name) for name in _MEASURED]
@@ -283,7 +283,7 @@ def simulate(
 
     In free places m clients work at any time.  What a chosen client will do is drawn when it begins, one observation of
     the network a filling; a round of the network (which decides who is cold, and who is away for rounds) is over when m
-    clients have begun.  ``time_s`` is the time until the next answer, which ``feedback`` holds, whoever it is from.
+    clients have begun.  ``time_s`` is the time until the next answer, which ``feedback`` holds, whichever client it is from.
 
     Args:
         policy: Chooses the clients.
@@ -321,10 +321,10 @@ def simulate(
     if start is None:
         state = policy.init(spec, rng=streams.at("policy-init"))
         network = environment.init(rng=streams.at("environment-init"))
-        first, at_work = 1, AtWork.nobody(spec)
+        first, at_work = 1, AtWork.empty(spec)
     else:
         state, network, first = start.policy_state, start.environment_state, start.round + 1
-        at_work = start.at_work or AtWork.nobody(spec)
+        at_work = start.at_work or AtWork.empty(spec)
     places = _Places(environment, at_work) if free_places else None
     for number in range(first, rounds + 1):
         # 1. Clients report their availability and their context.
@@ -416,7 +416,7 @@ def restore_checkpoint(
     network = environment.init(rng=streams.at("environment-init"))
     round = whole(header, "round", 0)
     learned = unpack(state, arrays, "policy.", spec=environment.spec, round=round)
-    nobody, at_work = AtWork.nobody(environment.spec), None
+    nothing, at_work = AtWork.empty(environment.spec), None
     if any(name.startswith("at-work.") for name in arrays):
-        at_work = unpack(nobody, arrays, "at-work.", spec=environment.spec, round=round)
+        at_work = unpack(nothing, arrays, "at-work.", spec=environment.spec, round=round)
     return Checkpoint(round, learned, unpack(network, arrays, "environment."), at_work)

@@ -156,7 +156,7 @@ class Task:
 
 
 def usual_times(environment: AnyEnvironment, *, seed: int, rounds: int = 100) -> FloatArray:
-    """Mean exchange time of each client over rounds in which nobody is chosen, shape (clients,), seconds."""
+    """Mean exchange time of each client over rounds in which no client is chosen, shape (clients,), seconds."""
     streams = Streams(seed)
     state = environment.init(rng=streams.at("environment-init"))
     seen = [environment.observe(state, t, rng=streams.at("environment", t)) for t in range(1, rounds + 1)]

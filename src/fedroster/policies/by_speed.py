@@ -98,7 +98,7 @@ class BySpeed(ForOneServer):
         return BySpeedState(belief, np.zeros(spec.num_clients, np.int64))
 
     def select(self, state: BySpeedState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Choose whoever waits too long, then draw."""
+        """Choose the clients that wait too long, then draw."""
         rows = np.flatnonzero(context.available)
         clients = context.clients_of(rows)
         waited = context.round - state.last[clients]
