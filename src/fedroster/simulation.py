@@ -167,7 +167,7 @@ class _Places:
         return replace(context, available=context.available & ~busy, cohort_size=free)
 
     def play(self, context: RoundContext, outcome: Outcome, selection: Selection, feedback: Feedback) -> Feedback:
-        """Some clients begin; return what comes back first, whichever client it is from, with the clock at that time."""
+        """Some clients begin; return what comes back first, with the clock at that time."""
         work, rows = self.at_work, selection.links.shape[0]
         took_s = np.minimum(outcome.exchange_time_s[selection.links], outcome.deadline_s)
         told = [getattr(feedback, name) for name in _MEASURED]
@@ -283,7 +283,7 @@ def simulate(
 
     In free places m clients work at any time.  What a chosen client will do is drawn when it begins, one observation of
     the network a filling; a round of the network (which decides who is cold, and who is away for rounds) is over when m
-    clients have begun.  ``time_s`` is the time until the next answer, which ``feedback`` holds, whichever client it is from.
+    clients have begun.  ``time_s`` is the time until the next answer, which ``feedback`` holds.
 
     Args:
         policy: Chooses the clients.
