@@ -196,3 +196,28 @@ def test_a_checkpoint_without_the_memory_is_refused(tmp_path):
         next(play(start=start, places=FreePlaces()))
     with pytest.raises(ConfigurationError, match="no moment"):
         next(play(start=start, server=ServerStep(momentum=0.5)))
+
+
+def test_a_comparison_in_free_places_with_memory(tmp_path):
+    """Policies beside each other by the command's options; a killed run goes on, and tests count until the next."""
+    from fedroster import compare
+    from fedroster.lab.task import Task
+    from fedroster.lab.trials.trial import Conditions, Trial
+
+    task = Task("digits-logistic", samples_per_client=20, coupling=0.9, memory=True, free_places=True)
+    found = compare(["by-speed", "random"], task=task, seeds=1, rounds=3)
+    assert found.settings.rounds == 24  # fillings
+    rounds = found.rounds.filter(found.rounds["policy"] == "by-speed")
+    assert rounds["cohort_size"].sum() == 8 + 23
+    assert rounds["accuracy"].is_nan().to_list() == [True] * 7 + [False] * 17  # tested after 8, 16 and 24 choices
+    assert rounds["accuracy"].drop_nans().n_unique() <= 3
+    trial = Trial("rbcs-f/table-1", "by-speed", 0, 24, task=task)
+    whole = trial.run()
+    stops = Conditions(checkpoint=tmp_path / "run.npz", stop_at=0.0)
+    parts = 0
+    while (run := trial.run(stops)) is None:
+        parts += 1
+    assert parts == 23
+    np.testing.assert_array_equal(run.accuracy, whole.accuracy)
+    np.testing.assert_array_equal(run.chosen, whole.chosen)
+    np.testing.assert_allclose(run.round_time_s, whole.round_time_s)

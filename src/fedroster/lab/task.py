@@ -63,6 +63,8 @@ class Task:
         epochs: Local epochs E; None for the task's own.
         coupling: Share of a client's samples whose labels go with its speed, in [0, 1]
             (:func:`~fedroster.lab.data.partition.couple_with_speed`).
+        memory: Whether the server remembers each client's last update (:mod:`fedroster.aggregation.memory`).
+        free_places: Whether places are filled as they become free; the model then changes with each answer.
     """
 
     name: str = "digits"
@@ -70,6 +72,8 @@ class Task:
     samples_per_client: int | None = None
     epochs: int | None = None
     coupling: float = 0.0
+    memory: bool = False
+    free_places: bool = False
 
     def check(self) -> None:
         """Raise what :meth:`trainer` would for its parameters, without loading data."""
