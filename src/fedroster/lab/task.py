@@ -61,6 +61,8 @@ class Task:
         partition: As :func:`partition_of` reads it.
         samples_per_client: Samples of each client; None for the task's own.
         epochs: Local epochs E; None for the task's own.
+        learning_rate: eta of the local steps; None for the task's own.
+        proximal: mu of FedProx (Li et al. 2020), >= 0.
         coupling: Share of a client's samples whose labels go with its speed, in [0, 1]
             (:func:`~fedroster.lab.data.partition.couple_with_speed`).
         memory: Whether the server remembers each client's last update (:mod:`fedroster.aggregation.memory`).
@@ -71,6 +73,8 @@ class Task:
     partition: str = "dirichlet:0.5"
     samples_per_client: int | None = None
     epochs: int | None = None
+    learning_rate: float | None = None
+    proximal: float = 0.0
     coupling: float = 0.0
     memory: bool = False
     free_places: bool = False
@@ -81,6 +85,9 @@ class Task:
         for name in ("samples_per_client", "epochs"):
             if (value := getattr(self, name)) is not None:
                 check_integer(name, value, least=1)
+        if self.learning_rate is not None:
+            check_number("learning_rate", self.learning_rate, above=0.0)
+        check_number("proximal", self.proximal, least=0.0)
         check_number("coupling", self.coupling, least=0.0, most=1.0)
         self.local()
 
@@ -152,7 +159,8 @@ class Task:
             partition=partition,
             epochs=self.epochs or local.epochs,
             batch_size=local.batch_size,
-            learning_rate=local.learning_rate,
+            learning_rate=self.learning_rate or local.learning_rate,
+            proximal=self.proximal,
             measure_losses=measure_losses,
             device=device,
             num_threads=num_threads,

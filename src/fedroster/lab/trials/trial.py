@@ -151,14 +151,8 @@ class Trial:
     def _train(
         self, task: Task, policy: AnyPolicy, environment: AnyEnvironment, recorder: Recorder, conditions: Conditions
     ) -> Run | None:
-        from fedroster.lab.federated import (
-            FreePlaces,
-            TrainingCheckpoint,
-            UpdateMemory,
-            federate,
-            load_training,
-            save_training,
-        )
+        from fedroster.aggregation.memory import UpdateMemory
+        from fedroster.lab.federated import FreePlaces, TrainingCheckpoint, federate, load_training, save_training
         from fedroster.lab.task import usual_times
 
         trainer = task.trainer(
