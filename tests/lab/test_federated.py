@@ -13,7 +13,7 @@ from fedroster.core.protocols import poll_times
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import statistical_utility
-from fedroster.lab.data.digits import load_digits
+from fedroster.lab.data.load import load_digits
 from fedroster.lab.federated import federate, load_training, save_training
 from fedroster.lab.task import Task
 from fedroster.lab.training.protocol import Evaluation, Updates

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedroster.core.errors import ConfigurationError, MissingDataError, UnknownNameError
-from fedroster.lab.data.digits import load_digits
+from fedroster.lab.data.load import load_digits
 from fedroster.lab.data.partition import class_counts
 from fedroster.lab.task import Task, partition_of
 

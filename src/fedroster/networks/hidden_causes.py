@@ -21,30 +21,6 @@ _RARE, _ODD = 0.1, 0.3  # chance of success where the cause works, share of odd 
 _WIDTH = 0.15  # of the hump
 
 
-def success_factor(
-    context: RoundContext, *, cause: str, key: int, num_clients: int, num_servers: int, period: int
-) -> FloatArray:
-    """Probability that the hidden cause spares each link's update, shape (links,); ``key`` draws who is odd."""
-    client = context.clients_of(np.arange(context.num_links))
-    server = np.zeros(context.num_links, np.int64) if context.server is None else context.server
-    odd = Streams(key).at("hidden").random((num_clients, num_servers + 1)) < _ODD
-    rate, compute = context.features[:, 0], context.features[:, -1]
-    centre = 0.5
-    if cause == "shift":
-        centre = 0.3 if context.round <= 2 * period else 0.8
-    if cause in ("hump", "shift"):
-        bell: FloatArray = np.exp(-(((compute - centre) / _WIDTH) ** 2))
-        return bell
-    fails = {
-        "server": server == 0,
-        "clients": odd[client, num_servers],
-        "pairs": odd[client, server],
-        "exclusive": (rate > 0.5) != (compute > 0.5),
-        "turns": (client + context.round // period) % 3 == 0,
-    }[cause]
-    return np.where(fails, _RARE, 1.0)
-
-
 @dataclass(frozen=True, slots=True)
 class HiddenCauses(HierarchicalNetwork):
     """The MNIST network where updates also fail for a reason that is in no context, or in a way that is not monotone.
@@ -70,14 +46,7 @@ class HiddenCauses(HierarchicalNetwork):
     def observe(self, state: HierarchicalState, round: int, /, *, rng: Generator) -> tuple[RoundContext, Outcome]:
         """Draw one round, and let the cause work."""
         context, outcome = HierarchicalNetwork.observe(self, state, round, rng=rng)
-        factor = success_factor(
-            context,
-            cause=self.cause,
-            key=state.key,
-            num_clients=self.num_clients,
-            num_servers=self.num_servers,
-            period=self.period,
-        )
+        factor = self._spared(context, state.key)
         probability = outcome.participation_probability
         assert probability is not None
         return context, replace(
@@ -85,3 +54,23 @@ class HiddenCauses(HierarchicalNetwork):
             responds=outcome.responds & (rng.random(context.num_links) < factor),
             participation_probability=lambda: factor * probability(),
         )
+
+    def _spared(self, context: RoundContext, key: int) -> FloatArray:
+        """Probability that the cause spares each link's update, shape (links,); ``key`` draws who is odd."""
+        cause, period, round = self.cause, self.period, context.round
+        rate, compute = context.features[:, 0], context.features[:, -1]
+        if cause in ("hump", "shift"):
+            centre = 0.5 if cause == "hump" else 0.3 if round <= 2 * period else 0.8
+            bell: FloatArray = np.exp(-(((compute - centre) / _WIDTH) ** 2))
+            return bell
+        client = context.clients_of(np.arange(context.num_links))
+        server = np.zeros(context.num_links, np.int64) if context.server is None else context.server
+        odd = Streams(key).at("hidden").random((self.num_clients, self.num_servers + 1)) < _ODD
+        fails = {
+            "server": server == 0,
+            "clients": odd[client, self.num_servers],
+            "pairs": odd[client, server],
+            "exclusive": (rate > 0.5) != (compute > 0.5),
+            "turns": (client + round // period) % 3 == 0,
+        }[cause]
+        return np.where(fails, _RARE, 1.0)

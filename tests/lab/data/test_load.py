@@ -99,13 +99,21 @@ def test_unknown_name():
         load_dataset("fashion_mnist")
 
 
-def test_digits_need_no_folder():
+def test_digits_need_no_folder_but_scikit_learn(monkeypatch):
     digits = load_dataset("digits", download=True)
     assert digits.train_x.shape == (1438, 1, 8, 8)
-    assert digits.train_x.dtype == np.float32
+    assert digits.test_x.shape == (359, 1, 8, 8)
+    assert (digits.train_x.dtype, digits.train_y.dtype) == (np.float32, np.int64)
+    assert (digits.train_x.min(), digits.train_x.max()) == (0.0, 1.0)
     np.testing.assert_array_equal(digits.train_x * 16.0, np.round(digits.train_x * 16.0))
+    test, train = np.bincount(digits.test_y), np.bincount(digits.train_y)  # every class is divided alike
+    assert test.shape == train.shape == (digits.num_classes,)
+    assert (np.abs(test - 0.2 * (test + train)) <= 0.5).all()
     with pytest.raises(ConfigurationError, match="package"):
         fetch_dataset("digits")
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    with pytest.raises(MissingDependencyError, match=r"\.\[train\]"):
+        load_dataset("digits")
 
 
 def test_what_is_published():

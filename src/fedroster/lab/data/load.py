@@ -28,9 +28,8 @@ from fedroster.errors import (
     UnknownNameError,
 )
 from fedroster.lab.data.dataset import Dataset
-from fedroster.lab.data.digits import load_digits
 from fedroster.parts import ImageArray
-from fedroster.types import IntArray
+from fedroster.types import IntArray, Streams
 
 Told: TypeAlias = Callable[[int, int], None]
 """Gets the bytes of a file that have arrived, and the file's bytes."""
@@ -219,6 +218,23 @@ def _content(file: PublishedFile, path: Path) -> bytes:
         f"{path} is not the published file: the MD5 of its {len(content)} bytes is {found}, expected {file.md5}; "
         "remove it and fetch again"
     )
+
+
+def load_digits() -> Dataset:
+    """Load the 1,797 handwritten digits of scikit-learn, with a fifth of every class held out for tests."""
+    try:
+        from sklearn import datasets
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError.of("scikit-learn", "train") from error
+    bunch = datasets.load_digits()
+    images = (bunch.images / 16.0).astype(np.float32)[:, None]
+    labels = bunch.target.astype(np.int64)
+    rng = Streams(0).at("test-split")
+    held_out = np.zeros(labels.shape[0], np.bool_)
+    for label in range(10):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        held_out[rows[: round(0.2 * rows.shape[0])]] = True
+    return Dataset("digits", images[~held_out], labels[~held_out], images[held_out], labels[held_out], 10)
 
 
 def load_dataset(name: str, *, folder: str | os.PathLike[str] | None = None, download: bool = False) -> Dataset:
