@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.replay import federation
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -19,14 +19,18 @@ from fedroster.errors import ConfigurationError, InvalidInputError
 from fedroster.lab import planning
 from fedroster.lab.pages.charts import data_of
 from fedroster.lab.pages.plan_figure import trade_off_figure
-from fedroster.lab.planning import Exchanges, LogWorld, ScenarioWorld, Setting, Wish, plan, sentence
+from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Setting, Wish, judged, plan, sentence
 from fedroster.lab.replay.modelled import Fit
-from lab.replay.logs import history_of
+from fedroster.lab.replay.playing import Ending, Exchanges, Late, Look, PlayedRound, play
+from fedroster.networks.flat import FlatNetwork
+from fedroster.policies import Uniform
+from fedroster.types import Status
+from lab.replay.logs import history_of, log_of
 
 
-def exchanges(*times_s: float, lost: tuple[int, ...] = ()) -> Exchanges:
+def exchanges(*times_s: float, lost: tuple[int, ...] = (), overhead_s: float = 0.0) -> Exchanges:
     responds = np.array([place not in lost for place in range(len(times_s))])
-    return Exchanges(np.arange(len(times_s)), np.array(times_s), responds)
+    return Exchanges(np.array(times_s), responds, overhead_s=overhead_s)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +47,42 @@ def exchanges(*times_s: float, lost: tuple[int, ...] = ()) -> Exchanges:
 def test_when_a_round_ends(
     needed: int, deadline_s: float, lost: tuple[int, ...], length: float, used: list[int]
 ) -> None:
-    end_s, clients = exchanges(2.0, 5.0, 9.0, lost=lost).end(needed, deadline_s)
-    assert (end_s, clients.tolist()) == (length, used)
+    end_s, status = exchanges(2.0, 5.0, 9.0, lost=lost).end(Ending(needed, deadline_s))
+    assert (end_s, np.flatnonzero(status == Status.COMPLETED).tolist()) == (length, used)
+    assert np.flatnonzero(status == Status.DROPPED).tolist() == list(lost)
 
 
 def test_a_round_without_clients_takes_no_time() -> None:
-    assert exchanges().end(3, math.inf)[0] == 0.0
+    assert exchanges().end(Ending(3, math.inf))[0] == 0.0
 
 
 def test_what_rounds_take_beyond_their_exchanges_comes_after_the_deadline() -> None:
-    played = replace(exchanges(2.0, 5.0, 9.0), overhead_s=0.5)
-    assert [played.end(3, deadline_s)[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
+    played = exchanges(2.0, 5.0, 9.0, overhead_s=0.5)
+    assert [played.end(Ending(3, deadline_s))[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
+
+
+class Silent:
+    """Two clients: the second one answers after 5 s always, and no round waits so long."""
+
+    ids, rounds = ("a", "b"), 0
+
+    def look(self) -> Look | None:
+        self.rounds += 1
+        everybody = np.ones(2, np.bool_)
+        return Look(10.0 * self.rounds, everybody, everybody, None, {}) if self.rounds <= 30 else None
+
+    def exchange(self, chosen: np.ndarray) -> Exchanges:
+        return Exchanges(np.where(chosen, 5.0, 1.0), np.ones(chosen.shape, np.bool_))
+
+    def end(self, chosen: np.ndarray, length_s: float) -> None:
+        assert length_s <= 2.0
+
+
+@pytest.mark.parametrize(("late", "chosen"), [("told", 30), ("dropped", 7)])
+def test_clients_that_were_late_pause_if_they_count_as_dropped(late: Late, chosen: int) -> None:
+    # Dropped in rounds 1, 2 and 3, it pauses for 1, 2, 4, 8 rounds: it comes back in 5, 8, 13, 22.
+    rounds = play(Uniform(), Silent(), cohort_size=2, options={}, seed=0, ending=Ending(None, 2.0, late))
+    assert sum(1 in one.chosen for one in rounds) == chosen
 
 
 class TwoSpeeds:
@@ -62,13 +91,19 @@ class TwoSpeeds:
     num_clients, cohort_size = 10, 2
     overhead_s, doubt, trials, remark = 0.5, 0.0, "seeds", ""
 
-    def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
-        order = np.arange(10)
+    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+        order, places = np.arange(10), 2 + spare
         if not policy.startswith(("random", "round-robin")):
             order = np.concatenate([order[::2], order[1::2]])  # equals together
+        rounds = []
         for number in range(50):
             chosen = np.sort(np.roll(order, -number * places)[:places])
-            yield Exchanges(chosen, np.where(chosen % 2, 4.0, 1.0), np.ones(places, np.bool_))
+            found = Exchanges(np.where(chosen % 2, 4.0, 1.0), np.ones(places, np.bool_))
+            rounds.append(PlayedRound(0.0, np.ones(10, np.bool_), chosen, found, *found.end(ending)))
+        return rounds
+
+    def logged(self, wish: Wish) -> None:
+        return None
 
 
 def test_the_shortest_setting_that_meets_the_wish_comes_first() -> None:
@@ -76,11 +111,56 @@ def test_the_shortest_setting_that_meets_the_wish_comes_first() -> None:
     found = plan(TwoSpeeds(), wish, seeds=[0, 1])
     tried = found.tried
     assert tried[0].is_met
+    assert (tried[0].num_seeds, {each.num_seeds for each in tried[1:]}) == (2, {SCREENED})
     assert {each.setting.deadline_s for each in tried} == {math.inf, 4.5}  # the overhead comes on top
-    assert tried[0].mean_round_s == min(each.mean_round_s for each in tried if each.is_met)
+    met = [each for each in tried if each.least_share >= 0.1 and each.round_s <= 5.0]
+    assert tried[0].mean_round_s == min(each.mean_round_s for each in met)
     assert tried[0].setting.policy.startswith(("floor", "rbcs-f"))
     assert sentence(found, wish).startswith(str(tried[0].setting))
-    assert "This held in 2 of 2 seeds" in sentence(found, wish)
+    assert "This held in 2 of 2 seeds that had no say in the choice; a further run meets it" in sentence(found, wish)
+
+
+class Lucky(TwoSpeeds):
+    """As two speeds, but slower in the trials that count: what looked good in the others was luck."""
+
+    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+        rounds = super().play(policy, spare, seed, ending)
+        slower = seed < 10 and not policy.startswith("random")
+        return [replace(one, length_s=9.0) for one in rounds] if slower else rounds
+
+
+def test_what_holds_only_where_it_was_chosen_is_not_met() -> None:
+    wish = Wish(every_client=0.1, rounds_under_s=5.0, share=1.0)
+    found = plan(Lucky(), wish, seeds=range(10), only=["round-robin"])
+    assert not any(each.is_met for each in found.tried)
+    assert found.tried[0].met == 0
+    assert sentence(found, wish).startswith("None of the")
+
+
+@pytest.mark.parametrize("late", ["told", "dropped"])
+def test_plans_hold_in_runs_that_they_have_not_seen(late: Late) -> None:
+    """Of fifty such runs, 38 met the wish where late clients were told of, and 18 where they counted as dropped."""
+    network, met = FlatNetwork(num_clients=16, cohort_size=4, noise_shape="log-normal"), []
+    world = ScenarioWorld(
+        "rbcs-f/table-1", {"num_clients": "16", "cohort_size": "4", "noise_shape": "log-normal"}, rounds=60
+    )
+    for wish in (Wish(0.1, 20.0, 0.9), Wish(0.12, 26.0), Wish(0.05, 12.0, 0.9), Wish(0.15, 40.0)):
+        best = plan(world, wish, seeds=range(10), late=late, only=["random", "round-robin"]).tried[0]
+        setting = best.setting
+        for seed in range(900, 905) if best.is_met else ():
+            ran = federation(
+                setting.policy,
+                replace(network, cohort_size=4 + setting.spare),
+                rounds=60,
+                seed=seed,
+                late=late,
+                deadline_s=setting.deadline_s,
+                needed=4,
+            )
+            under_s = np.quantile(ran.lasted_s, wish.share, method="inverted_cdf")
+            met.append(ran.used.min() / 60 >= wish.every_client and under_s <= wish.rounds_under_s)
+    assert len(met) >= 10
+    assert np.mean(met) >= 0.9
 
 
 def test_what_cannot_be_met_is_said_with_the_nearest() -> None:
@@ -88,7 +168,7 @@ def test_what_cannot_be_met_is_said_with_the_nearest() -> None:
     found = plan(TwoSpeeds(), wish, seeds=[0])
     tried = found.tried
     assert not any(each.is_met for each in tried)
-    assert tried[0].lack(wish) == min(each.lack(wish) for each in tried) > 0.0
+    assert tried[0].room(wish) == max(each.room(wish) for each in tried) < 0.0
     assert sentence(found, wish).startswith(f"None of the {len(tried)} settings")
     data = data_of(trade_off_figure(tried, wish))
     assert set(data["setting"]) == {str(each.setting) for each in tried}
@@ -104,46 +184,43 @@ def test_a_share_beyond_all_places_is_not_tried() -> None:
 
 def test_a_plan_in_a_scenario_holds_there() -> None:
     world = ScenarioWorld("rbcs-f/table-1", {}, rounds=60)
-    (best, *_) = plan(world, Wish(0.02, 1e6), seeds=[0], only=["random", "round-robin"]).tried
+    (best, *_) = plan(world, Wish(0.0, 1e6), seeds=range(4), only=["random", "round-robin"]).tried
     assert best.is_met
     assert best.setting == Setting(best.setting.policy, 4)
     with pytest.raises(ConfigurationError, match="has edge servers"):
         ScenarioWorld("cocs/mnist", {}, rounds=60)
 
 
-def test_a_plan_from_a_log_says_what_one_in_its_world_says() -> None:
+def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:
     """Of logs by a random policy: what other settings would have made of the same rounds is known here."""
-    wish, only, rounds = Wish(0.1, 14.0), ["random", "floor:beta=0.1", "rbcs-f:V=1,beta=0.1"], 150
-    world = ScenarioWorld("rbcs-f/table-1", {"num_clients": "12", "cohort_size": "4"}, rounds=rounds)
-    told, truth = [], []
-    for seed in (3, 5, 8):
-        logged = LogWorld(history_of("random", rounds=rounds, seed=seed), num_worlds=7)
-        found = plan(logged, wish, seeds=range(7), only=only)
-        told.append({str(each.setting): each for each in found.tried})
-        truth.append({str(each.setting): each for each in plan(world, wish, seeds=[seed], only=only).tried})
-        assert told[-1].keys() == truth[-1].keys()
-        assert len(found.tried) == 18
-        assert "The log has 150 rounds. The fitted worlds make them" in sentence(found, wish)
-        if seed == 3:
-            best = truth[-1][str(found.tried[0].setting)]
-            assert best.mean_round_s <= 1.05 * min(each.mean_round_s for each in truth[-1].values() if each.is_met)
-    for what, most in (("least_share", 0.25), ("round_s", 0.15), ("mean_round_s", 0.1)):
-        held = []
-        for setting in told[0]:
-            says = [(getattr(each[setting], what), getattr(each[setting], f"{what}_ends")) for each in told]
-            true = [getattr(each[setting], what) for each in truth]
-            held += [low - 1e-9 <= is_true <= high + 1e-9 for (_, (low, high)), is_true in zip(says, true, strict=True)]
-            # A tenth of the rounds of one log are few: the mean over the logs is judged.
-            mean = np.mean([value for value, _ in says])
-            assert mean == pytest.approx(np.mean(true), rel=most, abs=0.03), (setting, what)
-        assert np.mean(held) >= 0.8, what
+    wish, only, rounds = Wish(0.1, 14.0), ["random", "rbcs-f:V=1,beta=0.1"], 150
+    table = {"num_clients": "12", "cohort_size": "4"}
+    world = ScenarioWorld("rbcs-f/table-1", table, rounds=rounds)
+    held, apart = [], []
+    for seed in (3, 5):
+        logged = LogWorld(log_of("random", FlatNetwork(12, 4), rounds=rounds, seed=seed), num_worlds=5)
+        own = logged.logged(wish)
+        assert own.mean_round_s == pytest.approx(logged.fit.history.round_s.mean())
+        assert own.wasted == 0.0
+        for policy in only:
+            for ending, spare in ((Ending(4, math.inf), 0), (Ending(4, 14.0), 0), (Ending(4, 14.0), 2)):
+                setting = Setting(policy, spare)
+                runs = [logged.play(policy, spare, number, ending) for number in range(5)]
+                told = judged(logged, wish, setting, runs)
+                true = judged(world, wish, setting, [world.play(policy, spare, seed, ending)])
+                for what in ("least_share", "round_s", "mean_round_s"):
+                    low, high = getattr(told, f"{what}_ends")
+                    held.append(low - 1e-9 <= getattr(true, what) <= high + 1e-9)
+                apart.append(told.mean_round_s / true.mean_round_s)
+    assert np.mean(held) >= 0.85
+    assert np.mean(apart) == pytest.approx(1.0, abs=0.05)
 
 
 def test_what_a_log_cannot_tell_is_refused() -> None:
     history = history_of("random", rounds=40)
-    world = LogWorld(history, num_worlds=2)
+    world = LogWorld(history, num_worlds=2 + SCREENED)
     wish = Wish(0.0, 14.0)
-    with pytest.raises(ConfigurationError, match="knows true times, which no log has"):
+    with pytest.raises(ConfigurationError, match="true times"):
         plan(world, wish, seeds=[0, 1], only=["fedcs"])
     many = plan(world, wish, seeds=[0, 1], only=["random", "floor:beta=0.3"])
     assert {each.setting.policy for each in many.tried} >= {"random"}
@@ -151,7 +228,7 @@ def test_what_a_log_cannot_tell_is_refused() -> None:
     unknown = history.client >= 8  # a third of the clients never answered
     history = replace(history, time_s=np.where(unknown, np.nan, history.time_s))
     with pytest.raises(ConfigurationError, match="were never measured in the log"):
-        plan(LogWorld(history, num_worlds=2), wish, seeds=[0, 1], only=["random"])
+        plan(LogWorld(history, num_worlds=2 + SCREENED), wish, seeds=[0, 1], only=["random"])
 
 
 @pytest.mark.parametrize(("wrong", "by_chance", "refused"), [(0.2, 0.01, True), (0.2, 0.1, False), (0.1, 0.01, False)])
@@ -160,7 +237,7 @@ def test_a_log_that_the_model_cannot_follow_is_refused(
 ) -> None:
     class Off(Fit):
         def logged_again(self, number: int) -> float:
-            return float(self.durations_s.mean() * math.exp(wrong + by_chance * (-1.0) ** number / math.sqrt(2.0)))
+            return float(self.history.lasted_s.mean() * math.exp(wrong + by_chance * (-1.0) ** number / math.sqrt(2.0)))
 
     monkeypatch.setattr(planning, "Fit", Off)
     history = history_of("random", rounds=40)
@@ -178,7 +255,9 @@ def test_a_client_that_came_late_has_its_share_of_its_own_rounds() -> None:
     members[:30, 0] = members[:50, 1] = False  # client 1 is a member for too few rounds to have a share
     history = history_of("round-robin", rounds=60)
     history = replace(history, members=members, available=history.available & members)
-    (tried, *_) = plan(LogWorld(history, num_worlds=2), Wish(0.25, 1e3), seeds=[0, 1], only=["round-robin"]).tried
+    (tried, *_) = plan(
+        LogWorld(history, num_worlds=2 + SCREENED), Wish(0.25, 1e3), seeds=[0, 1], only=["round-robin"]
+    ).tried
     assert tried.least_share >= 0.25
 
 
@@ -186,24 +265,38 @@ def test_the_command_takes_a_log(tmp_path: Path) -> None:
     log = tmp_path / "log"
     made = ["simulate", "rbcs-f/table-1", "--policy", "random", "--seeds", "0", "--rounds", "30", "--record", str(log)]
     assert CliRunner().invoke(app, made).exit_code == 0
-    command = ["plan", str(log), "--every-client", "2%", "--rounds-under", "5min", "--policy", "random"]
-    shown = CliRunner().invoke(app, [*command, "--seeds", "0-1", "--json"])
+    command = ["plan", str(log), "--every-client", "0%", "--rounds-under", "5min", "--policy", "random"]
+    shown = CliRunner().invoke(app, [*command, "--seeds", "0-3", "--json"])
     assert shown.exit_code == 0
-    (row, *_) = json.loads(shown.stdout)
-    assert row["num_seeds"] == 2
+    own, row, *_ = json.loads(shown.stdout)
+    assert (own["kind"], own["num_seeds"], own["mean_round_s_ends"]) == ("logged", 1, [None, None])
+    assert (row["kind"], row["num_seeds"], row["is_met"]) == ("tried", 4, True)
     assert row["mean_round_s_ends"][0] < row["mean_round_s"] < row["mean_round_s_ends"][1]
     refused = CliRunner().invoke(app, [*command, "--rounds", "50"])
     assert refused.exit_code == 2
     assert "has its own rounds" in refused.stderr
+    rules = tmp_path / "rules.toml"
+    rules.write_text("most_per_window = 1\nwindow = 6\nleast_cohort = 8\n")
+    dry = CliRunner().invoke(app, ["plan", str(log), "--rules", str(rules), "--json"])
+    assert dry.exit_code == 0
+    own, before, after = json.loads(dry.stdout)
+    assert own["slower"] is None
+    assert before["slower"] == before["not_begun"] == 0.0 < after["not_begun"]
+    said = CliRunner().invoke(app, ["plan", str(log), "--rules", str(rules)]).stdout
+    assert f"{after['not_begun']:.1%} of the rounds cannot begin (0.0%)" in said
+    lacking = CliRunner().invoke(app, ["plan", str(log)])
+    assert (lacking.exit_code, "--every-client and --rounds-under" in lacking.stderr) == (2, True)
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["plan", "rbcs-f/table-1", "--every-client", "2%", "--rounds-under", "5min", "--rounds", "20"]
-    few = ["--policy", "random", "--seeds", "0"]
+    command = ["plan", "rbcs-f/table-1", "--every-client", "0%", "--rounds-under", "5min", "--rounds", "20"]
+    few = ["--policy", "random", "--seeds", "0-3"]
     shown = CliRunner().invoke(app, [*command, *few, "--json"])
     assert shown.exit_code == 0
     rows = json.loads(shown.stdout)
     assert {row["setting"]["deadline_s"] for row in rows} == {None, 300.0}
+    beyond = CliRunner().invoke(app, [*command[:3], "90%", *command[4:], *few])
+    assert (beyond.exit_code, beyond.stdout.startswith("None of the")) == (1, True)
     table = io.StringIO()
     monkeypatch.setattr(terminal, "out", lambda: Console(width=80, file=table))
     assert CliRunner().invoke(app, [*command, *few]).stdout.startswith("random")

@@ -25,7 +25,6 @@ FLAT = [
     "rbcs-f:V=1",
     "rbcs-f:ridge=1e-300",
     "floor",
-    "by-speed",
     "random",
     "dirichlet",
     "oort",

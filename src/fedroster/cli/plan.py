@@ -6,7 +6,7 @@ import dataclasses
 import math
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -14,6 +14,11 @@ from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption, PolicyOption, SetOption, read_seeds
 from fedroster.cli.terminal import print_json, print_table, progress, remark, say_when_compiling
 from fedroster.core.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from fedroster.lab.planning import Plan, Tried, Wish
+    from fedroster.lab.replay.history import History
+    from fedroster.lab.replay.playing import Late
 
 
 def _share(text: str, name: str) -> float:
@@ -35,77 +40,107 @@ def _seconds(text: str) -> float:
     raise ConfigurationError(f"rounds-under is {text!r}; expected a time such as 600s, 10min or 2h")
 
 
+def _span(seconds: float) -> str:
+    """Seconds as people read them."""
+    for unit, length in {"days": 86400.0, "h": 3600.0, "min": 60.0}.items():
+        if seconds >= 2.0 * length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
 @command()
 def plan(
-    where: Annotated[
-        str,
-        typer.Argument(
-            metavar="SCENARIO|DIR", help="Scenario with one server, such as rbcs-f/table-1, or folder of a log."
-        ),
-    ],
+    where: Annotated[str, typer.Argument(help="Scenario such as rbcs-f/table-1, or folder of a log.")],
     *,
     every_client: Annotated[
-        str, typer.Option(help="Least share of the rounds that use each client's update, such as 5%.")
-    ],
-    rounds_under: Annotated[str, typer.Option(help="Length that rounds stay under, such as 600s or 10min.")],
+        str | None, typer.Option(help="Least share of the rounds that use each client's update, such as 5%.")
+    ] = None,
+    rounds_under: Annotated[
+        str | None, typer.Option(help="Length that rounds stay under, such as 600s or 10min.")
+    ] = None,
     share: Annotated[str, typer.Option(help="Least share of the rounds that stay under it.")] = "95%",
+    rules: Annotated[
+        Path | None,
+        typer.Option(help="TOML file of rules, in place of the log's. Without a wish: what they do to the log."),
+    ] = None,
+    late: Annotated[
+        str, typer.Option(help="Clients that a round did not wait for: told (their times come later) or dropped.")
+    ] = "told",
     policy: PolicyOption = None,
     rounds: Annotated[
         int | None, typer.Option(min=10, help="Rounds of each trial in a scenario; 300 if not given.")
     ] = None,
     seeds: Annotated[
-        str | None,
-        typer.Option(
-            "--seeds", help="Seeds, such as 0-2, which is the default; in a log, numbers of fitted worlds: 0-9."
-        ),
-    ] = None,
+        str, typer.Option("--seeds", help="Seeds that count; in a log, numbers of fitted worlds.")
+    ] = "0-9",
     set_: SetOption = None,
     out: Annotated[Path | None, typer.Option(help="Picture of the trade-off: FILE.svg, FILE.png or FILE.pdf.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the policy, share, deadline and spare places that meet your requirements, or come nearest to them."""
+    """Find the policy, share, deadline and spare places that meet your requirements, or try rules on a log.
+
+    The exit status is 1 if no setting meets them.
+    """
     from fedroster.catalogue import parse_settings
-    from fedroster.lab.planning import LogWorld, ScenarioWorld, Wish, World, sentence
+    from fedroster.core.checks import check_choice
+    from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Wish, World, sentence
     from fedroster.lab.planning import plan as try_settings
+    from fedroster.lab.replay.history import read_history
     from fedroster.record import Log
+    from fedroster.rules.rules import Rules
 
     if out is not None and out.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigurationError(f"--out is {out}; expected a file that ends in .svg, .png or .pdf")
-    wish = Wish(_share(every_client, "every-client"), _seconds(rounds_under), _share(share, "share"))
+    check_choice("late", late, ("told", "dropped"))
+    table = None if rules is None else Rules.load(rules).as_table()
     folder = Path(where)
+    if every_client is None and rounds_under is None and table is not None and folder.is_dir():
+        _dry_run(read_history(Log(folder)), table, policy, as_json=as_json)
+        return
+    if every_client is None or rounds_under is None:
+        raise ConfigurationError("expected --every-client and --rounds-under, or a log and --rules alone")
+    wish = Wish(_share(every_client, "every-client"), _seconds(rounds_under), _share(share, "share"))
+    numbers = read_seeds(seeds)
     world: World
+    say_when_compiling()
     if folder.is_dir():
         if rounds is not None or set_:
             raise ConfigurationError(
                 f"{where!r} is a log, which has its own rounds and settings; --rounds and --set are for scenarios"
             )
-        numbers = read_seeds(seeds or "0-9")
-        say_when_compiling()
-        world = LogWorld(Log(folder), num_worlds=max(numbers) + 1)
+        world = LogWorld(read_history(Log(folder)), num_worlds=max(numbers) + 1 + SCREENED, rules=table)
     else:
-        numbers = read_seeds(seeds or "0-2")
-        world = ScenarioWorld(where, parse_settings(set_ or []), rounds=rounds or 300)
-        say_when_compiling()
+        world = ScenarioWorld(where, parse_settings(set_ or []), rounds=rounds or 300, rules=table)
     with progress("planning") as advance:
-        found = try_settings(world, wish, seeds=numbers, only=policy or (), progress=advance)
-    tried = found.tried
+        found = try_settings(world, wish, seeds=numbers, late=cast("Late", late), only=policy or (), progress=advance)
     if out is not None:
         from fedroster.lab.pages.plan_figure import trade_off_figure
 
-        trade_off_figure(tried, wish).save(out)
+        trade_off_figure(found.tried, wish).save(out)
     if as_json:
-        rows = [dataclasses.asdict(each) | {"is_met": each.is_met} for each in tried]
-        for row in rows:  # JSON has neither infinity nor NaN
-            row["setting"]["deadline_s"] = _finite(row["setting"]["deadline_s"])
-            row |= {name: [_finite(end) for end in row[name]] for name in row if name.endswith("_ends")}
-        print_json(rows)
-        return
-    sys.stdout.write(sentence(found, wish) + "\n\n")
-    under = f"{wish.share:.0%}\nunder, s"
-    columns = ["setting", "met", "least\nshare", under, "mean\nround, s", "updates", "wasted"]
-    rows_shown = [
+        logged = [] if found.logged is None else [found.logged]
+        print_json([_row(each, "logged") for each in logged] + [_row(each, "tried") for each in found.tried])
+    else:
+        _print(found, sentence(found, wish), wish)
+    if not found.tried[0].is_met:
+        raise typer.Exit(1)
+
+
+def _row(each: Tried, kind: str) -> dict[str, Any]:
+    """For scripts: JSON has neither infinity nor NaN."""
+    row = {"kind": kind} | dataclasses.asdict(each)
+    row |= {"is_met": each.is_met, "chance": _finite(each.chance)}
+    row["setting"]["deadline_s"] = _finite(row["setting"]["deadline_s"])
+    return row | {name: [_finite(end) for end in row[name]] for name in row if name.endswith("_ends")}
+
+
+def _print(found: Plan, said: str, wish: Wish) -> None:
+    """Print the answer, and the log's own numbers above those of settings."""
+    sys.stdout.write(said + "\n\n")
+    columns = ["setting", "met", "least\nshare", f"{wish.share:.0%}\nunder, s", "mean\nround, s", "updates", "wasted"]
+    rows = [
         [
-            str(each.setting),
+            str(each.setting) if each is not found.logged else f"the log: {each.setting}",
             f"{each.met}/{each.num_seeds}",
             f"{each.least_share:.1%}",
             f"{each.round_s:.3g}",
@@ -113,12 +148,53 @@ def plan(
             f"{each.updates:.3g}",
             f"{each.wasted:.0%}",
         ]
-        for each in tried[:8]
+        for each in (*[found.logged] * (found.logged is not None), *found.tried[:8])
+        if each is not None
     ]
-    print_table(columns, rows_shown, right=columns[1:], whole=columns[1:], title=f"the best of {len(tried)} settings")
+    title = f"the best of {len(found.tried)} settings"
+    print_table(columns, rows, right=columns[1:], whole=columns[1:], title=title)
     if found.refused:
         setting, why = next(iter(found.refused.items()))
         remark(f"{len(found.refused)} settings could not be tried, such as {setting}: {why}")
+
+
+def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None, *, as_json: bool) -> None:
+    """Say what rules do to a log."""
+    from fedroster.catalogue import make_policy, policy_of_label
+    from fedroster.lab.replay.dry_run import dry_run
+    from fedroster.rules.rules import Rules
+
+    own = history.policy
+    policy = make_policy(policies[0]) if policies else policy_of_label(own) if "(" in own else make_policy(own)
+    say_when_compiling()
+    for said in Rules.from_table(rules).check(history.ids, cohort_size=history.cohort_size):
+        remark(said)
+    found = dry_run(history, policy, rules)
+    if as_json:
+        rows = [dataclasses.asdict(each) for each in found]
+        for row in rows:
+            row |= {"slower": _finite(row["slower"]), "slower_ends": [_finite(end) for end in row["slower_ends"]]}
+        print_json(rows)
+        return
+    _, before, after = found
+    low, high = after.slower_ends
+    sys.stdout.write(
+        f"Under these rules, and not the log's, a mean round takes {after.slower:+.0%} ({low:+.0%} to {high:+.0%}) of "
+        f"its time, {after.not_begun:.1%} of the rounds cannot begin ({before.not_begun:.1%}), and the longest wait of "
+        f"a client is {_span(after.longest_wait_s)} ({_span(before.longest_wait_s)}).\n\n"
+    )
+    columns = ["under", "mean\nround, s", "not\nbegun", "lowest\nrate", "longest\nwait"]
+    cells = [
+        [
+            each.of,
+            f"{each.mean_round_s:.3g}",
+            f"{each.not_begun:.1%}",
+            f"{each.least_rate:.1%}",
+            _span(each.longest_wait_s),
+        ]
+        for each in found
+    ]
+    print_table(columns, cells, right=columns[1:], whole=columns, title=f"{history.num_rounds} rounds under {own}")
 
 
 def _finite(value: float) -> float | None:

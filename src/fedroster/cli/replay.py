@@ -24,7 +24,7 @@ def replay(
 ) -> None:
     """Estimate what other policies would have done in a log's rounds, with 90 % intervals, or say why not."""
     from fedroster.catalogue import make_policy
-    from fedroster.lab.pages.replay_page import COLUMNS, MEASURES, cells, replay_page
+    from fedroster.lab.pages.replay_page import COLUMNS, cells, reasons, replay_page
     from fedroster.lab.replay import replay
     from fedroster.record import Log
 
@@ -36,18 +36,16 @@ def replay(
     found = replay(log, policies)
     if out is not None:
         replay_page(log, found, out, command=this_command())
-    rows = [
-        {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}
-        for fields in map(dataclasses.asdict, found)
-    ]
     if as_json:
+        rows = [
+            {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}
+            for fields in map(dataclasses.asdict, found)
+        ]
         print_json(rows)
         return
-    title = f"{len(log.rounds)} rounds of {log.header.policy_text or log.header.policy}; 90 % intervals"
-    told = [one for one in found if one.refused is None]
-    if told:
-        columns = [heading.replace("counts ", "counts\n") for heading in COLUMNS]
-        print_table(columns, [cells(one) for one in told], title=title, right=columns[2:], whole=columns[1:])
-    for one in found:
-        if one.refused is not None:
-            remark(f"{one.policy}, {MEASURES[one.measure]}: {one.refused}")
+    title = f"{len(log.rounds)} rounds; 90 % intervals"
+    told = [cells(one) for one in found if one.refused is None]
+    columns = [heading.replace("counts ", "counts\n") for heading in COLUMNS]
+    print_table(columns, told, title=title, right=columns[2:], whole=columns[1:])
+    for said in reasons(found):
+        remark(": ".join(said))

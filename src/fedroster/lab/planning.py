@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedroster.catalogue import make_policy, make_scenario
 from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputError
-from fedroster.lab.replay.estimates import history_of, too_far, too_wrong
 from fedroster.lab.replay.history import History
-from fedroster.lab.replay.modelled import Fit
+from fedroster.lab.replay.modelled import Fit, check_reach
+from fedroster.lab.replay.playing import Ending, Exchanges, Late, Look, PlayedRound, play
 from fedroster.lab.statistics import prediction_interval
 from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
-from fedroster.record import Log
-from fedroster.simulation import simulate
-from fedroster.types import AnyEnvironment, BoolArray, FloatArray, IntArray, Status
+from fedroster.types import AnyEnvironment, FloatArray, IntArray, Selection, Status, Streams
 
 _SPARE_SHARES = (0.0, 0.125, 0.25, 0.5)
 """Spare places that are tried, by cohort size: the round ends when as many updates have come as the cohort is large."""
@@ -38,7 +37,13 @@ _LEAST_ROUNDS = 20
 
 _OVERHEAD = 0.95  # quantile of a log's overhead that a deadline leaves room for
 
-_SURE = 0.9  # share of the trials in which a wish is met that counts as met
+_SURE = 0.9  # share of the runs in which a wish is met that counts as met
+
+SCREENED = 3
+"""Trials in which every setting is tried before the best are confirmed in others."""
+
+_ROUNDING = 1.0 + 1e-9
+_MOST_CONFIRMED = 6  # settings that are played in the trials that count
 
 Ends: TypeAlias = tuple[float, float]
 """Lower and upper end of a 90 % interval."""
@@ -93,6 +98,7 @@ class Tried:
         wasted: Share of the chosen clients whose update was not used.
         met: Trials in which the wish was met.
         num_seeds: Trials that were played.
+        chance: Probability that a further run meets it, by Student's t; NaN where nothing was confirmed.
         least_share_ends: Interval of ``least_share``; NaN for a single trial.
         round_s_ends: Interval of ``round_s``, likewise.
         mean_round_s_ends: Interval of ``mean_round_s``, likewise.
@@ -106,19 +112,20 @@ class Tried:
     wasted: float
     met: int
     num_seeds: int
+    chance: float
     least_share_ends: Ends
     round_s_ends: Ends
     mean_round_s_ends: Ends
 
     @property
     def is_met(self) -> bool:
-        """Whether the wish was met in nine of ten trials: with fewer than ten, in each."""
-        return self.met >= _SURE * self.num_seeds
+        """Whether nine of ten trials met the wish that had no say in the choice, and nine of ten further runs will."""
+        return self.chance >= _SURE and self.met >= _SURE * self.num_seeds
 
-    def lack(self, wish: Wish) -> float:
-        """By which factor the wish is missed, 0 for not at all: the greater of share and length."""
-        share = wish.every_client / max(self.least_share, 1e-12) if wish.every_client else 0.0
-        return max(share - 1.0, self.round_s / wish.rounds_under_s - 1.0, 0.0)
+    def room(self, wish: Wish) -> float:
+        """By which share the wish is exceeded, negative where it is missed: the lesser of share and length."""
+        share = self.least_share / wish.every_client - 1.0 if wish.every_client else math.inf
+        return min(share, 1.0 - self.round_s / wish.rounds_under_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,46 +135,16 @@ class Plan:
     Attributes:
         tried: Settings and what came of them, at least one: the first meets the wish, or comes nearest to it.
         refused: Why settings could not be tried, by setting.
+        logged: What the log itself tells, of its own policy; None in a scenario.
         trials: What the trials of a setting are, in words.
         remark: What else is to be known of the numbers; may be empty.
     """
 
     tried: Sequence[Tried]
     refused: Mapping[str, str]
+    logged: Tried | None
     trials: str
     remark: str
-
-
-@dataclass(frozen=True, slots=True)
-class Exchanges:
-    """One round of a policy, before it is said when it ends.
-
-    Attributes:
-        client: Chosen clients, shape (k,).
-        time_s: Their exchange times, shape (k,), seconds.
-        responds: Whether each would send an update, shape (k,).
-        members: Who was a member, shape (clients,); None for all.
-        overhead_s: What the round takes beyond its exchanges, seconds.
-    """
-
-    client: IntArray
-    time_s: FloatArray
-    responds: BoolArray
-    members: BoolArray | None = None
-    overhead_s: float = 0.0
-
-    def end(self, needed: int, deadline_s: float) -> tuple[float, IntArray]:
-        """Length of the round, and the clients whose update is used.
-
-        It ends at the update that fills the cohort, at the deadline, or when all that will come has come; that a client
-        dropped out is noticed when its answer was due.
-        """
-        if not self.client.shape[0]:
-            return 0.0, self.client
-        came = np.sort(self.time_s[self.responds])
-        last = float(came[needed - 1]) if came.shape[0] >= needed else float(self.time_s.max())
-        end_s = min(last, deadline_s)
-        return max(end_s + self.overhead_s, 0.0), self.client[self.responds & (self.time_s <= end_s)]
 
 
 class ScenarioWorld:
@@ -184,59 +161,90 @@ class ScenarioWorld:
 
     overhead_s, doubt, trials, remark = 0.0, 0.0, "seeds", ""
 
-    def __init__(self, name: str, settings: dict[str, str], *, rounds: int) -> None:
-        """Make it.
+    def __init__(
+        self, name: str, settings: dict[str, str], *, rounds: int, rules: Mapping[str, Any] | None = None
+    ) -> None:
+        """Make it, with rules as a table.
 
         Raises:
             ConfigurationError: If it has edge servers, or its cohorts have one size only.
         """
         check_integer("rounds", rounds, least=10)
         self._environment: AnyEnvironment = make_scenario(name, settings)
-        self._rounds = rounds
+        self._rounds, self._rules = rounds, rules or {}
         spec = self._environment.spec
         if spec.num_servers != 1 or not any(f.name == "cohort_size" for f in dataclasses.fields(self._environment)):  # type: ignore[arg-type]
             raise ConfigurationError(f"{name} has edge servers; expected a scenario with one server, or a log")
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 
-    def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
-        """Play a policy with this many places.
+    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+        """Play a policy."""
+        size = self.cohort_size + spare
+        environment: Any = dataclasses.replace(self._environment, cohort_size=size)  # type: ignore[type-var]
+        world = _Simulated(environment, self._rounds, self._rules, seed)
+        return play(make_policy(policy), world, cohort_size=size, options={}, seed=seed, ending=ending)
 
-        Raises:
-            InfeasibleError: If the policy cannot do what it promises with this many places.
-        """
-        environment: Any = dataclasses.replace(self._environment, cohort_size=places)  # type: ignore[type-var]
-        for played in simulate(make_policy(policy), environment, rounds=self._rounds, seed=seed):
-            links = played.selection.links
-            outcome = played.outcome
-            members, clients = played.context.members, played.context.clients_of(links)
-            yield Exchanges(clients, outcome.exchange_time_s[links], outcome.responds[links], members)
+    def logged(self, wish: Wish) -> None:
+        """A scenario has no log."""
+
+
+class _Simulated:
+    """A network as it unfolds before a policy."""
+
+    def __init__(self, network: AnyEnvironment, rounds: int, rules: Mapping[str, Any], seed: int) -> None:
+        self.ids = range(network.spec.num_clients)
+        self._network, self._rounds, self._rules = network, rounds, rules
+        self._streams = Streams(seed)
+        self._state = network.init(rng=self._streams.at("environment-init"))
+        self._number, self._now_s = 0, 0.0
+
+    def look(self) -> Look | None:
+        """Begin the next round."""
+        self._number += 1
+        if self._number > self._rounds:
+            return None
+        rng = self._streams.at("environment", self._number)
+        self._context, self._outcome = self._network.observe(self._state, self._number, rng=rng)
+        context = self._context
+        members = np.ones(len(self.ids), np.bool_) if context.members is None else context.members
+        at_s = float(getattr(self._state, "time_s", self._now_s))
+        return Look(at_s, members, context.available & members, context.features, self._rules)
+
+    def exchange(self, chosen: IntArray) -> Exchanges:
+        """What becomes of the cohort."""
+        outcome = self._outcome
+        return Exchanges(outcome.exchange_time_s[chosen], outcome.responds[chosen], float(outcome.deadline_s))
+
+    def end(self, chosen: IntArray, length_s: float) -> None:
+        """End the round."""
+        self._now_s += length_s
+        self._state = self._network.advance(self._state, self._context, Selection(self._number, np.sort(chosen)))
 
 
 class LogWorld:
     """What the log of a federation leaves possible; its trials are worlds that are drawn from that.
 
-    Policies play the log's rounds: as many, with who was there and the contexts that were
-    (:mod:`fedroster.lab.replay`). Half of what the worlds are off for the log's own rounds is taken off all times.
+    Policies play the log's rounds: as many, under its rules, with who was there and the contexts that were
+    (:mod:`fedroster.lab.replay`).
     """
 
-    def __init__(self, log: Log | History, *, num_worlds: int) -> None:
+    def __init__(self, history: History, *, num_worlds: int, rules: Mapping[str, Any] | None = None) -> None:
         """Fit worlds.
 
         Args:
-            log: The log.
+            history: The log.
             num_worlds: Worlds that can be asked for, by the numbers from 0 on, >= 2.
+            rules: Rules in place of the log's, as a table; None for the log's own.
 
         Raises:
             InvalidInputError: If a replay of the log is refused: it has several servers, too few times, or others than
                 the model can follow.
         """
         check_integer("worlds", num_worlds, least=2)
-        history = log if isinstance(log, History) else history_of(log)
-        self._fit = fit = Fit(history, draws=num_worlds, seed=0)
-        if why := too_wrong(fit):
-            raise InvalidInputError(why)
-        self.num_clients, self.cohort_size = history.num_clients, int(history.places.max())
-        self.doubt, self._scale = abs(0.5 * fit.wrong), math.exp(-0.5 * fit.wrong)
+        self.fit = fit = Fit(history, draws=num_worlds, seed=0)
+        self._rules = rules
+        self.num_clients, self.cohort_size = history.num_clients, history.cohort_size
+        self.doubt = abs(0.5 * fit.wrong)
         overheads = np.concatenate([world.waits.overhead_s for world in fit.worlds])
         self.overhead_s = max(float(np.quantile(overheads, _OVERHEAD)), 0.0) if overheads.shape[0] else 0.0
         self.trials = "worlds that the log leaves possible"
@@ -244,26 +252,27 @@ class LogWorld:
             f"The log has {history.num_rounds} rounds. The fitted worlds make them {math.exp(fit.wrong) - 1.0:+.1%} "
             "longer than they were: half of that is taken off, and is in the intervals."
         )
-        if fit.is_unknown.any():
-            unknown = int(fit.is_unknown.sum())
-            self.remark += (
-                f" {unknown} of {history.num_clients} clients were never measured, and are taken to be usual."
-            )
+        if unknown := int(np.count_nonzero(fit.measured == 0)):
+            self.remark += f" {unknown} of {self.num_clients} clients were never measured, and are taken to be usual."
 
-    def rounds(self, policy: str, places: int, seed: int) -> Iterator[Exchanges]:
+    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
         """Play a policy in the world of that number."""
-        played = make_policy(policy)
-        if played.omniscient:
-            raise ConfigurationError(f"{policy} knows true times, which no log has")
-        beyond = count = chosen = unknown = 0
-        for one in self._fit.rounds(played, seed, spare=places - self.cohort_size):
-            clients = one.feedback.client
-            responds = one.feedback.status < Status.DROPPED
-            yield Exchanges(clients, self._scale * one.waited_s, responds, one.members, self._scale * one.overhead_s)
-            beyond, count = beyond + one.is_beyond, count + 1
-            chosen, unknown = chosen + clients.shape[0], unknown + int(self._fit.is_unknown[clients].sum())
-        if why := too_far(beyond / count, unknown / max(chosen, 1)):
-            raise InvalidInputError(why)
+        ending = dataclasses.replace(ending, tells_length=self.fit.tells_length)
+        played = self.fit.play(make_policy(policy), seed, spare=spare, ending=ending, rules=self._rules)
+        check_reach([played])
+        return played.rounds
+
+    def logged(self, wish: Wish) -> Tried:
+        """What the log tells of itself."""
+        history, rounds = self.fit.history, []
+        for index, (first, last) in enumerate(
+            pairwise(np.searchsorted(history.round, np.arange(history.num_rounds + 1)).tolist())
+        ):
+            part, at_s = slice(first, last), float(history.at_s[index])
+            nothing = Exchanges(history.time_s[part], ~history.lost[part])
+            ended = float(history.lasted_s[index]), history.status[part]
+            rounds.append(PlayedRound(at_s, history.members[index], history.client[part], nothing, *ended))
+        return judged(self, wish, Setting(history.policy), [rounds])
 
 
 World: TypeAlias = ScenarioWorld | LogWorld
@@ -296,8 +305,8 @@ def median_time_s(world: World) -> float:
     """Median exchange time of clients that are chosen at random, seconds."""
     times: list[float] = []
     with suppress(InvalidInputError):  # a log that says too little about a random policy does say how long times are
-        for played in world.rounds("random", world.cohort_size, 0):
-            times += played.time_s.tolist()
+        for played in world.play("random", 0, 0, Ending()):
+            times += played.exchanges.time_s.tolist()
     return float(np.median(times)) if times else 1.0
 
 
@@ -306,15 +315,22 @@ def plan(
     wish: Wish,
     *,
     seeds: Sequence[int],
+    late: Late = "told",
     only: Sequence[str] = (),
     progress: Callable[[int, int, str], None] = lambda done, total, words: None,
 ) -> Plan:
-    """Try settings, and order them: those that meet the wish first, the shortest mean round before others.
+    """Try settings, and confirm the best of them in trials that had no say in which these are.
+
+    Every setting is screened in :data:`SCREENED` trials with other numbers than ``seeds``.  There, a policy learns all
+    times, whatever the deadline: one run serves several settings.  The shortest mean round that meets the wish is then
+    played in the trials that count, with all that its setting says; if it does not hold, the next one that has more
+    room.
 
     Args:
         world: Where they are tried.
         wish: What is wanted.
-        seeds: Seeds of each trial; numbers of worlds that a log leaves possible.
+        seeds: Seeds of the trials that count; numbers of worlds that a log leaves possible.
+        late: What the selector is told of clients that a round did not wait for.
         only: Policies to try in place of the usual ones, as text.
         progress: Called with the number of settings that are done, that of all, and the next one.
 
@@ -326,52 +342,102 @@ def plan(
     if only:
         ends = dict.fromkeys((each.spare, each.deadline_s) for each in settings)
         settings = [Setting(policy, *end) for end in ends for policy in only]
-    played: dict[tuple[str, int], list[list[Exchanges]]] = {}
-    tried, refused = [], {}
+    played: dict[tuple[str, int], list[list[PlayedRound]]] = {}
+    screened, refused, total = [], {}, len(settings) + _MOST_CONFIRMED
     for number, setting in enumerate(settings):
-        progress(number, len(settings), str(setting))
-        key = setting.policy, world.cohort_size + setting.spare
+        progress(number, total, str(setting))
+        key, ending = (setting.policy, setting.spare), Ending(world.cohort_size, setting.deadline_s)
         try:
             if key not in played:
-                played[key] = [list(world.rounds(*key, seed)) for seed in seeds]
-        except (
-            InfeasibleError,
-            InvalidInputError,
-        ) as error:  # this share with this many places; this policy in this log
+                free, first = Ending(world.cohort_size, math.inf), max(seeds) + 1
+                played[key] = [world.play(*key, first + each, free) for each in range(SCREENED)]
+        except (InfeasibleError, InvalidInputError) as error:  # this share with so many places; this policy in this log
             refused[str(setting)] = str(error)
             continue
-        tried.append(_try(setting, played[key], world, wish))
-    if not tried:
+        screened.append(judged(world, wish, setting, played[key], ending=ending))
+    if not screened:
         raise ConfigurationError(f"no setting can be tried: {next(reversed(refused.values()), 'no setting is left')}")
-    tried.sort(key=lambda each: (not each.is_met, 0.0 if each.is_met else each.lack(wish), each.mean_round_s))
-    return Plan(tried, refused, world.trials, world.remark)
+    screened.sort(key=lambda each: (each.room(wish) < 0.0, -min(each.room(wish), 0.0), each.mean_round_s))
+    confirmed: list[Tried] = []
+    room, rest = -math.inf, []
+    for each in screened:
+        if len(confirmed) == _MOST_CONFIRMED or each.room(wish) <= room or any(one.is_met for one in confirmed):
+            rest.append(each)
+            continue
+        progress(len(settings) + len(confirmed), total, str(each.setting))
+        confirmed.append(_confirmed(world, wish, each.setting, seeds, late))
+        room = each.room(wish)
+    confirmed.sort(key=lambda each: (not each.is_met, -each.met, -each.room(wish)))
+    return Plan([*confirmed, *rest], refused, world.logged(wish), world.trials, world.remark)
 
 
-def _try(setting: Setting, runs: list[list[Exchanges]], world: World, wish: Wish) -> Tried:
-    rows = []
-    for rounds in runs:
-        lengths, used, member = np.zeros(len(rounds)), np.zeros(world.num_clients), np.zeros(world.num_clients)
-        for number, played in enumerate(rounds):
-            lengths[number], clients = played.end(world.cohort_size, setting.deadline_s)
-            used[clients] += 1.0
-            member += 1.0 if played.members is None else played.members
-        counted = member >= min(_LEAST_ROUNDS, len(rounds))
-        least = float((used[counted] / member[counted]).min()) if counted.any() else 0.0
-        under = float(np.quantile(lengths, wish.share, method="inverted_cdf"))
-        wasted = 1.0 - used.sum() / max(sum(played.client.shape[0] for played in rounds), 1)
-        rows.append((least, under, lengths.mean(), used.sum() / len(rounds), wasted))
-    table = np.array(rows)
+def _confirmed(world: World, wish: Wish, setting: Setting, seeds: Sequence[int], late: Late) -> Tried:
+    """Play a setting as it is in the trials that count."""
+    ending = Ending(world.cohort_size, setting.deadline_s, late)
+    runs = [world.play(setting.policy, setting.spare, seed, ending) for seed in seeds]
+    table = np.array([_numbers(run, world.num_clients, wish, None) for run in runs])
+    misses = _tail(-table[:, 0], -wish.every_client, 0.0)
+    if not table[:, 1].max() <= setting.deadline_s + world.overhead_s <= wish.rounds_under_s * _ROUNDING:
+        misses += _tail(np.log(table[:, 1]), math.log(wish.rounds_under_s), world.doubt)
+    return dataclasses.replace(judged(world, wish, setting, runs), chance=1.0 - min(misses, 1.0))
+
+
+def _tail(values: FloatArray, limit: float, known: float) -> float:
+    """Probability that one more value like these is above a limit: Student's t; ``known`` is what they do not show."""
+    from scipy.special import stdtr
+
+    if values.shape[0] < 2 or not np.isfinite(values).all():
+        return math.nan
+    spread = math.hypot(float(values.std(ddof=1)) * math.sqrt(1.0 + 1.0 / values.shape[0]), known)
+    beyond = float(values.mean()) - limit
+    if spread < 1e-12:
+        return float(beyond > 1e-12)
+    return float(stdtr(values.shape[0] - 1, beyond / spread))
+
+
+def judged(
+    world: World, wish: Wish, setting: Setting, runs: Sequence[Sequence[PlayedRound]], *, ending: Ending | None = None
+) -> Tried:
+    """What came of a setting in some runs; as if their rounds had ended otherwise, if ``ending`` is given."""
+    table = np.array([_numbers(run, world.num_clients, wish, ending) for run in runs])
     met = (table[:, 0] >= wish.every_client) & (table[:, 1] <= wish.rounds_under_s)
     low, high = prediction_interval(table[:, 0])
     share_ends = (max(low, 0.0), min(high, 1.0)) if len(runs) > 1 else (low, high)
-    under_ends, mean_ends = (
-        tuple(np.exp(prediction_interval(np.log(np.maximum(table[:, column], 1e-12)), known=world.doubt)).tolist())
-        for column in (1, 2)
-    )
+    under_ends, mean_ends = (_of_logs(table[:, column], world.doubt) for column in (1, 2))
+    longest_s = setting.deadline_s + world.overhead_s
+    if table[:, 1].max() <= longest_s:  # no round waits longer
+        under_ends = under_ends[0], min(under_ends[1], longest_s)
     least, under, mean_s, updates, wasted = table.mean(axis=0).tolist()
-    return Tried(
-        setting, least, under, mean_s, updates, wasted, int(met.sum()), len(runs), share_ends, under_ends, mean_ends
-    )
+    counts = int(met.sum()), len(runs), math.nan
+    return Tried(setting, least, under, mean_s, updates, wasted, *counts, share_ends, under_ends, mean_ends)
+
+
+def _numbers(rounds: Sequence[PlayedRound], num_clients: int, wish: Wish, ending: Ending | None) -> tuple[float, ...]:
+    """Of a run: least share, length that the wished share of the rounds stays under, mean length, updates, waste.
+
+    A round without a cohort has no length.
+    """
+    lengths, used, member, chosen = [], np.zeros(num_clients), np.zeros(num_clients), 0
+    for one in rounds:
+        length_s, status = (one.length_s, one.status) if ending is None else one.exchanges.end(ending)
+        used[one.chosen[status == Status.COMPLETED]] += 1.0
+        member += one.members
+        chosen += one.chosen.shape[0]
+        if one.chosen.shape[0]:
+            lengths.append(length_s)
+    counted = member >= min(_LEAST_ROUNDS, len(rounds))
+    least = float((used[counted] / member[counted]).min()) if counted.any() else 0.0
+    under = float(np.quantile(lengths or [math.inf], wish.share, method="inverted_cdf"))
+    wasted = 1.0 - float(used.sum()) / max(chosen, 1)
+    return least, under, float(np.mean(lengths or [math.inf])), float(used.sum()) / len(rounds), wasted
+
+
+def _of_logs(values: FloatArray, doubt: float) -> Ends:
+    """Interval on a log scale."""
+    if not np.isfinite(values).all():
+        return math.nan, math.nan
+    low, high = np.exp(prediction_interval(np.log(np.maximum(values, 1e-12)), known=doubt)).tolist()
+    return low, high
 
 
 def sentence(found: Plan, wish: Wish) -> str:
@@ -391,9 +457,12 @@ def sentence(found: Plan, wish: Wish) -> str:
         f"the rounds end within {under_s}, and a mean round takes {mean_s} and uses {best.updates:.3g} updates; "
         f"{best.wasted:.0%} of the clients' work is not used"
     )
+    held = f"{best.met} of {best.num_seeds} {found.trials} that had no say in the choice"
+    if not math.isnan(best.chance):
+        held += f"; a further run meets it with a probability of about {best.chance:.0%}"
     if best.is_met:
-        answer = f"{best.setting}: {got}. This held in {best.met} of {best.num_seeds} {found.trials}."
+        answer = f"{best.setting}: {got}. This held in {held}."
     else:
         tried = f"None of the {len(found.tried)} settings that were tried meets the wish in nine of ten {found.trials}"
-        answer = f"{tried}. The nearest is {best.setting}, which meets it in {best.met} of {best.num_seeds}: {got}."
+        answer = f"{tried}. The nearest is {best.setting}: {got}. This met the wish in {held}."
     return f"{answer} {found.remark}".strip()

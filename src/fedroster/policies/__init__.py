@@ -1,6 +1,5 @@
 """One file for each published algorithm."""
 
-from fedroster.policies.by_speed import BySpeed
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cs_ucb import CSUCB
 from fedroster.policies.cucb import CUCB, CUCBPairs
@@ -26,7 +25,6 @@ __all__ = [
     "CUCB",
     "E3CS",
     "RBCSF",
-    "BySpeed",
     "CUCBPairs",
     "Dirichlet",
     "FedCS",

@@ -1,46 +1,51 @@
-"""Logs of simulated federations, as a reader gives them."""
+"""Logs of simulated federations."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import tempfile
 
 import numpy as np
+from benchmarks.replay import federation
 
 from fedroster.catalogue import make_policy
-from fedroster.lab.replay.history import read_history
+from fedroster.lab.replay.history import History, read_history
+from fedroster.lab.replay.playing import BARE
 from fedroster.networks.flat import FlatNetwork
+from fedroster.record import Log
 from fedroster.simulation import simulate
 
 
-def log_of(policy="random", *, rounds=40, seed=0, network=None):
-    """Rounds of a simulation with a few clients, and their mean time."""
+def history_of(policy="random", *, rounds=40, seed=0, network=None):
+    """Rounds of a simulation with a few clients, as arrays."""
     network = network or FlatNetwork(num_clients=12, cohort_size=4)
-    logged, at_s = [], 100.0
-    for played in simulate(make_policy(policy), network, rounds=rounds, seed=seed):
-        context, links = played.context, played.selection.links
-        everybody = np.ones(context.num_links, np.bool_)
-        logged.append(
-            SimpleNamespace(
-                round=played.number,
-                at_s=at_s,
-                cohort_size=context.cohort_size,
-                members=everybody if context.members is None else context.members,
-                available=context.available,
-                excluded={},
-                contexts=np.where(context.available[:, None], context.features, np.nan),
-                chosen=links,
-                servers=None,
-                status=played.feedback.status,
-                exchange_time_s=played.feedback.exchange_time_s,
-                round_s=played.time_s,
-                deadline_s=played.outcome.deadline_s,
-            )
-        )
-        at_s += played.time_s
-    return logged
+    played = list(simulate(make_policy(policy), network, rounds=rounds, seed=seed))
+    chosen = [one.selection.links for one in played]
+    everybody = np.ones(network.num_clients, np.bool_)
+    length_s = np.array([one.time_s for one in played])
+    available = np.array([one.context.available for one in played])
+    features = np.array([one.context.features for one in played])
+    return History(
+        ids=tuple(range(network.num_clients)),
+        policy=policy,
+        options=BARE,
+        rules=({},) * rounds,
+        begun=np.ones(rounds, np.bool_),
+        at_s=100.0 + np.concatenate(([0.0], np.cumsum(length_s)[:-1])),
+        round_s=length_s,
+        deadline_s=np.array([one.outcome.deadline_s for one in played]),
+        cohort_size=network.cohort_size,
+        members=np.array([everybody if one.context.members is None else one.context.members for one in played]),
+        available=available,
+        features=np.where(available[:, :, None], features, np.nan),
+        round=np.repeat(np.arange(rounds), [each.shape[0] for each in chosen]),
+        client=np.concatenate(chosen),
+        status=np.concatenate([one.feedback.status for one in played]),
+        time_s=np.concatenate([one.feedback.exchange_time_s for one in played]),
+    )
 
 
-def history_of(policy="random", **options):
-    """The same as arrays."""
-    logged = log_of(policy, **options)
-    return read_history(logged, num_clients=logged[0].available.shape[0])
+def log_of(policy, network, **options):
+    """The log of a federation, read."""
+    with tempfile.TemporaryDirectory() as folder:
+        federation(policy, network, folder, **options)
+        return read_history(Log(folder))

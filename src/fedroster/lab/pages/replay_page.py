@@ -27,7 +27,20 @@ _ABOUT = {
 def cells(one: Estimate) -> tuple[str, ...]:
     """An estimate as text, by column."""
     interval, counted = f"{one.low:.4g} to {one.high:.4g}", f"{one.effective_sample_size:,.0f}"
+    if one.kind == "logged":
+        interval = "in the log"
     return one.policy, MEASURES[one.measure], f"{one.estimate:.4g}", interval, counted
+
+
+def reasons(found: Sequence[Estimate]) -> list[tuple[str, str]]:
+    """Why a policy has no estimates, or from which signals it could not learn, each once."""
+    said = dict[tuple[str, str], None]()
+    for one in found:
+        if one.refused is not None:
+            said[one.policy, one.refused] = None
+        elif one.lacks:
+            said[one.policy, f"it learns from {' and '.join(one.lacks)}, and a replay of this log has none"] = None
+    return list(said)
 
 
 def replay_page(log: Log, found: Sequence[Estimate], folder: Path, *, command: str) -> None:
@@ -40,18 +53,21 @@ def replay_page(log: Log, found: Sequence[Estimate], folder: Path, *, command: s
         command: The command that makes the page again.
     """
     told = [one for one in found if one.refused is None]
-    refused = [(one.policy, MEASURES[one.measure], one.refused) for one in found if one.refused is not None]
-    times = sorted(
-        (one for one in told if one.measure == "mean_round_time_s"),
-        key=lambda one: one.estimate,
+    times = [one for one in told if one.measure == "mean_round_time_s"]
+    own, *others = times
+    lengths = [
+        f"{one.estimate:.3g} s under {one.policy} ({one.low:.3g} to {one.high:.3g})"
+        for one in sorted(others, key=lambda one: one.estimate)
+    ]
+    would = f"A mean round would have taken {'; '.join(lengths)}." if lengths else "The log says too little of others."
+    lead = (
+        f"Estimates from {own.rounds} rounds under {own.policy}, played under the log's rules, with 90 % intervals "
+        "that include the model's error."
     )
-    lengths = [f"{one.estimate:.3g} s under {one.policy} ({one.low:.3g} to {one.high:.3g})" for one in times]
-    policy, rounds = log.header.policy_text or log.header.policy, len(log.rounds)
-    headline = f"A mean round would have taken {'; '.join(lengths)}." if lengths else "The log says too little."
-    lead = f"Estimates from {rounds} rounds under {policy}, with 90 % intervals that include the model's error."
+    columns = ("policy", "why")
     sections = [
         Section("Estimates", table=Table(COLUMNS, [cells(one) for one in told], COLUMNS[:2], _ABOUT)),
-        Section("What the log cannot tell", table=Table((*COLUMNS[:2], "why"), refused, (*COLUMNS[:2], "why"))),
+        Section("What the log cannot tell", table=Table(columns, reasons(found), columns)),
     ]
     report = Report(
         f"Replay of {log.folder.name}",
@@ -60,7 +76,7 @@ def replay_page(log: Log, found: Sequence[Estimate], folder: Path, *, command: s
         command,
         settings={"log": str(log.folder), "digest of its last line": log.head},
         version=__version__,
-        headline=headline,
+        headline=f"A mean round took {own.estimate:.3g} s under {own.policy}. {would}",
     )
     folder.mkdir(parents=True, exist_ok=True)
     write_page(report, folder)

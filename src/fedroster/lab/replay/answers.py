@@ -23,7 +23,7 @@ from numpy.random import Generator
 
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.times import Times
-from fedroster.types import BoolArray, FloatArray, IntArray, Status
+from fedroster.types import BoolArray, FloatArray, IntArray
 
 _SHARES = np.linspace(0.0, 1.0, 41) ** 1.5  # b
 _SOONER = np.array([1.0, 0.9, 0.8, 0.7, 0.6])  # e
@@ -145,7 +145,7 @@ class Answers:
 
 def draw_answers(history: History, times: Times, leaves: Leaves, *, rng: Generator) -> Answers:
     """Draw from what is believed about answers: Gibbs sampling with the cause of each loss drawn."""
-    lost = history.status >= Status.DROPPED
+    lost = history.lost
     mean_s = expected(history, times)
     usual_s = float(mean_s.mean())
     share = leaves.within(history.round, history.client, history.at_s[history.round], mean_s)
@@ -223,17 +223,9 @@ class Waits:
         return float(self.overhead_s[int(uniform * self.overhead_s.shape[0])]) if self.overhead_s.shape[0] else 0.0
 
 
-def slowest(history: History) -> FloatArray:
-    """The slowest measured exchange of each round, at most its deadline, shape (rounds,), seconds; 0 for none."""
-    longest = np.zeros(history.num_rounds)
-    timed = history.timed
-    np.maximum.at(longest, history.round[timed], history.time_s[timed])
-    return np.minimum(longest, history.deadline_s)
-
-
 def read_waits(history: History, mean_s: FloatArray) -> Waits:
     """Read off how long rounds waited, given what exchanges were expected to take."""
-    longest_s, lost = slowest(history), history.status >= Status.DROPPED
+    longest_s, lost = history.slowest_s, history.lost
     has_lost = np.zeros(history.num_rounds, np.bool_)
     has_lost[history.round[lost]] = True
     known = np.isfinite(history.round_s)

@@ -21,16 +21,16 @@ class Clock:
         at_s: When the log's rounds began, shape (rounds,), seconds.
         end_s: Until when the log shows which clients are available, seconds.
         least_gap_s: Rounds begin at least so far apart, seconds.
-        pause_s: From the end of a round to the next one's begin, seconds.
-        idle_s: From an empty round to the next one, seconds.
+        idle_s: From the end of each round to the next one's begin, shape (rounds,), seconds.
+        wait_s: From an empty round to the next one, seconds.
     """
 
     by_time: bool
     at_s: FloatArray
     end_s: float
     least_gap_s: float
-    pause_s: float
-    idle_s: float
+    idle_s: FloatArray
+    wait_s: float
 
     def index(self, round: int, now_s: float) -> int:
         """The log's round that a replayed one uses; ``round`` counts from 0."""
@@ -38,26 +38,22 @@ class Clock:
             return round
         return max(int(np.searchsorted(self.at_s, now_s + 1e-9, side="right")) - 1, 0)
 
-    def next_s(self, now_s: float, round_s: float, *, empty: bool) -> float:
-        """When the next round begins, seconds."""
+    def next_s(self, round: int, now_s: float, round_s: float, *, empty: bool) -> float:
+        """When the next round begins after number ``round``, from 0, seconds."""
         if empty:
-            return now_s + self.idle_s
-        return now_s + max(round_s + self.pause_s, self.least_gap_s)
+            return now_s + self.wait_s
+        return now_s + max(round_s + float(self.idle_s[round]), self.least_gap_s)
 
 
-def read_clock(history: History, durations_s: FloatArray) -> Clock:
+def read_clock(history: History) -> Clock:
     """Find out how the log's world moves on.
 
     Clients come and go by time if more of them changed between two rounds the more time passed between them; where gaps
     are too even to show it, if availability in one round predicts that in the next.
-
-    Args:
-        history: The log.
-        durations_s: How long each round took, shape (rounds,), seconds.
     """
     at_s = history.at_s
     gap_s = np.diff(at_s)
-    lasted_s = durations_s[:-1]
+    lasted_s = history.lasted_s[:-1]
     busy = lasted_s > 0.0
     typical_s = max(float(np.median(gap_s)), 1e-9)
     # A gap that many rounds share although they took less is an interval.
@@ -67,15 +63,17 @@ def read_clock(history: History, durations_s: FloatArray) -> Clock:
     if values.size and counts.max() >= max(0.2 * rounded.shape[0], 3.0):
         least_gap_s = float(values[counts.argmax()]) * typical_s
     free = busy & (gap_s > least_gap_s * (1.0 + 1e-6))
-    pause_s = max(float(np.median((gap_s - lasted_s)[free])), 0.0) if free.any() else 0.0
-    idle_s = float(np.median(gap_s[~busy])) if (~busy).any() else max(least_gap_s, typical_s)
+    idle_s = np.maximum(gap_s - lasted_s, 0.0)
+    usual_s = float(np.median(idle_s[free])) if free.any() else 0.0
+    idle_s = np.append(np.where(free, idle_s, np.where(busy, 0.0, usual_s)), usual_s)
+    wait_s = float(np.median(gap_s[~busy])) if (~busy).any() else max(least_gap_s, typical_s)
     return Clock(
         by_time=_goes_by_time(history, gap_s),
         at_s=at_s,
         end_s=float(at_s[-1]) + typical_s,
         least_gap_s=least_gap_s,
-        pause_s=pause_s,
         idle_s=idle_s,
+        wait_s=wait_s,
     )
 
 

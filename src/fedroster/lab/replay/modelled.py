@@ -1,34 +1,29 @@
-"""Another policy in worlds that are drawn from a log: the policy learns there as it would have."""
+"""Worlds that are drawn from a log, and unfold before a policy that plays there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from fedroster.errors import InvalidInputError
-from fedroster.lab.replay.answers import Answers, Leaves, Presence, Waits, draw_answers, expected, read_waits, slowest
+from fedroster.lab.replay.answers import Answers, Leaves, Waits, draw_answers, expected, read_waits
 from fedroster.lab.replay.clock import read_clock
 from fedroster.lab.replay.history import History
+from fedroster.lab.replay.playing import Ending, Exchanges, Look, PlayedRound, play
 from fedroster.lab.replay.times import Times, draw_times
-from fedroster.parts import check_selection
-from fedroster.types import (
-    AnyPolicy,
-    BoolArray,
-    Feedback,
-    FloatArray,
-    IntArray,
-    ProblemSpec,
-    RoundContext,
-    Selection,
-    Status,
-    Streams,
-)
+from fedroster.parts import ClientId
+from fedroster.types import AnyPolicy, BoolArray, FloatArray, IntArray, Streams
 
-_CHECKED = 20  # rounds in which decisions are checked
+_MOST_BEYOND = 0.1  # share of rounds after the log's end
+_MOST_UNKNOWN = 0.2  # share of a policy's cohorts of whose times the log knows nothing
 _LEAST_TIMES = 50  # measured times without which nothing is fitted
+_MOST_WRONG = 0.15  # logarithm of what the fitted worlds make of the log's own rounds over what these took
+_SHORTEST_S = 1e-9
+_TWO_HUMPS = 0.7  # Sarle's coefficient: 5/9 for even or exponential scatter, less for bells, 1 for two values
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,52 +40,35 @@ class Played:
     """A policy's rounds in one drawn world.
 
     Attributes:
-        round_s: How long each round took, shape (rounds,), seconds.
-        chosen: How often each client was chosen, shape (clients,).
-        missed: Chosen clients without an update in time, of all rounds.
-        beyond: Share of the rounds that lie after the log's end.
-        unknown: Share of the chosen that the log never measured.
+        rounds: The rounds.
+        beyond: Share of them that lie after the log's end.
+        unknown: Share of the chosen clients that the log never measured.
     """
 
-    round_s: FloatArray
-    chosen: IntArray
-    missed: int
+    rounds: list[PlayedRound]
     beyond: float
     unknown: float
 
 
-@dataclass(frozen=True, slots=True)
-class PlayedRound:
-    """One round of a policy in a drawn world.
+class Fit:
+    """What is fitted to a log once, for all policies.
 
     Attributes:
-        index: The log's round that tells of it.
-        members: Who was a member, shape (clients,).
-        feedback: What came back of the chosen clients.
-        waited_s: When each of them answered or was given up, deadline or not, shape (k,), seconds.
-        overhead_s: What the round took beyond that, seconds.
-        length_s: How long it took, seconds.
-        is_beyond: Whether it began after the log's end.
+        history: The log.
+        measured: Measured times of each client, shape (clients,).
+        wrong: Logarithm of what the worlds make of the log's own rounds over what these took: half of it is taken off
+            all times that are drawn.
     """
-
-    index: int
-    members: BoolArray
-    feedback: Feedback
-    waited_s: FloatArray
-    overhead_s: float
-    length_s: float
-    is_beyond: bool
-
-
-class Fit:
-    """What is fitted to a log once, for all policies."""
 
     def __init__(self, history: History, *, draws: int, seed: int) -> None:
         """Fit.
 
         Raises:
-            InvalidInputError: If the log has too few measured times.
+            InvalidInputError: If the log cannot be played, has too few measured times, or times that the model does
+                not follow.
         """
+        if history.flaw:
+            raise InvalidInputError(history.flaw)
         measured = int(history.timed.sum())
         if measured < _LEAST_TIMES:
             raise InvalidInputError(f"the log has {measured} measured times; expected at least {_LEAST_TIMES}")
@@ -102,20 +80,31 @@ class Fit:
             rng = streams.at("replay-answers", number)
             answers = draw_answers(history, times, self.leaves, rng=rng)
             self.worlds.append(World(times, answers, read_waits(history, expected(history, times))))
-        known = np.isfinite(history.round_s)
-        self.durations_s = np.where(known, history.round_s, slowest(history))
-        self.clock = read_clock(history, self.durations_s)
+        self.clock = read_clock(history)
         self.features, self.cold = self._contexts()
         self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
         self.at[history.round, history.client] = np.arange(history.round.shape[0])
         timed = np.flatnonzero(history.timed)
         self.timed_at = np.full(history.round.shape[0], -1, np.int64)
         self.timed_at[timed] = np.arange(timed.shape[0])
-        self.measured = np.bincount(history.client[timed], minlength=history.num_clients)  # times of each client
-        self.is_unknown = self.measured == 0
+        self.measured = np.bincount(history.client[timed], minlength=history.num_clients)
         again = np.log([self.logged_again(number) for number in range(draws)])
-        self.wrong = float(again.mean() - np.log(max(float(self.durations_s.mean()), 1e-12)))
-        self.wrong_by_chance = float(again.std(ddof=1))
+        self.wrong = float(again.mean() - np.log(max(float(history.lasted_s.mean()), 1e-12)))
+        self._refuse(float(again.std(ddof=1)))
+
+    def _refuse(self, by_chance: float) -> None:
+        """Refuse times that the model does not follow; ``by_chance`` is how far ``wrong`` scatters."""
+        if abs(self.wrong) > max(_MOST_WRONG, 4.0 * by_chance):
+            raise InvalidInputError(
+                f"worlds that are fitted to the log take {math.exp(self.wrong):.2f} times as long for its own rounds: "
+                "times there do not follow the model"
+            )
+        humps = float(np.mean([_humps(world.times.ratios) for world in self.worlds]))
+        if humps > _TWO_HUMPS:
+            raise InvalidInputError(
+                f"times scatter about two values, not one (coefficient of bimodality {humps:.2f}; expected at most "
+                f"{_TWO_HUMPS}): from such logs, few intervals would hold what they should"
+            )
 
     def _contexts(self) -> tuple[FloatArray, dict[int, tuple[float, float]]]:
         """Contexts without gaps, and the columns that only say which clients took part in the round before."""
@@ -137,115 +126,38 @@ class Fit:
                 features[:, :, column][gaps] = np.nan_to_num(np.nanmean(features[:, :, column]))
         return features, cold
 
-    def play(self, policy: AnyPolicy, number: int) -> Played:
-        """Let a policy that knows nothing yet play the rounds in one drawn world."""
-        history = self.history
-        num_rounds, num_clients = history.available.shape
-        round_s, count = np.zeros(num_rounds), np.zeros(num_clients, np.int64)
-        missed = beyond = 0
-        for round, one in enumerate(self.rounds(policy, number)):
-            missed += int(np.count_nonzero(one.feedback.status != Status.COMPLETED))
-            count[one.feedback.client] += 1
-            round_s[round] = one.length_s
-            beyond += one.is_beyond
-        unknown = float(count[self.is_unknown].sum()) / max(int(count.sum()), 1)
-        return Played(round_s, count, missed, beyond / num_rounds, unknown)
+    @property
+    def tells_length(self) -> bool:
+        """Whether the log's selector was told how long rounds took."""
+        return bool(np.isfinite(self.history.round_s).any())
 
-    def rounds(self, policy: AnyPolicy, number: int, *, spare: int = 0) -> Iterator[PlayedRound]:
-        """Play the rounds of the log one after the other.
+    def play(
+        self,
+        policy: AnyPolicy,
+        number: int,
+        *,
+        spare: int = 0,
+        ending: Ending | None = None,
+        rules: Mapping[str, Any] | None = None,
+    ) -> Played:
+        """Let a policy that knows nothing yet play the log's rounds in one drawn world.
 
         Args:
-            policy: It knows nothing yet.
-            number: Number of the drawn world.
+            policy: The policy.
+            number: Number of the world.
             spare: Places beyond those of the log's rounds, >= 0.
+            ending: When rounds end; None for as in the log.
+            rules: Rules in place of the log's, as a table; None for the log's own.
+
+        Raises:
+            FedrosterError: If the policy cannot play there.
         """
-        history, world = self.history, self.worlds[number]
-        streams = Streams(self.seed)
-        rng, policy_rng = streams.at("replay-world", number), streams.at("replay-policy", number)
-        spec = ProblemSpec(history.num_clients, int(history.places.max()) + spare, max(history.num_features, 1))
-        state = policy.init(spec, rng=streams.at("replay-policy-init", number))
-        now_s, warm = float(history.at_s[0]), np.zeros(history.num_clients, np.bool_)
-        presence = self.leaves.draw(world.answers.sooner, rng=rng) if self.clock.by_time else None
-        for round in range(history.num_rounds):
-            index = self.clock.index(round, now_s)
-            there = None if presence is None else presence.at(index, now_s)
-            context = self._context(round, index, warm, there, spare)
-            selection = policy.select(state, context, rng=policy_rng)
-            if round < _CHECKED:
-                check_selection(selection, context, fills_cohort=policy.fills_cohort)
-            feedback, waited_s, overhead_s = self._exchange(world, context, selection, index, now_s, presence, rng)
-            length_s = 0.0
-            if not selection.is_empty:
-                length_s = max(min(float(waited_s.max()), float(history.deadline_s[index])) + overhead_s, 0.0)
-            is_beyond = self.clock.by_time and now_s > self.clock.end_s
-            members = history.members[index]
-            yield PlayedRound(index, members, feedback, waited_s, overhead_s, length_s, is_beyond)
-            state = policy.update(policy.commit(state, context, selection), feedback)
-            warm = np.zeros(history.num_clients, np.bool_)
-            warm[selection.links] = True
-            now_s = self.clock.next_s(now_s, length_s, empty=selection.is_empty)
-
-    def _context(
-        self, round: int, index: int, warm: BoolArray, there: BoolArray | None = None, spare: int = 0
-    ) -> RoundContext:
-        history = self.history
-        features = self.features[index].copy(order="F") if history.num_features else np.ones((warm.shape[0], 1))
-        if there is not None and history.num_features and index + 1 < history.num_rounds:
-            come = there & ~history.available[index]
-            features[come] = self.features[index + 1, come]
-        for column, (when_warm, otherwise) in self.cold.items():
-            features[:, column] = np.where(warm, when_warm, otherwise)
-        members = history.members[index]
-        return RoundContext(
-            round=round + 1,
-            features=features,
-            available=history.available[index] if there is None else there,
-            cohort_size=int(history.places[index]) + spare,
-            members=None if members.all() else members,
-        )
-
-    def _exchange(
-        self,
-        world: World,
-        context: RoundContext,
-        selection: Selection,
-        index: int,
-        now_s: float,
-        presence: Presence | None,
-        rng: Generator,
-    ) -> tuple[Feedback, FloatArray, float]:
-        """What comes back in a drawn world, when it does or is given up, and what the round takes beyond."""
-        history, links = self.history, selection.links
-        features = context.features[links]
-        mean_s = world.times.means(links, features if history.num_features else features[:, :0], index)
-        ratio = world.times.scatter(links, rng.random(links.shape))
-        lost_draw, over = rng.random(links.shape[0]), rng.random()
-        time_s = mean_s * ratio
-        if presence is None:
-            leaves = self.leaves.within(index, links, float(history.at_s[index]), time_s)
-        else:
-            leaves = (now_s + time_s > presence.until(index, links)).astype(np.float64)
-        lost = lost_draw < world.answers.lost(links, leaves, mean_s)
-        if not self.clock.by_time:
-            # What happened to these clients in this round is known: the same again, at the pace of the new context.
-            at = self.at[index, links]
-            same = at >= 0
-            timed = self.timed_at[at[same]]
-            known = timed >= 0
-            time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
-            lost[same] = history.status[at[same]] >= Status.DROPPED
-        is_late = time_s > float(history.deadline_s[index])
-        status = np.where(is_late, np.uint8(Status.LATE), np.uint8(Status.COMPLETED))
-        status = np.where(lost, np.uint8(Status.DROPPED), status)
-        waited_s = time_s if np.isnan(world.waits.lost_s) else np.where(lost, world.waits.lost_s, time_s)
-        feedback = Feedback(
-            round=context.round,
-            client=links,
-            features=features,
-            status=status,
-            exchange_time_s=np.where(lost, np.nan, time_s),
-        )
-        return feedback, waited_s, world.waits.overhead(over)
+        world = Drawn(self, number, rules)
+        size, ending = self.history.cohort_size + spare, ending or Ending(tells_length=self.tells_length)
+        rounds = play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
+        chosen = np.concatenate([one.chosen for one in rounds])
+        unknown = float(np.mean(self.measured[chosen] == 0)) if chosen.shape[0] else 0.0
+        return Played(rounds, world.beyond / len(rounds), unknown)
 
     def logged_again(self, number: int) -> float:
         """Mean time of the log's own rounds with its own cohorts in a drawn world, scatter drawn again, seconds."""
@@ -253,12 +165,113 @@ class Fit:
         rng = Streams(self.seed).at("replay-check", number)
         ratio = world.times.scatter(history.client, rng.random(history.client.shape))
         time_s = expected(history, world.times) * ratio
-        lost = history.status >= Status.DROPPED
         if not np.isnan(world.waits.lost_s):
-            time_s = np.where(lost, world.waits.lost_s, time_s)
+            time_s = np.where(history.lost, world.waits.lost_s, time_s)
         longest = np.zeros(history.num_rounds)
         np.maximum.at(longest, history.round, time_s)
         longest = np.minimum(longest, history.deadline_s)
         if world.waits.overhead_s.shape[0]:
             longest += rng.choice(world.waits.overhead_s, size=longest.shape[0]) * (longest > 0.0)
         return float(longest.mean())
+
+
+def _humps(values: FloatArray) -> float:
+    r"""Sarle's coefficient of bimodality, :math:`(\text{skewness}^2 + 1) / \text{kurtosis}`."""
+    deviation = values - values.mean()
+    square = float((deviation**2).mean())
+    skewness = float((deviation**3).mean()) / max(square, 1e-300) ** 1.5
+    kurtosis = float((deviation**4).mean()) / max(square, 1e-300) ** 2
+    return float((skewness**2 + 1.0) / max(kurtosis, 1.0))
+
+
+class Drawn:
+    """One draw of the world of a log, as it unfolds before a policy.
+
+    Attributes:
+        beyond: Rounds so far that began after the log's end.
+    """
+
+    def __init__(self, fit: Fit, number: int, rules: Mapping[str, Any] | None) -> None:
+        """Begin before the first round of world ``number``."""
+        self._fit, self._history, self._world = fit, fit.history, fit.worlds[number]
+        self._rules = rules
+        self._rng = Streams(fit.seed).at("replay-world", number)
+        self._scale = math.exp(-0.5 * fit.wrong)
+        self._round, self._index, self._now_s = -1, 0, float(fit.history.at_s[0])
+        self._warm = np.zeros(fit.history.num_clients, np.bool_)
+        self._presence = fit.leaves.draw(self._world.answers.sooner, rng=self._rng) if fit.clock.by_time else None
+        self.beyond = 0
+
+    @property
+    def ids(self) -> tuple[ClientId, ...]:
+        """Ids of all clients."""
+        return self._history.ids
+
+    def look(self) -> Look | None:
+        """Begin the next round; None after as many as the log has."""
+        history, self._round = self._history, self._round + 1
+        if self._round == history.num_rounds:
+            return None
+        index = self._index = self._fit.clock.index(self._round, self._now_s)
+        self.beyond += self._fit.clock.by_time and self._now_s > self._fit.clock.end_s
+        available, features = history.available[index], self._fit.features[index].copy()
+        if self._presence is not None:
+            there = self._presence.at(index, self._now_s)
+            if index + 1 < history.num_rounds:
+                come = there & ~available
+                features[come] = self._fit.features[index + 1, come]
+            available = there
+        for column, (when_warm, otherwise) in self._fit.cold.items():
+            features[:, column] = np.where(self._warm, when_warm, otherwise)
+        self._features = features
+        rules = history.rules[index] if self._rules is None else self._rules
+        told = features if history.num_features else None
+        return Look(self._now_s, history.members[index], available & history.members[index], told, rules)
+
+    def exchange(self, chosen: IntArray) -> Exchanges:
+        """What becomes of the cohort: of clients that the log chose in this round, too, what became of them there."""
+        history, world, index, now_s = self._history, self._world, self._index, self._now_s
+        rng = self._rng
+        mean_s = world.times.means(chosen, self._features[chosen], index)
+        ratio = world.times.scatter(chosen, rng.random(chosen.shape))
+        lost_draw, over = rng.random(chosen.shape[0]), rng.random()
+        time_s = self._scale * mean_s * ratio
+        if self._presence is None:
+            leaves = self._fit.leaves.within(index, chosen, float(history.at_s[index]), time_s)
+        else:
+            leaves = (now_s + time_s > self._presence.until(index, chosen)).astype(np.float64)
+        lost = lost_draw < world.answers.lost(chosen, leaves, mean_s)
+        if not self._fit.clock.by_time:
+            # What happened to these clients in this round is known: the same again, at the pace of the new context.
+            at = self._fit.at[index, chosen]
+            same = at >= 0
+            timed = self._fit.timed_at[at[same]]
+            known = timed >= 0
+            time_s[np.flatnonzero(same)[known]] = (mean_s[same] * world.times.ratio[np.maximum(timed, 0)])[known]
+            lost[same] = history.lost[at[same]]
+        if not np.isnan(world.waits.lost_s):
+            time_s = np.where(lost, world.waits.lost_s, time_s)
+        overhead_s = self._scale * world.waits.overhead(over)
+        return Exchanges(np.maximum(time_s, _SHORTEST_S), ~lost, float(history.deadline_s[index]), overhead_s)
+
+    def end(self, chosen: IntArray, length_s: float) -> None:
+        """End the round, and wait as long for the next as the log did."""
+        self._warm = np.zeros(self._warm.shape, np.bool_)
+        self._warm[chosen] = True
+        self._now_s = self._fit.clock.next_s(self._round, self._now_s, length_s, empty=not chosen.shape[0])
+
+
+def check_reach(played: Sequence[Played]) -> None:
+    """Refuse a policy of which a log says too little.
+
+    Raises:
+        InvalidInputError: If too many of its rounds lie after the log's end, or too many of its choices are unknown.
+    """
+    beyond, unknown = np.mean([(one.beyond, one.unknown) for one in played], axis=0).tolist()
+    if beyond > _MOST_BEYOND:
+        raise InvalidInputError(
+            f"{beyond:.0%} of its rounds would begin after the log's end, where the available clients are unknown; "
+            "a longer log is needed"
+        )
+    if unknown > _MOST_UNKNOWN:
+        raise InvalidInputError(f"{unknown:.0%} of the clients that it chooses were never measured in the log")

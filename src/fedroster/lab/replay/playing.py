@@ -1,0 +1,233 @@
+"""A policy in a world that unfolds round by round: it decides and learns through a selector, as in a federation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+
+from fedroster import FailureRules, Rules, Selector
+from fedroster.errors import FairnessWarning, RoundNotBegunError
+from fedroster.parts import ClientId, StatusArray
+from fedroster.types import AnyPolicy, BoolArray, FloatArray, IntArray, Status
+
+Late: TypeAlias = Literal["told", "dropped"]
+"""What a selector hears of clients that a round did not wait for: their time, when it comes, or that they dropped out,
+which is all that a server knows that does not listen any more."""
+
+BARE: Mapping[str, Any] = {
+    "guarded": False,
+    "longest_s": None,
+    "longest_absence": None,
+    "failures": FailureRules(learned=False, pause_after=0),
+}
+"""Options of a selector that lets a policy decide and learn as a simulation does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What there is when a round begins.
+
+    Attributes:
+        at_s: When it begins, seconds.
+        members: Which clients are members, shape (clients,).
+        available: Which of them are available, shape (clients,).
+        features: Contexts, shape (clients, D); None without contexts.
+        rules: Rules in force, as a table.
+    """
+
+    at_s: float
+    members: BoolArray
+    available: BoolArray
+    features: FloatArray | None
+    rules: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """When rounds end, and what is told of the clients that they did not wait for.
+
+    Attributes:
+        needed: Updates after which a round ends; None for those of the whole cohort.
+        deadline_s: Longest time that a round waits, seconds; infinite for no limit, None for the world's own.
+        late: What is told of the others.
+        tells_length: Whether the length of each round is told.
+    """
+
+    needed: int | None = None
+    deadline_s: float | None = None
+    late: Late = "told"
+    tells_length: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanges:
+    """What becomes of a cohort if a round waits for all of it.
+
+    Attributes:
+        time_s: When each client answers or is given up, shape (k,), seconds.
+        responds: Whether it answers, shape (k,).
+        deadline_s: Longest time that the world's server waits, seconds; infinite for none.
+        overhead_s: What the round takes beyond its exchanges, seconds.
+    """
+
+    time_s: FloatArray
+    responds: BoolArray
+    deadline_s: float = math.inf
+    overhead_s: float = 0.0
+
+    def end(self, ending: Ending) -> tuple[float, StatusArray]:
+        """Length of the round, seconds, and what became of each exchange, shape (k,).
+
+        It ends at the update that fills it, at the deadline, or when all that will come has come; that a client dropped
+        out is noticed when its answer was due.
+        """
+        needed, deadline_s = ending.needed, self.deadline_s if ending.deadline_s is None else ending.deadline_s
+        status = np.where(self.responds, np.uint8(Status.LATE), np.uint8(Status.DROPPED))
+        if not self.time_s.shape[0]:
+            return 0.0, status
+        came = np.sort(self.time_s[self.responds])
+        is_filled = needed is not None and came.shape[0] >= needed
+        last = float(came[(needed or 1) - 1]) if is_filled else float(self.time_s.max())
+        end_s = min(last, deadline_s)
+        status[self.responds & (self.time_s <= end_s)] = Status.COMPLETED
+        return max(end_s + self.overhead_s, 0.0), status
+
+
+class Unfolding(Protocol):
+    """A world that goes on from round to round."""
+
+    @property
+    def ids(self) -> Sequence[ClientId]:
+        """Ids of all clients that are ever members."""
+        ...
+
+    def look(self) -> Look | None:
+        """Begin the next round; None after the last."""
+        ...
+
+    def exchange(self, chosen: IntArray) -> Exchanges:
+        """What becomes of the cohort."""
+        ...
+
+    def end(self, chosen: IntArray, length_s: float) -> None:
+        """End the round."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedRound:
+    """One round of a policy.
+
+    Attributes:
+        at_s: When it began, seconds.
+        members: Who was a member, shape (clients,).
+        chosen: The cohort, shape (k,).
+        exchanges: What would have become of it in a round that waits for all.
+        length_s: How long the round took, seconds; 0 for an empty one.
+        status: How each exchange ended, shape (k,).
+        begun: Whether it could begin: the rules had the clients that they demand.
+    """
+
+    at_s: float
+    members: BoolArray
+    chosen: IntArray
+    exchanges: Exchanges
+    length_s: float
+    status: StatusArray
+    begun: bool = True
+
+
+class _Clock:
+    """Tells a selector the time of its world."""
+
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def play(
+    policy: AnyPolicy,
+    world: Unfolding,
+    *,
+    cohort_size: int,
+    options: Mapping[str, Any],
+    seed: int,
+    ending: Ending | None = None,
+) -> list[PlayedRound]:
+    """Let a policy that knows nothing yet play all rounds of a world.
+
+    Args:
+        policy: The policy.
+        world: The world.
+        cohort_size: Largest number of clients in a round.
+        options: What a :class:`~fedroster.Selector` takes beside, except rules.
+        seed: Of the policy's draws.
+        ending: When rounds end; None for a server that waits for all, or for the world's own deadline.
+
+    Raises:
+        ConfigurationError: If the policy needs what only a simulation has, or edge servers.
+        InfeasibleError: If its promise cannot be kept for the first members.
+    """
+    ending, clock = Ending() if ending is None else ending, _Clock()
+    index_of = {client: index for index, client in enumerate(world.ids)}
+    ids = np.array([*world.ids], object)
+    here, rules = np.zeros(ids.shape[0], np.bool_), dict[str, Any]()
+    selector: Selector | None = None
+    rounds: list[PlayedRound] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FairnessWarning)
+        while (look := world.look()) is not None:
+            clock.now_s = look.at_s
+            if selector is None:
+                selector = Selector(
+                    policy,
+                    cohort_size=cohort_size,
+                    seed=seed,
+                    clients=ids[look.members],
+                    rules=Rules.from_table(look.rules),
+                    clock=clock,
+                    **options,
+                )
+                here, rules = look.members, dict(look.rules)
+            elif look.rules != rules:
+                selector.rules, rules = Rules.from_table(look.rules), dict(look.rules)
+            if (gone := here & ~look.members).any():
+                selector.leave(ids[gone])
+            if (came := look.members & ~here).any():
+                selector.join(ids[came])
+            here = look.members
+            features = None if look.features is None else look.features[here]
+            chosen, begun = np.zeros(0, np.int64), True
+            try:
+                cohort = selector.select(features, clients=ids[here].tolist(), available=look.available[here])
+                chosen = np.array([index_of[client] for client in cohort.clients], np.int64)
+            except RoundNotBegunError:
+                begun = False
+            exchanges = world.exchange(chosen)
+            length_s, status = exchanges.end(ending)
+            _tell(selector, ids[chosen].tolist(), exchanges.time_s.tolist(), status.tolist(), length_s, ending)
+            rounds.append(PlayedRound(look.at_s, here, chosen, exchanges, length_s, status, begun))
+            world.end(chosen, length_s)
+    return rounds
+
+
+def _tell(
+    selector: Selector, clients: list[ClientId], time_s: list[float], status: list[int], length_s: float, ending: Ending
+) -> None:
+    """Tell a round's answers when it ends, and what is late by itself: the length says nothing about it."""
+    times = {one: time for one, time, how in zip(clients, time_s, status, strict=True) if how == Status.COMPLETED}
+    late = {one: time for one, time, how in zip(clients, time_s, status, strict=True) if how == Status.LATE}
+    dropped = [one for one, how in zip(clients, status, strict=True) if how >= Status.DROPPED]
+    if ending.late == "dropped":
+        dropped, late = [*dropped, *late], {}
+    if times or dropped:
+        round_s = length_s if ending.tells_length and length_s > 0.0 else None
+        selector.observe(selector.round, times_s=times, dropped=dropped, round_s=round_s)
+    if late:
+        selector.observe(selector.round, times_s=late, late=[*late])
