@@ -115,13 +115,6 @@ def test_policies_refuse_what_cannot_be_met(policy):
         next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
 
 
-@pytest.mark.parametrize("policy", [RBCSF(), OmniscientP3()])
-def test_policies_refuse_several_servers(policy):
-    spec = ProblemSpec(num_clients=40, cohort_size=8, num_features=3, num_servers=2)
-    with pytest.raises(ConfigurationError, match="selects for one server; this federation has 2"):
-        policy.check(spec)
-
-
 # --- (8) to (11) ---------------------------------------------------------------------------------------------------
 
 

@@ -120,12 +120,11 @@ def test_a_first_run_is_the_same_interpreted_and_compiled(tmp_path):
     assert interpreted.stdout == compiled.stdout
 
 
-@pytest.mark.parametrize("what", ["cocs/mnist --rounds 2", "rbcs-f/table-1 --policy floor --policy rbcs-f --rounds 40"])
-def test_the_same_cohorts_without_numbas_compiler(what):
+def test_the_same_cohorts_without_numbas_compiler():
     """``NUMBA_DISABLE_JIT``, Numba's own switch, runs the sources."""
     plain, compiled = (
         subprocess.run(
-            [sys.executable, "-m", "fedroster", "simulate", *what.split(), "--json"],
+            [sys.executable, "-m", "fedroster", "simulate", "cocs/mnist", "--rounds", "2", "--json"],
             capture_output=True,
             check=True,
             env=os.environ | {"NUMBA_DISABLE_JIT": switch},

@@ -87,7 +87,6 @@ def test_an_edit_of_a_plugins_policy_is_computed_again_by_the_same_command(plugi
 
     first, kept = compared()
     assert len(kept) == 2
-    assert compared() == (first, kept)
     (plugin / "order.py").write_text(ORDER.replace("return rows", "return rows[::-1]"))
     second, more = compared()
     assert second != first

@@ -386,11 +386,6 @@ def test_relative_paths(tmp_path, monkeypatch):
     assert load_arrays("here.npz", kind="k")[0]["a"].shape == (1,)
 
 
-def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        save_arrays(tmp_path / "none" / "state.npz", {"a": np.zeros(1)}, {}, kind="k")
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     value: object
