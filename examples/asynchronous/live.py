@@ -1,6 +1,7 @@
-"""Buffered asynchronous training of clients that really work at the same time, here threads.
+"""Buffered asynchronous training (FedBuff: Nguyen et al. 2022) of clients that really work in parallel, here threads.
 
-Behind another engine only ``start`` changes: it sends a client the model, and calls back with its update.
+Behind another engine only ``start`` changes: it sends a client the model, and calls back with its update.  In a
+simulated network ``federate(..., places=FreePlaces(buffer=4, discount=0.5))`` is the same.
 Run ``python examples/asynchronous/live.py --policy floor``.
 """
 
@@ -11,11 +12,23 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from world import added, difference
 
 from fedroster import Selector, make_policy
 from fedroster.lab.task import Task
 from fedroster.types import AnyPolicy, Streams
+
+
+def difference(models: dict, base: dict) -> dict:
+    """How far the model of one client has moved."""
+    return {name: values[0] - base[name] for name, values in models.items()}
+
+
+def added(base: dict, updates: list[tuple[float, dict]]) -> dict:
+    """A model moved by the mean of weighted updates."""
+    return {
+        name: values + sum(weight * update[name] for weight, update in updates) / len(updates)
+        for name, values in base.items()
+    }
 
 
 def train_live(
