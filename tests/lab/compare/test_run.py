@@ -173,6 +173,7 @@ def test_final_accuracy_is_the_mean_of_the_last_rounds(tmp_path):
         fill(tmp_path, planted=planted, settings=SETTINGS | {"rounds": 30, "policies": ["random"], "focus": "random"})
     ).to_dicts()
     assert row["final_accuracy"] == pytest.approx(np.mean(accuracies[-LAST:]))
+    assert row["sway"] == pytest.approx(np.std(accuracies[-2 * LAST :]))
     assert LAST == 10
 
 
@@ -750,7 +751,7 @@ def test_the_command_for_people(tmp_path, monkeypatch):
     settings = read_json(tmp_path / "settings.json")
     columns, _ = summary_table(read_table(tmp_path / "summary.csv"), settings)
     for text in (*find_scenario("rbcs-f/table-1").compared, *columns):
-        assert (text in result.stdout) == (text != "lowest, %")  # a terminal has no room for all
+        assert (text in result.stdout) == (text not in ("lowest, %", "sway, points"))  # a terminal has no room for all
     assert "training" in result.stderr
     assert "floor" in find_scenario("rbcs-f/table-1").compared  # our own policy takes part in the main job
 

@@ -121,7 +121,7 @@ class Settings:
         Where clients have prices and updates a deadline, it is how many come in time (Qu et al. 2021, Eq. 7): time says
         little, as every server stops waiting at the deadline.  Elsewhere it is the time of a round.
         """
-        found = [] if self.task is None else [ACCURACY, TIME_TO_TARGET]
+        found = [] if self.task is None else [ACCURACY, SWAY, TIME_TO_TARGET]
         found.append(self.front_measure)
         if self.has_prices:
             found += [*self.share_of_yardstick, *([REGRET] if self.optimal in self.policies else []), BUDGET]
@@ -220,7 +220,12 @@ ACCURACY = Measure(
     100.0,
     1,
     "accuracy, points",
-    about=f"test accuracy, mean of the last {LAST} rounds",
+    about=f"test accuracy, mean of the last {LAST} tests",
+)
+SWAY = Measure(
+    *("sway", "sway, points", 100.0, 1),
+    is_long=True,
+    about=f"standard deviation of the last {2 * LAST} tests: how far the model swings from cohort to cohort",
 )
 TIME_TO_TARGET = Measure(
     *("time_to_target_s", "time to target, s", 1.0, 0, "time to target, ratio", True, True),
@@ -280,7 +285,10 @@ def _values(own: Runs, runs: Mapping[str, Runs], settings: Settings) -> dict[str
     found = {}
     if settings.task is not None:
         times = own.time_to(settings.target_accuracy)
-        found["final_accuracy"] = own.accuracy[:, -LAST:].mean(axis=1)
+        # In free places a test counts for as many choices as there are places, which the first round fills.
+        last = LAST * (int(own.cohort_size.max()) if settings.task.get("free_places") else 1)
+        found["final_accuracy"] = own.accuracy[:, -last:].mean(axis=1)
+        found["sway"] = own.accuracy[:, -2 * last :].std(axis=1)
         found["time_to_target_s"] = times  # infinite where it was not reached
         found["reached_target"] = np.isfinite(times).astype(np.float64)
     if settings.has_prices:
