@@ -105,6 +105,7 @@ POLICIES: Mapping[str, Entry] = {
     "floor": _policy(
         "Floor", "every client's share at every moment: urgent clients first, the rest by price; no V", OURS
     ),
+    "by-speed": _policy("BySpeed", "draws by speed, for free places with an update memory", OURS),
     "random": _policy("Uniform", "uniform among the available clients, within budgets", "McMahan et al., AISTATS 2017"),
     "fedcs": _policy(
         "FedCS", "all clients expected in time, as adapted by Huang et al. 2021; knows the true means", RBCS_F

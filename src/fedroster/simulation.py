@@ -1,4 +1,8 @@
-"""The four-stage synchronous round loop, without training (Huang et al. 2021, section 3)."""
+"""The four-stage round loop, without training (Huang et al. 2021, section 3), and the same in free places.
+
+In free places no client waits for a cohort: one that has answered leaves its place, which is filled at once.  A round
+is then one filling: the idle clients report, the policy fills the free places, and the next answer ends the round.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,47 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fedroster.aggregation.hierarchical import hierarchical_round_time
-from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
-from fedroster.core.problem import Feedback, Outcome, RoundContext, Selection, check_selection
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, check_selection
 from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls
-from fedroster.core.state import is_label_of, load_arrays, pack, save_arrays, unpack, whole
+from fedroster.core.state import is_label_of, kept, load_arrays, pack, per_client, save_arrays, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """Clients at work in free places, in the order in which they began, and what each will report; shapes begin with k.
+
+    Attributes:
+        client: The clients.
+        due_s: When each place becomes free, on the clock of the simulation, seconds.
+        round: Filling in which each was chosen.
+        features: Its context then, shape (k, D).
+        status: How its exchange will have ended.
+        measured: Its exchange time, loss, squared loss and number of samples, shape (k, 4); NaN where there is none.
+        began: Whether each client began to work in the present round of the network, shape (clients,).
+        begun: How many did.
+        now_s: The clock, seconds.
+    """
+
+    client: IntArray = kept(least=0, sized=True)
+    due_s: FloatArray = kept(least=0.0, sized=True)
+    round: IntArray = kept(least=1, most="round", sized=True)
+    features: FloatArray = kept(sized=True)
+    status: StatusArray = kept(least=0, most=3, sized=True)
+    measured: FloatArray = kept(sized=True)
+    began: BoolArray = per_client()
+    begun: int = 0
+    now_s: float = 0.0
+
+    @classmethod
+    def empty(cls, spec: ProblemSpec) -> AtWork:
+        """Before the first filling."""
+        none, rows = np.empty(0, np.int64), np.empty((0, spec.num_features))
+        began = np.zeros(spec.num_clients, np.bool_)
+        return cls(none, np.empty(0), none, rows, np.empty(0, np.uint8), np.empty((0, 4)), began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +73,7 @@ class Round:
         environment_state: The network's state after the round.
         decision_s: Time that the policy took to decide and to learn, without polls, seconds: on this machine and this
             once, so the only value that differs when the round is played again.
+        at_work: Clients that have not answered yet, in free places; else None.
     """
 
     context: RoundContext
@@ -45,6 +84,7 @@ class Round:
     policy_state: Any
     environment_state: Any
     decision_s: float
+    at_work: AtWork | None = None
 
     @property
     def number(self) -> int:
@@ -60,11 +100,13 @@ class Checkpoint:
         round: Last finished round.
         policy_state: State of the policy.
         environment_state: State of the network.
+        at_work: Clients that have not answered yet, in free places; else None.
     """
 
     round: int
     policy_state: Any
     environment_state: Any
+    at_work: AtWork | None = None
 
 
 Exchange: TypeAlias = Callable[[RoundContext, Selection, Outcome], Feedback]
@@ -103,6 +145,81 @@ class _Polling:
             loss[answers] = self._ask(self._context, links[answers])
         self.asking_s += time.perf_counter() - started
         return loss
+
+
+Arrive: TypeAlias = Callable[[Feedback], None]
+"""Told in free places what has come back from a client; ``Exchange`` was called when it began."""
+
+_OF_EACH = ("client", "due_s", "round", "features", "status", "measured")
+_MEASURED = ("exchange_time_s", "loss", "squared_loss", "num_samples")
+
+
+class _Places:
+    """The free places of one server, and the clock."""
+
+    def __init__(self, environment: AnyEnvironment, at_work: AtWork) -> None:
+        self._environment, self._size, self.at_work = environment, environment.spec.cohort_size, at_work
+
+    def idle(self, context: RoundContext) -> RoundContext:
+        """The context of the clients that are idle, and as many places as are free."""
+        busy = np.isin(context.clients_of(np.arange(context.num_links)), self.at_work.client)
+        free = self._size - self.at_work.client.shape[0]
+        return replace(context, available=context.available & ~busy, cohort_size=free)
+
+    def play(self, context: RoundContext, outcome: Outcome, selection: Selection, feedback: Feedback) -> Feedback:
+        """Some clients begin; return what comes back first, with the clock at that time."""
+        work, rows = self.at_work, selection.links.shape[0]
+        took_s = np.minimum(outcome.exchange_time_s[selection.links], outcome.deadline_s)
+        told = [getattr(feedback, name) for name in _MEASURED]
+        new = AtWork(
+            feedback.client,
+            work.now_s + took_s,
+            np.full(rows, context.round),
+            feedback.features,
+            feedback.status,
+            np.stack([np.full(rows, np.nan) if one is None else one for one in told], axis=1),
+            work.began,
+        )
+        every = {name: np.concatenate((getattr(work, name), getattr(new, name))) for name in _OF_EACH}
+        due_s = every["due_s"]
+        first = np.arange(due_s.shape[0]) == (due_s.argmin() if due_s.shape[0] else -1)
+        idle_s = getattr(self._environment, "idle_step_s", 0.0)
+        now_s = float(due_s[first][0]) if first.any() else work.now_s + idle_s
+        began = work.began.copy()
+        began[feedback.client] = True
+        left = {name: values[~first] for name, values in every.items()}
+        self.at_work = replace(work, **left, now_s=now_s, began=began, begun=work.begun + rows)
+        answer = {name: values[first] for name, values in every.items()}
+        sent = int(answer["round"][0]) if first.any() else context.round
+        known = dict(zip(_MEASURED, answer["measured"].T, strict=True))
+        losses = {name: None if np.isnan(known[name]).all() else known[name] for name in _MEASURED[1:]}
+        return Feedback(
+            round=sent,
+            client=answer["client"],
+            features=answer["features"],
+            status=answer["status"],
+            exchange_time_s=known["exchange_time_s"],
+            **losses,
+            staleness=context.round - sent,
+        )
+
+    def booked(self, policy: AnyPolicy, context: RoundContext) -> RoundContext:
+        """What a policy books: rates that are promised are owed once for m clients that began, as by a selector."""
+        if not hasattr(policy, "beta") or self.at_work.begun >= self._size:
+            return context
+        return replace(context, members=np.zeros_like(self.at_work.began))
+
+    def advance(self, network: Any, context: RoundContext) -> Any:
+        """A round of the network is over when as many clients have begun as there are places.
+
+        One that goes by a clock has a method ``at(state, elapsed_s)``: here the clock is ours.
+        """
+        if self.at_work.begun >= self._size:
+            rows = np.flatnonzero(self.at_work.began[context.clients_of(np.arange(context.num_links))])
+            self.at_work = replace(self.at_work, began=np.zeros_like(self.at_work.began), begun=0)
+            network = self._environment.advance(network, context, Selection(context.round, rows))
+        at = getattr(self._environment, "at", None)
+        return network if at is None else at(network, self.at_work.now_s)
 
 
 Witness: TypeAlias = Callable[[RoundContext, Outcome, Selection, Any, Any], None]
@@ -159,8 +276,14 @@ def simulate(
     exchange: Exchange | None = None,
     ask: Ask | None = None,
     witness: Witness | None = None,
+    free_places: bool = False,
+    arrive: Arrive | None = None,
 ) -> Iterator[Round]:
     """Play rounds: report, select, exchange, aggregate.
+
+    In free places m clients work at any time.  What a chosen client will do is drawn when it begins, one observation of
+    the network a filling; a round of the network (which decides who is cold, and who is away for rounds) is over when m
+    clients have begun.  ``time_s`` is the time until the next answer, which ``feedback`` holds.
 
     Args:
         policy: Chooses the clients.
@@ -171,6 +294,8 @@ def simulate(
         exchange: Stages 3 and 4 with training; None to only reveal what happened.
         ask: How policies that poll learn losses; None without a model.
         witness: Called with each decision before it is booked.
+        free_places: Whether places are filled as they become free, in a network of one server.
+        arrive: Told what has come back in free places.
 
     Yields:
         The rounds, one after the other.
@@ -178,6 +303,7 @@ def simulate(
     Raises:
         InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
+        ConfigurationError: If there are free places and several servers, or a policy that polls.
 
     Warns:
         FairnessWarning: If clients turn out to be available less often than the policy's beta.
@@ -187,16 +313,24 @@ def simulate(
     check_policy(policy)
     watch = _Watch(policy, spec.num_clients)
     policy.check(spec)
+    if free_places and (spec.num_servers > 1 or (ask is not None and polls(policy))):
+        raise ConfigurationError(
+            f"free places with {spec.num_servers} servers and {type(policy).__name__}; expected one server, and a "
+            "policy that decides without asking for losses"
+        )
     if start is None:
         state = policy.init(spec, rng=streams.at("policy-init"))
         network = environment.init(rng=streams.at("environment-init"))
-        first = 1
+        first, at_work = 1, AtWork.empty(spec)
     else:
         state, network, first = start.policy_state, start.environment_state, start.round + 1
+        at_work = start.at_work or AtWork.empty(spec)
+    places = _Places(environment, at_work) if free_places else None
     for number in range(first, rounds + 1):
         # 1. Clients report their availability and their context.
-        context, outcome = environment.observe(network, number, rng=streams.at("environment", number))
-        watch.see(context)
+        everyone, outcome = environment.observe(network, number, rng=streams.at("environment", number))
+        watch.see(everyone)
+        context = everyone if places is None else places.idle(everyone)
         # 2. The server selects.
         known = context.with_truth(outcome) if policy.omniscient else context
         polling = _Polling(environment, network, context, outcome, ask) if ask is not None and polls(policy) else None
@@ -214,22 +348,37 @@ def simulate(
             witness(context, outcome, selection, state, network)
         # 3. The chosen clients train and exchange their models.
         feedback = outcome.reveal(context, selection) if exchange is None else exchange(context, selection, outcome)
+        time_s = round_time(outcome, context, selection) + (0.0 if polling is None else polling.wait_s)
+        if places is not None:
+            before_s = places.at_work.now_s
+            feedback = places.play(context, outcome, selection, feedback)
+            time_s = places.at_work.now_s - before_s
+            if arrive is not None:
+                arrive(feedback)
         # 4. The server aggregates what came, and learns.
         started = time.perf_counter()
-        state = policy.update(policy.commit(state, context, selection), feedback)
+        booked = context if places is None else places.booked(policy, context)
+        state = policy.update(policy.commit(state, booked, selection), feedback)
         decision_s += time.perf_counter() - started
-        network = environment.advance(network, context, selection)
-        time_s = round_time(outcome, context, selection) + (0.0 if polling is None else polling.wait_s)
-        yield Round(context, outcome, selection, feedback, time_s, state, network, decision_s)
+        network = (
+            environment.advance(network, context, selection) if places is None else places.advance(network, everyone)
+        )
+        work = None if places is None else places.at_work
+        yield Round(context, outcome, selection, feedback, time_s, state, network, decision_s, work)
 
 
 def save_checkpoint(
     path: str | os.PathLike[str], last: Round, *, policy: AnyPolicy, environment: AnyEnvironment, seed: int
 ) -> None:
     """Save the state after a round of a policy on a network, atomically."""
-    arrays = pack(last.policy_state, "policy.") | pack(last.environment_state, "environment.")
     header = {"round": last.number, "policy": repr(policy), "environment": repr(environment), "seed": seed}
-    save_arrays(path, arrays, header, kind="simulation")
+    save_arrays(path, checkpoint_arrays(last), header, kind="simulation")
+
+
+def checkpoint_arrays(last: Round) -> dict[str, Any]:
+    """The arrays of a checkpoint after a round."""
+    arrays = pack(last.policy_state, "policy.") | pack(last.environment_state, "environment.")
+    return arrays if last.at_work is None else arrays | pack(last.at_work, "at-work.")
 
 
 def load_checkpoint(
@@ -267,4 +416,7 @@ def restore_checkpoint(
     network = environment.init(rng=streams.at("environment-init"))
     round = whole(header, "round", 0)
     learned = unpack(state, arrays, "policy.", spec=environment.spec, round=round)
-    return Checkpoint(round, learned, unpack(network, arrays, "environment."))
+    nothing, at_work = AtWork.empty(environment.spec), None
+    if any(name.startswith("at-work.") for name in arrays):
+        at_work = unpack(nothing, arrays, "at-work.", spec=environment.spec, round=round)
+    return Checkpoint(round, learned, unpack(network, arrays, "environment."), at_work)

@@ -105,7 +105,7 @@ def stacked_row(model, row):
 
 
 def test_known_answers_of_fedvarp_and_fedavg():
-    table = UpdateTable(UpdateMemory(), MODEL, 4)
+    table = UpdateTable(UpdateMemory(unknown="zero"), MODEL, 4)
     one, two = np.full((1, 19), 4.0), np.full((1, 19), 8.0)
     # A first update moves the model by itself; then a quarter of it stands for client 0.
     np.testing.assert_allclose(flat(table.step(np.array([0]), stacked(one), np.array([5]))), 4.0)
@@ -169,7 +169,7 @@ def test_groups_share_rows_and_clients_join():
     small = UpdateTable(memory, MODEL, 2)
     with pytest.raises(ConfigurationError, match="fewer than groups"):
         small.grow(3)
-    own = UpdateTable(UpdateMemory(), MODEL, 2)
+    own = UpdateTable(UpdateMemory(unknown="zero"), MODEL, 2)
     own.learn(np.array([1]), stacked(rows[:1]), np.array([1]))
     own.grow(4)
     assert own.known.tolist() == [False, True, False, False]

@@ -9,12 +9,12 @@ from fedroster import Floor, Uniform
 from fedroster.aggregation.memory import UpdateMemory
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import ConfigurationError, StateFileError
-from fedroster.lab.federated import federate, load_training, save_training
+from fedroster.lab.federated import FreePlaces, federate, load_training, save_training
 from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
 from fedroster.networks.volatile import VolatileNetwork
-from fedroster.policies import Oracle
+from fedroster.policies import BySpeed, Oracle
 
 ROUNDS = 14
 
@@ -56,7 +56,7 @@ def test_rounds_with_memory_by_hand(share):
     """FedVARP and FedStale, with failures and refused updates, in a plain loop."""
     network, bad, trainer = VolatileNetwork(stay_s=10.0), (2, 3, 5), Pulling()
     x, rows, samples, refused, dropped = np.zeros(3), {}, {}, 0, 0
-    memory = UpdateMemory(share=share)
+    memory = UpdateMemory(share=share, unknown="zero")
     for last in play(network=network, trainer=Pulling(bad), rounds=60, memory=memory):
         arrived = last.round.feedback.client[last.round.outcome.responds[last.round.selection.links]]
         good = [int(client) for client in arrived if client not in bad]
@@ -114,9 +114,51 @@ def test_edge_servers_have_a_table_each():
     np.testing.assert_array_equal(whole, again)
 
 
+@pytest.mark.parametrize(
+    ("buffer", "discount", "memory"), [(3, 0.5, None), (1, 0.0, "zero"), (4, 0.0, "zero"), (2, 0.5, "left-out")]
+)
+def test_free_places_by_hand(buffer, discount, memory):
+    """FedBuff and CA2FL in a plain loop: buffers, staleness, failures and refused updates."""
+    network, bad, trainer = VolatileNetwork(stay_s=20.0), (2, 3, 5), Pulling()
+    options = {"places": FreePlaces(buffer, discount), "memory": memory and UpdateMemory(unknown=memory)}
+    x, rows, samples, pending, waiting, version, refused = np.zeros(3), {}, {}, {}, [], 0, set()
+    seen: dict[int, int] = {}
+    for last in play(network=network, trainer=Pulling(bad), rounds=200, **options):
+        for client in last.round.selection.links.tolist():
+            if last.round.outcome.responds[client] and client not in bad:
+                pending[client] = (trainer.update(x, client), version)
+        refused |= set(last.refused.tolist())
+        (client,) = last.round.feedback.client.tolist()
+        if client in pending:
+            seen[client] = 10 + client
+            waiting.append((client, *pending.pop(client)))
+        if len(waiting) == buffer:
+            known = sum(samples.values()) * (40 / len(samples) if memory == "zero" else 1.0) if samples else 1.0
+            mean = sum(samples[n] * rows[n] for n in rows) / known if rows else np.zeros(3)
+            unknown = mean if memory == "left-out" else np.zeros(3)
+            step, usual = np.zeros(3), np.mean(list(seen.values()))
+            for number, update, sent in waiting:
+                weight = (10 + number) / usual * (1 + version - sent) ** -discount
+                step += weight * (update - (rows.get(number, unknown) if memory else 0.0)) + (mean if memory else 0.0)
+            for number in {number for number, *_ in waiting} if memory else ():
+                rows[number] = np.mean([update for n, update, _ in waiting if n == number], axis=0)
+                samples[number] = 10 + number
+            x, version, waiting = x + step / 8, version + 1, []
+        np.testing.assert_allclose(last.parameters["w"], x, atol=2e-3, rtol=2e-5)
+    assert refused == set(bad)
+    assert version > 100 / buffer
+
+
+def test_ten_answers_move_the_model_as_far_whatever_the_buffer():
+    ends = [list(play(rounds=81, places=FreePlaces(k)))[-1].parameters["w"] for k in (1, 4)]
+    assert np.linalg.norm(ends[0] - ends[1]) < 0.25 * np.linalg.norm(ends[0])
+
+
 WAYS = {
     "memory": {"memory": UpdateMemory(longest_age=3, dtype="float16")},
     "memory, Adam": {"memory": MEMORY, "server": ServerStep(0.1, momentum=0.9, adaptive=0.99)},
+    "free places": {"places": FreePlaces(3, 0.5)},
+    "free places, memory": {"places": FreePlaces(), "memory": MEMORY, "server": ServerStep(0.5, momentum=0.5)},
     "momentum": {"server": ServerStep(momentum=0.9)},
 }
 
@@ -129,13 +171,14 @@ def everything(last):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_kill_leaves_model_and_memory_of_one_step(tmp_path, way):
     options, path, network = WAYS[way], tmp_path / "run.npz", VolatileNetwork(stay_s=20.0)
-    whole = [everything(last) for last in play(Floor(beta=0.1), network, **options)]
-    for last in play(Floor(beta=0.1), network, **options):
+    policy = BySpeed() if "places" in options else Floor(beta=0.1)
+    whole = [everything(last) for last in play(policy, network, **options)]
+    for last in play(policy, network, **options):
         if last.round.number == 5:
-            save_training(path, last, policy=Floor(beta=0.1), environment=network, seed=3)
+            save_training(path, last, policy=policy, environment=network, seed=3)
             break
-    start = load_training(path, policy=Floor(beta=0.1), environment=network, seed=3)
-    rest = [everything(last) for last in play(Floor(beta=0.1), network, start=start, **options)]
+    start = load_training(path, policy=policy, environment=network, seed=3)
+    rest = [everything(last) for last in play(policy, network, start=start, **options)]
     assert len(rest) == ROUNDS - 5
     for one, two in zip(rest, whole[5:], strict=True):
         assert one.keys() == two.keys()
@@ -149,5 +192,32 @@ def test_a_checkpoint_without_the_memory_is_refused(tmp_path):
     start = load_training(path, policy=Uniform(), environment=network, seed=3)
     with pytest.raises(StateFileError, match="update memory"):
         next(play(start=start, memory=MEMORY))
+    with pytest.raises(ConfigurationError, match="training in rounds"):
+        next(play(start=start, places=FreePlaces()))
     with pytest.raises(ConfigurationError, match="no moment"):
         next(play(start=start, server=ServerStep(momentum=0.5)))
+
+
+def test_a_comparison_in_free_places_with_memory(tmp_path):
+    """Policies beside each other by the command's options; a killed run goes on, and tests count until the next."""
+    from fedroster import compare
+    from fedroster.lab.task import Task
+    from fedroster.lab.trials.trial import Conditions, Trial
+
+    task = Task("digits-logistic", samples_per_client=20, coupling=0.9, memory=True, free_places=True)
+    found = compare(["by-speed", "random"], task=task, seeds=1, rounds=3)
+    assert found.settings.rounds == 24  # fillings
+    rounds = found.rounds.filter(found.rounds["policy"] == "by-speed")
+    assert rounds["cohort_size"].sum() == 8 + 23
+    assert rounds["accuracy"].is_nan().to_list() == [True] * 7 + [False] * 17  # tested after 8, 16 and 24 choices
+    assert rounds["accuracy"].drop_nans().n_unique() <= 3
+    trial = Trial("rbcs-f/table-1", "by-speed", 0, 24, task=task)
+    whole = trial.run()
+    stops = Conditions(checkpoint=tmp_path / "run.npz", stop_at=0.0)
+    parts = 0
+    while (run := trial.run(stops)) is None:
+        parts += 1
+    assert parts == 23
+    np.testing.assert_array_equal(run.accuracy, whole.accuracy)
+    np.testing.assert_array_equal(run.chosen, whole.chosen)
+    np.testing.assert_allclose(run.round_time_s, whole.round_time_s)

@@ -79,7 +79,10 @@ def test_the_seed_decides():
 def test_a_task_can_be_made_smaller():
     trainer = Task("digits", "labels:2", samples_per_client=20, epochs=1).trainer(num_clients=5, seed=0)
     assert trainer.num_clients == 5
-    assert repr(Task()) == "Task(name='digits', partition='dirichlet:0.5', samples_per_client=None, epochs=None)"
+    assert repr(Task()) == (
+        "Task(name='digits', partition='dirichlet:0.5', samples_per_client=None, epochs=None, learning_rate=None, "
+        "proximal=0.0, coupling=0.0, memory=False, free_places=False)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,6 +91,8 @@ def test_a_task_can_be_made_smaller():
         (Task("mnist"), UnknownNameError, "unknown task 'mnist'"),
         (Task(samples_per_client=0), ConfigurationError, "samples_per_client is 0"),
         (Task(epochs=-1), ConfigurationError, "epochs is -1"),
+        (Task(learning_rate=0.0), ConfigurationError, "learning_rate is 0"),
+        (Task(proximal=-1.0), ConfigurationError, "proximal is -1"),
     ],
 )
 def test_a_task_is_checked_before_data_are_loaded(task, error, message):

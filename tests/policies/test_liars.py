@@ -25,6 +25,7 @@ FLAT = [
     "rbcs-f:V=1",
     "rbcs-f:ridge=1e-300",
     "floor",
+    "by-speed",
     "random",
     "dirichlet",
     "oort",

@@ -36,7 +36,8 @@ class UpdateMemory(Parameters):
     Attributes:
         share: s, how much remembered updates count, in [0, 1].
         rule: "difference" for FedVARP, FedStale and CA2FL, "mean" for MIFA.
-        unknown: What stands for a client without a row: "left-out" for the mean of the others, "zero" for no update.
+        unknown: What stands for a client without a row: "left-out" for the mean of the others, so that its first update
+            moves the model by itself; "zero" for no update, as FedVARP and CA2FL are published.
         longest_age: Steps after which a row is forgotten, >= 1; 0 for never.
         dtype: In which numbers rows are kept.
         groups: Rows of the table, each shared by the clients whose number modulo ``groups`` is the same (as in
@@ -47,7 +48,7 @@ class UpdateMemory(Parameters):
 
     share: Share = 1.0
     rule: Literal["difference", "mean"] = "difference"
-    unknown: Literal["left-out", "zero"] = "zero"
+    unknown: Literal["left-out", "zero"] = "left-out"
     longest_age: Natural = 0
     dtype: Literal["float32", "float16"] = "float32"
     groups: Natural = 0

@@ -117,6 +117,15 @@ class Measured:
     partition: Annotated[str, typer.Option(help="Clients' samples: dirichlet:GAMMA_1, labels:NUMBER or iid.")] = (
         "dirichlet:0.5"
     )
+    coupling: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of a client's samples whose labels go with its speed.")
+    ] = 0.0
+    memory: Annotated[
+        bool, typer.Option("--memory", help="The server remembers each client's last update (FedVARP, CA2FL).")
+    ] = False
+    free_places: Annotated[
+        bool, typer.Option("--free-places", help="Fill each place as it becomes free; a round is then one choice.")
+    ] = False
     target: Annotated[float, typer.Option(help="Accuracy for the time to accuracy.")] = 0.9
 
 
@@ -160,7 +169,10 @@ def compare(
     name = measured.task.casefold()
     if name != "none" and name not in TASKS:  # known before PyTorch is loaded
         raise UnknownNameError.of("task", measured.task, [*TASKS, "none"])
-    task = None if name == "none" else Task(name, measured.partition)
+    how = {"coupling": measured.coupling, "memory": measured.memory, "free_places": measured.free_places}
+    if name == "none" and any(how.values()):
+        raise ConfigurationError("--coupling, --memory and --free-places are about training; expected a --task")
+    task = None if name == "none" else Task(name, measured.partition, **how)  # type: ignore[arg-type]
     plan = functools.partial(
         line_up,
         policies=competitors.asked(),

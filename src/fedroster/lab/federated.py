@@ -17,8 +17,18 @@ from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import ConfigurationError
 from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
-from fedroster.parts import Model, check_integer, load_arrays, pack, polls, save_arrays, wants_losses
-from fedroster.simulation import Checkpoint, Round, restore_checkpoint, simulate
+from fedroster.parts import (
+    Count,
+    Model,
+    NotNegative,
+    Parameters,
+    check_integer,
+    load_arrays,
+    polls,
+    save_arrays,
+    wants_losses,
+)
+from fedroster.simulation import Checkpoint, Round, checkpoint_arrays, restore_checkpoint, simulate
 from fedroster.types import (
     AnyEnvironment,
     AnyPolicy,
@@ -35,6 +45,28 @@ from fedroster.types import (
 )
 
 PLAIN = ServerStep()
+
+
+@dataclass(frozen=True, slots=True)
+class FreePlaces(Parameters):
+    r"""Training in free places: m clients work at any time, and K answers change the model.
+
+    .. math:: x \gets x + \frac{\eta}{m} \Bigl[\sum_{k=1}^{K} c_k (\Delta_k - s\, y_k) + K s \sum_n p_n y_n\Bigr],\qquad
+        c_k = \frac{n_k}{\bar n} (1 + \tau_k)^{-b}
+
+    with the update memory's s (0 without), the clients' samples n and :math:`\tau` the changes of the model since a
+    client was sent it.  m answers move the model as far as a round does, whatever K is.  FedBuff (Nguyen et al. 2022)
+    is b = 1/2 without a memory, CA2FL (Wang et al. 2024) is b = 0 with one; both draw uniformly and have K = 10.
+
+    Attributes:
+        buffer: K, >= 1.
+        discount: b, >= 0.
+    """
+
+    buffer: Count = 1
+    discount: NotNegative = 0.0
+
+
 _Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
@@ -227,6 +259,10 @@ class _Exchange:
             )
         return self._trainer.losses(self.parameters, context.clients_of(links))
 
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """What the server remembers beside the model."""
+        return self.aggregation.arrays()
+
     def evaluate(self) -> Evaluation:
         """Test the model; once for each model."""
         if self.evaluation is None:
@@ -281,6 +317,90 @@ class _HierarchicalExchange(_Exchange):
             self.edges = broadcast(self.parameters, next(iter(self.edges.values())).shape[0])
 
 
+class _PlacesExchange(_Exchange):
+    """The same in free places: a client trains the model of the moment, and its update arrives later."""
+
+    places: FreePlaces
+    num_places: int
+
+    def begin(self, places: FreePlaces, spec: ProblemSpec, kept: _Arrays | None) -> None:
+        """Start with the updates of clients at work and of the buffer, those kept at a checkpoint if there are."""
+        self.places, self.num_places = places, spec.cohort_size
+        none, shapes = np.empty(0, np.int64), {name: np.shape(value) for name, value in self.parameters.items()}
+        self._under_way: dict[str, NDArray[Any]] = {"client": none, "sent": none, "samples": none, "loss": np.empty(0)}
+        self._under_way |= {f"w.{name}": np.empty((0, *shape), np.float32) for name, shape in shapes.items()}
+        self._buffer = dict(self._under_way)
+        self._samples, self._version = np.zeros(spec.num_clients), np.zeros(1, np.int64)
+        if kept is None:
+            return
+        for part in (self._under_way, self._buffer):
+            prefix = "buffer." if part is self._buffer else "under-way."
+            found = _part(kept, prefix)
+            if found.keys() != part.keys() or any(found[name].shape[1:] != part[name].shape[1:] for name in part):
+                raise ConfigurationError("the checkpoint is of training in rounds, or of another model")
+            part |= found
+        self._samples[:], self._version[:] = kept["places.samples"], kept["places.version"]
+
+    def kept(self) -> dict[str, NDArray[Any]]:
+        """Updates of clients at work and of the buffer, samples and the number of changes, too."""
+        found = self.aggregation.arrays() | {f"under-way.{name}": value for name, value in self._under_way.items()}
+        found |= {f"buffer.{name}": value for name, value in self._buffer.items()}
+        return found | {"places.samples": self._samples, "places.version": self._version}
+
+    def _train_and_aggregate(
+        self, context: RoundContext, selection: Selection, feedback: Feedback, arrived: BoolArray
+    ) -> BoolArray:
+        clients = feedback.client[arrived]
+        updates = self._trainer.train(self.parameters, clients, round=context.round, streams=self._streams)
+        self._note(updates, np.flatnonzero(arrived))
+        good = self.aggregation.usable(updates.parameters, clients.shape[0], base=self.parameters)
+        new = {
+            "client": clients,
+            "sent": np.full(clients.shape[0], self._version[0]),
+            "samples": updates.num_samples,
+            "loss": updates.train_loss,
+        } | {f"w.{name}": values - self.parameters[name] for name, values in updates.parameters.items()}
+        for name, values in new.items():
+            self._under_way[name] = np.concatenate((self._under_way[name], values[good]))
+        return good
+
+    def arrive(self, feedback: Feedback) -> None:
+        """An update that has come in time joins the buffer; a full buffer changes the model."""
+        self.train_loss = np.full(feedback.client.shape[0], np.nan)
+        self.refused = feedback.client[feedback.status == Status.FAILED]
+        mine = np.isin(self._under_way["client"], feedback.client)
+        if not mine.any():
+            return
+        for name, values in self._under_way.items():
+            self._buffer[name] = np.concatenate((self._buffer[name], values[mine]))
+            self._under_way[name] = values[~mine]
+        self.train_loss = self._buffer["loss"][-1:]
+        self._samples[self._buffer["client"][-1]] = self._buffer["samples"][-1]
+        if self._buffer["client"].shape[0] >= self.places.buffer:
+            self._change()
+
+    def _change(self) -> None:
+        buffer, aggregation = self._buffer, self.aggregation
+        clients, samples = buffer["client"], buffer["samples"]
+        count = clients.shape[0]
+        weights = samples / self._samples[self._samples > 0.0].mean()
+        weights = weights * (1.0 + self._version[0] - buffer["sent"]) ** -self.places.discount
+        updates, shares = _part(buffer, "w."), np.full(count, 1.0 / count)
+        direction: Model
+        if aggregation.tables:
+            direction = aggregation.tables[0].step(clients, updates, samples, weights=weights, shares=shares)
+        else:
+            direction = {
+                name: np.tensordot(shares * weights, values.astype(np.float64), axes=1)
+                for name, values in updates.items()
+            }
+        scale = count / self.num_places
+        direction = {name: scale * values for name, values in direction.items()}
+        self.parameters, self.evaluation = aggregation.moved(self.parameters, direction), None
+        self._version += 1
+        self._buffer = {name: values[:0] for name, values in buffer.items()}
+
+
 def federate(
     policy: AnyPolicy,
     environment: AnyEnvironment,
@@ -292,6 +412,7 @@ def federate(
     start: TrainingCheckpoint | None = None,
     memory: UpdateMemory | None = None,
     server: ServerStep = PLAIN,
+    places: FreePlaces | None = None,
 ) -> Iterator[FederatedRound]:
     """Play rounds with training.
 
@@ -307,6 +428,8 @@ def federate(
         start: Checkpoint to continue from; the loop may change it. None to begin.
         memory: How clients' last updates are remembered, by each edge server if there are several; None for not.
         server: The server's step; with several servers there is none but the plain one.
+        places: How answers change the model where free places are filled at once; None for rounds.  A round is then one
+            filling, and ``rounds`` are fillings: m times as many for the same number of updates.
 
     Yields:
         The rounds.  An update that is not finite is refused and reported, and the round continues. If no update
@@ -328,8 +451,10 @@ def federate(
     if servers > 1 and not server.is_plain:
         raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
     aggregation = _Aggregation(first, environment.spec, memory, server, None if start is None else start.aggregation)
-    kind = _Exchange if servers == 1 else _HierarchicalExchange
+    kind = _PlacesExchange if places is not None else _Exchange if servers == 1 else _HierarchicalExchange
     exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy))
+    if isinstance(exchange, _PlacesExchange) and places is not None:
+        exchange.begin(places, environment.spec, None if start is None else start.aggregation)
     elapsed_s = 0.0 if start is None else start.elapsed_s
     course = simulate(
         policy,
@@ -339,6 +464,8 @@ def federate(
         start=None if start is None else start.rounds,
         exchange=exchange,
         ask=exchange.losses if polls(policy) else None,
+        free_places=places is not None,
+        arrive=exchange.arrive if isinstance(exchange, _PlacesExchange) else None,
     )
     for played in course:
         elapsed_s += played.time_s
@@ -353,7 +480,7 @@ def federate(
             train_loss=exchange.train_loss,
             refused=exchange.refused,
             elapsed_s=elapsed_s,
-            aggregation=aggregation.arrays(),
+            aggregation=exchange.kept(),
         )
 
 
@@ -373,8 +500,7 @@ def save_training(
     further arrays to keep beside it, such as what was measured so far.
     """
     arrays = (
-        pack(last.round.policy_state, "policy.")
-        | pack(last.round.environment_state, "environment.")
+        checkpoint_arrays(last.round)
         | {f"model.{name}": np.asarray(value) for name, value in last.parameters.items()}
         | {f"edges.{name}": np.asarray(value) for name, value in (last.edges or {}).items()}
         | {f"aggregation.{name}": value for name, value in last.aggregation.items()}

@@ -13,9 +13,15 @@ import numpy as np
 from fedroster.errors import ConfigurationError, UnknownNameError
 from fedroster.lab.data.dataset import Dataset
 from fedroster.lab.data.load import load_dataset
-from fedroster.lab.data.partition import class_counts, dirichlet_partition, iid_partition, label_partition
+from fedroster.lab.data.partition import (
+    class_counts,
+    couple_with_speed,
+    dirichlet_partition,
+    iid_partition,
+    label_partition,
+)
 from fedroster.parts import check_integer, check_number
-from fedroster.types import IntArray, Streams
+from fedroster.types import AnyEnvironment, FloatArray, IntArray, Streams
 
 if TYPE_CHECKING:
     from fedroster.lab.training.cohort import CohortTrainer, Device
@@ -55,12 +61,23 @@ class Task:
         partition: As :func:`partition_of` reads it.
         samples_per_client: Samples of each client; None for the task's own.
         epochs: Local epochs E; None for the task's own.
+        learning_rate: eta of the local steps; None for the task's own.
+        proximal: mu of FedProx (Li et al. 2020), >= 0.
+        coupling: Share of a client's samples whose labels go with its speed, in [0, 1]
+            (:func:`~fedroster.lab.data.partition.couple_with_speed`).
+        memory: Whether the server remembers each client's last update (:mod:`fedroster.aggregation.memory`).
+        free_places: Whether places are filled as they become free; the model then changes with each answer.
     """
 
     name: str = "digits"
     partition: str = "dirichlet:0.5"
     samples_per_client: int | None = None
     epochs: int | None = None
+    learning_rate: float | None = None
+    proximal: float = 0.0
+    coupling: float = 0.0
+    memory: bool = False
+    free_places: bool = False
 
     def check(self) -> None:
         """Raise what :meth:`trainer` would for its parameters, without loading data."""
@@ -68,6 +85,10 @@ class Task:
         for name in ("samples_per_client", "epochs"):
             if (value := getattr(self, name)) is not None:
                 check_integer(name, value, least=1)
+        if self.learning_rate is not None:
+            check_number("learning_rate", self.learning_rate, above=0.0)
+        check_number("proximal", self.proximal, least=0.0)
+        check_number("coupling", self.coupling, least=0.0, most=1.0)
         self.local()
 
     def local(self) -> LocalTraining:
@@ -78,7 +99,9 @@ class Task:
             raise UnknownNameError.of("task", self.name, TASKS)
         return TASKS[self.name]
 
-    def divided(self, *, num_clients: int, seed: int, folder: Path | None = None) -> tuple[Dataset, IntArray]:
+    def divided(
+        self, *, num_clients: int, seed: int, folder: Path | None = None, times_s: FloatArray | None = None
+    ) -> tuple[Dataset, IntArray]:
         """The data set, and which of its training samples each client holds, shape (clients, samples).
 
         A data set is not cut into smaller pieces for more clients: several hold the same sample where there are more
@@ -87,7 +110,10 @@ class Task:
         same arguments, and must not be written to.
         """
         self.check()
-        return _dataset(self.local().dataset, folder), _partition(self, num_clients, seed, folder)
+        if self.coupling and times_s is None:
+            raise ConfigurationError(f"coupling is {self.coupling} without times_s; expected the clients' usual times")
+        times = None if times_s is None or not self.coupling else tuple(times_s.tolist())
+        return _dataset(self.local().dataset, folder), _partition(self, num_clients, seed, folder, times)
 
     def class_counts(self, *, num_clients: int, seed: int, folder: Path | None = None) -> IntArray:
         """How many samples of each class each client of a run holds, shape (clients, classes)."""
@@ -103,6 +129,7 @@ class Task:
         device: Device = "cpu",
         num_threads: int | None = 1,
         measure_losses: bool | Literal["before"] = False,
+        times_s: FloatArray | None = None,
     ) -> CohortTrainer:
         """Return the trainer of the clients of one run.
 
@@ -114,6 +141,7 @@ class Task:
             num_threads: Threads on the CPU.
             measure_losses: Whether to measure each client's loss before and after training; "before" is what policies
                 that want losses need.
+            times_s: Usual time of each client (:func:`usual_times`), for data that is coupled with speed.
 
         Raises:
             FedrosterError: As :meth:`check`, or if the data set is not there, damaged or too small.
@@ -121,7 +149,7 @@ class Task:
         from fedroster.lab.training.cohort import CohortTrainer
 
         local = self.local()
-        dataset, partition = self.divided(num_clients=num_clients, seed=seed, folder=folder)
+        dataset, partition = self.divided(num_clients=num_clients, seed=seed, folder=folder, times_s=times_s)
         return CohortTrainer(
             model=local.model,
             train_x=dataset.train_x,
@@ -131,11 +159,26 @@ class Task:
             partition=partition,
             epochs=self.epochs or local.epochs,
             batch_size=local.batch_size,
-            learning_rate=local.learning_rate,
+            learning_rate=self.learning_rate or local.learning_rate,
+            proximal=self.proximal,
             measure_losses=measure_losses,
             device=device,
             num_threads=num_threads,
         )
+
+
+def usual_times(environment: AnyEnvironment, *, seed: int, rounds: int = 100) -> FloatArray:
+    """Mean exchange time of each client over rounds in which no client is chosen, shape (clients,), seconds."""
+    streams = Streams(seed)
+    state = environment.init(rng=streams.at("environment-init"))
+    seen = [environment.observe(state, t, rng=streams.at("environment", t)) for t in range(1, rounds + 1)]
+    total, count = np.zeros((2, environment.spec.num_clients))
+    for context, outcome in seen:
+        clients = context.clients_of(np.arange(context.num_links))
+        np.add.at(total, clients, outcome.exchange_time_s)
+        np.add.at(count, clients, 1.0)
+    mean_s: FloatArray = total / np.maximum(count, 1.0)
+    return mean_s
 
 
 @lru_cache(maxsize=1)
@@ -145,7 +188,9 @@ def _dataset(name: str, folder: Path | None) -> Dataset:
 
 
 @lru_cache(maxsize=2)
-def _partition(task: Task, num_clients: int, seed: int, folder: Path | None) -> IntArray:
+def _partition(
+    task: Task, num_clients: int, seed: int, folder: Path | None, times: tuple[float, ...] | None
+) -> IntArray:
     """Divide once for all policies that a process runs with a seed: 10,000 clients take a second."""
     local = task.local()
     dataset = _dataset(local.dataset, folder)
@@ -157,6 +202,15 @@ def _partition(task: Task, num_clients: int, seed: int, folder: Path | None) -> 
         num_classes=dataset.num_classes,
         rng=Streams(seed).at("partition"),
     )
+    if times is not None:
+        partition = couple_with_speed(
+            partition,
+            dataset.train_y,
+            np.array(times),
+            coupling=task.coupling,
+            num_classes=dataset.num_classes,
+            rng=Streams(seed).at("coupling"),
+        )
     partition = partition.astype(np.int32)
     partition.setflags(write=False)
     return partition

@@ -1,5 +1,6 @@
 """One file for each published algorithm."""
 
+from fedroster.policies.by_speed import BySpeed
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cs_ucb import CSUCB
 from fedroster.policies.cucb import CUCB, CUCBPairs
@@ -25,6 +26,7 @@ __all__ = [
     "CUCB",
     "E3CS",
     "RBCSF",
+    "BySpeed",
     "CUCBPairs",
     "Dirichlet",
     "FedCS",

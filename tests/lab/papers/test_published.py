@@ -13,6 +13,8 @@ import pytest
 
 from fedroster.catalogue import find_scenario
 from fedroster.lab.verdicts.paper import find_paper, papers
+from fedroster.lab.verdicts.registry import registered
+from fedroster.lab.verdicts.verdicts import WORDS
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reproduction"
 LEFT_OUT = {"trials", "report.html"}  # and what .gitignore names besides
@@ -33,7 +35,13 @@ def published():
 PAGES = sorted(path for path in published() if path.name == "index.md")
 JUDGED = [page for page in PAGES if (page.parent / "claims.csv").exists()]
 
-# Made before verdicts were three, and to be made again: `fedroster reproduce` with the command that each names.
+# Before the registry: these pages say so, and are made again by the command that each names, at the registered seeds.
+BEFORE = {
+    *("cocs/older", "floor", "floor/volatile", "partial-pooling", "partial-pooling/large"),
+    *("rbcs-f/training", "rbcs-f/cifar-10", "rbcs-f/cifar-10-small"),
+}
+
+# Of these one is older than verdicts with words.
 OLDER = [page for page in JUDGED if ",margin," in (page.parent / "claims.csv").read_text().partition("\n")[0]]
 
 
@@ -59,6 +67,7 @@ def test_links_lead_somewhere_and_no_picture_is_left_over(page):
 
 
 def test_every_paper_has_its_page_under_its_name():
+    assert {name(page) for page in JUDGED} >= BEFORE
     for paper in papers():
         assert settings_of(FOLDER / paper / "index.md")["paper"] == paper
 
@@ -92,16 +101,17 @@ def test_the_page_says_what_the_claims_say(page):
         for line in text.splitlines()
         if line.startswith("| ") and not line.startswith(("| claim |", "| verdict |", "| --- |"))
     ]
-    short, full = ([row for row in rows if len(row) == width] for width in (4, 9))
+    short, full = ([row for row in rows if len(row) in widths] for widths in ((4,), (9, 10)))
     # One statement may be asked of several figures and networks.
     said = sorted((word, statement, source) for word, statement, source, _ in short)
     assert said == sorted((row["verdict"], row["statement"], row["source"]) for row in claims)
     for word, statement, source, found in short:
         same = [row for row in claims if (row["verdict"], row["statement"], row["source"]) == (word, statement, source)]
         assert any(found.endswith(row["why"]) for row in same)
-    told = sorted((row[0], row[1], row[-4], row[-3]) for row in full)
+    told = sorted((row[0], row[1], row[5], row[6]) for row in full)
     assert told == sorted((row["statement"], row["measure"], row["test"], row["seeds"]) for row in claims)
-    for statement, measure, *_, test, _, p_holds, p_contradicted in full:
+    for row in full:
+        statement, measure, test, p_holds, p_contradicted = row[0], row[1], row[5], row[7], row[-1]
         same = [row for row in claims if (row["statement"], row["measure"], row["test"]) == (statement, measure, test)]
         assert test == "promise" or any(
             float(p_holds) == pytest.approx(float(row["p_holds"]), rel=0.1)
@@ -111,8 +121,28 @@ def test_the_page_says_what_the_claims_say(page):
     asked = {who: [row for row in claims if row["asked_by"] == who] for who in ("paper", "us")}
     for own in filter(None, asked.values()):
         words = [row["verdict"] for row in own]
-        hold, against = words.count("holds"), words.count("contradicted")
-        assert f"{hold} hold{'s' * (hold == 1)}, {against} contradicted, {words.count('undecided')} undecided" in text
+        hold, small, against, undecided = map(words.count, WORDS)
+        shown = f"{hold} hold{'s' * (hold == 1)}, {small} hold{'s' * (small == 1)} but small"
+        assert f"{shown}, {against} contradicted, {undecided} undecided" in text
+
+
+@pytest.mark.parametrize("page", JUDGED, ids=name)
+def test_no_page_is_older_than_its_registry(page):
+    """All that it judges was registered before its runs, or it is one of those that say that they are older."""
+    settings, entry, text = settings_of(page), registered(page.relative_to(FOLDER).parts[0]), page.read_text()
+    if name(page) in BEFORE:
+        assert "**Older than the registry.**" in text
+        assert settings["registry"] == "none"
+        return
+    assert settings["registered"].startswith("yes, on ")
+    assert settings["registry"] in (entry.digest, *entry.before), "its runs are to be made again"
+    assert f"(Registry {settings['registry']}.)" in text
+    with (page.parent / "claims.csv").open() as file:
+        for row in csv.DictReader(file):
+            said = entry.claims[row["claim"]]
+            assert (row["statement"], row["measure"], row["asked_by"]) == tuple(
+                said[key] for key in ("says", "tested", "asked_by")
+            )
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in JUDGED], ids=name)

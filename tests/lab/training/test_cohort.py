@@ -104,6 +104,7 @@ def trainer(data, **changes) -> CohortTrainer:
     return CohortTrainer(**settings)
 
 
+PROXIMAL = [("digits-mlp", "batched"), (digits_cnn, "sequential"), (digits_softmax, "softmax")]
 LOOPS = {}  # of a model, a client and a start, as every method must give them
 
 
@@ -114,6 +115,7 @@ LOOPS = {}  # of a model, a client and a start, as every method must give them
         (digits_cnn, "sequential", {"num_threads": 2}),
         (digits_softmax, "softmax", {"num_threads": 2}),
         ("digits-mlp", "auto", {"num_threads": None}),
+        *((model, method, {"proximal": 0.7}) for model, method in PROXIMAL),
     ],
 )
 def test_cohort_equals_a_loop_over_clients(model, method, more):
@@ -125,7 +127,7 @@ def test_cohort_equals_a_loop_over_clients(model, method, more):
     moved = 0.0
     for row, client in enumerate(CLIENTS):
         held = data["partition"][client]
-        key = (model, client, *(value.tobytes() for value in start.values()))
+        key = (model, client, more.get("proximal"), *(value.tobytes() for value in start.values()))
         if key not in LOOPS:
             LOOPS[key] = train_one(
                 cohort.module(start),
@@ -134,6 +136,7 @@ def test_cohort_equals_a_loop_over_clients(model, method, more):
                 orders[row],
                 batch_size=8,  # 22 samples: the last batch of an epoch has 6
                 learning_rate=0.2,
+                proximal=more.get("proximal", 0.0),
             )
         expected, before, after = LOOPS[key]
         assert updates.parameters.keys() == expected.keys()

@@ -33,7 +33,7 @@ def test_steps_follow_the_equation(classes, batch_size):
             error = (share - np.eye(classes)[labels[batch]]) / len(batch)
             expected_weight -= 0.3 * error.T @ images[batch]
             expected_bias -= 0.3 * error.sum(axis=0)
-    descend(weight, bias, images, labels, visits, batch_size, 0.3)
+    descend(weight, bias, images, labels, visits, batch_size, 0.3, 0.0)
     np.testing.assert_allclose(weight, expected_weight, atol=2e-5)
     np.testing.assert_allclose(bias, expected_bias, atol=2e-5)
 
@@ -42,7 +42,7 @@ def test_large_logits_do_not_overflow():
     images = np.full((2, 4), 1e4, np.float32)
     weight, bias = np.diag([1e4, 5e4, 2e4]).astype(np.float32), np.zeros(3, np.float32)
     weight = np.concatenate([weight, np.zeros((3, 1), np.float32)], axis=1)
-    descend(weight, bias, images, np.array([1, 1]), np.array([[0, 1]]), 2, 1e-3)
+    descend(weight, bias, images, np.array([1, 1]), np.array([[0, 1]]), 2, 1e-3, 0.0)
     np.testing.assert_allclose(bias, 0.0, atol=1e-30)  # class 1 is certain, and right
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
@@ -91,3 +92,21 @@ def test_entering_a_paper_again_keeps_seeds_and_day(monkeypatch, tmp_path):
     entry = registered("rbcs-f")
     assert (entry.since, entry.seeds, entry.family > 40) == ("2026-01-31", {"simulation": [7]}, True)
     assert entry.digest != before
+    assert entry.before == []  # there were no claims before
+
+
+def test_claims_can_be_added_and_none_changed(monkeypatch, tmp_path):
+    """What ran before an addition is registered still; after a change of what was tested it is not."""
+    file = tmp_path / "registry.json"
+    file.write_text(registry.FILE.read_text())
+    monkeypatch.setattr(registry, "FILE", file)
+    whole = registered("rbcs-f")
+    for change, kept in (({}, True), ({"flat": whole.claims["flat"] | {"tested": "something else"}}, False)):
+        fewer = {name: claim for name, claim in whole.claims.items() if name != "between"} | change
+        first = dataclasses.replace(whole, claims=fewer, before=["0" * 16])
+        file.write_text(json.dumps({"rbcs-f": dataclasses.asdict(first)}))
+        registry.main(["rbcs-f"])
+        again = registered("rbcs-f")
+        assert again.claims == whole.claims
+        assert again.before == (["0" * 16, first.digest] if kept else [])
+        assert bool(again.faults([], {}, [first.digest])) is not kept

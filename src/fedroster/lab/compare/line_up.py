@@ -121,6 +121,8 @@ def line_up(
     num_rounds = rounds or (entry.untrained_rounds if task is None else entry.rounds)
     environment = make_scenario(scenario, overridden)
     rate, fit = _rate(environment, beta, num_rounds)
+    if task is not None and task.free_places:  # a round is one choice then: as many updates, and rates of m choices
+        num_rounds, rate = num_rounds * environment.spec.cohort_size, rate / environment.spec.cohort_size
     found: list[str] = []
     left_out: dict[str, str] = {}
     for text in (name for part in asked for name in (catalogue.policies() if part == ALL else (part,))):

@@ -170,6 +170,9 @@ def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
 def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
     """What was played, and the best trade-offs."""
     what = "Rounds without training" if settings.task is None else f"Federated training, task {settings.task['name']}"
+    if settings.task is not None:
+        what += ", with an update memory" * bool(settings.task.get("memory"))
+        what += ", in free places (a round is one choice)" * bool(settings.task.get("free_places"))
     yield (
         f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
         f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."

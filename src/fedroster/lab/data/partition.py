@@ -1,7 +1,7 @@
 r"""How samples are divided among clients.
 
 By Dirichlet shares (Huang et al. 2021, section 6.2.1; Choice A9), by a few labels each (Qu et al. 2021, section VI-A),
-or alike.
+or alike; and with labels that go with speed, as where slow clients hold data of their own.
 """
 
 from __future__ import annotations
@@ -159,6 +159,46 @@ def iid_partition(labels: IntArray, *, num_clients: int, samples_per_client: int
         rows: IntArray = rng.permutation(labels.shape[0])[: num_clients * samples_per_client]
         return rows.reshape(num_clients, samples_per_client)
     return np.stack([rng.choice(labels.shape[0], size=samples_per_client, replace=False) for _ in range(num_clients)])
+
+
+GROUPS = 4
+"""Groups of clients of like speed, of which each has labels of its own where data is coupled with speed."""
+
+
+def couple_with_speed(
+    partition: IntArray, labels: IntArray, times_s: FloatArray, *, coupling: float, num_classes: int, rng: Generator
+) -> IntArray:
+    r"""Give each client a share of samples whose labels belong to clients of its speed.
+
+    Clients are ranked by their usual times and cut into :data:`GROUPS` groups; label i of C belongs to group
+    :math:`\lfloor G i / C \rfloor`.  A part of each client's samples is replaced by samples of its group's
+    labels, drawn uniformly without replacement within a client; clients may hold the same sample.
+
+    Args:
+        partition: Rows of ``labels``, shape (clients, samples).
+        labels: Classes of all samples, shape (n,).
+        times_s: Usual time of each client, shape (clients,), seconds.
+        coupling: Share of a client's samples that are replaced, in [0, 1].
+        num_classes: C.
+        rng: Draws the samples.
+
+    Returns:
+        Rows of ``labels``, shape (clients, samples).
+
+    Raises:
+        ConfigurationError: If there are fewer classes than groups, or a group has too few samples.
+    """
+    check_number("coupling", coupling, least=0.0, most=1.0)
+    clients, samples = partition.shape
+    rank = np.argsort(np.argsort(times_s, kind="stable"), kind="stable")
+    group, of_group = rank * GROUPS // clients, labels * GROUPS // num_classes
+    count, least = round(coupling * samples), int(np.bincount(of_group, minlength=GROUPS).min())
+    if count > least:
+        raise ConfigurationError(f"a client would hold {count} samples of its group's labels, which have {least}")
+    coupled = rng.permuted(partition, axis=1)  # what stays is drawn: rows may be in the order of their classes
+    for client in range(clients):
+        coupled[client, :count] = rng.choice(np.flatnonzero(of_group == group[client]), size=count, replace=False)
+    return coupled
 
 
 def _check(labels: IntArray, num_clients: int, samples_per_client: int) -> None:

@@ -103,6 +103,7 @@ class CohortTrainer:
         epochs: int,
         batch_size: int,
         learning_rate: float,
+        proximal: float = 0.0,
         measure_losses: bool | Literal["before"] = True,
         device: Device = "cpu",
         num_threads: int | None = 1,
@@ -120,6 +121,8 @@ class CohortTrainer:
             epochs: Passes of a client over its samples in a round, >= 1.
             batch_size: Samples in a step, >= 1.
             learning_rate: eta, > 0.
+            proximal: mu, >= 0: mu / 2 times the squared distance from the model that a client was sent is added to its
+                loss (FedProx, Li et al. 2020).
             measure_losses: Whether to measure each client's loss before and after: two more passes forward; "before"
                 for the first alone, which is all that policies learn from.
             device: "cpu", "cuda", or "auto" for a GPU if there is one.
@@ -134,6 +137,7 @@ class CohortTrainer:
         check_integer("epochs", epochs, least=1)
         check_integer("batch_size", batch_size, least=1)
         check_number("learning_rate", learning_rate, above=0.0)
+        check_number("proximal", proximal, least=0.0)
         if num_threads is not None:
             check_integer("num_threads", num_threads, least=1)
         _check_images("train", train_x, train_y)
@@ -151,7 +155,7 @@ class CohortTrainer:
         check_choice("device", device, ("cpu", "cuda", "auto"))
         check_choice("method", method, ("auto", "batched", "sequential", "softmax"))
         factory = model_factory(model) if isinstance(model, str) else model
-        work = Work(train_x, train_y, test_x, test_y, partition.shape[1], batch_size, learning_rate)
+        work = Work(train_x, train_y, test_x, test_y, partition.shape[1], batch_size, learning_rate, proximal)
         self._learner = _learner(factory, device, method, work)
         self.method = self._learner.method
         self._threads = available_threads() if num_threads is None else num_threads

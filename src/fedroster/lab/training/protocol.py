@@ -58,6 +58,7 @@ class Work:
         num_samples: Samples of a client.
         batch_size: Samples in a step.
         learning_rate: eta.
+        proximal: mu of FedProx, >= 0.
     """
 
     train_x: NDArray[Any]
@@ -67,6 +68,7 @@ class Work:
     num_samples: int
     batch_size: int
     learning_rate: float
+    proximal: float = 0.0
 
     def check_classes(self, num_classes: int) -> None:
         """Raise InvalidInputError if a class is none of the model's."""

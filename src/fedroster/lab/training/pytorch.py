@@ -105,13 +105,16 @@ class ModuleLearner:
     def descend(self, row: NDArray[Any], visits: IntArray) -> None:
         """Make all steps of a client; ``row`` (P,) is changed, ``visits`` are (epochs, samples)."""
         own = self._tensor(row)
-        parameters = list(self._model.named(own).values())
+        parameters, work = list(self._model.named(own).values()), self._work
+        sent = [parameter.clone() for parameter in parameters] if work.proximal else parameters
         for epoch in self._tensor(visits):
             for batch in epoch.split(self._work.batch_size):
                 gradients = self._model.client_gradients(batch.shape[0])
                 found = gradients(self._train_x[batch], self._train_y[batch], *parameters)
-                for parameter, gradient in zip(parameters, found, strict=True):
-                    parameter.sub_(gradient, alpha=self._work.learning_rate)
+                for parameter, gradient, start in zip(parameters, found, sent, strict=True):
+                    if work.proximal:
+                        gradient = gradient + work.proximal * (parameter - start)
+                    parameter.sub_(gradient, alpha=work.learning_rate)
         row[:] = own.cpu().numpy()
 
     def prepare(self, num_samples: int) -> None:
@@ -152,9 +155,12 @@ class ModuleLearner:
 
     def _descend(self, rows: Tensor, visits: Tensor) -> None:
         """Make all steps of some clients; ``rows`` (k, P) are changed, ``visits`` are (k, epochs, samples)."""
+        sent = rows.clone() if self._work.proximal else rows
         for epoch in visits.unbind(dim=1):
             for batch in epoch.split(self._work.batch_size, dim=1):
                 gradient = self._model.gradient(rows, self._train_x[batch], self._train_y[batch])
+                if self._work.proximal:
+                    gradient = gradient + self._work.proximal * (rows - sent)
                 rows.sub_(gradient, alpha=self._work.learning_rate)
 
     def _mean_losses(self, rows: Tensor, samples: Tensor) -> FloatArray:

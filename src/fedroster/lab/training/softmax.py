@@ -97,15 +97,18 @@ def _subtract_products(weight, images, batch, errors):
 
 
 @njit(cache=True, nogil=True)
-def descend(weight, bias, images, labels, visits, batch_size, learning_rate):
+def descend(weight, bias, images, labels, visits, batch_size, learning_rate, proximal):
     r"""Make all mini-batch steps of one client.
 
     .. math::
 
         W \gets W - \frac{\eta}{b} \sum_{i \in \text{batch}} (\mathrm{softmax}(W x_i + c) - e_{y_i})\, x_i^\top
 
-    and likewise for c.  ``visits``, shape (epochs, samples), are rows of ``images`` in their order.
+    and likewise for c; with a proximal weight mu, :math:`\mu (W - W^0)` is added to the gradient, W^0 being the model
+    that the client was sent.  ``visits``, shape (epochs, samples), are rows of ``images`` in their order.
     """
+    pull = np.float32(learning_rate * proximal)
+    sent_weight, sent_bias = (weight.copy(), bias.copy()) if pull > 0.0 else (weight, bias)
     epochs, samples = visits.shape
     classes = weight.shape[0]
     errors = np.empty((min(batch_size, samples), classes), np.float32)
@@ -127,6 +130,11 @@ def descend(weight, bias, images, labels, visits, batch_size, learning_rate):
                 for k in range(classes):
                     errors[i, k] *= share
                 errors[i, labels[batch[i]]] -= scale
+            if pull > 0.0:
+                for k in range(classes):
+                    bias[k] -= pull * (bias[k] - sent_bias[k])
+                    for j in range(weight.shape[1]):
+                        weight[k, j] -= pull * (weight[k, j] - sent_weight[k, j])
             for i in range(size):
                 for k in range(classes):
                     bias[k] -= errors[i, k]
@@ -200,7 +208,8 @@ class SoftmaxLearner:
     def descend(self, row: NDArray[Any], visits: IntArray) -> None:
         """Make all steps of a client; ``row`` (P,) is changed, ``visits`` are (epochs, samples)."""
         weight, bias = self._parts(row)
-        descend(weight, bias, *self._train, visits, self._work.batch_size, self._work.learning_rate)
+        work = self._work
+        descend(weight, bias, *self._train, visits, work.batch_size, work.learning_rate, work.proximal)
         row[: weight.size] = weight.ravel()
 
     def losses(self, row: NDArray[Any], samples: IntArray) -> FloatArray:

@@ -231,6 +231,10 @@ class Recorder:
             values[:] = records[name]
         self._explored = int(self.run.exploring.sum())
 
+    def last_test(self, round: int) -> tuple[float, float]:
+        """Accuracy and loss that were measured in a round."""
+        return float(self.run.accuracy[round - 1]), float(self.run.test_loss[round - 1])
+
     def add(self, played: Round, *, accuracy: float = math.nan, test_loss: float = math.nan, refused: int = 0) -> None:
         """Measure one round; accuracy and loss are NaN where no model was tested after it."""
         run, row, context = self.run, played.number - 1, played.context

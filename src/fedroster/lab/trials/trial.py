@@ -72,10 +72,11 @@ class Trial:
         scenario: Name.
         policy: Policy as text.
         seed: Seed of the network and of all that is trained: partition, model and batches.
-        rounds: T.
+        rounds: T; in free places the number of fillings.
         settings: Parameters of the scenario that are overridden, as text.
         task: What is trained; None for no training.
-        evaluate_every: Rounds from one test of the model to the next; the last round has one, too.
+        evaluate_every: Rounds from one test of the model to the next; the last round has one, too.  In free places a
+            model is tested every so many cohorts of choices, and counts until the next test.
         rate: beta at which participation is measured, in [0, 1]; None for the policy's own, or :data:`DEFAULT_RATE`.
     """
 
@@ -150,7 +151,9 @@ class Trial:
     def _train(
         self, task: Task, policy: AnyPolicy, environment: AnyEnvironment, recorder: Recorder, conditions: Conditions
     ) -> Run | None:
-        from fedroster.lab.federated import TrainingCheckpoint, federate, load_training, save_training
+        from fedroster.aggregation.memory import UpdateMemory
+        from fedroster.lab.federated import FreePlaces, TrainingCheckpoint, federate, load_training, save_training
+        from fedroster.lab.task import usual_times
 
         trainer = task.trainer(
             num_clients=environment.spec.num_clients,
@@ -158,6 +161,7 @@ class Trial:
             folder=conditions.data_dir,
             device=conditions.device,
             measure_losses="before" if wants_losses(policy) else False,
+            times_s=usual_times(environment, seed=self.seed) if task.coupling else None,
         )
         identity: dict[str, Any] = {
             "policy": policy,
@@ -173,20 +177,26 @@ class Trial:
         if start is not None:
             recorder.restore(start.records)
             conditions.played(start.rounds.round)
-        saved_at = time.monotonic()
+        saved_at, accuracy, test_loss = time.monotonic(), math.nan, math.nan
+        if start is not None and task.free_places:
+            accuracy, test_loss = recorder.last_test(start.rounds.round)
         for trained in federate(
             policy,
             environment,
             trainer,
             rounds=self.rounds,
             seed=self.seed,
-            evaluate_every=self.evaluate_every,
+            evaluate_every=self.evaluate_every * (environment.spec.cohort_size if task.free_places else 1),
             start=start,
+            memory=UpdateMemory() if task.memory else None,
+            places=FreePlaces() if task.free_places else None,
         ):
+            if not task.free_places or math.isfinite(trained.accuracy):
+                accuracy, test_loss = trained.accuracy, trained.test_loss
             recorder.add(
                 trained.round,
-                accuracy=trained.accuracy,
-                test_loss=trained.test_loss,
+                accuracy=accuracy,
+                test_loss=test_loss,
                 refused=trained.refused.shape[0],
             )
             conditions.played(1)

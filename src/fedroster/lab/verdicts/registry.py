@@ -37,12 +37,15 @@ class Registered:
         looks: How often the runs may be judged.
         seeds: Of the runs without training and with it, and of figures that have their own, by their names.
         claims: What is tested of each claim, by its name: one family.
+        before: Digests of the entry when it had fewer claims, seeds or looks, and nothing else was different; runs that
+            carry one of them are still registered.
     """
 
     since: str
     looks: int
     seeds: Mapping[str, Sequence[int]]
     claims: Mapping[str, Mapping[str, Any]]
+    before: Sequence[str] = ()
 
     @property
     def digest(self) -> str:
@@ -65,7 +68,7 @@ class Registered:
         """
         found = [f"the claim {one.name} differs" for one in claims if tested(one) != self.claims.get(one.name)]
         found += [f"the seeds of {kind} differ" for kind, own in seeds.items() if own != self.seeds.get(kind)]
-        if older := sum(digest != self.digest for digest in carried):
+        if older := sum(digest not in (self.digest, *self.before) for digest in carried):
             found.insert(0, f"{older:,} runs are older than the registry")
         return found
 
@@ -117,11 +120,17 @@ def _noise(rng: np.random.Generator, run: Run) -> Run:
 
 
 def main(names: Sequence[str]) -> None:
-    """Enter papers, or enter them again, with the seeds, looks and day that the file already has."""
+    """Enter papers, or enter them again, with the seeds, looks and day that the file already has.
+
+    To add claims: enter again; the digest of before is kept where none of its claims is different now.
+    """
     known = json.loads(FILE.read_text()) if FILE.exists() else {}
     for name in names:
-        entry = {"since": "", "looks": 1, "seeds": {}} | known.get(name, {})
-        known[name] = entry | {"claims": planned(find_paper(name))}
+        entry = {"since": "", "looks": 1, "seeds": {}, "claims": {}, "before": []} | known.get(name, {})
+        old, claims = Registered(**entry), planned(find_paper(name))
+        before = [*old.before, old.digest] if claims != old.claims else old.before
+        stays = all(claims.get(claim) == said for claim, said in old.claims.items())
+        known[name] = entry | {"claims": claims, "before": before if stays and old.claims else []}
     write_text_atomically(FILE, json.dumps(known, indent=1, ensure_ascii=False) + "\n")
 
 

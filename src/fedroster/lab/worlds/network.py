@@ -249,6 +249,10 @@ class TraceNetwork(Parameters):
         )
         return context, outcome
 
+    def at(self, state: TraceState, elapsed_s: float, /) -> TraceState:
+        """The state so many seconds after the first round began: in free places the clock is the simulation's."""
+        return replace(state, time_s=self.start_time_s + elapsed_s)
+
     def poll_times(self, state: TraceState, context: RoundContext, links: IntArray, /) -> FloatArray:
         r"""How long clients take to be sent the model and to answer with their loss, seconds, shape (k,).
 

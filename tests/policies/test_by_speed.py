@@ -1,0 +1,134 @@
+"""Draws by speed: their weights, their bound on gaps, and the long-run shares of the theorem."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from fedroster.bounds import shares_by_speed
+from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
+from fedroster.core.streams import Streams
+from fedroster.errors import ConfigurationError
+from fedroster.policies import BySpeed
+from fedroster.policies.by_speed import draw_weights
+from fedroster.testing import PolicyContract
+
+
+class TestContract(PolicyContract):
+    test_resumed_in_a_fresh_process_equals_uninterrupted = None  # seconds each; FLOOR's does it with the same beliefs
+
+    def policy(self):
+        return BySpeed(longest_gap=2.0)
+
+
+def test_weights_by_hand():
+    np.testing.assert_allclose(draw_weights(np.array([2.0, 1.0, 4.0]), exponent=1.0, least=0.0), [0.5, 1.0, 0.25])
+    np.testing.assert_allclose(draw_weights(np.array([1.0, 100.0]), exponent=2.0, least=0.5), [1.0, 0.5 * 0.50005])
+    assert draw_weights(np.array([1.0, np.nan]), exponent=1.0, least=0.1).tolist() == [1.0, 1.0]
+    assert draw_weights(np.empty(0), exponent=1.0, least=0.1).shape == (0,)
+
+
+def play(policy, times_s, *, fillings, places, seed=0, available=None):
+    """Free places on a clock with exponential times: who was chosen at each filling, and who answered."""
+    clients, streams = len(times_s), Streams(seed)
+    spec = ProblemSpec(clients, places, 1)
+    state = policy.init(spec, rng=streams.at("policy-init"))
+    rng, work, chosen, answered = np.random.default_rng(seed), {}, [], []
+    now = 0.0
+    for number in range(1, fillings + 1):
+        here = np.array([client not in work for client in range(clients)])
+        if available is not None:
+            here &= available(number)
+        context = RoundContext(number, times_s[:, None], here, places - len(work))
+        selection = policy.select(state, context, rng=streams.at("policy", number))
+        state = policy.commit(state, context, selection)
+        for client in selection.links.tolist():
+            work[client] = (now + times_s[client] * rng.standard_exponential(), now, number)
+        chosen.append(selection.links.copy())
+        client = min(work, key=work.get)
+        now, began, asked = work.pop(client)
+        answered.append(client)
+        state = policy.update(
+            state,
+            Feedback(
+                asked,
+                np.array([client]),
+                times_s[client, None, None],
+                np.array([Status.COMPLETED], np.uint8),
+                np.array([now - began]),
+            ),
+        )
+    return chosen, answered
+
+
+def test_no_client_waits_longer_than_the_bound():
+    """From the later of its answer and the G N-th filling after its last turn, no more than N fillings pass."""
+    times = np.array([1.0, 1.0, 1.0, 1.0, 1.0, 50.0])
+    chosen, answered = play(BySpeed(exponent=8.0, least=0.0, longest_gap=3.0), times, fillings=900, places=2)
+    turns = [number for number, links in enumerate(chosen, 1) if 5 in links]
+    answers = [number for number, client in enumerate(answered, 1) if client == 5]
+    assert len(turns) >= 10
+    for turn, answer, following in zip(turns, answers, turns[1:], strict=False):
+        assert following <= max(turn + 3 * 6, answer) + 6 + 1
+    # The bound is what keeps it: without one the slow client has next to no turn.
+    chosen, _ = play(BySpeed(exponent=8.0, least=0.0, longest_gap=1e6), times, fillings=900, places=2)
+    assert sum(5 in links for links in chosen) <= 5
+
+
+def test_the_least_weight_bounds_the_expected_wait():
+    times = np.concatenate((np.ones(9), [1000.0]))
+    chosen, _ = play(BySpeed(exponent=3.0, least=0.5, longest_gap=1e6), times, fillings=4000, places=1)
+    assert sum(9 in links for links in chosen) >= 0.8 * 4000 * 0.5 / 1.5 / 10
+    chosen, _ = play(BySpeed(exponent=3.0, least=0.0, longest_gap=1e6), times, fillings=4000, places=1)
+    assert sum(9 in links for links in chosen) <= 20
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.5])
+def test_shares_are_those_of_all_sets(exponent):
+    times, places = np.array([1.0, 2.0, 2.5, 4.0, 9.0]), 3
+    at_work, share = shares_by_speed(times, places=places, exponent=exponent)
+    weight = {each: np.prod(times[list(each)] ** (1 - exponent)) for each in itertools.combinations(range(5), places)}
+    total = sum(weight.values())
+    expected = [sum(w for each, w in weight.items() if n in each) / total for n in range(5)]
+    np.testing.assert_allclose(at_work, expected)
+    np.testing.assert_allclose(at_work.sum(), places)
+    np.testing.assert_allclose(share, (at_work / times) / (at_work / times).sum())
+
+
+def test_with_exponent_one_all_work_alike():
+    times = np.random.default_rng(0).uniform(1.0, 1000.0, 400)
+    at_work, share = shares_by_speed(times, places=20)
+    np.testing.assert_allclose(at_work, 20 / 400)
+    np.testing.assert_allclose(1 / share, (times[:, None] / times).sum(axis=1))
+    assert (shares_by_speed(times, places=400)[0] == 1.0).all()
+    with pytest.raises(ConfigurationError, match="at most the 400 clients"):
+        shares_by_speed(times, places=401)
+
+
+def test_simulated_shares_are_those_of_the_theorem():
+    """The times are known beforehand here: a slow reading of the draw, as in the theorem's chain."""
+    times, places, rng = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0]), 2, np.random.default_rng(1)
+    for exponent in (0.0, 1.0, 2.0):
+        work, now, counts = {}, 0.0, np.zeros(6)
+        for _ in range(30_000):
+            while len(work) < places:
+                idle = [n for n in range(6) if n not in work]
+                weight = draw_weights(times[idle], exponent=exponent, least=0.0)
+                client = idle[rng.choice(len(idle), p=weight / weight.sum())]
+                work[client] = now + times[client] * rng.standard_exponential()
+            client = min(work, key=work.get)
+            now = work.pop(client)
+            counts[client] += 1
+        _, share = shares_by_speed(times, places=places, exponent=exponent)
+        np.testing.assert_allclose(counts / counts.sum(), share, rtol=0.08)
+
+
+def test_what_is_learned_comes_near_the_theorem():
+    """Expected times are learned: shares of answers within a tenth of those with known times."""
+    times = np.repeat([1.0, 2.0, 4.0, 8.0], 3)
+    _, answered = play(BySpeed(least=0.0), times, fillings=6000, places=3)
+    counts = np.bincount(answered[1000:], minlength=12).reshape(4, 3).sum(axis=1)
+    _, share = shares_by_speed(times, places=3)
+    np.testing.assert_allclose(counts / counts.sum(), share.reshape(4, 3).sum(axis=1), rtol=0.12)
