@@ -6,8 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from fedroster.lab.pages.charts import data_of
-from fedroster.lab.verdicts.claims_page import claims_sections, counted, headline, in_groups, verdicts_figure
+from fedroster.lab.verdicts.claims_page import claims_sections, counted, headline, in_groups
 from fedroster.lab.verdicts.verdicts import claims_of, judge, promise
 
 UP = np.linspace(0.9, 1.1, 12)
@@ -73,12 +72,3 @@ def test_every_claim_has_a_line_in_its_group_and_its_details_are_folded():
     assert len(details.table.rows) == 5
     assert groups[0].table.rows[3] == ("holds", "It is never late.", "Fig. 1", "kept by all 12 seeds in every round")
     assert claims_sections([]) == []
-
-
-def test_the_picture_has_a_mark_for_each_claim():
-    figure = verdicts_figure(verdicts())
-    marks = data_of(figure)
-    assert marks["claim"].n_unique() == 5
-    assert marks["where"].unique(maintain_order=True).to_list() == ["Fig. 1", "Fig. 2, training"]
-    shapes = figure.to_dict()["layer"][0]["encoding"]["shape"]["scale"]["range"]
-    assert len(set(shapes)) == 4  # told apart without colours, too

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
 import polars as pl
 
-from fedroster.catalogue import REFERENCE
 from fedroster.errors import ConfigurationError, InvalidInputError, PausedError
 from fedroster.lab.compare.contrasts import TEST_NOTE, TESTED, Contrast
 from fedroster.lab.compare.figures import panel_of
@@ -20,7 +20,7 @@ from fedroster.lab.compare.result import Comparison, render
 from fedroster.lab.compare.run import Progress, held, play
 from fedroster.lab.compare.tables import LEAST_SERVED, Measure, Settings
 from fedroster.lab.pages.pareto import pareto_panels_figure
-from fedroster.lab.pages.report import Number, Report, Section, Table, picture, write_page
+from fedroster.lab.pages.report import Report, Section, Table, picture, write_page
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.run import Where, key
 from fedroster.lab.trials.store import machine, read_json, write_json, write_table
@@ -176,16 +176,8 @@ def _best(one: Comparison, *, as_fair: bool) -> str:
     return (min if measure.less else max)(means, key=means.__getitem__, default="")
 
 
-def _counts(tests: Sequence[Contrast | None]) -> tuple[int, int, int]:
-    """How many are better, neither, and worse."""
-    words = [test.verdict for test in tests if test is not None]
-    better, worse = (sum(word.startswith(start) for word in words) for start in ("better", "worse"))
-    return better, len(words) - better - worse, worse
-
-
-def _heads(found: Sequence[Comparison]) -> Table:
-    """A row for each scenario: the policy in focus and the best of its competitors."""
-    rows = []
+def _heads(found: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
+    """A row for each scenario: the policy in focus, the best of its competitors, and how many it beats."""
     for one in found:
         measure = one.settings.front_measure
         mean = measure.scale * one.values[one.settings.focus][measure.name].mean()
@@ -193,61 +185,42 @@ def _heads(found: Sequence[Comparison]) -> Table:
         for rival in (_best(one, as_fair=False), _best(one, as_fair=True)):
             test = _against(one, rival) if rival else None
             cells += [rival or "none", test.shown() if test is not None else "-"]
-        rows.append((*cells, " / ".join(map(str, _counts([_against(one, rival) for rival in _rivals(one)])))))
-    columns = ("scenario", "policy", "a round", "best competitor", "against it", "best as fair", "against this")
-    return Table((*columns, "beats / neither / loses"), rows, ("scenario", "policy", "best competitor", "best as fair"))
+        words = [test.verdict.partition(",")[0] for test in map(partial(_against, one), _rivals(one)) if test is not None]
+        better, worse = words.count("better"), words.count("worse")
+        yield *cells, f"{better} / {len(words) - better - worse} / {worse}"
 
 
 def _page(found: Sequence[Comparison], settings: Mapping[str, Any], fronts: Section) -> Report:
     seeds, task = settings["seeds"], found[0].settings.task
     what = "rounds without training" if task is None else f"federated training, task {task['name']}"
     focus = joined(list(dict.fromkeys(one.settings.focus for one in found)))
-    heads = (
+    rows = list(_heads(found))
+    columns = ("scenario", "policy", "a round", "best competitor", "against it", "best as fair", "against this")
+    heads = Table(
+        (*columns, "beats / neither / loses"), rows, ("scenario", "policy", "best competitor", "best as fair")
+    )
+    about = (
         f"{focus} beside the best competitor in each scenario, and beside the best that is at least as fair: the time "
-        "of a round or, where clients have prices and updates a deadline, the updates in time. The last column counts "
-        "the competitors that it beats, those for which these seeds decide neither, and those that it loses to. "
-        f"Policies that know the truth are no competitors. {TEST_NOTE} The tests of all scenarios are one family."
+        "of a round or, where clients have prices and updates a deadline, the updates in time. Policies that know the "
+        f"truth are no competitors. {TEST_NOTE} The tests of all scenarios are one family."
     )
     counted = f"{len(found)} scenario{'s' * (len(found) > 1)}"
     folders = {
         f"{one.settings.scenario}, {len(one.values)} policies": folder_of(one.settings.scenario) for one in found
     }
-    headline, numbers = _headline(found)
+    beaten, neither, worse = (sum(int(row[-1].split(" / ")[place]) for row in rows) for place in range(3))
+    headline = f"{focus}: better than {beaten} of {beaten + neither + worse} competitors, worse than {worse}"
     first = {"scenarios": ", ".join(one.settings.scenario for one in found), "seeds": ", ".join(map(str, seeds))}
     return Report(
         f"Policies compared in {counted}",
         [f"{counted}, {len(seeds)} seeds, {sum(len(one.values) for one in found) * len(seeds):,} runs: {what}."],
         [
-            Section("Against the best competitors", text=[heads], table=_heads(found)),
+            Section("Against the best competitors", text=[about], table=heads),
             fronts,
             Section("All measures, tests and figures", pages=folders),
         ],
         settings["command"],
         details_of(first, task, settings["machine"]),
         str(settings["machine"].get("fedroster", "")),
-        headline,
-        numbers,
+        headline if beaten + neither + worse else "",
     )
-
-
-def _headline(found: Sequence[Comparison]) -> tuple[str, list[Number]]:
-    """In how many scenarios the policy in focus is better than others, in a sentence and three numbers."""
-    numbers = []
-    for what, rivals in (
-        (REFERENCE, [next((t for t in _rivals(one) if t.partition(":")[0] == REFERENCE), "") for one in found]),
-        ("the best competitor", [_best(one, as_fair=False) for one in found]),
-        ("the best as fair", [_best(one, as_fair=True) for one in found]),
-    ):
-        tests = [_against(one, rival) for one, rival in zip(found, rivals, strict=True) if rival]
-        if any(tests):
-            better, neither, worse = _counts(tests)
-            note = f"{neither} neither, {worse} worse; faster, or more updates in time"
-            tone = "holds" if better > worse else "fails" if worse > better else ""
-            numbers.append(
-                Number(f"{better} of {better + neither + worse}", f"scenarios: better than {what}", note, tone)
-            )
-    if not numbers:
-        return "", []
-    focus = joined(list(dict.fromkeys(one.settings.focus.partition(":")[0] for one in found)))
-    told = [f"{one.label.partition(': ')[2]} in {one.value} scenarios" for one in numbers[:1] + numbers[-1:]]
-    return f"{focus}: {', '.join(dict.fromkeys(told))}", numbers

@@ -1,17 +1,13 @@
-"""What a reproduction found, on its page: sentences, one picture, and the claims in groups, details folded."""
+"""What a reproduction found, on its page: sentences, and the claims in groups, details folded."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
-import altair as alt
-
-from fedroster.lab.pages.charts import WIDTH, Figure, colour_of, finished, table
-from fedroster.lab.pages.looks import Look
 from fedroster.lab.pages.report import Number, Section, Table
 from fedroster.lab.statistics import LEVEL
-from fedroster.lab.verdicts.verdicts import WORDS, Claim, Verdict, Word
+from fedroster.lab.verdicts.verdicts import WORDS, Claim, Verdict
 
 TEST_NOTE = (
     "Three hypotheses are tested for each claim, and all claims of the paper are one family (Holm's correction, two "
@@ -111,47 +107,6 @@ def _undecided(verdicts: Sequence[Verdict]) -> list[str]:
         f"If effects stay as seen, {with_20} of the {len(undecided)} undecided claims would be decided by 20 seeds, "
         f"{with_50} by 50 and {with_200} by 200."
     ]
-
-
-# -------------------------------------------------------------------- the picture
-
-_MARKS: dict[Word, tuple[str, str]] = {
-    "holds": ("#0A7D4F", "square"),
-    "holds, but small": ("#7CB342", "triangle-up"),
-    "contradicted": ("#B3261E", "cross"),
-    "undecided": ("#9AA3AE", "circle"),
-}
-
-
-def by_place(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    """Verdicts by the place in the paper that makes the claims."""
-    rows: dict[str, list[Verdict]] = {}
-    for group in in_groups(verdicts).values():
-        for one in group:
-            kind = "our question: " if one.claim.ours else ""
-            rows.setdefault(f"{kind}{one.claim.source}{', training' * one.claim.training}", []).append(one)
-    return rows
-
-
-def verdicts_figure(verdicts: Sequence[Verdict]) -> Figure:
-    """A mark for each claim, a row for each place in the paper: what holds, what is contradicted, what is open."""
-    places = by_place(verdicts)
-    names = {word: f"{word} ({sum(one.word == word for one in verdicts)})" for word in WORDS}
-    rows = [
-        {"label": names[one.word], "where": where, "place": place, "claim": one.claim.statement}
-        for where, found in places.items()
-        for place, one in enumerate(sorted(found, key=lambda one: WORDS.index(one.word)))
-    ]
-    widest = max(max(map(len, places.values()), default=1), 8)
-    marks = alt.Chart(width=max(WIDTH - 7 * max(map(len, places), default=0), 200), height=alt.Step(24))
-    x = alt.X("place:Q", title=None, axis=None, scale=alt.Scale(domain=(-0.7, widest - 0.3), nice=False))
-    y = alt.Y("where:N", sort=list(places), title=None, axis=alt.Axis(grid=False, domain=False, ticks=False))
-    shapes = alt.Scale(domain=list(names.values()), range=[mark for _, mark in _MARKS.values()])
-    shape = alt.Shape("label:N", scale=shapes, legend=alt.Legend(symbolType="circle", symbolSize=90))
-    colour = colour_of({names[word]: Look(colour) for word, (colour, _) in _MARKS.items()}, columns=2)
-    told = [alt.Tooltip("label:N", title=" "), alt.Tooltip("claim:N")]
-    drawn = marks.mark_point(filled=True, size=90, opacity=1).encode(x=x, y=y, color=colour, shape=shape, tooltip=told)
-    return finished(alt.layer(drawn, data=table(*rows)), "")
 
 
 # -------------------------------------------------------------------- the tables

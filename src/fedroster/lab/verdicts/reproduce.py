@@ -16,7 +16,7 @@ from fedroster.lab.trials.processes import in_processes
 from fedroster.lab.trials.run import Done, Engine, Where, finish, provenance
 from fedroster.lab.trials.store import machine, read_json, rounds_table, write_json, write_table
 from fedroster.lab.trials.trial import ALONE, Conditions, Trial
-from fedroster.lab.verdicts.claims_page import by_place, claims_sections, headline, numbers_of, verdicts_figure
+from fedroster.lab.verdicts.claims_page import claims_sections, headline, numbers_of
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Scale, find_paper
 from fedroster.lab.verdicts.registry import Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
@@ -277,20 +277,12 @@ def _tasks(trials: Iterable[Trial]) -> dict[str, str]:
 
 
 def _sections(made: Mapping[str, _Made], verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
-    """One picture, the verdicts in groups, the other figures; pictures are written.
-
-    The picture is of all verdicts, or where they are about one figure, that figure: marks would only repeat the table.
-    """
-    claims = claims_sections(verdicts)
-    shown = {}
+    """The verdicts in groups, and the figures, which are written."""
+    figures = []
     for name, one in made.items():
         pictures = [] if one.figure is None else [picture(one.figure, one.title, folder, f"figure-{name}")]
-        shown[name] = Section(one.title, one.findings, pictures)
-    if len(by_place(verdicts)) > 1:
-        marks = picture(verdicts_figure(verdicts), "A mark for each claim", folder, "verdicts")
-        return [Section("Verdicts", figures=[marks]), *claims, *shown.values()]
-    first = [shown.pop(name) for name in [name for name in made if made[name].claims][:1]]
-    return [*first, *claims, *shown.values()]
+        figures.append(Section(one.title, one.findings, pictures))
+    return [*claims_sections(verdicts), *figures]
 
 
 def _claims_table(verdicts: Sequence[Verdict]) -> pl.DataFrame:
