@@ -185,7 +185,8 @@ def _heads(found: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
         for rival in (_best(one, as_fair=False), _best(one, as_fair=True)):
             test = _against(one, rival) if rival else None
             cells += [rival or "none", test.shown() if test is not None else "-"]
-        words = [test.verdict.partition(",")[0] for test in map(partial(_against, one), _rivals(one)) if test is not None]
+        tests = filter(None, map(partial(_against, one), _rivals(one)))
+        words = [test.verdict.partition(",")[0] for test in tests]
         better, worse = words.count("better"), words.count("worse")
         yield *cells, f"{better} / {len(words) - better - worse} / {worse}"
 
