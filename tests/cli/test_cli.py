@@ -32,7 +32,7 @@ KEYS = {
     *("scenario", "policy", "seed", "rounds", "total_time_s", "mean_round_time_s", "mean_cohort_size"),
     *("min_participation_rate", "max_participation_rate", "jain_index", "final_mean_backlog"),
 }
-OURS = {"floor", "partial-pooling", "cucb-pairs", "linucb-pairs"}
+OURS = {"by-speed", "floor", "partial-pooling", "cucb-pairs", "linucb-pairs"}
 PUBLISHED = policies().keys() - OURS
 
 
