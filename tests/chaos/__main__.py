@@ -21,7 +21,7 @@ from chaos.rows import UNTIL, Row
 from fedroster.core.state import write_text_atomically
 
 HARNESSES = (
-    "kills", "training", "fuzz", "files", "log", "soak", "threads", "signals", "disk", "liars", "writers",
+    "kills", "training", "fuzz", "files", "log", "soak", "threads", "signals", "disk", "liars", "rules", "writers",
     "flower",
 )  # fmt: skip
 SIZES = {"small": 0.02, "full": 1.0}

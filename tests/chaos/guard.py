@@ -30,8 +30,14 @@ DUTIES = {
     "rest": "debts of a client rest while it is away for more than 20 rounds",
 }
 AWAY: Lie = ("presence", "slow", "away for 1,000 rounds")
-EARLY: Lie = ("times", "any", "1e9 in round 1, no clock")
-ALL_LIES = (*LIES, ("times", "fast", "1e12, no clock"), EARLY, AWAY)
+ALL_LIES = (
+    *LIES,
+    ("contexts", "slow", "/1e12"),
+    ("contexts", "fast", "x1e12"),
+    ("times", "fast", "1e8 once, no clock"),
+    ("times", "fast", "1e12, no clock"),
+    AWAY,
+)
 
 
 def run(policy: str, duties: frozenset[str], lie: Lie | None, seed: int) -> float:

@@ -26,14 +26,14 @@ LIES = (
     ("contexts", "slow", "/100"), ("contexts", "slow", "0"), ("contexts", "slow", "random"),
     ("contexts", "fast", "x100"), ("contexts", "slow", "/100 until round 50"), ("times", "slow", "/100"),
     ("times", "fast", "x100"), ("times", "fast", "random"), ("times", "slow", "/100 until round 50"),
-    ("times", "fast", "1e8 once"), ("times", "fast", "1e12"),
+    ("times", "fast", "1e8 once"), ("times", "fast", "1e12"), ("times", "any", "1e9 in round 1, no clock"),
 )  # fmt: skip
 Lie = tuple[str, str, str]
 
 
 def run(size: float, seed: int) -> list[Row]:
     rounds, seeds = (300, 3) if size >= 0.5 else (250, 1)
-    lies = LIES if size >= 0.5 else (LIES[0], LIES[5], LIES[9])
+    lies = LIES if size >= 0.5 else (LIES[0], LIES[5], LIES[9], LIES[11])
     policies = POLICIES if size >= 0.5 else POLICIES[:2]
     rows = [_lies(policy, lies, rounds, range(seed, seed + seeds)) for policy in policies]
     away = 1000 if size >= 0.5 else 120
@@ -45,7 +45,7 @@ def _factor(how: str, rng: np.random.Generator, round_: int) -> float:
         return float(10.0 ** rng.uniform(-2.0, 2.0))
     if how.endswith("until round 50") and round_ > 50:
         return 1.0
-    return 0.0 if how == "0" else 100.0 if how == "x100" else 0.01
+    return {"0": 0.0, "x100": 100.0, "x1e12": 1e12, "/1e12": 1e-12}.get(how, 0.01)
 
 
 def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: range = range(0), **options: Any) -> Any:
@@ -77,7 +77,7 @@ def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: r
             if lie and lie[0] == "times" and lie[1] != "any" and client in which:
                 if lie[2].startswith("1e12"):
                     times_s[row] = 1e12
-                elif lie[2] == "1e8 once":
+                elif lie[2].startswith("1e8 once"):
                     times_s[row], once = (times_s[row] if once else 1e8), True
                 else:
                     times_s[row] *= _factor(lie[2], rng, number)

@@ -38,6 +38,7 @@ _HORIZON = 50.0  # reports that a client's mean time is of
 _LARGEST_ERROR = 3.0  # of one report, in units of the mean time
 _MARGIN, _STEEPNESS = 2.0, 4.0  # errors beyond its mean time's at which a client's contexts are half trusted
 _FIRST_REPORTS = 3  # before a client's errors count
+_FEWEST = 2  # times that have a median: the shorter of two
 _SHORTEST_S = 5e-324  # above 0
 _RECENT = 500  # times that the median is of
 _TIMES_MEDIAN = 10.0  # a longer time is cut
@@ -231,7 +232,7 @@ class Guard:
         """
         client, told_s = feedback.client, feedback.exchange_time_s
         timed = feedback.observed
-        longest_s = self.cap_s()
+        longest_s = self.cap_s(told_s[timed])
         time_s = np.minimum(told_s, longest_s)
         cut = client[told_s > longest_s]
         changes: dict[str, Any] = {}
@@ -242,11 +243,13 @@ class Guard:
             self._judge_contexts(client, time_s, expected_s, timed, changes)
         return Judged(replace(feedback, exchange_time_s=time_s), cut, time_s[timed], changes)
 
-    def cap_s(self) -> float:
-        """Longest time that is learned, seconds."""
+    def cap_s(self, told_s: FloatArray | None = None) -> float:
+        """Longest time that is learned, seconds; the first round is judged by its own median, of ``told_s``."""
         if self.longest_s == "auto":
-            enough = self._recent_s.shape[0] >= _FIRST_REPORTS
-            return _TIMES_MEDIAN * float(_median(self._recent_s)) if enough else math.inf
+            known_s = self._recent_s
+            if told_s is not None and known_s.shape[0] < _FIRST_REPORTS:
+                known_s = np.concatenate((known_s, told_s))
+            return _TIMES_MEDIAN * float(_median(known_s)) if known_s.shape[0] >= _FEWEST else math.inf
         return math.inf if self.longest_s is None else self.longest_s
 
     def _explained(
