@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import math
 import os
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -18,11 +17,9 @@ from unittest.mock import patch
 import numpy as np
 
 from chaos.liars import FIRST, LIES, POLICIES, Lie, play
-from fedroster.selector import guard
 from fedroster.selector.guard import Guard
 
 DUTIES = {
-    "range": "positive contexts are kept within twice the fleet's quartiles",
     "trust": "contexts that predict worse than the client's mean time give way to the fleet's median",
     "cap": "a time counts as ten times the median of recent ones at most",
     "clock": "no time counts as longer than the round",
@@ -43,8 +40,6 @@ ALL_LIES = (
 def run(policy: str, duties: frozenset[str], lie: Lie | None, seed: int) -> float:
     """Mean length of the rounds that are judged, under some duties only."""
     with ExitStack() as stack:
-        if "range" not in duties:
-            stack.enter_context(patch.object(guard, "_SPREAD", math.inf))
         if "trust" not in duties:
             stack.enter_context(patch.object(Guard, "trust", lambda self, slots: np.ones(slots.shape[0])))
         if not {"clock", "blame"} <= duties:

@@ -12,7 +12,6 @@ from fedroster import RBCSF, EdgeSelector, Floor, Oort, PartialPooling, Selector
 from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
-from fedroster.selector.guard import Guard
 
 OFF = {"guarded": False, "longest_s": None, "longest_absence": None}
 POLICIES = {"rbcs-f": RBCSF(V=1.0), "floor": Floor()}
@@ -99,14 +98,17 @@ def test_honest_clients_lose_little(honest, name):
     assert mean_s(POLICIES[name]) < 1.02 * honest[name]
 
 
-def test_a_binary_feature_keeps_its_zeros():
-    """Most clients are cold, s = 1; the few warm ones say 0, and are believed."""
-    guard = Guard(longest_s=None, is_on=True, longest_absence=None)
-    guard.grow(20)
-    rows = np.column_stack((np.full(20, 2.0), np.arange(20) > 2))
-    told, believed = guard.plausible(np.arange(20), rows, np.ones(20, np.bool_))
-    np.testing.assert_array_equal(told, rows)
-    np.testing.assert_array_equal(believed, rows)
+@pytest.mark.parametrize("round_", [1, 9])
+@pytest.mark.parametrize("cohort_size", [2, 8])
+def test_one_time_of_1e9_s_counts_as_ten_medians(round_, cohort_size):
+    """The first round is judged by its own median."""
+    selector = make(range(8), cohort_size=cohort_size, policy=RBCSF(beta=0.0, alpha=0.0), num_features=None)
+    for number in range(1, round_ + 1):
+        cohort = selector.select()
+        liar = cohort.clients[0] if number == round_ else None
+        selector.observe(number, times_s={client: 1e9 if client == liar else 2.0 for client in cohort.clients})
+    assert selector.capped()[liar] == 1
+    assert selector.expected_times_s()[liar] <= 20.0
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -200,13 +202,13 @@ def test_costs_belong_to_edge_servers():
 
 def test_the_record_is_kept_and_forgotten(tmp_path):
     """A loaded selector decides as the saved one; a forgotten client is trusted again."""
-    selector = make([*range(6)], cohort_size=3, policy=Floor(beta=0.3), num_features=2)
+    selector = make([*range(6)], cohort_size=3, policy=RBCSF(V=1.0, beta=0.3), num_features=2)
 
     def play(who, rounds):
         rng = np.random.default_rng(1)
         chosen = []
         for _ in range(rounds):
-            told = {client: rng.uniform(0.5, 2.0, 2) for client in range(6)}
+            told = {client: rng.uniform(0.9, 1.1, 2) * [1.0 + client, 1.0] for client in range(6)}
             told[5] *= 100.0 ** rng.uniform(-1, 1)
             cohort = who.select(told)
             chosen.append(cohort.clients)

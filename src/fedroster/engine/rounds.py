@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import RoundNotBegunError
+from fedroster.core.errors import InvalidInputError, RoundNotBegunError
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
@@ -83,6 +83,7 @@ class Rounds:
         self._contexts = ContextRules() if contexts is None else contexts
         self._edge_rules = EdgeRules() if edge_rules is None else edge_rules
         self._last_seen: dict[str, int] = {}
+        self._twins: set[str] = set()  # names that were refused
 
     def release(self) -> None:
         """Release the folder for another process, before this one ends."""
@@ -111,8 +112,9 @@ class Rounds:
 
     def _chosen(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool) -> Choice:
         """Turn nodes into contexts, keep the members, and let the selector choose."""
+        nodes = self._let_in(nodes)
         names = [node.name for node in nodes]
-        self._update_members(names)
+        self._let_go(names)
         strangers = [node.name for node in nodes if not node.registered]
         if names and not self.selector.allowed(clients=names, not_registered=strangers):
             raise RoundNotBegunError(
@@ -143,12 +145,29 @@ class Rounds:
         expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else np.empty(0)
         return Choice(cohort.round, clients, edges, float(expected_s.max()) if clients else math.nan)
 
-    def _update_members(self, names: Sequence[str]) -> None:
+    def _let_in(self, nodes: Sequence[Node]) -> list[Node]:
+        """The nodes that are members now; one whose name reads as that of another client stays out."""
+        members = set(self.selector.clients)
+        fresh = [node.name for node in nodes if node.name not in members]
+        twins = set()
+        try:
+            if fresh:
+                self.selector.join(fresh)
+        except InvalidInputError:
+            for name in fresh:
+                try:
+                    self.selector.join([name])
+                except InvalidInputError as error:
+                    twins.add(name)
+                    if name not in self._twins:
+                        self._log.warning("a node stays out: %s", error)
+            self._twins |= twins
+        return [node for node in nodes if node.name not in twins]
+
+    def _let_go(self, names: Sequence[str]) -> None:
+        """Let members go that have been absent for long, given who is there."""
         round_, absent_rounds = self.selector.round, self._rules.absent_rounds
         members = set(self.selector.clients)
-        fresh = [name for name in names if name not in members]
-        if fresh:
-            self.selector.join(fresh)
         self._last_seen |= dict.fromkeys(names, round_)
         gone = [
             name

@@ -164,7 +164,7 @@ class Decided:
         links: Rows of the policy's context that were chosen, shape (k,): slots, or links of an edge federation.
         servers: Number of the edge server of each, shape (k,); None without edge servers.
         features: Contexts under which they were chosen, as the policy got them, shape (k, D).
-        believed: Their own contexts as they were told, as far as they are plausible, shape (k, D).
+        believed: Their own contexts as they were told, shape (k, D).
         busy: Slots of clients that still owe an answer and were therefore not chosen.
         deadline_s: Of a simulation, answers that take longer are late, seconds; infinite for none.
         expected_s: Exchange times that the policy expects, seconds, of all slots or, in a large federation, of the

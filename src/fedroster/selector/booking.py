@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.checks import check_flag, check_integer, check_number, shown
 from fedroster.core.errors import (
     ConfigurationError,
@@ -46,7 +46,6 @@ class Situation:
     Attributes:
         context: What the policy gets.
         seen: Which slots' clients are available, shape (slots,).
-        told: Contexts of the clients that were named, as far as they are plausible, shape (k, D).
         barred: Who cannot be chosen.
         busy: Which slots' clients still owe an answer, shape (slots,).
         at_work: Those of them that fill places beside the cohort, shape (slots,).
@@ -55,7 +54,6 @@ class Situation:
 
     context: RoundContext
     seen: BoolArray
-    told: FloatArray
     barred: Barred
     busy: BoolArray
     at_work: BoolArray
@@ -113,7 +111,7 @@ class Books(Views):
             links=links,
             servers=None if context.server is None else context.server[links],
             features=context.features[links],
-            believed=found.told[row_of[chosen]],
+            believed=asked.rows[row_of[chosen]],
             busy=np.flatnonzero(found.busy & (not asked.busy_too)),
             not_begun=why,
             found=found,
@@ -132,23 +130,22 @@ class Books(Views):
         at_work = busy if asked.places else np.zeros_like(busy)
         usable = asked.available & ~barred.out[asked.slot]
         barred.bar("paused", self._failures.resting(self.round + 1, asked.slot, usable), away=True)
-        context, seen, told = self._context(asked, barred)
+        context, seen = self._context(asked, barred)
         return Situation(
             context=context,
             seen=seen,
-            told=told,
             barred=barred,
             busy=busy,
             at_work=at_work,
             knows_contexts=asked.slot.shape[0] > 0,
         )
 
-    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
-        """What the policy gets, which slots' clients are available, and contexts as far as they are plausible."""
+    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray]:
+        """What the policy gets, and which slots' clients are available."""
         capacity = self._members.capacity
-        told = believed = asked.rows
+        believed = asked.rows
         if self._learner.expects_times and asked.known:
-            told, believed = self._guard.plausible(asked.slot, asked.rows, asked.available)
+            believed = self._guard.believed(asked.slot, asked.rows, asked.available)
         if asked.slot.shape[0] == capacity and (asked.slot[:-1] < asked.slot[1:]).all():
             features, seen = believed, asked.available
         else:
@@ -164,7 +161,7 @@ class Books(Views):
             cohort_size=asked.places or self._learner.spec.cohort_size,
             members=None if here.all() else here,
         )
-        return context, seen, told
+        return context, seen
 
     def _heard(
         self,

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.checks import check_number, shown
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.ids import ClientId
@@ -130,7 +130,7 @@ class EdgeSelector(Selector):
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         return replace(asked, links=Links(row, server, prices_of(self._members, prices, asked.slot)))
 
-    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray, FloatArray]:
+    def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray]:
         links = cast("Links", asked.links)
         usable = asked.available & ~barred.out[asked.slot]
         away = self._guard.resting()
@@ -149,7 +149,7 @@ class EdgeSelector(Selector):
         )
         seen = np.zeros(self._members.capacity, np.bool_)
         seen[asked.slot[links.row][asked.available[links.row]]] = True
-        return context, seen, asked.rows
+        return context, seen
 
     def _settings(self) -> dict[str, Any]:
         return super()._settings() | {"budgets": [*map(list, self.budgets.items())]}  # their order numbers the servers

@@ -3,9 +3,8 @@ r"""How much a running federation trusts its clients' reports: contexts, times, 
 Clients lie, vanish and come back.  A policy believes its input; the guard stands between a selector and its
 policy, and learns from each client's own record how far its word goes:
 
-* **Contexts.**  Positive numbers are kept within a factor of the fleet's quartiles.  A client whose contexts predict
-  its times worse than its own mean time does gets the fleet's median in their place,
-  :math:`\tilde c_n = w_n c_n + (1 - w_n) \operatorname{med} c`.
+* **Contexts.**  A client whose contexts predict its times worse than its own mean time does gets the fleet's median in
+  their place, :math:`\tilde c_n = w_n c_n + (1 - w_n) \operatorname{med} c`.
 * **Times.**  A time counts as ten times the median of recent times at most, and never as more than the round took by
   the server's clock.  If all reported times are shorter than the round was, the member that was in most of such rounds
   took the rest.
@@ -31,8 +30,7 @@ from fedroster.core.state import grow, pack, per_client, reset, take, unpack
 
 LongestTime = float | Literal["auto"] | None
 
-_SAMPLE = 4096  # clients that the fleet's quartiles are taken from
-_SPREAD = 2.0  # contexts are kept within this factor of the fleet's quartiles
+_SAMPLE = 4096  # clients that the fleet's median is taken from
 _DISCOUNT = 0.98  # of a client's errors, a report
 _HORIZON = 50.0  # reports that a client's mean time is of
 _LARGEST_ERROR = 3.0  # of one report, in units of the mean time
@@ -182,37 +180,23 @@ class Guard:
         excess = self.record.context_error[slots] - self.record.own_error[slots] - _MARGIN
         return np.asarray(1.0 / (1.0 + np.exp(_STEEPNESS * np.clip(excess, -12.5, 12.5))))
 
-    def plausible(self, slots: IntArray, rows: FloatArray, available: BoolArray) -> tuple[FloatArray, FloatArray]:
-        """Contexts within the fleet's range, and as they are believed.
+    def believed(self, slots: IntArray, rows: FloatArray, available: BoolArray) -> FloatArray:
+        """Contexts as they are believed.
 
         Args:
             slots: Slot of each row, shape (k,).
             rows: Contexts as they are reported, shape (k, D), >= 0.
-            available: Rows that count for the fleet's range, shape (k,).
+            available: Rows of which the fleet's median is taken, shape (k,).
         """
-        if not self.is_on or not available.any():
-            return rows, rows
-        rows_of_fleet = np.flatnonzero(available)
-        sample = rows[rows_of_fleet[:: 1 + rows_of_fleet.shape[0] // _SAMPLE]]
-        clipped = np.empty(rows.shape[::-1]).T
-        for d in range(rows.shape[1]):
-            fleet, told = sample[:, d], rows[:, d]
-            positive = fleet[fleet > 0.0]  # a feature that is 0 or 1, such as a cold start, keeps its zeros
-            if positive.shape[0]:
-                positive.sort()
-                low, high = positive[positive.shape[0] // 4], positive[-1 - positive.shape[0] // 4]
-                with np.errstate(over="ignore"):
-                    clipped[:, d] = np.where(told > 0.0, np.clip(told, low / _SPREAD, high * _SPREAD), 0.0)
-            else:
-                clipped[:, d] = told
         doubted = np.flatnonzero(self.record.context_error[slots] > self.record.own_error[slots])
-        if not doubted.shape[0]:
-            return clipped, clipped
-        believed = clipped.copy(order="K")
+        if not self.is_on or not doubted.shape[0] or not available.any():
+            return rows
+        fleet = np.flatnonzero(available)
+        median = _median(rows[fleet[:: 1 + fleet.shape[0] // _SAMPLE]])
+        believed = rows.copy(order="K")
         weight = self.trust(slots[doubted])[:, None]
-        with np.errstate(over="ignore"):
-            believed[doubted] = weight * clipped[doubted] + (1.0 - weight) * _median(sample)
-        return clipped, believed
+        believed[doubted] = weight * rows[doubted] + (1.0 - weight) * median
+        return believed
 
     def charged(self, slots: IntArray, prices: FloatArray) -> FloatArray:
         """Prices, and where a client cost more on average, what it cost."""

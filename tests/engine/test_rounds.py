@@ -1,0 +1,21 @@
+"""Rounds of a run, whatever engine carries the messages."""
+
+import logging
+
+from fedroster import Selector, Uniform
+from fedroster.engine.choose import Node
+from fedroster.engine.contexts import NodeContext
+from fedroster.engine.rounds import Rounds
+from fedroster.engine.rules import RoundRules
+
+
+def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
+    log = logging.getLogger("fedroster.test")
+    rounds = Rounds(Selector(Uniform(), cohort_size=4), rules=RoundRules(), log=log)
+    names = ["n1", "n2", "n1\N{ZERO WIDTH SPACE}"]
+    nodes = [Node(number, NodeContext(name), 0.0, registered=True) for number, name in enumerate(names)]
+    for number in (1, 2):
+        choice = rounds.choose(nodes, 1e6, {})
+        assert (choice.round, set(choice.clients)) == (number, {"n1", "n2"})
+        rounds.selector.observe(number, times_s={"n1": 1.0, "n2": 2.0})
+    assert caplog.text.count("a node stays out") == 1
