@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import warnings
 from dataclasses import replace
@@ -9,6 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 from fedroster import (
     COCS,
@@ -24,6 +26,7 @@ from fedroster import (
     Selector,
     Uniform,
 )
+from fedroster.cli import app
 from fedroster.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -33,6 +36,7 @@ from fedroster.errors import (
     UnknownNameError,
 )
 from fedroster.record import verify
+from fedroster.record.why import why
 from fedroster.rules.names import Names
 
 SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
@@ -172,10 +176,10 @@ def test_a_round_with_too_few_clients_is_not_begun():
     assert selector.select().round == 3  # one that could not begin is an empty round with a number
 
 
-def test_time_goes_on_while_a_round_cannot_begin():
+def test_time_goes_on_while_a_round_cannot_begin(tmp_path):
     rules = Rules(groups={"clinics": Group(["clinic-*"], least=2)}, most_per_window=1, window=3)
     with pytest.warns(FairnessWarning, match="at most 33 % of the rounds"):
-        selector = make(rules, cohort_size=4)
+        selector = make(rules, cohort_size=4, observers=[Record(tmp_path)])
     begun = []
     for _ in range(9):
         try:
@@ -183,6 +187,13 @@ def test_time_goes_on_while_a_round_cannot_begin():
         except RoundNotBegunError:
             assert selector.round not in selector.open_rounds()
     assert begun == [1, 4, 7]
+    first = selector.ids_of(Log(tmp_path).find(1).chosen)
+    free = next(client for client in SITES if client not in first)
+    selector.observers[0].close()
+    assert "but round 2 is not begun: group 'clinics' lacks 2 clients" in why(Log(tmp_path), free, 2)
+    assert verify(tmp_path, Uniform()).is_whole
+    shown = CliRunner().invoke(app, ["log", "show", str(tmp_path), "--json"])
+    assert [row["round"] for row in json.loads(shown.stdout) if "not_begun" in row] == [2, 3, 5, 6, 8, 9]
     assert selector.participation()["clinic-a"] == 3
 
 

@@ -54,7 +54,8 @@ class Liars:
                     times_s[client] = 1e12
             selector.observe(cohort.round, times_s=times_s, round_s=self.round_s[-1])
         honest = np.setdiff1d(np.arange(40), liars)
-        self.least_rate = selector.participation_rates(as_array=True)[honest].min()
+        owed = 0.15 * rounds - selector.participation(as_array=True) - selector.backlog(as_array=True)
+        self.broken = owed[honest].max()  # (6) of Huang et al. 2021: x >= beta T - Z on every path
         self.mean_s = math.fsum(self.round_s[50:]) / (rounds - 50)
 
 
@@ -84,7 +85,7 @@ def honest():
 def test_no_lie_costs_more_than_a_quarter(honest, name, lie):
     played = [Liars(POLICIES[name], lie, seed=seed) for seed in (0, 1)]
     assert np.mean([run.mean_s for run in played]) < 1.25 * honest[name]
-    assert min(run.least_rate for run in played) > 0.13  # beta is 0.15; 200 rounds
+    assert max(run.broken for run in played) < 1e-6  # how far debts may grow under lies is a row of `make chaos`
 
 
 @pytest.mark.parametrize("lie", ["slow, contexts / 100", "slow, time / 100"])

@@ -81,7 +81,7 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
         "status": [None if each == 255 else Status(each).name.lower() for each in played.status.tolist()],
         "time_s": [None if math.isnan(each) else each for each in played.exchange_time_s.tolist()],
         "round_s": None if math.isnan(played.round_s) else played.round_s,
-    }
+    } | ({"not_begun": played.not_begun} if played.not_begun else {})
 
 
 def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
         "kept out": sum(row["excluded"].values()),
         "round, s": None if row["round_s"] is None else f"{row['round_s']:.3g}",
         "came": f"{in_time} of {len(row['cohort'])}",
-        "cohort": named + (f" and {more} more" if more > 0 else ""),
+        "cohort": plain(played.not_begun) or named + (f" and {more} more" if more > 0 else ""),
     }
 
 

@@ -52,6 +52,8 @@ def why(log: Log, client: ClientId, round: int) -> str:
     for reason, slots in played.excluded.items():
         if slot in slots:
             return f"{start} was available, but excluded from every cohort: {reason}."
+    if played.not_begun:
+        return f"{start} was available, but {played.not_begun}."
     place = np.flatnonzero(played.chosen == slot)
     out = sum(slots.shape[0] for slots in played.excluded.values())
     eligible = int(np.count_nonzero(played.available & played.members)) - out

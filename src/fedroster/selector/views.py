@@ -128,7 +128,8 @@ class Views:
     def below_promise(self) -> tuple[ClientId, ...]:
         """Members whose participation rate is more than a tenth below the one that the policy promises.
 
-        A member of fewer than 50 rounds is not judged.  Empty for policies that guarantee no rate.
+        A member of fewer than 50 rounds is not judged, and a round that could not begin does not count: the record has
+        it with its reason.  Empty for policies that guarantee no rate.
         """
         beta = float(getattr(self._learner.policy, "beta", 0.0))
         members = self._members
