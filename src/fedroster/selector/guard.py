@@ -134,21 +134,12 @@ class Guard:
         Raises:
             ConfigurationError: If one is out of its range.
         """
-        self.longest_s = longest_s
+        self.longest_s = checked_longest(longest_s)
         check_flag("guarded", is_on)
         self.is_on = bool(is_on)
         if longest_absence is not None:
             check_integer("longest_absence", longest_absence, least=1)
         self.longest_absence = None if longest_absence is None else int(longest_absence)
-
-    @property
-    def longest_s(self) -> LongestTime:
-        """Longer times count as this, seconds."""
-        return self._longest_s
-
-    @longest_s.setter
-    def longest_s(self, value: LongestTime) -> None:
-        self._longest_s = checked_longest(value)
 
     # ---------------------------------------------------------------- members
 
