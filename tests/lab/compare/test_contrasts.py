@@ -154,4 +154,4 @@ def test_one_page_is_one_family_and_its_headline_has_half_of_the_level():
 
 def test_our_own_policies_are_marked_in_the_catalogue():
     ours = {name for name, entry in policies().items() if entry.is_ours}
-    assert ours == {"floor", "partial-pooling"}
+    assert ours == {"by-speed", "floor", "partial-pooling"}
