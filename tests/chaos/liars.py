@@ -82,7 +82,7 @@ def play(policy: str, rounds: int, seed: int, lie: Lie | None = None, *, away: r
                 else:
                     times_s[row] *= _factor(lie[2], rng, number)
         if lie and lie[1] == "any" and number == 1:
-            times_s[0] = 1e9
+            times_s[0], which = 1e9, members[:1]
         length = float(true_s.max(initial=0.0))
         if members.shape[0]:
             told_times = {int(client): float(time_s) for client, time_s in zip(members, times_s, strict=True)}
