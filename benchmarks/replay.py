@@ -1,7 +1,9 @@
 """Whether `fedroster replay` and `fedroster plan` are right, in other worlds at each run.
 
 Run as ``python -m benchmarks.replay [--logs 100] [--plans 20] [--seed S] [--stop-at HH:MM]``.  The seed comes from the
-system's entropy if none is given, and stands in the table, ``benchmarks/results/replay.md``.
+system's entropy if none is given, and stands in the tables.
+
+Tables are ``replay.md`` and ``plan.md`` in ``benchmarks/results``.
 
 * **Logs.** Each is of a federation of random size, noise, availability and rules, by a random policy, played by a loop
   of its own through a selector with a record.  It is replayed with another policy; the truth is what that policy makes
@@ -220,7 +222,7 @@ def log_table(rows: list[dict[str, Any]]) -> str:
     parts += [(what, each, f"{words} `{each}`") for what, words in (("by", "by"), ("to", "replayed with"))
               for each in ("random", "floor", "rbcs-f", "round-robin")]  # fmt: skip
     for what, value, words in parts:
-        for measure in MEASURES:
+        for measure in MEASURES if what == "all" else MEASURES[:1]:
             own = [row for row in rows if row["measure"] == measure and (not value or row[what] == value)]
             told = [row for row in own if row["refused"] is None]
             if not told:
@@ -260,8 +262,8 @@ def plan_table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Draw worlds, judge, and write the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.replay", description=__doc__)
-    parser.add_argument("--logs", type=int, default=100)
-    parser.add_argument("--plans", type=int, default=20, help="wishes for each way to tell of late clients")
+    parser.add_argument("--logs", type=int, default=0)
+    parser.add_argument("--plans", type=int, default=0, help="wishes for each way to tell of late clients")
     parser.add_argument("--seed", type=int, default=None, help="other worlds at each run if not given")
     parser.add_argument("--stop-at", help="HH:MM, UTC")
     parser.add_argument("--out", type=Path, default=RESULTS)
@@ -273,12 +275,13 @@ def main() -> None:
         return bool(given.stop_at) and f"{datetime.now(UTC):%H:%M}" >= given.stop_at
 
     def write() -> None:
-        command = f"python -m benchmarks.replay --logs {given.logs} --plans {given.plans} --seed {seed}"
-        text = (
-            f"Made by `{command}`: {len(logs) // 3} logs, {len(plans)} wishes. Without `--seed`, worlds are others.\n"
-        )
-        text += f"\n## Intervals of 90 %\n\n{log_table(logs)}\n## Plans\n\n{plan_table(plans)}"
-        write_text_atomically(given.out / "replay.md", text)
+        for name, rows, table in (("replay", logs, log_table), ("plan", plans, plan_table)):
+            if rows:
+                count = f"--{'logs' if name == 'replay' else 'plans'} {number + 1}"
+                about = (
+                    f"Made by `python -m benchmarks.replay {count} --seed {seed}`; without `--seed`, worlds are others."
+                )
+                write_text_atomically(given.out / f"{name}.md", f"{about}\n\n{table(rows)}")
 
     given.out.mkdir(parents=True, exist_ok=True)
     for number in range(max(given.logs, given.plans)):
@@ -290,7 +293,7 @@ def main() -> None:
             if number < given.plans and not is_late() and (row := judged_plan(streams.at("plan", number), late)):
                 plans.append(row)
         write()
-    print((given.out / "replay.md").read_text())
+    print(log_table(logs), plan_table(plans), sep="\n")
 
 
 if __name__ == "__main__":

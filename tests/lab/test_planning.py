@@ -283,7 +283,7 @@ def test_the_command_takes_a_log(tmp_path: Path) -> None:
     assert own["slower"] is None
     assert before["slower"] == before["not_begun"] == 0.0 < after["not_begun"]
     said = CliRunner().invoke(app, ["plan", str(log), "--rules", str(rules)]).stdout
-    assert f"{after['not_begun']:.1%} of the rounds cannot begin (0.0%)" in said
+    assert f"{after['not_begun']:.1%} of the rounds cannot begin (0.0% before)" in said
     lacking = CliRunner().invoke(app, ["plan", str(log)])
     assert (lacking.exit_code, "--every-client and --rounds-under" in lacking.stderr) == (2, True)
 

@@ -81,8 +81,9 @@ def plan(
 
     The exit status is 1 if no setting meets them.
     """
-    from fedroster.catalogue import parse_settings
+    from fedroster.catalogue import make_policy, parse_settings
     from fedroster.core.checks import check_choice
+    from fedroster.core.protocols import missing_signals
     from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Wish, World, sentence
     from fedroster.lab.planning import plan as try_settings
     from fedroster.lab.replay.history import read_history
@@ -111,6 +112,9 @@ def plan(
         world = LogWorld(read_history(Log(folder)), num_worlds=max(numbers) + 1 + SCREENED, rules=table)
     else:
         world = ScenarioWorld(where, parse_settings(set_ or []), rounds=rounds or 300, rules=table)
+    for text in policy or ():  # a plan knows no losses; a deadline is among what it tries
+        if lacks := missing_signals(make_policy(text), losses=False, contexts=True, deadline=True):
+            remark(f"{text} learns from {' and '.join(lacks)}, which a plan does not have")
     with progress("planning") as advance:
         found = try_settings(world, wish, seeds=numbers, late=cast("Late", late), only=policy or (), progress=advance)
     if out is not None:
@@ -179,9 +183,9 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
     _, before, after = found
     low, high = after.slower_ends
     sys.stdout.write(
-        f"Under these rules, and not the log's, a mean round takes {after.slower:+.0%} ({low:+.0%} to {high:+.0%}) of "
-        f"its time, {after.not_begun:.1%} of the rounds cannot begin ({before.not_begun:.1%}), and the longest wait of "
-        f"a client is {_span(after.longest_wait_s)} ({_span(before.longest_wait_s)}).\n\n"
+        f"Under these rules, not the log's, the length of a mean round changes by {after.slower:+.0%} ({low:+.0%} to "
+        f"{high:+.0%}), {after.not_begun:.1%} of the rounds cannot begin ({before.not_begun:.1%} before), and the "
+        f"longest wait of a client is {_span(after.longest_wait_s)} ({_span(before.longest_wait_s)} before).\n\n"
     )
     columns = ["under", "mean\nround, s", "not\nbegun", "lowest\nrate", "longest\nwait"]
     cells = [
