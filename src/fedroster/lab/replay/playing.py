@@ -104,19 +104,15 @@ class Unfolding(Protocol):
     @property
     def ids(self) -> Sequence[ClientId]:
         """Ids of all clients that are ever members."""
-        ...
 
     def look(self) -> Look | None:
         """Begin the next round; None after the last."""
-        ...
 
     def exchange(self, chosen: IntArray) -> Exchanges:
         """What becomes of the cohort."""
-        ...
 
     def end(self, chosen: IntArray, length_s: float) -> None:
         """End the round."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
