@@ -499,7 +499,7 @@ def test_times_beyond_the_longest_count_as_it():
     ]
     np.testing.assert_array_equal(believed[0], believed[1])
     assert believed[2][0] > 1e5
-    assert [selector.capped(as_array=True).tolist() for selector in (cut, told, free)] == [
+    assert [selector.participation("capped", as_array=True).tolist() for selector in (cut, told, free)] == [
         [1, 0, 0],
         [0, 0, 0],
         [0, 0, 0],
@@ -510,7 +510,7 @@ def test_late_times_are_cut_and_what_has_no_time_is_not_counted():
     selector = capped()
     selector.select(FEATURES)
     selector.observe(1, times_s={"b": 9.0}, late=["b"], dropped=["a"], failed=["c"])
-    assert selector.capped(as_array=True).tolist() == [0, 1, 0]
+    assert selector.participation("capped", as_array=True).tolist() == [0, 1, 0]
 
 
 def test_feedback_that_is_refused_is_not_counted():
@@ -518,7 +518,7 @@ def test_feedback_that_is_refused_is_not_counted():
     selector.select(FEATURES)
     with pytest.raises(FeedbackError):
         selector.observe(1, times_s={"a": 9.0, "stranger": 9.0})
-    assert selector.capped(as_array=True).tolist() == [0, 0, 0]
+    assert selector.participation("capped", as_array=True).tolist() == [0, 0, 0]
 
 
 def test_counts_of_cut_times_follow_their_clients():
@@ -527,14 +527,14 @@ def test_counts_of_cut_times_follow_their_clients():
         selector.select(FEATURES)
         selector.observe(selector.round, times_s={"a": 9.0, "b": 9.0, "c": 1.0})
     selector.join(["d", "e"])
-    assert selector.capped(as_array=True).tolist() == [2, 2, 0, 0, 0]
+    assert selector.participation("capped", as_array=True).tolist() == [2, 2, 0, 0, 0]
     selector.leave(["a"])
     selector.leave(["b"], forget=True)
-    assert selector.capped(as_array=True).tolist() == [0, 0, 0]
+    assert selector.participation("capped", as_array=True).tolist() == [0, 0, 0]
     selector.join(["a", "b"])
-    assert dict(zip(selector.clients, selector.capped(as_array=True).tolist(), strict=True)) == dict.fromkeys(
-        "bcde", 0
-    ) | {"a": 2}
+    assert dict(
+        zip(selector.clients, selector.participation("capped", as_array=True).tolist(), strict=True)
+    ) == dict.fromkeys("bcde", 0) | {"a": 2}
 
 
 def test_the_longest_time_may_change_and_is_saved(tmp_path):
@@ -547,7 +547,7 @@ def test_the_longest_time_may_change_and_is_saved(tmp_path):
     selector.save(tmp_path / "state.npz")
     loaded = Selector.load(tmp_path / "state.npz", selector.policy)
     assert loaded.longest_s == 2.5
-    assert loaded.capped(as_array=True).tolist() == [1, 0, 0]
+    assert loaded.participation("capped", as_array=True).tolist() == [1, 0, 0]
     assert loaded.backlog(as_array=True).tolist() == selector.backlog(as_array=True).tolist()
 
 

@@ -45,7 +45,7 @@ def fedavg():
     policy, sink = RBCSF(V=settings["V"], beta=settings["beta"]), RoundSink(write)
     selector = Selector(policy, cohort_size=settings["cohort_size"], observers=[sink, Record(out / "record")])
     rules = RoundRules(deadline_s=settings["deadline_s"], wait_s=30.0)
-    clients = SelectingClients(selector, rules=rules, state_dir=out / "state")
+    clients = SelectingClients(selector, rules=rules)
     for number in range(clients.round, settings["num_rounds"]):
         replies = clients.call("train", model, number=number + 1)
         if replies:

@@ -6,7 +6,6 @@ import os
 import stat
 import tracemalloc
 
-import msgspec
 import pytest
 
 from fedroster.errors import InUseError, LogFileError
@@ -16,7 +15,7 @@ from fedroster.record import Log
 
 
 def noted(number=0, text=""):
-    return NotedLine(name="test", content=msgspec.Raw(msgspec.json.encode({"n": number, "text": text})))
+    return NotedLine(name="x", clients=[0] * (len(text) // 2), values=[number])
 
 
 def written(folder, count=10, *, rotate_bytes=2**20, size=10):

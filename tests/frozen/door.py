@@ -11,11 +11,12 @@ from pathlib import Path
 
 import fedroster
 from fedroster.record import Log, verify
+from fedroster.selector import trust_of
 
 UNGUARDED = {"guarded": False, "longest_s": None, "longest_absence": None}
 """Options of a selector that believes what clients say; who is absent for long is owed something all the same."""
 
-VIEWS = ("cold", "participation_rates", "backlog", "trust", "capped", "paused", "open_rounds", "below_promise")
+VIEWS = ("cold", "participation_rates", "backlog", "paused", "open_rounds", "below_promise")
 """What a selector says of its clients when it is asked without arguments."""
 
 
@@ -23,7 +24,8 @@ def views(selector):
     """All that a selector says of itself, as text: NaN equals NaN."""
     row = [1.0] * (selector.num_features or 1)
     said = {name: getattr(selector, name)() for name in VIEWS}
-    said |= {of: selector.participation(of) for of in ("chosen", "trained", "used")}
+    said |= {of: selector.participation(of) for of in ("chosen", "trained", "used", "capped")}
+    said["trust"] = trust_of(selector)
     said |= {name: getattr(selector, name) for name in ("round", "clients", "num_features", "cohort_size", "rules")}
     said["expected_s"] = selector.expected_times_s(dict.fromkeys(selector.clients, row))
     said["allowed"] = selector.allowed(), selector.allowed("evaluation")

@@ -122,6 +122,12 @@ def test_a_loaded_selector_books_what_its_sink_has_kept_and_begins_there(tmp_pat
             yield Left(("a",), forgotten=False)
             assert members.clients == ("b", "c")
 
+        def alias(self, client):
+            return client
+
+        def take_back(self):
+            return False
+
         def __call__(self, event, selector):
             pass
 

@@ -142,7 +142,7 @@ def test_a_cost_is_no_time_that_was_cut_and_counts_are_kept_apart():
     assert [*selector.participation().values()] == [1, 1, 1, 1]
     assert [*selector.participation("trained").values()] == [1, 1, 0, 0]
     assert selector.participation(of="used", as_array=True).tolist() == [1, 0, 0, 0]
-    assert [*selector.capped().values()] == [0, 1, 0, 0]
+    assert [*selector.participation("capped").values()] == [0, 1, 0, 0]
     with pytest.raises(ConfigurationError, match="of is"):
         selector.participation("seen")
 

@@ -12,6 +12,7 @@ from fedroster import RBCSF, EdgeSelector, Floor, Oort, PartialPooling, Selector
 from fedroster.core.errors import ConfigurationError, FeedbackError, InvalidInputError
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
+from fedroster.selector import trust_of
 
 OFF = {"guarded": False, "longest_s": None, "longest_absence": None}
 POLICIES = {"rbcs-f": RBCSF(V=1.0), "floor": Floor()}
@@ -108,7 +109,7 @@ def test_one_time_of_1e9_s_counts_as_ten_medians(round_, cohort_size):
         cohort = selector.select()
         liar = cohort.clients[0] if number == round_ else None
         selector.observe(number, times_s={client: 1e9 if client == liar else 2.0 for client in cohort.clients})
-    assert selector.capped()[liar] == 1
+    assert selector.participation("capped")[liar] == 1
     assert selector.expected_times_s()[liar] <= 20.0
 
 
@@ -121,7 +122,7 @@ def test_a_time_is_cut_to_ten_medians(at_once):
     selector.select()
     told = {"a": 1e9} | ({} if not at_once else dict.fromkeys("bcd", 2.0))
     selector.observe(5, times_s=told)
-    assert selector.capped() == {"a": 1, "b": 0, "c": 0, "d": 0}
+    assert selector.participation("capped") == {"a": 1, "b": 0, "c": 0, "d": 0}
     assert 2.0 < selector.expected_times_s()["a"] < 20.0
 
 
@@ -217,7 +218,7 @@ def test_the_record_is_kept_and_forgotten(tmp_path):
         return chosen
 
     play(selector, 80)
-    assert selector.trust()[5] < 0.5 < min(selector.trust()[client] for client in range(5))
+    assert trust_of(selector)[5] < 0.5 < min(trust_of(selector)[client] for client in range(5))
     path = tmp_path / "selector.npz"
     selector.save(path)
     again = Selector.load(path, selector.policy)
@@ -225,7 +226,7 @@ def test_the_record_is_kept_and_forgotten(tmp_path):
     assert play(again, 20) == play(selector, 20)
     selector.leave([5], forget=True)
     selector.join([5])
-    assert selector.trust()[5] > 0.99
+    assert trust_of(selector)[5] > 0.99
 
 
 @pytest.mark.parametrize("options", [{"longest_s": 0.0}, {"longest_s": "later"}, {"longest_absence": 0}])

@@ -17,7 +17,7 @@ from fedroster.core.problem import ProblemSpec
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.errors import InUseError, StateFileError
 from fedroster.policies import COCS, E3CS, PartialPooling
-from fedroster.selector.files import Generations
+from fedroster.selector.files import SavedFiles
 
 FLAT = ["random", "rbcs-f", "floor", "oort", "tifl", "e3cs", "cs-ucb", "power-of-choice", "round-robin"]
 EDGE = ["cocs", "partial-pooling", "cucb", "cucb-pairs", "linucb", "linucb-pairs"]
@@ -288,16 +288,16 @@ def test_a_selector_that_has_not_read_a_file_does_not_replace_it(tmp_path):
 
 
 def test_a_save_that_fails_after_the_file_is_there_is_no_stranger(tmp_path):
-    generations, path = Generations(), str(tmp_path / "state.npz")
+    files, path = SavedFiles(), str(tmp_path / "state.npz")
 
     def save_and_fail():
-        with generations.next(path, replace=False) as stamp:
-            save_arrays(path, {}, {}, kind="selector", stamp=stamp)
+        with files.replacing(path, replace=False):
+            save_arrays(path, {}, {}, kind="selector")
             raise OSError("sync")
 
     with pytest.raises(OSError, match="sync"):
         save_and_fail()
-    with generations.next(path, replace=False):
+    with files.replacing(path, replace=False):
         pass
 
 

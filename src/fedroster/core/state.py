@@ -2,9 +2,7 @@
 
 A state is a (possibly nested) frozen dataclass of arrays and scalars.  Arrays with one entry for each client are
 declared with :func:`per_client`, so that a federation can grow without any code in the policy.  Files are an
-uncompressed ``.npz`` with a JSON header, written to a temporary name and renamed; nothing is ever pickled.  A file that
-is saved in every round may hold many states, one after the other: appending one takes a single flush of the disk, and
-a reader of the ``.npz`` finds the last one.
+uncompressed ``.npz`` with a JSON header, written to a temporary name and renamed; nothing is ever pickled.
 
 A file is believed as far as it can be checked: :func:`unpack` compares types and shapes with a fresh state, holds
 values against the ranges that the fields declare, and asks a state with a method ``flaw(spec)`` what is wrong with it.
@@ -13,10 +11,10 @@ Compiled code never meets an index that was not looked at.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import dataclasses
 import glob
-import io
 import json
 import math
 import os
@@ -48,9 +46,7 @@ FORMAT_VERSION = 1
 _HEADER = "__header__"
 _NAMES = "arrays"
 _CLIENT_AXIS, _RANGE, _SIZED, _FIXED = "client_axis", "range", "sized", "fixed"
-_END_OF_STATE, _END_LENGTH = b"PK\5\6", 22  # the end record of a zip file, without its comment
-_MOST_APPENDED = 2**23
-"""Bytes up to which states are appended to a file; then it begins again with the last one."""
+_LONGEST_LABEL = 10_000
 _BINARY = getattr(os, "O_BINARY", 0)
 _LARGEST, _LARGEST_WHOLE = float(np.finfo(np.float64).max), 2**52
 
@@ -297,6 +293,31 @@ def is_label_of(label: object, value: object) -> bool:
     return isinstance(label, str) and _WHOLE.sub(r"\1", label) == _WHOLE.sub(r"\1", repr(value))
 
 
+def as_labelled(label: str, value: S) -> S:
+    """A policy with the parameters that a label gives it: its class is that of the one at hand.
+
+    Args:
+        label: What :func:`repr` gave.
+        value: A policy, which a label is never trusted to make.
+
+    Raises:
+        StateFileError: If the label is of another class, or its parameters are no literals.
+    """
+    if is_label_of(label, value):
+        return value
+    try:
+        call = ast.parse(label, mode="eval").body if len(label) <= _LONGEST_LABEL else None
+        if not isinstance(call, ast.Call) or ast.unparse(call.func) != type(value).__name__ or call.args:
+            raise ValueError("it is of another class")
+        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        found = dataclasses.replace(value, **named)  # type: ignore[type-var]
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+        raise StateFileError(f"it is of {shown(label, str)}, not of {value!r} ({shown(error, str)})") from error
+    if not is_label_of(label, found):
+        raise StateFileError(f"it is of {shown(label, str)}, not of {found!r}")
+    return found
+
+
 _WHOLE = re.compile(r"""(?<![\w./'"-])(-?\d+)\.0(?![\w./'"-])""")
 """A whole number that is written as a float, and no part of a text."""
 
@@ -413,8 +434,6 @@ def save_arrays(
     header: Mapping[str, Any],
     *,
     kind: str,
-    stamp: str = "",
-    append: bool = False,
     private: bool = False,
 ) -> None:
     """Save named arrays and a JSON header in one file, atomically.
@@ -424,8 +443,6 @@ def save_arrays(
         arrays: Arrays without Python objects in them.
         header: JSON-able description.
         kind: What the file is; :func:`load_arrays` insists on it.
-        stamp: Which selector wrote it, and its number of the save; :func:`stamp_of` finds it.
-        append: Whether earlier states may stay before this one in the file; its reader calls :func:`cut_torn` first.
         private: Whether a new file is readable by its owner alone.
 
     Raises:
@@ -439,81 +456,11 @@ def save_arrays(
 
     def write(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file, "w") as archive:
-            archive.comment = stamp.encode()
             for name, array in {_HEADER: text, **arrays}.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
 
-    if not append:
-        write_atomically(path, write, private=private)
-        return
-    write(buffer := io.BytesIO())
-    content = buffer.getvalue()  # no view of the buffer, which a traceback would keep longer than the buffer lives
-    if not _append(path, memoryview(content)):
-        write_bytes_atomically(path, content, private=private)
-
-
-def _append(path: str | os.PathLike[str], content: memoryview) -> bool:
-    """Append to a file and wait for the disk; False if there is no file, or it would be too large."""
-    try:
-        number = os.open(path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_BINARY", 0))
-    except FileNotFoundError:
-        return False
-    try:
-        size = os.fstat(number).st_size
-        if size + len(content) > _MOST_APPENDED:
-            return False
-        try:
-            while content:
-                content = content[os.write(number, content) :]
-            getattr(os, "fdatasync", os.fsync)(number)
-        except BaseException as error:
-            os.ftruncate(number, size)
-            if isinstance(error, OSError) and error.filename is None:
-                error.filename = os.fspath(path)
-            raise
-    finally:
-        os.close(number)
-    return True
-
-
-def cut_torn(path: str | os.PathLike[str]) -> int:
-    """Cut off what a writer that was killed has left after the last whole state of a file.
-
-    Returns:
-        How many bytes that were.  A file without any whole state stays as it is, for :func:`load_arrays` to refuse.
-    """
-    file = Path(path)
-    if not file.is_file() or (size := file.stat().st_size) > _MOST_APPENDED:
-        return 0
-    content = file.read_bytes()
-    at = content.rfind(_END_OF_STATE)
-    while at >= 0:
-        end = at + _END_LENGTH + int.from_bytes(content[at + 20 : at + _END_LENGTH], "little")
-        if end == size:
-            return 0
-        if end < size and _is_archive(content[:end]):
-            os.truncate(file, end)
-            return size - end
-        at = content.rfind(_END_OF_STATE, 0, at)
-    return 0
-
-
-def _is_archive(content: bytes) -> bool:
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.testzip() is None
-    except Exception:  # flipped bytes make zipfile raise nearly anything
-        return False
-
-
-def stamp_of(path: str | os.PathLike[str]) -> str | None:
-    """The stamp of a file that :func:`save_arrays` saved; None if there is no file, or none that can be read."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return archive.comment.decode()
-    except Exception:  # flipped bytes make zipfile raise nearly anything
-        return None
+    write_atomically(path, write, private=private)
 
 
 def load_arrays(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -46,11 +46,9 @@ class Clients:
 
     Attributes:
         num_connected: How many were connected when :meth:`nodes` was last asked.
-        bandwidth_bps: Bandwidths that the server has measured, by name, bit/s.
     """
 
     num_connected = 0
-    bandwidth_bps: dict[str, float] = {}
 
     def __init__(self, connected: Callable[[], Sequence[Node]], look: Callable[[], None] = lambda: None) -> None:
         """Ask an engine.

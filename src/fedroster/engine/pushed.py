@@ -160,7 +160,7 @@ class PushedRounds:
                 until_s = min(until_s, self._now() + self._rules.wait_s)
                 is_over = self._now() >= until_s
                 try:
-                    choice = self.rounds.choose(nodes, model_bit, clients.bandwidth_bps, is_last=is_over)
+                    choice = self.rounds.choose(nodes, model_bit, is_last=is_over)
                     return OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s)
                 except RoundNotBegunError:  # others may come, or a client's separation end
                     if is_over:

@@ -26,7 +26,7 @@ from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice
 from fedroster.engine.outcomes import Outcomes
 from fedroster.folder.events import Decided, Told
-from fedroster.selector import Selector
+from fedroster.selector import Selector, options_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def report_of(
         num_available: Nodes that could be chosen.
         select_s: Time to gather contexts and to choose, seconds.
     """
-    capped = selector.capped(as_array=True)
+    capped = selector.participation("capped", as_array=True)
     return RoundReport(
         round=choice.round,
         clients=choice.clients,
@@ -241,7 +241,7 @@ class RoundSink:
     def _look(self, event: Any, selector: Selector) -> None:
         over: list[_Open] = []
         if isinstance(event, Decided):
-            given_up = event.round - selector.options["patience_rounds"]
+            given_up = event.round - options_of(selector)["patience_rounds"]
             over = [one for one in self._open.values() if not one.in_places or one.choice.round <= given_up]
             self._open = {**self._open, event.round: _Open(event, selector)}
         elif isinstance(event, Told) and event.round in self._open:
@@ -267,7 +267,7 @@ class _Open:
         there = event.seen
         out = sum(np.count_nonzero(there[slots]) for slots in event.excluded.values())
         self.counts = {
-            "capped_before": int(selector.capped(as_array=True).sum()),
+            "capped_before": int(selector.participation("capped", as_array=True).sum()),
             "num_connected": int(np.count_nonzero(there)),
             "num_available": int(np.count_nonzero(there) - out),
         }

@@ -4,34 +4,55 @@ from __future__ import annotations
 
 import logging
 import math
-import weakref
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import InvalidInputError, RoundNotBegunError
+from fedroster.core.errors import ConfigurationError, InvalidInputError, RoundNotBegunError
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
-from fedroster.engine.files import Round, StateFolder
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
-from fedroster.selector import EdgeCohort, Selector
+from fedroster.folder.record import Record
+from fedroster.selector import EdgeCohort, Selector, entered, note, noted
 from fedroster.selector.edges import EdgeSelector
+
+_ROUND, _EDGES, _BANDWIDTH, _SETTLED = "round", "edges", "bandwidth_bps", "settled"
+
+
+@dataclass(slots=True)
+class Round:
+    """The round that was begun last.
+
+    Attributes:
+        number: The selector's round number; 0 before the first.
+        clients: The engine's id of each chosen node, by its name; 0 where it is not known.
+        is_done: Whether training has gone on since: the round's aggregation is through.
+        edges: Edge server of each chosen node, where there are any.
+    """
+
+    number: int = 0
+    clients: dict[str, int] = field(default_factory=dict)
+    is_done: bool = True
+    edges: dict[str, str] = field(default_factory=dict)
 
 
 class Rounds:
-    """A selector, the folder in which it is saved, and what is reported of each round.
+    """A selector, the folder that keeps it, and what is reported of each round.
 
-    Nodes become members by themselves, and leave when they have been gone for long.
+    Nodes become members by themselves, and leave when they have been gone for long.  A decision is on the disk before a
+    node is called; which ids its nodes had, and what the engine measured of them, are notes beside it.
 
     Attributes:
         selector: The selector, resumed if there was a saved one; its clients are the nodes' names.
         current: The round that was begun last.
+        bandwidth_bps: Bandwidths that the server has measured, by the node's name, bit/s.
         is_resuming: Whether the saved round was interrupted and is not played yet.
     """
 
@@ -48,17 +69,19 @@ class Rounds:
         """Begin, or go on with what is saved.
 
         Args:
-            selector: Chooses; its clients are the nodes' names.  Sinks among its observers take a report of each.
+            selector: Chooses; its clients are the nodes' names.  Sinks among its observers take a report of each, and
+                if there is a :class:`~fedroster.Record`, the run is kept in its folder.
             rules: When rounds end, and the longest time that is learned.
             contexts: What the policy sees of nodes; None for the defaults.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
-            state_dir: Folder in which the run is saved and from which it is resumed; None for nowhere.
+            state_dir: Folder in which the run is kept, without contexts of nodes, and from which it is resumed; None
+                for that of the selector's record, or nowhere.
             log: Where rounds are logged.
 
         Raises:
-            ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
+            ConfigurationError: If the run has another cohort size, number of features or budgets, or two folders.
             InUseError: If another process holds ``state_dir``.
-            StateFileError: If a saved file is damaged or belongs to another policy.
+            LogFileError: If it is damaged or belongs to another policy.
         """
         self._rules = rules
         self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
@@ -66,16 +89,27 @@ class Rounds:
             sink.behind_engine = True
         self._log = log
         self._paused: Mapping[str, int] = {}
-        self._folder = StateFolder(state_dir)
-        weakref.finalize(self, self._folder.finish)  # when the run's process ends by itself, too
+        record = next((each for each in selector.observers if isinstance(each, Record)), None)
+        if record is not None and state_dir is not None and Path(state_dir).resolve() != record.folder.resolve():
+            raise ConfigurationError(
+                f"state_dir is {str(state_dir)!r}, and the selector's Record keeps the run in {str(record.folder)!r}; "
+                "expected one of the two"
+            )
+        if record is None and state_dir is not None:
+            record = Record(state_dir, contexts=False)
         try:
-            resumed, self.current = self._folder.resume(selector)
+            resumed = selector if record is None else entered(selector, record)
         except BaseException:
-            self._folder.release()
+            if record is not None:
+                record.close()
             raise
+        self._record = record
         if resumed is not selector:
             log.info("resumed after round %d with %d members", resumed.round, len(resumed.clients))
-        self._capped = int(resumed.capped(as_array=True).sum())
+        self.current = _last_round(resumed)
+        self.bandwidth_bps = {str(name): bps for name, bps in noted(resumed, _BANDWIDTH)[1].items()}
+        self._known_bps = dict(self.bandwidth_bps)
+        self._capped = int(resumed.participation("capped", as_array=True).sum())
         self.is_resuming = not self.current.is_done
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
@@ -87,17 +121,15 @@ class Rounds:
 
     def release(self) -> None:
         """Release the folder for another process, before this one ends."""
-        self._folder.release()
+        if self._record is not None:
+            self._record.close()
 
-    def choose(
-        self, nodes: Sequence[Node], model_bit: float, bandwidth_bps: dict[str, float], *, is_last: bool = True
-    ) -> Choice:
-        """Choose a cohort and save it.
+    def choose(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool = True) -> Choice:
+        """Choose a cohort; it is on the disk when this returns.
 
         Args:
             nodes: Nodes that can be chosen, each with a name of its own.
             model_bit: Size of the model, bit.
-            bandwidth_bps: Bandwidths that the server has measured, by name, bit/s.
             is_last: Whether a round that cannot begin is booked as an empty one; else nothing has happened then.
 
         Raises:
@@ -106,9 +138,27 @@ class Rounds:
         choice = self._chosen(nodes, model_bit, is_last=is_last)
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
-        self.current = Round(choice.round, clients, False, dict(choice.edges), bandwidth_bps)
-        self._folder.save(self.selector, self.current)
+        self.current = Round(choice.round, clients, False, dict(choice.edges))
+        self._note()
         return choice
+
+    def _note(self) -> None:
+        """Keep the ids of the round's nodes."""
+        if self._record is None:
+            return
+        note(self.selector, _ROUND, self.current.clients)
+        if isinstance(self.selector, EdgeSelector):
+            number_of = {label: number for number, label in enumerate(self.selector.budgets)}
+            note(self.selector, _EDGES, {name: number_of[edge] for name, edge in self.current.edges.items()})
+
+    def _note_measured(self) -> None:
+        """Keep the bandwidths that were measured since."""
+        fresh = {name: bps for name, bps in self.bandwidth_bps.items() if self._known_bps.get(name) != bps}
+        if self._record is not None and fresh:
+            members = set(self.selector.clients)
+            measured = {name: bps for name, bps in fresh.items() if name in members}
+            self._known_bps |= measured
+            note(self.selector, _BANDWIDTH, measured, of_all=False)
 
     def _chosen(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool) -> Choice:
         """Turn nodes into contexts, keep the members, and let the selector choose."""
@@ -134,7 +184,7 @@ class Rounds:
             named["servers"] = [self._edge_rules.edges_of(node.context, node.place) for node in nodes]
             named["prices"] = np.array([self._edge_rules.price_of(context) for context in contexts])
         if not is_last and self.selector.rules.has_least:
-            decided = self.selector.decide(self.selector.asked(features, **named))
+            decided = self.selector.decide(features, **named)
             if decided.not_begun:
                 raise RoundNotBegunError(decided.not_begun)
         cohort = self.selector.select(features, **named)
@@ -204,7 +254,7 @@ class Rounds:
         self.current.clients = cohort | {node.name: node.node_id for node in here}
         if not here:
             return None
-        self._folder.save(self.selector, self.current)
+        self._note()
         return Choice(self.current.number, tuple(self.current.clients), self.current.edges, is_resumed=True)
 
     def end(
@@ -217,7 +267,7 @@ class Rounds:
         num_connected: int,
         num_available: int,
     ) -> None:
-        """End a round: tell the selector and report.  The next decision saves what it has learned, or the end does.
+        """End a round: tell the selector, whose record keeps it, and report.
 
         Args:
             choice: The round.
@@ -228,7 +278,7 @@ class Rounds:
             num_available: Nodes that could be chosen.
         """
         outcomes.tell(self.selector, choice.round, round_s)
-        self._folder.save_later(self.selector, self.current)
+        self._note_measured()
         report = report_of(
             self.selector,
             choice,
@@ -256,8 +306,21 @@ class Rounds:
         """
         if not self.current.is_done and not self.is_resuming:
             self.current.is_done = True
-            keep = self._folder.save if save else self._folder.save_later
-            keep(self.selector, self.current)
+            if self._record is not None:
+                note(self.selector, _SETTLED, {}, is_synced=save)
+
+
+def _last_round(selector: Selector) -> Round:
+    """The round that an engine began last; where it was killed before it noted more, only who has not answered."""
+    number, is_done = selector.round, noted(selector, _SETTLED)[0] == selector.round
+    noted_in, clients = noted(selector, _ROUND)
+    if noted_in != number:
+        return Round(number, dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0), is_done)
+    edges = {}
+    if isinstance(selector, EdgeSelector):
+        labels = [*selector.budgets]
+        edges = {str(name): labels[int(at)] for name, at in noted(selector, _EDGES)[1].items()}
+    return Round(number, {str(name): int(node_id) for name, node_id in clients.items()}, is_done, edges)
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:

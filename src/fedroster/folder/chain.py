@@ -26,7 +26,7 @@ from typing import IO
 from fedroster.core.checks import shown
 from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.state import sync_folder, write_atomically
-from fedroster.folder.lines import FIRST, AnyLine, UndoneLine, decoded, encoded
+from fedroster.folder.lines import FIRST, AnyLine, BegunLine, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
 
@@ -199,7 +199,8 @@ def _check(line: Line, last: Line | None, *, begins_chain: bool, begins_file: bo
     where = f"line {line.number} at byte {line.offset} of {line.file.name!r}"
     if begins_file and line.number != first_line_of(line.file):
         raise LogFileError(f"{where} is the first of a file that is named after line {first_line_of(line.file)}")
-    if begins_chain and (line.number, line.before) != (1, FIRST):
+    is_start = isinstance(line.content, BegunLine) and line.content.start is not None  # what came before was dropped
+    if begins_chain and (line.number, line.before) != (1, FIRST) and not is_start:
         raise LogFileError(f"the log begins with {where}; expected line 1: what came before is missing")
     if last is None:
         return
@@ -288,14 +289,25 @@ class Writer:
                 f"the log in {os.fspath(self.folder)!r} was opened by process {self._process}, and this is its fork "
                 f"{os.getpid()}; expected a log of its own"
             )
-        day = time.strftime("%Y-%m-%d", time.gmtime())
-        if self._file is not None and (day != self._day or self._size >= self._rotate_bytes):
+        if self._file is not None and self.is_full:
             self._check_file(self._file)
             self._rotate()
         if self._file is None:
             self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl")
         self._write(text + b"\n", sync=self._sync if sync is None else sync)
         self.number, self.digest = self.number + 1, hashlib.sha256(text).hexdigest()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next line begins a file: this one has its size, or the day is over."""
+        day = time.strftime("%Y-%m-%d", time.gmtime())
+        return self._file is not None and (day != self._day or self._size >= self._rotate_bytes)
+
+    def sync(self) -> None:
+        """Bring all lines to the disk."""
+        if self._file is not None and not self._is_synced:
+            _sync(self._file)
+            self._is_synced = True
 
     def _open(self, file: Path) -> None:
         is_new = not file.exists()
@@ -357,9 +369,7 @@ class Writer:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            if not self._is_synced:
-                os.fsync(self._file)
-                self._is_synced = True
+            self.sync()
             os.close(self._file)
             self._file = None
 

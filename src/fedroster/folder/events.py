@@ -100,7 +100,9 @@ class Began:
         num_features: Length D of contexts; None until the first contexts say it.
         draws: How chance decides, as the policy says.
         code: Digests of the policy's modules, by name.
-        place: What the file says of the sink's own place (:class:`Placed`); None for a new selector.
+        place: What the file says of the sink's own place (:class:`Placed`); None for nothing.
+        is_new: Whether the selector has neither members nor rounds.
+        reads_all: Whether booking a decision reads the contexts of all clients.
         snapshot: Gives the selector's whole state, at any later time too.
     """
 
@@ -112,6 +114,8 @@ class Began:
     draws: str
     code: Mapping[str, str]
     place: Any = None
+    is_new: bool = False
+    reads_all: bool = False
     snapshot: Callable[[], Snapshot] | None = field(default=None, compare=False, repr=False)
 
 
@@ -121,9 +125,11 @@ class Set:
 
     Attributes:
         settings: All that hold from now on: rules by :meth:`~fedroster.Rules.as_table`, patience, longest times, guard.
+        policy: The policy from now on, of the same class, as Python writes it; empty for the one before.
     """
 
     settings: Mapping[str, Any]
+    policy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +247,19 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """An engine keeps something of its own beside a selector, such as an engine its round under way.
+    """An engine keeps a number of some clients beside a selector, such as the ids of the nodes of its round.
 
     Attributes:
         name: What it is.
-        content: What is kept, as JSON.
+        by_slot: The number of each client, by slot.
+        of_all: Whether it takes the place of all that was noted under this name; else it is added.
+        is_synced: Whether it is on the disk when it is booked; else with the next decision.
     """
 
     name: str
-    content: bytes
+    by_slot: Mapping[int, float]
+    of_all: bool = True
+    is_synced: bool = False
 
 
 Event: TypeAlias = Began | Set | Joined | Left | Decided | Told | Noted
@@ -263,28 +273,25 @@ class Observer(Protocol):
         ...
 
 
-class Sink(Protocol):
-    """An observer that keeps a file of its own, and so may refuse an event.
-
-    A selector that is loaded asks it for what it lacks, and then tells it where it begins.
-    """
-
-    def before(self, event: Any, selector: Any, /) -> None:
-        """Keep an event that is about to be booked; an error ends the call, and nothing has happened."""
-        ...
-
-
 @runtime_checkable
 class Placed(Protocol):
-    """A sink that finds its place in its file again when a selector is loaded."""
+    """A sink, with ``before(event, selector)``, that finds its place in its file again when a selector is loaded."""
 
     @property
     def place(self) -> Any:
         """Where it is, for the header of the selector's file; None for nowhere."""
         ...
 
+    def alias(self, client: ClientId, /) -> ClientId:
+        """What it keeps in place of an id."""
+        ...
+
     def missing(self, place: Any, members: Any, rules: Any, /) -> Iterable[Event]:
-        """The events after a place, by the members and under the rules that there are before each."""
+        """The events after a place, by the members before each, and under rules of which hashes may tell."""
+        ...
+
+    def take_back(self) -> bool:
+        """Take back the last event of :meth:`missing`, if it is the last of all; whether it is."""
         ...
 
 

@@ -131,7 +131,7 @@ class Content(Struct, tag_field="kind", forbid_unknown_fields=True, omit_default
 
 
 class BegunLine(Content, tag="begun", kw_only=True):
-    """A process begins, or goes on: which policy decides, under which settings, from which state."""
+    """A process or a file begins, or lines are missing: which policy decides, under what, from which state."""
 
     format: Literal["fedroster-log"] = "fedroster-log"
     version: Literal[2] = 2
@@ -148,22 +148,16 @@ class BegunLine(Content, tag="begun", kw_only=True):
     hashed: bool = False
     round: Count = 0
     start: Start | None = None
+    follows: bool = False  # whether the lines before lead to that state
     redone: Count = 0
     repaired: Count = 0
 
 
-class GapLine(Content, tag="gap", kw_only=True):
-    """Lines are missing; the log goes on from a state beside it."""
-
-    round: Count
-    start: Start
-    settings: Settings
-
-
 class SettingsLine(Content, tag="settings", kw_only=True):
-    """Other settings, or rules, come into force."""
+    """Other settings, rules, or parameters of the policy come into force."""
 
     settings: Settings
+    policy: Annotated[str, Meta(max_length=1_000_000)] = ""
 
 
 class JoinedLine(Content, tag="joined", kw_only=True):
@@ -247,15 +241,15 @@ class UndoneLine(Content, tag="undone", kw_only=True):
 
 
 class NotedLine(Content, tag="noted", kw_only=True):
-    """What an engine keeps beside a selector, such as its round under way."""
+    """Numbers of clients that an engine keeps, such as the ids of the nodes of its round."""
 
     name: Word
-    content: msgspec.Raw
+    clients: list[Slot]
+    values: list[int | float]
+    of_all: bool = True
 
 
-AnyLine: TypeAlias = (
-    BegunLine | GapLine | SettingsLine | JoinedLine | LeftLine | DecidedLine | ToldLine | UndoneLine | NotedLine
-)
+AnyLine: TypeAlias = BegunLine | SettingsLine | JoinedLine | LeftLine | DecidedLine | ToldLine | UndoneLine | NotedLine
 
 
 class _First(Struct):
@@ -328,25 +322,23 @@ def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bo
     Args:
         event: The event.
         contexts: Whether to keep the contexts of all clients; those of the cohort are always kept.
-        key: Secret by which ids are hashed; None for the ids themselves.
+        key: Secret by which rules that name clients are hashed; None for the rules themselves.
     """
     match event:
         case Set():
-            return SettingsLine(settings=settings_said(event.settings, key))
+            return SettingsLine(settings=settings_said(event.settings, key), policy=event.policy)
         case Joined():
-            return JoinedLine(clients=_named(event.clients, key))
+            return JoinedLine(clients=[*event.clients])
         case Left():
-            return LeftLine(clients=_named(event.clients, key), forgotten=event.forgotten)
+            return LeftLine(clients=[*event.clients], forgotten=event.forgotten)
         case Decided():
             return _decided(event, contexts=contexts, hides=key is not None)
         case Told():
             return _told(event)
         case Noted():
-            return NotedLine(name=event.name, content=msgspec.Raw(event.content))
-
-
-def _named(clients: tuple[ClientId, ...], key: bytes | None) -> list[ClientId]:
-    return [client if key is None else hashed(key, client) for client in clients]
+            return NotedLine(
+                name=event.name, clients=[*event.by_slot], values=[*event.by_slot.values()], of_all=event.of_all
+            )
 
 
 def settings_said(settings: Mapping[str, Any], key: bytes | None) -> Settings:
@@ -470,10 +462,13 @@ def event_of(line: AnyLine, members: Roster) -> Event:
             return _read_decided(line, members)
         case ToldLine():
             return read_told(line, members.capacity)
-        case SettingsLine() | GapLine():
-            return Set(_read_settings(line.settings))
+        case SettingsLine():
+            return Set(_read_settings(line.settings), line.policy)
         case NotedLine():
-            return Noted(line.name, bytes(line.content))
+            slots = unpack_ints(line.clients, below=members.capacity, most=members.capacity, order="distinct").tolist()
+            if len(line.values) != len(slots):
+                raise LogFileError(f"{len(slots)} clients have {len(line.values)} numbers")
+            return Noted(line.name, dict(zip(slots, line.values, strict=True)), line.of_all)
         case BegunLine():
             return began_of(line)
         case UndoneLine():

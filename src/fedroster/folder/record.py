@@ -1,29 +1,31 @@
-"""The observer that keeps the log of a federation."""
+"""The observer that keeps a federation in a folder: lines that are never changed, and states."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from msgspec.structs import replace
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
-from fedroster.core.errors import ConfigurationError, LogFileError
-from fedroster.core.ids import Roster
+from fedroster.core.errors import ConfigurationError, LogFileError, StateFileError
+from fedroster.core.ids import ClientId, Roster
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
-from fedroster.core.state import save_arrays
-from fedroster.folder.chain import Line, Writer, lines_of, standing
-from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Set, Told
+from fedroster.core.state import load_arrays, save_arrays
+from fedroster.folder.chain import Line, Writer, files_of, first_line_of, lines_of, parse, raw_lines, standing
+from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Set, Snapshot, Told
 from fedroster.folder.lines import (
     AnyLine,
     BegunLine,
     DecidedLine,
-    GapLine,
     JoinedLine,
     LeftLine,
     SettingsLine,
@@ -35,18 +37,19 @@ from fedroster.folder.lines import (
     line_of,
     settings_said,
 )
-from fedroster.folder.snapshots import read_snapshot, write_snapshot
+from fedroster.folder.snapshots import name_of_log, read_snapshot, write_snapshot
 from fedroster.version import __version__
 
-_log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 _LEAST_BYTES = 4096
-_STATE = "state.npz"
+_STATE_ROUNDS = 100  # after which a restart need not book what came before
+_STATE = re.compile(r"(state|snapshot)-(\d{12})\.npz")
 _ANY = {"cohort_size": 1, "seed": 0}  # settings around rules
 
 
 class Record:
-    """Keeps an append-only log of every decision and all feedback of a selector.
+    """Keeps everything that happens to a selector in a folder: its log, and now and then its whole state.
 
     Example:
         >>> import tempfile
@@ -59,8 +62,9 @@ class Record:
         1
 
     A decision is on the disk before it is booked, so a log is never behind what clients received.  Answers are written
-    before they are learned, and are on the disk with the next line.  A loaded selector
-    continues the same log. If a process was killed between log and file, the selector first books what the file lacks.
+    before they are learned, and are on the disk with the next line.  The state is kept at each start, at the beginning
+    of each file and every 100 rounds, so that a restart books the lines after it alone; and after a decision whose
+    booking reads more than its line holds.
     """
 
     def __init__(
@@ -71,21 +75,19 @@ class Record:
         key: bytes | None = None,
         rotate_bytes: int = 2**24,
         on_error: Literal["raise", "warn"] = "raise",
-        state_rounds: int = 0,
     ) -> None:
-        """Open or begin a log, and hold its folder.
+        """Begin a log, or go on with one.
 
         Args:
-            folder: Folder of the log; it is made if it does not exist.
-            contexts: Whether to keep the contexts of all clients, which verifying the decisions takes; those of the
-                cohort are kept in any case.
-            key: Secret of at least 16 bytes: ids stand in the log as their HMAC-SHA-256; None for the ids themselves.
-            rotate_bytes: Size at which a file is closed and compressed, and a new one begun; so it is when a day (UTC)
-                ends.
-            on_error: Whether a line that cannot be written ends the call, and the decision is not taken, or is only
-                warned of; the log then goes on from a copy of the selector's state, and says that lines are missing.
-            state_rounds: Every so many rounds the selector's whole state is kept beside the log, so that a restart
-                books the lines after it alone; 0 for never.  It holds ids as they are.
+            folder: Its folder, which is made, and held against a second writer.
+            contexts: Whether to keep the contexts of all clients.  Without them the log is smaller, and cannot be
+                verified to the last decision.
+            key: Secret of at least 16 bytes, by which ids are replaced by hashes wherever they are kept; None keeps
+                ids as they are.
+            rotate_bytes: Size at which a file is closed and compressed; each day has files of its own.
+            on_error: Whether a decision that cannot be written, as on a full disk, ends the call, and the decision is
+                not taken, or is only warned of; the log then goes on from a copy of the selector's state, and says that
+                lines are missing.
 
         Raises:
             ConfigurationError: If an argument is out of its range.
@@ -95,19 +97,17 @@ class Record:
         check_flag("contexts", contexts)
         check_integer("rotate_bytes", rotate_bytes, least=_LEAST_BYTES)
         check_choice("on_error", on_error, ("raise", "warn"))
-        check_integer("state_rounds", state_rounds, least=0)
-        if state_rounds and key is not None:
-            raise ConfigurationError("a kept state holds ids as they are; expected state_rounds = 0 with a key")
         if key is not None and (not isinstance(key, bytes) or len(key) < 16):
             raise ConfigurationError(f"key is a {type(key).__name__}; expected at least 16 secret bytes, or None")
         if not isinstance(folder, str | os.PathLike):
             raise ConfigurationError(f"folder is {shown(folder)}; expected the path of a folder")
         self._folder, self._key = Path(folder), key
-        self._contexts, self._on_error, self._state_rounds = bool(contexts), on_error, int(state_rounds)
+        self._contexts, self._on_error = bool(contexts), on_error
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = FolderLock(self._folder)
         try:
             self._writer = Writer(self._folder, rotate_bytes=int(rotate_bytes))
+            self._log = name_of_log(self._folder)
         except BaseException:
             self._lock.release()
             raise
@@ -115,14 +115,18 @@ class Record:
         self._settings: Mapping[str, Any] = {}  # of the selector, now
         self._round = 0
         self._by = ""
+        self._is_closed = False
         self._is_ours = False  # whether the log has a line of this selector
         self._unbooked: int | None = None
-        self._has_gap = False
-        self._caught: tuple[int, str] | None = None  # number and digest of the last line that was booked again
+        self._has_gap = self._owes_state = False
+        self._hashes: set[ClientId] = set()  # that stand for members whose ids have not been said
+        self._tried: Line | None = None  # the last line that was to be booked again
+        self._caught: tuple[int, str] | None = None  # number and digest of the last one that was
         self._redone = 0
 
     def close(self) -> None:
-        """Close the log, and let others have its folder."""
+        """Close the log, and let others have its folder; what happens from now on is not kept."""
+        self._is_closed = True
         self._writer.close()
         self._lock.release()
 
@@ -137,38 +141,118 @@ class Record:
 
     @property
     def place(self) -> dict[str, Any] | None:
-        """The last line's number and digest, and whether what came after it is missing."""
+        """The last line's number and digest, which log it is of, and whether what came after it is missing."""
         if not self._writer.number:
             return None
-        return {"line": self._writer.number, "digest": self._writer.digest, "gap": self._has_gap}
+        return {"line": self._writer.number, "digest": self._writer.digest, "log": self._log, "gap": self._has_gap}
+
+    def alias(self, client: ClientId) -> ClientId:
+        """What the log has in place of an id."""
+        return client if self._key is None or client in self._hashes else hashed(self._key, client)
+
+    def drop_before(self, round: int) -> list[str]:
+        """Remove the oldest files: those without a round from a number on, and before a file that begins with a state.
+
+        The log then begins with that state, which no line leads to any more; :func:`~fedroster.record.verify` says so.
+
+        Args:
+            round: The first round that stays.
+
+        Returns:
+            Names of the files that were removed.
+        """
+        check_integer("round", round, least=1)
+        files, keep = files_of(self._folder), 0
+        for number, file in enumerate(files):
+            said = next((parse(text, file, at).content for at, text, _ in raw_lines(file)), None)
+            if isinstance(said, BegunLine) and said.start is not None and said.round < round:
+                keep = number
+        first = first_line_of(files[keep]) if files else 0
+        states = (
+            self._folder / f"snapshot-{number:012}.npz" for number in self._states("snapshot") if number < first - 1
+        )
+        dropped = [*files[:keep], *states]
+        for file in dropped:  # the oldest first: what a kill leaves begins later
+            file.unlink()
+        return [file.name for file in dropped]
 
     # ---------------------------------------------------------------- what is there
 
-    @property
-    def state(self) -> Path | None:
-        """The file with the newest state that was kept; None without any."""
-        file = self._folder / _STATE
-        return file if file.is_file() else None
+    def _states(self, *prefixes: str) -> list[int]:
+        """Numbers of the last line before each kept state, the newest first."""
+        found = (_STATE.fullmatch(file.name) for file in self._folder.iterdir())
+        return sorted((int(match[2]) for match in found if match and match[1] in prefixes), reverse=True)
 
-    def beginning(self) -> tuple[Began, Path | None]:
-        """How the log begins, and the file of the state that it begins from, if there is one.
+    def beginning(self, rules: Mapping[str, Any]) -> Began:
+        """How the log begins.
+
+        Args:
+            rules: Rules that may be those that a hash stands for.
 
         Raises:
-            LogFileError: If it has no first line, or hashes in place of ids.
+            LogFileError: If it has hashes in place of ids, and this record has not the key; or no first line.
         """
         said = next(lines_of(self._folder)).content
-        if not isinstance(said, BegunLine) or said.hashed:
-            raise LogFileError(f"{os.fspath(self._folder)!r} has hashes in place of ids; expected a log with ids")
-        began = began_of(said)
-        if said.start is not None:
-            read_snapshot(self._folder, said.start)
-        return began, None if said.start is None else self._folder / said.start.file
+        named = self._named(said, None, [rules])
+        if (
+            not isinstance(said, BegunLine)
+            or said.hashed != (self._key is not None)
+            or not isinstance(named, BegunLine)
+        ):
+            raise LogFileError(
+                f"{os.fspath(self._folder)!r} has hashes in place of ids or rules; expected the key, and the same rules"
+            )
+        return began_of(named)
+
+    def newest(self, kind: str) -> tuple[Path | None, dict[str, Any] | None]:
+        """The newest state that is kept and its place in the log; None twice for none.
+
+        Raises:
+            LogFileError: If it is of another log.
+        """
+        for number in self._states("state", "snapshot"):
+            for prefix in ("snapshot", "state"):
+                file = self._folder / f"{prefix}-{number:012}.npz"
+                try:
+                    header = load_arrays(file, kind=kind)[1] if file.is_file() else {}
+                except StateFileError as error:
+                    _logger.warning("a kept state is passed over: %s", error)
+                    continue
+                place = self._begun_by(file.name, number) or header.get("place")
+                if place is None or place.get("gap"):
+                    continue
+                if self._place_of(place)[0] > self._writer.number or self._is_at(*self._place_of(place)):
+                    self._hashes = set(header["ids"]) if self._key is not None else set()
+                    return file, place
+        return None, None
+
+    def _begun_by(self, name: str, number: int) -> dict[str, Any] | None:
+        """The place of a state by the line after it, if that one begins with it."""
+        line = next(lines_of(self._folder, start=number + 1), None) if number < self._writer.number else None
+        said = None if line is None else line.content
+        if line is None or not isinstance(said, BegunLine) or said.start is None or said.start.file != name:
+            return None
+        read_snapshot(self._folder, said.start)
+        return {"line": number, "digest": line.before, "log": self._log, "begins": True}
+
+    def _is_at(self, number: int, digest: str) -> bool:
+        try:
+            self._after(number, digest)
+        except LogFileError:
+            return False
+        return True
 
     def _keep_state(self) -> None:
-        began = self._known()
-        if began.snapshot is not None:
-            header, arrays = began.snapshot()
-            save_arrays(self._folder / _STATE, arrays, header, kind=began.kind, private=True)
+        """Keep the state after the last line, in place of the one before."""
+        number = self._writer.number
+        header, arrays = self._state(self.place)
+        self._writer.sync()
+        file = self._folder / f"state-{number:012}.npz"
+        save_arrays(file, arrays, header, kind=self._known().kind, private=True)
+        for old in self._folder.glob("state-*.npz"):
+            if old != file:
+                old.unlink()
+        self._owes_state = False
 
     # ---------------------------------------------------------------- events
 
@@ -178,6 +262,8 @@ class Record:
         Raises:
             OSError: If it cannot be written, unless that is only to be warned of.
         """
+        if self._is_closed:
+            return
         if isinstance(event, Began):
             self._begin(event)
             return
@@ -187,37 +273,48 @@ class Record:
             if self._on_error == "raise":
                 raise
             self._has_gap = True
-            _log.warning("round %d is not in the log: %s", self._round, error)
+            _logger.warning("round %d is not in the log: %s", self._round, error)
 
     def __call__(self, event: Event, selector: Any) -> None:
         """Note that an event is booked."""
+        if self._is_closed:
+            return
         self._unbooked = None
         if isinstance(event, Decided):
             self._round = event.round
-            if self._state_rounds and event.round % self._state_rounds == 0 and not self._has_gap:
+            asked = event.asked
+            more = asked.given and not self._contexts and asked.slot.shape[0] > event.chosen.shape[0]
+            self._owes_state |= (more and self._known().reads_all) or event.round % _STATE_ROUNDS == 0
+            if self._owes_state and not self._has_gap:
                 self._keep_state()
         elif isinstance(event, Set):
+            self._began = dataclasses.replace(self._known(), policy=event.policy or self._known().policy)
             self._know(event.settings)
 
     def _write(self, event: Set | Joined | Left | Decided | Told | Noted) -> None:
         if not self._is_ours and self._writer.number:
             raise LogFileError(
                 f"{os.fspath(self._folder)!r} holds the log of {self._writer.number} lines, and this selector is "
-                "new; expected an empty folder, or a selector that is loaded (Selector.load, Log.selector)"
+                "new; expected an empty folder, or Selector.open"
             )
-        if self._has_gap and self._is_ours:
-            settings = settings_said(self._settings, self._key)
-            self._writer.append(GapLine(round=self._round, start=self._snapshot(), settings=settings))
-        elif not self._is_ours:
-            self._begun(start=self._snapshot() if self._has_gap else None)
-        elif self._unbooked is not None:
+        if self._owes_state and not self._has_gap:
+            self._keep_state()
+        if self._is_ours and self._unbooked is not None:
             self._writer.append(UndoneLine(of=self._unbooked))
+        if self._has_gap:
+            self._begun(start=self._snapshot())
+        elif not self._is_ours:
+            self._begun()
+        elif self._writer.is_full:
+            self._begun(start=self._snapshot(self.place), follows=True)
         self._has_gap, self._unbooked = False, None
+        if isinstance(event, Joined | Left):
+            event = dataclasses.replace(event, clients=tuple(map(self.alias, event.clients)))
         line = line_of(event, contexts=self._contexts, key=self._key)
         if isinstance(line, DecidedLine):
             line.by = self._by
         # Answers come to the disk with the next line: a killed process loses none, a power cut the last ones.
-        self._writer.append(line, sync=not isinstance(event, Told))
+        self._writer.append(line, sync=event.is_synced if isinstance(event, Noted) else not isinstance(event, Told))
         self._unbooked = self._writer.number
 
     def _know(self, settings: Mapping[str, Any]) -> None:
@@ -240,9 +337,14 @@ class Record:
         self._began, self._round = event, event.round
         self._know(event.settings)
         self._is_ours = False
-        if not event.round and event.place is None:
+        if event.is_new:
             return
-        self._begun(start=None if self._is_known(event.place) else self._snapshot(event.place))
+        follows = self._is_known(event.place)
+        for prefix in ("state", "snapshot"):
+            for number in self._states(prefix):
+                if number > self._writer.number or (prefix == "state" and not follows):  # it does not count any more
+                    (self._folder / f"{prefix}-{number:012}.npz").unlink()
+        self._begun(start=self._snapshot(self.place if follows else event.place), follows=follows)
 
     def _is_known(self, place: Any) -> bool:
         """Whether a selector that was at a place of the log knows all of it.
@@ -254,40 +356,47 @@ class Record:
             return False
         number, digest = self._place_of(place) if self._caught is None else self._caught
         if number > self._writer.number or (self._caught is None and place.get("gap")):
-            _log.warning("the log ends before the selector's file, at line %d", self._writer.number)
+            _logger.warning("the log ends before the selector's file, at line %d", self._writer.number)
             return False
         return all(isinstance(line.content, BegunLine) for line in self._after(number, digest))
 
     def _place_of(self, place: Any) -> tuple[int, str]:
-        """Number and digest of the last line that a selector's file knows."""
+        """Number and digest of the last line that a selector's file knows.
+
+        Raises:
+            LogFileError: If it knows none of this log.
+        """
         known = isinstance(place, dict) and type(place.get("line")) is int and isinstance(place.get("digest"), str)
-        if not known:
+        if not known or place.get("log") != self._log:
+            knows = f"that of another federation, up to line {place['line']}" if known else "none"
             raise LogFileError(
-                f"{os.fspath(self._folder)!r} holds a log, and the file of this selector knows of none; "
-                "expected an empty folder"
+                f"{os.fspath(self._folder)!r} holds a log of {self._writer.number} lines, and the file of this "
+                f"selector knows {knows}; expected an empty folder, or the log that it was saved beside"
             )
         return place["line"], place["digest"]
 
     def _after(self, number: int, digest: str) -> Iterator[Line]:
-        """The lines after one that a selector's file knows."""
+        """The lines after one that a selector's file knows, or that was dropped with the lines before it."""
         lines = lines_of(self._folder, start=max(number, 1))
-        known = next(lines, None)
-        if known is None or (known.number, known.digest) != (number, digest):
-            raise LogFileError(
-                f"line {number} of the log in {os.fspath(self._folder)!r} is not the one that the selector's file "
-                "knows: it is the log of another federation, or was changed"
-            )
-        return lines
+        first = next(lines, None)
+        if first is not None and (first.number, first.digest) == (number, digest):
+            return lines
+        if first is not None and (first.number, first.before) == (number + 1, digest):
+            return itertools.chain([first], lines)
+        raise LogFileError(
+            f"line {number} of the log in {os.fspath(self._folder)!r} is not the one that the selector's file "
+            "knows: it is the log of another federation, or was changed"
+        )
 
-    def missing(self, place: Any, members: Roster, rules: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
+    def missing(self, place: Any, members: Roster, rules: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[Event]:
         """The events after a place, for a selector that is loaded and lacks them.
 
-        Ids and rules stand in the log as hashes if it has a key; it ends before one that the selector does not know.
+        It ends before rules of which the log has a hash alone that stands for no rules at hand.
 
         Args:
             place: What the selector's file says of this log; None before its first line.
             members: The members before each event.
-            rules: Gives the rules before each event, by :meth:`~fedroster.Rules.as_table`.
+            rules: Gives rules that a hash may stand for, by :meth:`~fedroster.Rules.as_table`.
 
         Yields:
             Each event when the one before is booked.
@@ -303,29 +412,42 @@ class Record:
             if known[0] > self._writer.number or place.get("gap"):
                 return
             lines = self._after(*known)
+        begins = place is not None and place.get("begins", False)
         for line in standing(lines):
-            said = self._named(line.content, members, rules())
-            if said is None or getattr(said, "start", None) is not None:
+            said, self._tried = self._named(line.content, members, rules()), line
+            jumps = isinstance(said, BegunLine) and said.start is not None and not said.follows and not begins
+            if said is None or jumps:
                 return
             yield event_of(said, members)
+            begins = False
             self._caught, self._redone = (line.number, line.digest), self._redone + 1
 
-    def _named(self, said: AnyLine, members: Roster, rules: Mapping[str, Any]) -> AnyLine | None:
-        """What a line says with the ids and rules that its hashes stand for; None where they are not known."""
+    def take_back(self) -> bool:
+        """Take back the line that could not be booked again, if it is the last: nothing of it was acknowledged."""
+        if self._tried is None or self._tried.number != self._writer.number:
+            return False
+        self._writer.append(UndoneLine(of=self._writer.number))
+        self._caught = self._writer.number, self._writer.digest
+        return True
+
+    def _named(self, said: AnyLine, members: Roster | None, rules: Iterable[Mapping[str, Any]]) -> AnyLine | None:
+        """What a line says, with the ids and rules that its hashes stand for; None for rules that are not known."""
         if self._key is None:
             return said
-        if isinstance(said, BegunLine | GapLine | SettingsLine) and said.settings.rules.digest:
-            hidden, told = (settings_said({**_ANY, "rules": rules}, key).rules for key in (self._key, None))
-            return replace(said, settings=replace(said.settings, rules=told)) if hidden == said.settings.rules else None
-        if isinstance(said, JoinedLine | LeftLine):
-            ids = {hashed(self._key, client): client for client in members.ids if client is not None}
-            if not ids.keys() >= set(said.clients):
-                return None
-            return replace(said, clients=[ids[str(client)] for client in said.clients])
+        if isinstance(said, BegunLine | SettingsLine) and said.settings.rules.digest:
+            for table in rules:
+                hidden, told = (settings_said({**_ANY, "rules": table}, key).rules for key in (self._key, None))
+                if hidden == said.settings.rules:
+                    return replace(said, settings=replace(said.settings, rules=told))
+            return None
+        if isinstance(said, JoinedLine | LeftLine) and members is not None:
+            ids = {self.alias(client): client for client in members.ids if client is not None}
+            self._hashes |= set(said.clients) - ids.keys()
+            return replace(said, clients=[ids.get(client, client) for client in said.clients])
         return said
 
-    def _begun(self, *, start: Start | None = None) -> None:
-        """Write which policy decides, and from which state."""
+    def _begun(self, *, start: Start | None = None, follows: bool = False) -> None:
+        """Write which policy decides, and from which state, to which the lines before lead or not."""
         began = self._known()
         line = BegunLine(
             of=began.kind,  # type: ignore[arg-type]
@@ -339,22 +461,29 @@ class Record:
             hashed=self._key is not None,
             round=self._round,
             start=start,
+            follows=follows,
             redone=self._redone,
             repaired=self._writer.repaired,
         )
         self._writer.append(line)
+        self._log = self._log or self._writer.digest
         self._is_ours, self._unbooked = True, None
+        self._redone = self._writer.repaired = 0
 
-    def _snapshot(self, place: Any = None) -> Start:
-        """Keep the selector's state beside the log, and the place of the log that has led to it, if one has."""
+    def _state(self, place: Any) -> Snapshot:
+        """The selector's state without names if there is a key, and the place of the log that has led to it."""
         began = self._known()
         if began.snapshot is None:
             raise LogFileError("the selector gives no copy of its state")
         header, arrays = began.snapshot()
-        header["place"] = place
+        header |= {"place": place, "log": self._log}
         if self._key is not None:
-            header["ids"] = [None if client is None else hashed(self._key, client) for client in header["ids"]]
+            header["ids"] = [None if client is None else self.alias(client) for client in header["ids"]]
         if "rules" in header:
             hidden = settings_said(self._settings, self._key).rules.digest
             header["rules"] |= {"in_force": {}} if hidden else {}
-        return write_snapshot(self._folder, self._writer.number, began.kind, (header, arrays))
+        return header, arrays
+
+    def _snapshot(self, place: Any = None) -> Start:
+        """Keep a state that the next line begins from."""
+        return write_snapshot(self._folder, self._writer.number, self._known().kind, self._state(place))

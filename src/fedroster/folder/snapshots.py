@@ -7,8 +7,9 @@ from pathlib import Path
 
 from fedroster.core.errors import LogFileError
 from fedroster.core.state import load_arrays, save_arrays
+from fedroster.folder.chain import lines_of
 from fedroster.folder.events import Snapshot
-from fedroster.folder.lines import Start
+from fedroster.folder.lines import BegunLine, Start
 
 
 def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> Start:
@@ -47,3 +48,16 @@ def read_snapshot(folder: Path, start: Start) -> Snapshot:
 def _digest(file: Path) -> str:
     with file.open("rb") as raw:
         return hashlib.file_digest(raw, "sha256").hexdigest()
+
+
+def name_of_log(folder: Path) -> str:
+    """Digest of the first line that a log ever had, by which states know it; empty before its first line.
+
+    Raises:
+        LogFileError: If that line was dropped, and the state from which the log goes on is not there.
+    """
+    line = next(lines_of(folder), None)
+    if line is None or line.number == 1:
+        return "" if line is None else line.digest
+    start = line.content.start if isinstance(line.content, BegunLine) else None
+    return "" if start is None else str(read_snapshot(folder, start)[0].get("log", ""))

@@ -5,7 +5,7 @@
 
 from fedroster.folder.lines import OPEN
 from fedroster.folder.record import Record
-from fedroster.record.log import Header, Log, LoggedRound, rebuilt
+from fedroster.record.log import Header, Log, LoggedRound
 from fedroster.record.verify import Verified, verify
 
-__all__ = ["OPEN", "Header", "Log", "LoggedRound", "Record", "Verified", "rebuilt", "verify"]
+__all__ = ["OPEN", "Header", "Log", "LoggedRound", "Record", "Verified", "verify"]

@@ -15,10 +15,10 @@ from fedroster.core.arrays import FloatArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
-from fedroster.core.state import is_label_of
+from fedroster.core.state import as_labelled, is_label_of
 from fedroster.folder.chain import Line, lines_of, standing
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Snapshot, Told
-from fedroster.folder.lines import BegunLine, GapLine, Start, event_of
+from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Set, Snapshot, Told
+from fedroster.folder.lines import BegunLine, event_of
 from fedroster.folder.snapshots import read_snapshot
 from fedroster.record.simulated import KIND, Simulated
 from fedroster.selector import KINDS, Selector, begun, state_of
@@ -36,6 +36,9 @@ class Books(Protocol):
         """Book an event, and return it as it was booked."""
         ...
 
+
+DIGITS = 1e-6
+"""Relative difference up to which numbers differ by their last digits, as on another processor."""
 
 Origin: TypeAlias = Literal["here", "before", "elsewhere"]
 """Where a state is from: the lines have led to it, or had led to it before, or it is not known."""
@@ -105,9 +108,11 @@ class Following:
         event = event_of(said, self._members)
         if isinstance(event, Began) and not is_label_of(event.policy, self._policy):
             raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
+        if isinstance(event, Set) and event.policy:
+            self._policy = as_labelled(event.policy, self._policy)
         origin: Origin = "here"
-        if isinstance(said, BegunLine | GapLine) and said.start is not None:
-            origin = self._start(said.start)
+        if isinstance(said, BegunLine) and said.start is not None:
+            origin = self._start(line, said)
         elif isinstance(event, Began) and self.books is None:
             kind: Any = Simulated if event.kind == KIND else begun
             self.books = kind(self._policy, event)
@@ -118,7 +123,7 @@ class Following:
             own = self.books.decide(event.asked, explain=True) if self._verify else None
             if own is not None:
                 self._compare(line, own, event)
-                event = replace(event, found=own.found)
+                event = replace(event, found=own.found if event.asked.known else None)
             self.books.apply(event)
         else:
             booked = self.books.apply(event)
@@ -128,16 +133,24 @@ class Following:
             self._members.book(event)
         return origin
 
-    def _start(self, start: Start) -> Origin:
-        """Go on from a state that is kept beside the log."""
-        header, arrays = read_snapshot(self._folder, start)
+    def _start(self, line: Line, said: BegunLine) -> Origin:
+        """Go on from a state that is kept beside the log, if it is not the one to which the lines have led."""
+        if said.start is None or (said.follows and not self._verify and self.books is not None):
+            return "here"
+        header, arrays = read_snapshot(self._folder, said.start)
         origin: Origin = "elsewhere"
         if self._verify and isinstance(self.books, Selector):
-            if _is_same(state_of(self.books), (header, arrays)):
+            by = _apart_states(state_of(self.books), (header, arrays))
+            if 0.0 < by <= DIGITS:
+                self.differences.append(Difference(line.number, said.round, ("start",), by))
+            if by <= DIGITS:
                 return "here"
-            if (earlier := self._earlier(header.get("place"))) and _is_same(state_of(earlier), (header, arrays)):
+            if (earlier := self._earlier(header.get("place"))) and not _apart_states(
+                state_of(earlier), (header, arrays)
+            ):
                 origin = "before"
-        self.books = KINDS[start.kind].load(self._folder / start.file, self._policy)
+        kind = KINDS[said.start.kind]
+        self.books = kind.load(self._folder / said.start.file, self._policy)
         self._members = Members()
         self._members.unpack(header, arrays)
         return origin
@@ -176,17 +189,18 @@ _KNOWN = ("round", "capacity", "places", "not_begun", "excluded", "busy", "owed"
 _DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s")
 
 
-def _is_same(one: Snapshot, other: Snapshot) -> bool:
-    """Whether two states are the same, bit for bit, whatever they say of files."""
+def _apart_states(one: Snapshot, other: Snapshot) -> float:
+    """How far two states are apart, whatever they say of files: 0 for bit for bit, infinite if not by numbers alone."""
     (header, arrays), (told, given) = ({**one[0]}, one[1]), ({**other[0]}, other[1])
     for each in (header, told):
         each.pop("place", None)
-    if arrays.keys() != given.keys():
-        return False
-    pairs = [(array, given[name]) for name, array in arrays.items()]
-    alike = all(a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in pairs)
     names = {name: value for name, value in told.items() if name in header}
-    return alike and json.loads(json.dumps(header)) == names
+    if arrays.keys() != given.keys() or json.loads(json.dumps(header)) != names:
+        return np.inf
+    same = all(array.dtype == given[name].dtype for name, array in arrays.items())
+    return (
+        max((_apart(np.asarray(array), given[name]) for name, array in arrays.items()), default=0.0) if same else np.inf
+    )
 
 
 def _of_same_clients(own: Decided, told: Decided) -> Decided:

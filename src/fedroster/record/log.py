@@ -27,11 +27,9 @@ from fedroster.folder.lines import (
     OPEN,
     BegunLine,
     DecidedLine,
-    GapLine,
     JoinedLine,
     LeftLine,
     SettingsLine,
-    Start,
     ToldLine,
     UndoneLine,
     event_of,
@@ -40,8 +38,7 @@ from fedroster.folder.lines import (
     rules_of,
     table_of,
 )
-from fedroster.folder.record import Record
-from fedroster.folder.snapshots import read_snapshot
+from fedroster.folder.snapshots import name_of_log, read_snapshot
 from fedroster.record.following import Following
 from fedroster.selector import Options, Selector, go_on
 from fedroster.selector.members import Members
@@ -183,7 +180,7 @@ class Memberships:
     def _book(self, line: Line) -> None:
         try:
             said = line.content
-            if isinstance(said, BegunLine | GapLine) and said.start is not None:
+            if isinstance(said, BegunLine) and said.start is not None:
                 header, arrays = read_snapshot(self._folder, said.start)
                 self._members = Members()
                 self._members.unpack(header, arrays)
@@ -255,8 +252,8 @@ class Log:
         for line in lines_of(self.folder, after=self._last):
             is_undone = isinstance(line.content, UndoneLine)
             if self._last is None:
-                self.header = _header(line)
-            elif not begins and (_start_of(line) is not None or (is_undone and held is None)):
+                self.header, self._begins = _header(line), line.number
+            elif not begins and (self._jumps(line) or (is_undone and held is None)):
                 return None
             self._last, self.head, self.num_lines = line, line.digest, line.number
             if held is not None and not is_undone:
@@ -266,6 +263,13 @@ class Log:
             found.add(self._keep(held))
         return sorted(found - {0})
 
+    def _jumps(self, line: Line) -> bool:
+        """Whether a line goes on from a state to which the lines before it, if there are any, do not lead."""
+        said = line.content
+        if not isinstance(said, BegunLine) or said.start is None:
+            return False
+        return not said.follows or line.number == self._begins
+
     def __repr__(self) -> str:
         """What it is."""
         return f"<Log of {len(self.rounds)} rounds by {self.header.policy} in {os.fspath(self.folder)!r}>"
@@ -273,12 +277,12 @@ class Log:
     def _keep(self, line: Line) -> int:
         """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
         memberships, said = self._memberships, line.content
-        if isinstance(said, BegunLine | GapLine | SettingsLine):
+        if isinstance(said, BegunLine | SettingsLine):
             self._rules = rules_of(said.settings)
         try:
             if isinstance(said, JoinedLine | LeftLine):
                 memberships.changes.append(line)
-            elif isinstance(said, BegunLine | GapLine) and said.start is not None:
+            elif isinstance(said, BegunLine) and self._jumps(line):
                 while self._places and self._places[-1].round > said.round:  # decided, and lost before it was saved
                     del self._place_of[self._places.pop().round]
                 memberships.changes.append(line)
@@ -353,29 +357,8 @@ class Log:
             following.take(line)
         if not isinstance(following.books, Selector):
             raise LogFileError("no line of the log says which policy decides")
-        place = {"line": self.num_lines, "digest": self.head}
+        place = {"line": self.num_lines, "digest": self.head, "log": name_of_log(self.folder)}
         return go_on(following.books, observers, place, options)
-
-
-def rebuilt(fresh: Selector) -> Selector | None:
-    """The selector that an earlier process has left in the log of a new selector's :class:`~fedroster.Record`.
-
-    Args:
-        fresh: The new selector; its policy, observers and rules go on.
-
-    Returns:
-        None if it has no record, or one whose log is empty.
-
-    Raises:
-        LogFileError: If the log is of another policy, or has hashes in place of ids.
-    """
-    record = next((each for each in fresh.observers if isinstance(each, Record) and each.place is not None), None)
-    if record is None:
-        return None
-    log = Log(record.folder)
-    if log.header.hashed:
-        raise LogFileError(f"{os.fspath(record.folder)!r} has hashes in place of ids; expected a saved selector, too")
-    return log.selector(fresh.policy, observers=fresh.observers, **fresh.options)
 
 
 class _Rounds(Sequence[LoggedRound]):
@@ -446,10 +429,6 @@ def _open(file: Path) -> BufferedIOBase:
     """Open a file that may have been compressed since."""
     packed = file.with_name(file.name + ".gz")
     return opened(file if file.exists() or not packed.exists() else packed)
-
-
-def _start_of(line: Line) -> Start | None:
-    return line.content.start if isinstance(line.content, BegunLine | GapLine) else None
 
 
 def _header(line: Line) -> Header:

@@ -12,11 +12,8 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.core.sources import code
 from fedroster.folder.chain import Line, files_of, lines_of, standing, torn_bytes
 from fedroster.folder.events import NotKeptError
-from fedroster.folder.lines import BegunLine, DecidedLine, GapLine, UndoneLine
-from fedroster.record.following import Difference, Following
-
-DIGITS = 1e-6
-"""Relative difference up to which numbers differ by their last digits, as on another processor."""
+from fedroster.folder.lines import BegunLine, DecidedLine, UndoneLine
+from fedroster.record.following import DIGITS, Difference, Following
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +177,8 @@ def verify(
                     origin = by.take(line)
                 except NotKeptError as error:
                     unverified = str(error)
-            if isinstance(said, BegunLine | GapLine) and said.start is not None:
-                goes_on = bool(unverified) and isinstance(said, BegunLine) and said.round == chained.last > 0
+            if isinstance(said, BegunLine) and said.start is not None:
+                goes_on = bool(unverified) and said.round == chained.last > 0
                 if origin != "here" and not goes_on:
                     starts.append(Start(line.number, chained.last, said.round, origin == "before"))
                     chained.last = said.round

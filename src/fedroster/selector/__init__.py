@@ -3,7 +3,8 @@
 from fedroster.core.ids import ClientId
 from fedroster.selector.cohorts import Cohort, EdgeCohort
 from fedroster.selector.edges import KINDS, EdgeSelector, begun
-from fedroster.selector.selector import Options, Selector, append_state, go_on, kind_of, state_of
+from fedroster.selector.keeping import Options, entered, go_on, note, noted, options_of, state_of, trust_of
+from fedroster.selector.selector import Selector
 
 __all__ = [
     "KINDS",
@@ -13,9 +14,12 @@ __all__ = [
     "EdgeSelector",
     "Options",
     "Selector",
-    "append_state",
     "begun",
+    "entered",
     "go_on",
-    "kind_of",
+    "note",
+    "noted",
+    "options_of",
     "state_of",
+    "trust_of",
 ]

@@ -19,6 +19,7 @@ from fedroster.core.errors import (
 from fedroster.core.ids import ClientId, is_id
 from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection
 from fedroster.core.protocols import commits
+from fedroster.core.state import as_labelled
 from fedroster.folder.events import (
     Asked,
     Began,
@@ -26,6 +27,7 @@ from fedroster.folder.events import (
     Event,
     Joined,
     Left,
+    Noted,
     NotKeptError,
     Set,
     Told,
@@ -76,16 +78,19 @@ class Heard:
 class Books(Views):
     """``decide`` reads and draws, ``apply`` books."""
 
-    def decide(self, asked: Asked, *, explain: bool = False) -> Decided:
+    def decide(self, asked: Asked | Contexts = None, *, explain: bool = False, **named: Any) -> Decided:
         """Decide a round; nothing is booked, and asking twice gives the same answer twice.
 
         Args:
-            asked: What is asked for, by :meth:`asked`.
+            asked: What an event asks for, or contexts as :meth:`select` takes them.
             explain: Whether the answer has what the policy believes, and the digest of its state.
+            **named: What else :meth:`select` takes; raises as it does.
 
         Returns:
             The decision, which :meth:`apply` books; without a cohort if the contexts are not known.
         """
+        if not isinstance(asked, Asked):
+            asked = self._asked(asked, **named)
         found = self._situation(asked)
         context, barred = found.context, found.barred
         links, why = np.zeros(0, np.int64), ""
@@ -222,6 +227,9 @@ class Books(Views):
                 self._book_leaving(event, keep)
             case Began() | Set():
                 self._book_settings(event, keep)
+            case Noted():
+                keep()
+                self._notes.book(event, self.round)
         return event
 
     def _book_decision(self, event: Decided, keep: Callable[[], None]) -> None:
@@ -300,7 +308,7 @@ class Books(Views):
         self._members.leave(event.clients, forget=event.forgotten)
         if book is not None:
             book()
-            for part in (self._rounds, self._failures, self._guard, self._book):
+            for part in (self._rounds, self._failures, self._guard, self._book, self._notes):
                 part.forget(slots)
 
     def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
@@ -311,7 +319,13 @@ class Books(Views):
         )
         failures, rules = FailureRules(*settings["failures"]), Rules.from_table(settings.get("rules", {}))
         self._book.check(rules)
+        book = None
+        if isinstance(event, Set) and event.policy:
+            book = self._learner.followed(as_labelled(event.policy, self._learner.policy), self.round)
         keep()
+        if book is not None:
+            book()
+            self._members.promise_anew()
         self._rounds.follow(rounds.patience)
         self._guard.follow(guard.longest_s, is_on=guard.is_on, longest_absence=guard.longest_absence)
         self._failures.follow(failures, self.round)
@@ -339,10 +353,10 @@ class Books(Views):
         self._booked(event, lambda: self._observers.before(event, self))
         self._observers.after(event, self)
 
-    def asked(
+    def _asked(
         self, contexts: Contexts = None, *, at_most: int | None = None, busy: bool | None = None, **named: Any
     ) -> Asked:
-        """What :meth:`decide` takes, of what :meth:`select` takes; raises as it does, and books nothing."""
+        """What is asked for, of what :meth:`select` takes; raises as it does, and books nothing."""
         asked = read_candidates(self._members, self.num_features, contexts, **named)
         if at_most is not None:
             check_integer("at_most", at_most, least=1)

@@ -20,7 +20,8 @@ from fedroster.rules.rulebook import Barred
 from fedroster.selector.calls import whole
 from fedroster.selector.candidates import links_of, prices_of
 from fedroster.selector.cohorts import EdgeCohort
-from fedroster.selector.selector import Beginnings, Selector, beginnings_of
+from fedroster.selector.keeping import Beginnings, beginnings_of
+from fedroster.selector.selector import Selector
 from fedroster.selector.views import Contexts
 
 
@@ -111,11 +112,11 @@ class EdgeSelector(Selector):
         """
         named: dict[str, Any] = {"clients": clients, "available": available, "not_registered": not_registered}
         named["servers"], named["prices"] = servers, prices
-        decided = self._select(self.asked(contexts, at_most=at_most, busy=busy, **named))
+        decided = self._select(self._asked(contexts, at_most=at_most, busy=busy, **named))
         labels, at = [*self.budgets], cast("IntArray", decided.servers)
         return EdgeCohort(decided.round, self._named(decided.chosen), tuple(labels[number] for number in at))
 
-    def asked(
+    def _asked(
         self,
         contexts: Contexts = None,
         *,
@@ -125,8 +126,8 @@ class EdgeSelector(Selector):
         prices: Mapping[ClientId, float] | ArrayLike | None = None,
         **named: Any,
     ) -> Asked:
-        """What :meth:`decide` takes, of what :meth:`select` takes; raises as it does, and books nothing."""
-        asked = super().asked(contexts, at_most=at_most, busy=busy, **named)
+        """What is asked for, of what :meth:`select` takes; raises as it does, and books nothing."""
+        asked = super()._asked(contexts, at_most=at_most, busy=busy, **named)
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
         return replace(asked, links=Links(row, server, prices_of(self._members, prices, asked.slot)))
 

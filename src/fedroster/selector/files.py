@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -11,10 +10,12 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
+from fedroster.core.arrays import IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import InUseError, StateFileError
 from fedroster.core.protocols import AnyPolicy
-from fedroster.core.state import is_label_of, load_arrays, remove_leftovers, save_arrays, stamp_of
+from fedroster.core.state import as_labelled, is_label_of, load_arrays, remove_leftovers
+from fedroster.folder.events import Noted
 
 _PATIENCE_S = 10.0  # a save takes a fraction of it
 
@@ -31,57 +32,86 @@ class Book(Protocol):
         ...
 
 
-class Generations:
-    """Which generation of each file a selector knows, so that it never replaces what another one has written.
+class Notes:
+    """Numbers of clients that an engine keeps beside a selector; see :class:`~fedroster.folder.events.Noted`."""
 
-    A copy knows as much as its original, and has a name of its own from its first save on.
-    """
+    def __init__(self) -> None:
+        """Begin without notes."""
+        self._by_name: dict[str, tuple[int, dict[int, float]]] = {}
+
+    def of(self, name: str) -> tuple[int, dict[int, float]]:
+        """The round in which something was noted last, and the numbers by slot; 0 and none if it never was."""
+        return self._by_name.get(name, (0, {}))
+
+    def book(self, note: Noted, round: int) -> None:
+        """Book a note."""
+        before = {} if note.of_all else self.of(note.name)[1]
+        self._by_name[note.name] = round, {**before, **note.by_slot}
+
+    def forget(self, slots: IntArray) -> None:
+        """Forget what was noted of some clients."""
+        for _, by_slot in self._by_name.values():
+            for slot in slots.tolist():
+                by_slot.pop(slot, None)
+
+    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The parts to save: an entry of the header."""
+        return {"notes": [[name, round, [*each.items()]] for name, (round, each) in self._by_name.items()]}, {}
+
+    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """Load what :meth:`pack` gave; earlier files have none."""
+        for name, round, pairs in header.get("notes", []):
+            numbers = {int(slot): value for slot, value in pairs}
+            if not all(isinstance(value, int | float) and 0 <= slot < header["capacity"] for slot, value in pairs):
+                raise StateFileError(f"notes {shown(name)} in the state file are no numbers of clients")
+            self._by_name[str(name)] = int(round), numbers
+
+
+class SavedFiles:
+    """Which files a selector has loaded or saved, so that it never replaces what another one has written."""
 
     def __init__(self) -> None:
         """Begin without a file."""
-        self._writer, self._number = "", 0
-        self._known: dict[str, set[str]] = {}
+        self._known: dict[str, object] = {}
 
     def has_read(self, path: str) -> None:
-        """Remember the generation of a file that was loaded."""
-        found = stamp_of(path)
-        self._known[os.path.realpath(path)] = set() if found is None else {found}
+        """Remember a file that was loaded or saved."""
+        self._known[os.path.realpath(path)] = _identity(Path(path))
 
     @contextmanager
-    def next(self, path: str, *, replace: bool, is_held: bool = False) -> Iterator[str]:
-        """Hold a file while its next generation is written, whose stamp this gives.
+    def replacing(self, path: str, *, replace: bool) -> Iterator[None]:
+        """Hold a file while it is written.
 
         Args:
             path: The file.
             replace: Whether to replace what another writer has left.
-            is_held: Whether the caller holds the file's folder: then a file that is known is not looked at again.
 
         Raises:
             InUseError: If another writer holds the file, or has written it since this one read or wrote it.
         """
         target = Path(os.path.realpath(path))
-        known = self._known.get(os.fspath(target), set())
-        is_ours = is_held and bool(known)
-        with nullcontext() if is_ours or not target.parent.is_dir() else _held(target):
-            if not (is_ours or replace) and target.is_file() and stamp_of(target) not in known:
+        with _held(target) if target.parent.is_dir() else nullcontext():
+            there = _identity(target)
+            if not replace and there is not None and there != self._known.get(os.fspath(target)):
                 raise InUseError(
                     f"{path!r} holds a state that this selector has neither loaded nor saved: another selector has "
                     "written it; expected a selector that was loaded from it, another path, or replace=True"
                 )
-            if not is_ours:
-                remove_leftovers(target.parent, target.name)
-            self._writer = self._writer or secrets.token_hex(8)
-            self._number += 1
-            stamp = f"{self._writer} {self._number}"
-            self._known[os.fspath(target)] = known | {stamp}  # whether or not an error comes after the file is there
-            yield stamp
-            self._known[os.fspath(target)] = {stamp}
+            remove_leftovers(target.parent, target.name)
+            try:
+                yield
+            finally:  # an error may come after the file is there
+                if _identity(target) != there:
+                    self.has_read(path)
 
-    def __deepcopy__(self, memo: object) -> Generations:
-        """A copy with a name of its own."""
-        copy = Generations()
-        copy._known = {path: set(stamps) for path, stamps in self._known.items()}
-        return copy
+
+def _identity(file: Path) -> object:
+    """What every file that was ever written at a place has of its own; None if there is none."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 @contextmanager
@@ -102,20 +132,6 @@ def _held(target: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def save_books(
-    path: str | os.PathLike[str],
-    settings: Mapping[str, Any],
-    books: Iterable[Book],
-    *,
-    kind: str,
-    stamp: str,
-    append: bool = False,
-) -> None:
-    """Save what a selector was constructed with and what it keeps, atomically and without pickles."""
-    header, arrays = packed(settings, books)
-    save_arrays(path, arrays, header, kind=kind, stamp=stamp, append=append, private=True)
 
 
 def packed(settings: Mapping[str, Any], books: Iterable[Book]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -143,22 +159,29 @@ def distinct(pairs: Any) -> dict[Any, Any]:
 
 @contextmanager
 def opened(
-    path: str | os.PathLike[str], policy: AnyPolicy, *, kind: str
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Header and arrays of a file; a part that turns out to be missing is an error of the file.
+    path: str | os.PathLike[str], policy: AnyPolicy, *, kind: str, any_parameters: bool = False
+) -> Iterator[tuple[AnyPolicy, dict[str, Any], dict[str, Any]]]:
+    """Policy, header and arrays of a file; a part that turns out to be missing is an error of the file.
+
+    Args:
+        path: The file.
+        policy: The policy.
+        kind: Kind of the selector.
+        any_parameters: Whether the file may give the policy other parameters.
 
     Raises:
         FileNotFoundError: If there is no such file.
         StateFileError: If the file is damaged, foreign, or belongs to another policy.
     """
     arrays, header = load_arrays(path, kind=kind)
-    if not is_label_of(header.get("policy"), policy):
+    label = header.get("policy")
+    if not is_label_of(label, policy) and not any_parameters:
         raise StateFileError(
-            f"{os.fspath(path)!r} belongs to {header.get('policy')}; expected {policy!r}, the same policy "
-            "with the same parameters (a release with other parameters cannot read it)"
+            f"{os.fspath(path)!r} belongs to {label}; expected {policy!r}, the same policy with the same parameters: "
+            "load it with those that it has, and set the selector's policy"
         )
     try:
-        yield header, arrays
+        yield as_labelled(str(label), policy), header, arrays
     except StateFileError as error:
         raise StateFileError(f"{os.fspath(path)!r}: {error}") from error
     except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:

@@ -141,7 +141,11 @@ class Learner:
 
     def check_promise(self, num_members: int) -> None:
         """Raise an ``InfeasibleError`` if the policy's guarantee is impossible for this many members."""
-        self.policy.check(replace(self.spec, num_clients=max(1, num_members)))
+        self.policy.check(self.promised(num_members))
+
+    def promised(self, num_members: int) -> ProblemSpec:
+        """What a promise is made for: this many members."""
+        return replace(self.spec, num_clients=max(1, num_members))
 
     def grown(self, capacity: int, *, is_new: bool) -> Change:
         """The making of room for this many clients; ``is_new`` if there was no client before."""
@@ -163,6 +167,25 @@ class Learner:
         def book() -> None:
             self._num_forgotten += 1
             reset(self.state, strangers, slots)
+
+        return book
+
+    def followed(self, policy: AnyPolicy, round: int) -> Change:
+        """The going on with a policy of other parameters, which knows what was learned.
+
+        Raises:
+            ConfigurationError: If it is of another class, or its state has another shape.
+        """
+        if type(policy) is not type(self.policy):
+            raise ConfigurationError(f"the policy is {policy!r}; expected a {type(self.policy).__name__}, as before")
+        fresh = policy.init(self.spec, rng=self.streams.at("policy-init"))
+        try:
+            state = unpack(fresh, pack(self.state), "", spec=self.spec, round=round)
+        except StateFileError as error:
+            raise ConfigurationError(f"{policy!r} cannot go on from what was learned: {error}") from error
+
+        def book() -> None:
+            self.policy, self.state = policy, state
 
         return book
 

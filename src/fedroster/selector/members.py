@@ -24,7 +24,7 @@ from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
 _NUMBER = re.compile("0|-?[1-9][0-9]{0,1232}")  # texts that are an id's, too: none has more than 4,096 bits
-_COUNTERS = ("chosen", "trained", "used", "present", "due", "seen", "capped")
+_COUNTERS = ("chosen", "trained", "used", "present", "due", "seen", "capped", "chosen_before", "due_before")
 
 
 class Members:
@@ -41,6 +41,8 @@ class Members:
         due: The same, where ``cohort_size`` places that are filled one by one are one round: what a rate counts.
         seen: Rounds in which it was available.
         capped: How many of its times were cut to the longest.
+        chosen_before: ``chosen`` when the policy began to promise what it promises now.
+        due_before: ``due`` at that time.
         changes: How often the names of slots may have changed.
     """
 
@@ -53,9 +55,10 @@ class Members:
         self.changes = 0
         self.here = np.zeros(1, np.bool_)
         self.cold = np.ones(1, np.bool_)
-        self.chosen, self.trained, self.used, self.present, self.due, self.seen, self.capped = (
-            np.zeros(1, np.int64) for _ in _COUNTERS
+        self.chosen, self.trained, self.used, self.present, self.due, self.seen, self.capped = np.zeros(
+            (7, 1), np.int64
         )
+        self.chosen_before, self.due_before = np.zeros((2, 1), np.int64)
 
     @property
     def capacity(self) -> int:
@@ -84,6 +87,17 @@ class Members:
         if slot is None or not self.here[slot]:
             raise UnknownNameError(self._unknown(client))
         return slot
+
+    def known_slots(self, clients: Iterable[ClientId]) -> list[int]:
+        """Slots of clients that are members or were, in the order in which they are named.
+
+        Raises:
+            UnknownNameError: If one has no slot.
+        """
+        try:
+            return [self._slot_of[client] for client in clients]
+        except KeyError as error:
+            raise UnknownNameError(self._unknown(error.args[0])) from error
 
     def distinct_slots(self, clients: Iterable[ClientId]) -> IntArray:
         """Slots of distinct members, in the order in which they are named; raises as :meth:`slot` does."""
@@ -180,6 +194,18 @@ class Members:
                 getattr(self, name)[slots] = 0
         return slots
 
+    def promise_anew(self) -> None:
+        """Count from now on for what the policy promises."""
+        self.chosen_before, self.due_before = self.chosen.copy(), self.due.copy()
+
+    def rename(self, names: Mapping[ClientId, ClientId]) -> None:
+        """Give clients their names back, by what stood in their place."""
+        for old, name in names.items():
+            slot = self._slot_of.pop(old)
+            self._slot_of[name], self.ids[slot] = slot, name
+            self._note_look(name)
+            self.changes += 1
+
     def count_answers(self, feedback: Feedback) -> None:
         """Count answers of which the selector has learned."""
         self.trained[feedback.client[feedback.status <= Status.LATE]] += 1
@@ -229,7 +255,7 @@ class Members:
                 "distinct ones, and one for each member"
             )
         for name in _COUNTERS:
-            if name in arrays or name not in ("trained", "used", "due"):
+            if name in arrays or name not in ("trained", "used", "due", "chosen_before", "due_before"):
                 counted = take(arrays, name, np.int64, (capacity,))
             else:  # earlier files count no answers, and no rounds of places
                 counted = self.present.copy() if name == "due" else np.zeros(capacity, np.int64)

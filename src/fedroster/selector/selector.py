@@ -7,51 +7,45 @@ rows, lets clients join and leave, holds the random streams, and saves and loads
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import astuple
-from typing import Any, ClassVar, Literal, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self
 
 from numpy.typing import ArrayLike
 
-from fedroster.core.checks import check_flag, check_number, path_of
+from fedroster.core.checks import check_flag, check_number
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
-    FedrosterError,
     InfeasibleError,
-    LogFileError,
     RoundNotBegunError,
+    StateFileError,
 )
 from fedroster.core.ids import ClientId, checked_ids, listed
 from fedroster.core.problem import Status
-from fedroster.core.protocols import AnyPolicy, draws
-from fedroster.core.sources import code_of
-from fedroster.core.state import is_label_of
+from fedroster.core.protocols import AnyPolicy
+from fedroster.core.state import as_labelled
 from fedroster.folder.events import (
     Asked,
-    Began,
     Decided,
     Joined,
     Left,
     Observer,
     Observers,
     Set,
-    Snapshot,
 )
 from fedroster.folder.record import Record
 from fedroster.queues import AVAILABILITY_PERIOD
 from fedroster.rules.rulebook import RuleBook, checked_rules
 from fedroster.rules.rules import Rules
-from fedroster.selector.booking import Books
 from fedroster.selector.calls import Calls, whole
 from fedroster.selector.cohorts import Cohort, EdgeCohort
-from fedroster.selector.failures import FailureRules, Failures, checked_failures
-from fedroster.selector.files import Book, Generations, distinct, opened, packed, save_books
+from fedroster.selector.failures import FailureRules, Failures
+from fedroster.selector.files import Notes, SavedFiles
 from fedroster.selector.guard import Guard, LongestTime, checked_longest
+from fedroster.selector.keeping import Kept, Options, entered
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.rounds import OpenRounds, outcomes
@@ -59,34 +53,8 @@ from fedroster.selector.views import Contexts
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
 
-S = TypeVar("S", bound="Selector")
-_STATE_ROUNDS = 100  # after which a restart need not book what came before
 
-_log = logging.getLogger(__name__)
-
-
-class Options(TypedDict, total=False):
-    """What may be other after a restart than before: see :class:`Selector`."""
-
-    patience_rounds: int
-    longest_s: LongestTime
-    guarded: bool
-    longest_absence: int | None
-    failures: FailureRules | None
-    rules: Rules | None
-
-
-class Beginnings(Options, total=False):
-    """What a federation may begin with beside policy and cohort size: see :class:`Selector`."""
-
-    num_features: int | None
-    seed: int
-    clients: Iterable[ClientId]
-    clock: Callable[[], float]
-    observers: Iterable[Observer]
-
-
-class Selector(Books):
+class Selector(Kept):
     """Chooses cohorts in a running federation (ask/tell).
 
     Example:
@@ -116,11 +84,6 @@ class Selector(Books):
     Every call takes effect completely or not at all: signal handlers, such as Ctrl-C's, run when it has ended, and a
     call from another thread in the middle of a call raises an :class:`~fedroster.errors.InUseError`.
     """
-
-    _KIND: ClassVar[str] = "selector"
-    _SETTINGS: ClassVar[tuple[str, ...]] = ("cohort_size", "num_features", "seed", "patience_rounds", "longest_s")
-    _GUARDS: ClassVar[dict[str, Any]] = {"guarded": False, "longest_absence": None}  # of files of 0.1.0
-    _num_servers: int | None = None
 
     def __init__(
         self,
@@ -162,7 +125,7 @@ class Selector(Books):
             ConfigurationError: If a parameter is out of its range, or the policy needs a simulation, or edge servers.
             InfeasibleError: If the policy's promise cannot be kept for these clients.
         """
-        self._calls, self._generations = Calls(), Generations()
+        self._calls, self._files, self._notes = Calls(), SavedFiles(), Notes()
         self._observers, self._clock = Observers(observers), clock
         self._learner = Learner(
             policy, cohort_size=cohort_size, num_features=num_features, num_servers=self._num_servers, seed=seed
@@ -174,7 +137,7 @@ class Selector(Books):
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
         self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
-        self._commit(self._began(None))
+        self._commit(self._began(None, is_new=True))
         self._warn(is_quiet=True)
         self.join(first)
 
@@ -223,7 +186,7 @@ class Selector(Books):
             UnknownNameError: If a client is not a member.
         """
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
-        decided = self._select(self.asked(contexts, at_most=at_most, busy=busy, **named))
+        decided = self._select(self._asked(contexts, at_most=at_most, busy=busy, **named))
         return Cohort(decided.round, self._named(decided.chosen))
 
     def _select(self, asked: Asked) -> Decided:
@@ -322,8 +285,25 @@ class Selector(Books):
 
     @property
     def policy(self) -> AnyPolicy:
-        """The policy."""
+        """The policy.  Between rounds it may be set to one of other parameters, which goes on with what was learned.
+
+        What it promises counts from then on.  It has the same class, a state of the same shape, and numbers or text as
+        parameters, else a :class:`~fedroster.errors.ConfigurationError` is raised.
+        """
         return self._learner.policy
+
+    @policy.setter
+    def policy(self, value: AnyPolicy) -> None:
+        with self._calls:
+            self._learner.followed(value, self.round)
+            value.check(self._learner.promised(self._book.num_allowed(self._members)))
+            try:
+                as_labelled(repr(value), self.policy)
+            except StateFileError as error:
+                raise ConfigurationError(f"a log cannot hold {value!r} ({error})") from error
+            if repr(value) != repr(self.policy):
+                self._commit(Set(self._settings(), repr(value)))
+                self._warn()
 
     @property
     def cohort_size(self) -> int:
@@ -357,10 +337,6 @@ class Selector(Books):
         if event.settings != self._settings():
             self._commit(event)
 
-    def _warn(self, *, is_quiet: bool = False) -> None:
-        """Warn of what the rules in force make impossible."""
-        self._book.warn(self._beta, self._members, self._members.availability(), is_quiet=is_quiet)
-
     @whole
     def join(self, clients: Iterable[ClientId]) -> None:
         """Let clients in, new ones or ones that had left (they keep what was learned of them).
@@ -374,7 +350,7 @@ class Selector(Books):
         Warns:
             FairnessWarning: If the policy's promise cannot be kept for this many members.
         """
-        event = Joined(tuple(checked_ids(clients)))
+        event = Joined(tuple(self._unmasked(checked_ids(clients))))
         self._members.wanted_capacity(event.clients)
         try:
             self._learner.check_promise(self._book.num_allowed(self._members, event.clients))
@@ -383,6 +359,17 @@ class Selector(Books):
         if event.clients:
             self._commit(event)
         self._warn()
+
+    def _unmasked(self, clients: list[ClientId]) -> list[ClientId]:
+        """Clients that join; members of whom a record with a key kept a hash alone get their names back."""
+        if (placed := self._observers.placed) is None or not self._members.ids:
+            return clients
+        known = set(self._members.ids)
+        names = {placed.alias(client): client for client in clients if client not in known}
+        names = {alias: client for alias, client in names.items() if alias in known}
+        self._members.rename(names)
+        here = set(self._members.clients) & set(names.values())
+        return [client for client in clients if client not in here]
 
     @whole
     def leave(self, clients: Iterable[ClientId], *, forget: bool = False) -> None:
@@ -399,109 +386,8 @@ class Selector(Books):
         check_flag("forget", forget)
         event = Left(tuple(checked_ids(clients)), bool(forget))
         self._members.distinct_slots(event.clients)
-        self._commit(event)
-
-    # ---------------------------------------------------------------- book
-
-    # ---------------------------------------------------------------- keep
-
-    def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
-        """Save everything that :meth:`load` needs, atomically and without pickles.
-
-        Args:
-            path: File to create, or one that this selector was loaded from or has saved.
-            replace: Whether to replace any other file, too.
-
-        Raises:
-            InUseError: If another selector has written the file since this one loaded or saved it.
-            OSError: If it cannot be written; the old file stays as it was.
-        """
-        self._save(path, replace=replace)
-
-    @whole
-    def _save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        replace: bool = False,
-        append: bool = False,
-        more: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Save, with more entries of the header; ``append`` to earlier states, in a folder that the caller holds."""
-        path = path_of(path)
-        with self._generations.next(path, replace=replace, is_held=append) as stamp:
-            save_books(
-                path, self._header() | dict(more or {}), self._books, kind=self._KIND, stamp=stamp, append=append
-            )
-
-    @property
-    def _books(self) -> tuple[Book, ...]:
-        return self._learner, self._members, self._rounds, self._failures, self._guard, self._book
-
-    def _settings(self) -> dict[str, Any]:
-        """What the selector was made with, as far as a log says it."""
-        settings = {name: value for name, value in self.options.items() if name not in ("failures", "rules")}
-        rules = {} if self._book.is_empty else {"rules": self.rules.as_table()}
-        return {
-            "cohort_size": self.cohort_size,
-            "seed": int(self._learner.streams.seed),
-            **settings,
-            "failures": list(astuple(self._failures.rules)),
-            **rules,
-        }
-
-    def _header(self) -> dict[str, Any]:
-        """What the constructor is given, for a file's header, and where an observer's own file is."""
-        placed = self._observers.placed
-        place = {} if placed is None or placed.place is None else {"place": placed.place}
-        settings = {name: value for name, value in self._settings().items() if name not in ("failures", "rules")}
-        return settings | {"num_features": self.num_features} | place
-
-    def _snapshot(self) -> Snapshot:
-        return packed(self._header(), self._books)
-
-    def _catch_up(self, place: Any, *, is_all: bool) -> None:
-        """Book what a sink has kept after a place; ``is_all`` if it is an error that something cannot be booked."""
-        if (placed := self._observers.placed) is None:
-            return
-        booked = 0
-        try:
-            for event in placed.missing(place, self._members, lambda: self.rules.as_table()):
-                self.apply(event)
-                booked += 1
-        except FedrosterError:
-            if is_all:
-                raise
-            _log.exception("the log cannot be booked after %d events", booked)
-        if booked:
-            _log.warning("%d events of the log were not in the selector's file; they are booked", booked)
-
-    def _began(self, place: Any, **changed: Any) -> Began:
-        """The event of a beginning, from a sink's place and under other settings."""
-        code = code_of(type(self.policy)) if self._observers.keep else {}
-        return Began(
-            round=self.round,
-            kind=self._KIND,
-            policy=repr(self.policy),
-            settings=self._settings() | changed,
-            num_features=self.num_features,
-            draws=draws(self.policy),
-            code=code,
-            place=place,
-            snapshot=self._snapshot,
-        )
-
-    @property
-    def options(self) -> Options:
-        """What :meth:`load` takes to go on as this selector does."""
-        return Options(
-            patience_rounds=self._rounds.patience,
-            longest_s=self.longest_s,
-            guarded=self._guard.is_on,
-            longest_absence=self._guard.longest_absence,
-            failures=self._failures.rules,
-            rules=self.rules,
-        )
+        if event.clients:
+            self._commit(event)
 
     @classmethod
     def open(
@@ -509,163 +395,46 @@ class Selector(Books):
         folder: str | os.PathLike[str],
         policy: AnyPolicy,
         *,
+        clients: Iterable[ClientId] | None = None,
         clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
+        key: bytes | None = None,
         **beginnings: Any,
     ) -> Self:
         """Begin in a folder, or go on where the process that wrote there last has ended, however it ended.
 
-        Every decision and answer is in the folder's log before it is booked (:class:`~fedroster.Record`), and the whole
-        state every hundred rounds, so nothing that was acknowledged is lost and the next decision is the same.
+        Every decision and answer is in the folder's log before it is booked (:class:`~fedroster.Record`), and now and
+        then the whole state, so nothing that was acknowledged is lost and the next decision is the same.
 
         Args:
             folder: The folder; it has one writer at a time.
-            policy: The policy; a folder never says which code to run.
+            policy: The policy that the folder's run has; a folder never says which code to run.
+            clients: The members from now on: those that are not members yet join, and other members leave.  None for
+                those of the folder, which are none in a new one.
             clock: As for the constructor.
             observers: As for the constructor, beside the record.
+            key: As for :class:`~fedroster.Record`; members have hashes as ids until they are named in ``clients`` or in
+                :meth:`join`.
             **beginnings: As for the constructor.  Where a run goes on, the cohort size, number of features and budgets
-                must be the same, options hold from now on, and ``clients`` and ``seed`` are those of the folder.
+                must be the same, options hold from now on, and the ``seed`` is that of the folder.
 
         Raises:
             ConfigurationError: If the folder's run has another cohort size, number of features or budgets.
             InUseError: If another process holds the folder.
             LogFileError: If the log is damaged, or of another policy or kind.
         """
-        record = Record(folder, state_rounds=_STATE_ROUNDS)
+        options: Any = {name: value for name, value in beginnings.items() if name in Options.__annotations__}
+        wanted = None if clients is None else checked_ids(clients)
+        record = Record(folder, key=key)
         try:
-            return cls._opened(record, policy, clock=clock, observers=[record, *observers], beginnings=beginnings)
+            first = wanted if wanted and record.place is None else ()
+            fresh = cls(policy, clients=first, clock=clock, observers=observers, **beginnings)
+            selector = entered(fresh, record, options)
+            if wanted is not None:
+                missing, here = selector._unmasked(wanted), set(selector.clients)
+                selector.join([client for client in missing if client not in here])
+                selector.leave(here - set(wanted))
         except BaseException:
             record.close()
             raise
-
-    @classmethod
-    def _opened(
-        cls,
-        record: Record,
-        policy: AnyPolicy,
-        *,
-        clock: Callable[[], float],
-        observers: list[Observer],
-        beginnings: dict[str, Any],
-    ) -> Self:
-        if record.place is None:
-            return cls(policy, clock=clock, observers=observers, **beginnings)
-        began, start = record.beginning()
-        if began.kind != cls._KIND or not is_label_of(began.policy, policy):
-            raise LogFileError(f"the log is of {began.policy}, a {began.kind}; expected {policy!r}, a {cls._KIND}")
-        options: Any = {name: beginnings[name] for name in Options.__annotations__ if name in beginnings}
-        state = record.state or start
-        if state is None:
-            selector, place = cls(policy, clock=clock, **beginnings_of(began)), None
-        else:
-            selector = cls.load(state, policy, clock=clock)
-            with opened(state, policy, kind=cls._KIND) as (header, _):
-                place = header.get("place")
-        selector = go_on(selector, observers, place, options, catch_up="all")
-        for name in ("budgets", "cohort_size", "num_features"):
-            now, before = beginnings.get(name), getattr(selector, name, None)
-            if now is not None and now != before:
-                raise ConfigurationError(f"{name} is {now}, and the folder's run has {before}; expected the same")
         return selector
-
-    @classmethod
-    def load(
-        cls,
-        path: str | os.PathLike[str],
-        policy: AnyPolicy,
-        *,
-        clock: Callable[[], float] = time.time,
-        observers: Iterable[Observer] = (),
-        catch_up: bool = True,
-        **options: Unpack[Options],
-    ) -> Self:
-        """Continue where :meth:`save` stopped: the next decisions equal those of a run without interruption.
-
-        Args:
-            path: The file.
-            policy: The same policy; a file never says which code to run.
-            clock: As for the constructor.
-            observers: As for the constructor.
-            catch_up: Whether what the log of a :class:`~fedroster.Record` has and the file lacks, because a process was
-                killed between the two, is booked; else the log goes on from the file.
-            **options: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and
-                ``rules`` that hold from now on.  The others, sizes, budgets and seed are those of the file.
-
-        Raises:
-            ConfigurationError: If an option is out of its range.
-            FileNotFoundError: If there is no such file.
-            StateFileError: If the file is damaged, foreign, or belongs to another policy.
-        """
-        if unknown := options.keys() - Options.__annotations__.keys():
-            known = ", ".join(Options.__annotations__)
-            raise ConfigurationError(f"{min(unknown)} is no option; expected some of {known}")
-        path = path_of(path)
-        generations = Generations()
-        generations.has_read(path)  # before its content: if another writer comes between, the next save notices
-        with opened(path, policy, kind=cls._KIND) as (header, arrays):
-            saved = {name: header[name] for name in cls._SETTINGS}
-            if "budgets" in saved:
-                saved["budgets"] = distinct(saved["budgets"])
-            guards = {name: header.get(name, value) for name, value in cls._GUARDS.items()}
-            selector = cls(policy, **saved, **guards, clock=clock)
-            for book in selector._books:
-                book.unpack(header, arrays)
-            selector._learner.rehearse(selector._rounds.imagined())
-        selector._generations = generations
-        return go_on(selector, observers, header.get("place"), options, catch_up=catch_up)
-
-
-def beginnings_of(event: Began) -> dict[str, Any]:
-    """What a selector was made with, as its constructor takes it."""
-    settings: dict[str, Any] = {**event.settings, "num_features": event.num_features}
-    settings["failures"] = FailureRules(*settings["failures"])
-    settings["rules"] = Rules.from_table(settings.get("rules", {}))
-    if "budgets" in settings:
-        settings["budgets"] = distinct(settings["budgets"])
-    return settings
-
-
-def append_state(selector: Selector, path: str | os.PathLike[str], more: Mapping[str, Any]) -> None:
-    """Append a selector's state, with more entries of the header, to a file in a folder that the caller holds."""
-    selector._save(path, append=True, more=more)
-
-
-def kind_of(selector: Selector) -> str:
-    """What files call a selector's class."""
-    return selector._KIND
-
-
-def state_of(selector: Selector) -> Snapshot:
-    """Header and arrays of a selector's whole state."""
-    return selector._snapshot()
-
-
-def go_on(
-    selector: S,
-    observers: Iterable[Observer],
-    place: Any,
-    options: Options | None = None,
-    *,
-    catch_up: bool | Literal["all"] = False,
-) -> S:
-    """Let a selector that was read go on under observers.
-
-    Args:
-        selector: The selector.
-        observers: Its observers from now on.
-        place: Where the sink among them was when it was written.
-        options: What holds from now on.
-        catch_up: Whether what the sink has kept since is booked; "all" if it is an error that it cannot be.
-    """
-    selector._observers = Observers(observers)
-    changed: dict[str, Any] = {} if options is None else {**options}
-    is_ruled = "rules" in changed
-    if catch_up:
-        selector._catch_up(place, is_all=catch_up == "all")
-    if is_ruled:
-        changed["rules"] = checked_rules(changed["rules"]).as_table()
-    if "failures" in changed:
-        changed["failures"] = list(astuple(checked_failures(changed["failures"])))
-    selector._commit(selector._began(place, **changed))
-    selector._warn(is_quiet=not is_ruled)
-    return selector

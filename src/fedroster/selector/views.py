@@ -17,6 +17,7 @@ from fedroster.queues import falls_short
 from fedroster.rules.rulebook import RuleBook
 from fedroster.selector.candidates import read_candidates
 from fedroster.selector.failures import Failures
+from fedroster.selector.files import Notes
 from fedroster.selector.guard import Guard
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
@@ -37,6 +38,7 @@ class Views:
     _guard: Guard
     _observers: Observers
     _book: RuleBook
+    _notes: Notes
     _num_servers: int | None
     _clock: Callable[[], float]
 
@@ -89,21 +91,22 @@ class Views:
 
     @overload
     def participation(
-        self, of: Literal["chosen", "trained", "used"] = "chosen", *, as_array: Literal[False] = False
+        self, of: Literal["chosen", "trained", "used", "capped"] = "chosen", *, as_array: Literal[False] = False
     ) -> dict[ClientId, int]: ...
     @overload
     def participation(
-        self, of: Literal["chosen", "trained", "used"] = "chosen", *, as_array: Literal[True]
+        self, of: Literal["chosen", "trained", "used", "capped"] = "chosen", *, as_array: Literal[True]
     ) -> IntArray: ...
     def participation(self, of: str = "chosen", *, as_array: bool = False) -> Any:
         """How often each member took part, by id, or as an array in the order of ``clients``.
 
         Args:
             of: Rounds in which it was ``"chosen"``, which is what policies guarantee; in which it ``"trained"``: it
-                answered, in time or late; or in which its answer was ``"used"``: it came in time.
+                answered, in time or late; in which its answer was ``"used"``: it came in time; or in which its time was
+                ``"capped"``: it counted as ``longest_s``.
             as_array: Whether to return an array.
         """
-        check_choice("of", of, ("chosen", "trained", "used"))
+        check_choice("of", of, ("chosen", "trained", "used", "capped"))
         return self._by_id(getattr(self._members, of), as_array)
 
     @overload
@@ -117,23 +120,16 @@ class Views:
         """
         return self._by_id(self._members.chosen / np.maximum(self._members.due, 1), as_array)
 
-    @overload
-    def capped(self, *, as_array: Literal[False] = False) -> dict[ClientId, int]: ...
-    @overload
-    def capped(self, *, as_array: Literal[True]) -> IntArray: ...
-    def capped(self, *, as_array: bool = False) -> Any:
-        """How many times of each member were cut to ``longest_s``, by id or as an array."""
-        return self._by_id(self._members.capped, as_array)
-
     def below_promise(self) -> tuple[ClientId, ...]:
-        """Members whose participation rate is more than a tenth below the one that the policy promises.
+        """Members whose participation rate is more than a tenth below what the policy promises, since it does.
 
         A member of fewer than 50 rounds is not judged, and a round that could not begin does not count: the record has
         it with its reason.  Empty for policies that guarantee no rate.
         """
         beta = float(getattr(self._learner.policy, "beta", 0.0))
         members = self._members
-        below = members.here & falls_short(members.chosen, members.due, beta=beta)
+        chosen, due = members.chosen - members.chosen_before, members.due - members.due_before
+        below = members.here & falls_short(chosen, due, beta=beta)
         return tuple(client for client in self.ids_of(np.flatnonzero(below)) if client is not None)
 
     def paused(self) -> dict[ClientId, int]:
@@ -203,14 +199,6 @@ class Views:
             separation=1 if book.has_forgotten else separation,
             participations=None if most is None or book.has_forgotten else max(most, so_far),
         )
-
-    @overload
-    def trust(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...
-    @overload
-    def trust(self, *, as_array: Literal[True]) -> FloatArray: ...
-    def trust(self, *, as_array: bool = False) -> Any:
-        """How much the contexts of each member count, in [0, 1], by id or as an array."""
-        return self._by_id(self._guard.trust(np.arange(self._members.capacity)), as_array)
 
     @overload
     def backlog(self, *, as_array: Literal[False] = False) -> dict[ClientId, float]: ...

@@ -22,7 +22,7 @@ from fedroster.adapters.flower import (
     SelectingGrid,
     edge_features,
 )
-from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.engine.edges import distance_m
 from fedroster.policies import COCS
 
@@ -103,9 +103,9 @@ def test_a_restart_goes_on(tmp_path):
     straight, all_reports = on_edges(labelled(8, "north", "south"), budgets)
     FedAvg().start(grid=straight, initial_arrays=model(), num_rounds=10)
     assert [report.edges for report in all_reports] == [report.edges for report in (*reports, *more)]
-    with pytest.raises(ConfigurationError, match="budgets are"):
+    with pytest.raises(ConfigurationError, match="budgets is"):
         on_edges(nodes, {"north": 2.0, "south": 2.0}, state_dir=tmp_path)
-    with pytest.raises(StateFileError, match="belongs to"):
+    with pytest.raises(LogFileError, match="expected COCS"):
         on_edges(nodes, budgets, policy=COCS(h_T=3), state_dir=tmp_path)
 
 

@@ -17,12 +17,11 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg
 from test_grid import Killed, counts, play, selecting
 
-from fedroster import RBCSF, Record, Selector
+from fedroster import RBCSF, Record
 from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesError, RoundRules
-from fedroster.core.errors import InUseError, StateFileError
+from fedroster.core.errors import ConfigurationError, InUseError, LogFileError
 from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Status
-from fedroster.core.state import load_arrays, save_arrays
 from fedroster.record import verify
 
 # ---------------------------------------------------------------- restarts
@@ -143,43 +142,25 @@ def test_the_first_round_waits_for_as_many_as_it_is_told():
     assert reports[1].select_s < 1.0
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        {"number": float("inf")},
-        {"number": -1},
-        {"number": 1.5},
-        {"number": True},
-        {"number": "2"},
-        {"is_done": "no"},
-        {"clients": ["n00", "n00"]},
-        {"clients": {"ghost": 5}},
-        {"clients": {"n00": "x"}},
-        {"edges": []},
-        {"bandwidth_bps": {"n00": "fast"}},
-    ],
-)
-def test_a_damaged_round_is_refused(tmp_path, damage):
-    nodes = fleet(4)
-    interrupted(nodes, tmp_path)
-    change_round(tmp_path / "selector.npz", damage)
-    with pytest.raises(StateFileError, match=r"selector\.npz"):
-        selecting(nodes, m=2, state_dir=tmp_path)
-
-
-def change_round(path, change):
-    arrays, header = load_arrays(path, kind=Selector._KIND)
-    header["engine_round"] |= change
-    save_arrays(path, arrays, header, kind=Selector._KIND)
-
-
-def test_a_saved_round_that_is_not_the_selectors_last_does_not_count(tmp_path):
+def test_a_round_of_which_nothing_was_noted_goes_on_with_those_that_have_not_answered(tmp_path):
     nodes = fleet(4)
     cohort = interrupted(nodes, tmp_path)
-    change_round(tmp_path / "selector.npz", {"number": 77, "is_done": True})
+    (file,) = tmp_path.glob("*.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    last = max(number for number, line in enumerate(lines) if b'"kind":"decided"' in line)
+    file.write_bytes(b"".join(lines[: last + 1]))  # killed between the decision and the notes
     again, fake, reports = selecting(nodes, m=2, state_dir=tmp_path)
     play(again, fake)
     assert (reports[0].round, set(reports[0].clients)) == (2, cohort)
+
+
+def test_a_damaged_folder_is_refused(tmp_path):
+    nodes = fleet(4)
+    interrupted(nodes, tmp_path)
+    (file,) = tmp_path.glob("*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b'"values":[', b'"values":[7,', 1))
+    with pytest.raises(LogFileError):
+        selecting(nodes, m=2, state_dir=tmp_path)
 
 
 # ---------------------------------------------------------------- one holder
@@ -492,21 +473,29 @@ def test_a_flower_newer_than_what_was_tested_is_warned_of(monkeypatch, caplog, v
 # ---------------------------------------------------------------- the record
 
 
-def test_the_record_of_a_run_with_a_kill_proves_its_decisions(tmp_path):
+@pytest.mark.parametrize("own", [True, False])
+def test_the_folder_of_a_run_with_a_kill_proves_its_decisions(own, tmp_path):
     nodes, policy = fleet(6), RBCSF(beta=0.1)
 
     def begin():
-        record = Record(tmp_path / "log")
-        grid, fake, _ = selecting(nodes, m=2, policy=policy, state_dir=tmp_path / "state", told={"observers": [record]})
-        return record, grid, fake
+        told = {"observers": [Record(tmp_path)]} if own else {}
+        grid, fake, _ = selecting(nodes, m=2, policy=policy, state_dir=None if own else tmp_path, told=told)
+        return grid, fake
 
-    record, grid, fake = begin()
-    play(grid, fake, rounds=3)  # what round 3 taught is in the record alone
+    grid, fake = begin()
+    play(grid, fake, rounds=3)
     counted = grid.selector.participation("trained")
-    record.close()
-    record, grid, fake = begin()
+    grid.release()
+    grid, fake = begin()
     assert grid.selector.participation("trained") == counted
     play(grid, fake, rounds=3)
-    record.close()
-    found = verify(tmp_path / "log", policy)
-    assert (found.is_whole, found.num_rounds, found.num_decided) == (True, 5, 5)  # round 3 was played again
+    grid.release()
+    found = verify(tmp_path, policy)
+    assert (found.is_whole, found.num_rounds) == (True, 5)  # round 3 was played again
+    assert found.num_decided == (5 if own else 0)  # contexts are kept where they are asked for
+
+
+def test_one_run_has_one_folder(tmp_path):
+    told = {"observers": [Record(tmp_path / "log")]}
+    with pytest.raises(ConfigurationError, match="state_dir"):
+        selecting(fleet(2), state_dir=tmp_path / "state", told=told)

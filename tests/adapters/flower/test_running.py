@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,7 +24,8 @@ sys.path.insert(0, str(EXAMPLE))
 
 import run as example  # noqa: E402
 
-from fedroster.engine.files import saved_round  # noqa: E402
+from fedroster.folder.chain import lines_of  # noqa: E402
+from fedroster.folder.lines import DecidedLine, NotedLine  # noqa: E402
 
 signal.signal(signal.SIGTERM, signal.default_int_handler)  # at the time limit, end the processes that were started
 
@@ -86,6 +88,16 @@ def test_deployment(tmp_path):
     names = {name for times_s in ours["exchange_s"] for name in times_s}
     assert {"node-1"} <= names <= {f"node-{n}" for n in range(4)}
     assert "rbcs-f" in example.summary(reports)
+
+
+def saved_round(folder):
+    """Number of the last round that is in a folder, and whether its aggregation is through."""
+    number, is_done = 0, True
+    for line in lines_of(folder) if folder.is_dir() else ():
+        if isinstance(line.content, DecidedLine):
+            number, is_done = line.content.round, False
+        is_done |= isinstance(line.content, NotedLine) and line.content.name == "settled"
+    return SimpleNamespace(number=number, is_done=is_done)
 
 
 def test_deployment_survives_a_killed_node_a_stalled_network_and_a_killed_server(tmp_path):

@@ -107,7 +107,7 @@ class SelectingGrid(Grid):
         self._checks = {kind: ReplyCheck(check, self._needs.weight_key) for kind in ("train", "evaluate")}
         self._checks[""] = ReplyCheck(check)
         self._book = NodeBook(contexts)
-        self._book.measured_bps = self._rounds.current.bandwidth_bps
+        self._book.measured_bps = self._rounds.bandwidth_bps
         self._desk = PushedRounds(
             self._rounds,
             self._rules,

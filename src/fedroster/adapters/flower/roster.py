@@ -32,7 +32,6 @@ class Roster(Clients):
         self._asked: dict[int, Flight] = {}
         self._ids: list[int] = []
         self._silent: set[int] = set()
-        self.bandwidth_bps = book.measured_bps
 
     def nodes(self, cohort: Mapping[str, int] | None) -> list[Node]:
         """Nodes with a fresh context, or those of a cohort that are connected.

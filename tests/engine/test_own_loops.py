@@ -1,0 +1,39 @@
+"""The loops of the page on one's own engine: 300 rounds of each, killed six times."""
+
+import re
+import shutil
+from pathlib import Path
+
+from fedroster import Floor
+from fedroster.record import verify
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "your-own-engine.md"
+LOOPS = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+
+
+def after_a_kill(folder):
+    """What a killed process has left takes the folder's place."""
+    left = shutil.copytree(folder, folder.with_name("left"), ignore=shutil.ignore_patterns(".lock*"))
+    shutil.rmtree(folder)
+    left.rename(folder)
+
+
+def test_the_loops_of_the_page_go_on_after_kills(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(LOOPS) == 3
+    for life in range(1, 7):
+        bound = {}
+        for number, loop in enumerate(LOOPS):
+            exec(re.sub(r"range\((10|20)\)", "range(50)", loop), bound)
+            selector = bound["selector"]
+            assert selector.round == (50 * number + 50 + 100 * (life - 1) if number < 2 else 50 * life)
+            waiting = [client for clients in selector.open_rounds().values() for client in clients]
+            assert len(waiting) == len(set(waiting))  # no busy client has a second job
+            if number:
+                selector.observers[0].close()
+        for folder in ("run", "places"):
+            after_a_kill(tmp_path / folder)
+    for folder in ("run", "places"):
+        found = verify(tmp_path / folder, Floor(beta=0.2))
+        assert found.is_whole
+        assert found.num_decided == found.last_round

@@ -1,0 +1,112 @@
+"""A run that is killed goes on from its folder: the round, its nodes, what was measured of them."""
+
+import logging
+import shutil
+
+import pytest
+
+from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
+from fedroster.core.problem import Status
+from fedroster.engine.choose import Node
+from fedroster.engine.contexts import NodeContext
+from fedroster.engine.losses import Losses
+from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.rounds import Rounds
+from fedroster.engine.rules import RoundRules
+from fedroster.errors import ConfigurationError
+from fedroster.record import Log, verify
+
+POLICY = RBCSF(V=5.0, beta=0.1)
+NAMES = ["a", "b", "c", "d"]
+NODES = [Node(2**63 + number, NodeContext(name, edge="n,s"), 0.0, registered=True) for number, name in enumerate(NAMES)]
+
+
+def run(folder, selector=None, **options):
+    selector = Selector(POLICY, cohort_size=2, **options) if selector is None else selector
+    return Rounds(selector, rules=RoundRules(), state_dir=folder, log=logging.getLogger(__name__))
+
+
+def after_a_kill(folder, place):
+    shutil.rmtree(place, ignore_errors=True)
+    return shutil.copytree(folder, place, ignore=shutil.ignore_patterns(".lock*"))
+
+
+def end(rounds, choice, time_s=2.0):
+    outcomes = Outcomes()
+    for name in choice.clients:
+        outcomes.answered(name, time_s, Losses())
+        outcomes.status[name] = Status.COMPLETED
+    rounds.end(choice, outcomes, time_s, select_s=0.0, num_connected=4, num_available=4)
+
+
+def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):
+    rounds = run(tmp_path / "run")
+    for number in range(1, 4):
+        rounds.bandwidth_bps["a"] = 1e6 * number
+        choice = rounds.choose(NODES, 1e6)
+        again = run(after_a_kill(tmp_path / "run", tmp_path / "begun"))
+        assert again.is_resuming
+        assert again.current == rounds.current
+        assert again.current.clients == {node.name: node.node_id for node in NODES if node.name in choice.clients}
+        again.release()
+        end(rounds, choice)
+        again = run(after_a_kill(tmp_path / "run", tmp_path / "told"))
+        assert again.is_resuming  # its aggregation may not be through
+        assert again.bandwidth_bps == {"a": 1e6 * number}
+        assert again.selector.open_rounds() == {}
+        end(again, again.go_on([node for node in NODES if node.name in again.current.clients]))  # none counts twice
+        assert again.selector.participation("trained") == rounds.selector.participation("trained")
+        again.release()
+        rounds.settle(save=number % 2 == 0)
+        again = run(after_a_kill(tmp_path / "run", tmp_path / "settled"))
+        assert not again.is_resuming
+        assert again.choose(NODES, 1e6) == run(after_a_kill(tmp_path / "run", tmp_path / "twin")).choose(NODES, 1e6)
+        again.release()
+    assert verify(tmp_path / "run", POLICY).is_whole
+    assert not Log(tmp_path / "run").header.has_contexts
+
+
+def test_nodes_that_are_forgotten_leave_no_measure(tmp_path):
+    rounds = run(tmp_path / "run")
+    rounds.bandwidth_bps |= {"a": 1e6, "b": 2e6}
+    end(rounds, rounds.choose(NODES, 1e6))
+    rounds.selector.leave(["a"], forget=True)
+    rounds.selector.join(["z"])  # in its place
+    again = run(after_a_kill(tmp_path / "run", tmp_path / "copy"))
+    assert again.bandwidth_bps == {"b": 2e6}
+
+
+def test_edges_of_a_round_go_on(tmp_path):
+    def selector():
+        return EdgeSelector(COCS(), budgets={"n": 2.0, "s": 2.0}, cohort_size=2)
+
+    rounds = run(tmp_path / "run", selector())
+    choice = rounds.choose(NODES, 1e6)
+    assert choice.edges
+    again = run(after_a_kill(tmp_path / "run", tmp_path / "copy"), selector())
+    assert again.go_on(NODES).edges == choice.edges
+
+
+@pytest.mark.parametrize("clients", [(), NAMES])
+def test_a_record_of_the_selectors_own_is_the_folder_of_the_run(clients, tmp_path):
+    record = Record(tmp_path / "log")
+    rounds = run(None, clients=clients, observers=[record])
+    end(rounds, rounds.choose(NODES, 1e6))
+    rounds.release()
+    rounds = run(tmp_path / "log", observers=[Record(tmp_path / "log")])
+    assert rounds.selector.round == 1
+    end(rounds, rounds.choose(NODES, 1e6))
+    rounds.release()
+    found = verify(tmp_path / "log", POLICY)
+    assert found.is_whole
+    assert found.num_decided == 2
+    with pytest.raises(ConfigurationError, match="state_dir"):
+        run(tmp_path / "other", observers=[Record(tmp_path / "log")])
+
+
+def test_clients_that_a_new_selector_has_are_in_its_folder(tmp_path):
+    rounds = run(tmp_path, clients=NAMES)
+    end(rounds, rounds.choose(NODES, 1e6))
+    rounds.release()
+    assert verify(tmp_path, POLICY).is_whole
+    assert run(tmp_path).selector.clients == tuple(NAMES)
