@@ -99,6 +99,8 @@ _DIGITS, _FEW, _SMALL = "a few rounds on handwritten digits", "fewer rounds", "a
 _FEW_DIGITS = Task("digits", "iid", samples_per_client=30)
 _TWO_LABELS = Task("digits", "labels:2", samples_per_client=20)
 _MNIST = _hierarchical("mnist", "MNIST", Task("mnist-logistic", "labels:2"), 1000, 0.7)
+MNIST_STEPS = _hierarchical("mnist", "MNIST, E gradient steps", Task("mnist-logistic-steps", "labels:2"), 200, 0.7)
+"""Qu et al. 2021's own local work, (2), and the 200 rounds of its Fig. 4."""
 
 FLAT: Mapping[str, Pair] = {
     "smoke": (

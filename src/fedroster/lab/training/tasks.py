@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fedroster.errors import UnknownNameError
 from fedroster.lab.training.models import MODELS
@@ -67,6 +67,9 @@ MNIST_LOGISTIC = LocalTraining(
 )
 """Qu et al. 2021, MNIST: epochs and learning rate of its Table I; samples and batch are chosen here."""
 
+MNIST_STEPS = replace(MNIST_LOGISTIC, batch_size=MNIST_LOGISTIC.samples_per_client)
+"""The same as (2) writes it: E = 2 gradient steps a round, each on all samples of a client."""
+
 CIFAR_10_B = LocalTraining(
     dataset="cifar-10", model="cifar-10-cnn", samples_per_client=1000, epochs=5, batch_size=32, learning_rate=0.1
 )
@@ -88,6 +91,7 @@ TASKS: Mapping[str, LocalTraining] = {
     "fashion-mnist": FASHION_MNIST,
     "cifar-10": CIFAR_10,
     "mnist-logistic": MNIST_LOGISTIC,
+    "mnist-logistic-steps": MNIST_STEPS,
     "cifar-10-b": CIFAR_10_B,
     "cifar-10-small": CIFAR_10_SMALL,
     "cifar-10-b-small": CIFAR_10_B_SMALL,
