@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.catalogue import make_scenario
+from fedroster.lab.statistics import LEVEL
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.verdicts.paper import FigureRecipe, Paper, find_paper
 from fedroster.lab.verdicts.verdicts import Claim, Part
@@ -57,6 +58,11 @@ class Registered:
     def family(self) -> int:
         """How many claims are corrected together; promises are not tested."""
         return sum("parts" in claim for claim in self.claims.values())
+
+    @property
+    def level(self) -> float:
+        """Of each look: together they are wrong no more often than one."""
+        return LEVEL / self.looks
 
     def faults(self, claims: Iterable[Claim], seeds: Mapping[str, Sequence[int]], carried: Iterable[str]) -> list[str]:
         """What on a page is not as it was registered; empty where all is.

@@ -117,7 +117,8 @@ def reproduce(
     conditions = replace(conditions, registry="" if entry is None else entry.digest)
     finished = _play(needed, folder, progress, workers=workers, engine=engine, conditions=conditions)
     made = {name: _Made.of(recipe, finished) for name, recipe in recipes.items()}
-    verdicts = judge([claim for one in made.values() for claim in one.claims], family=entry.family if entry else 0)
+    claims = [claim for one in made.values() for claim in one.claims]
+    verdicts = judge(claims, level=entry.level, family=entry.family) if entry else judge(claims)
     done = [each for runs in finished.values() for each in runs]
     trained = [(each.trial, each.run) for each in done if each.trial.task is not None]
     kept = _registry(entry, recipes, finished, verdicts)
