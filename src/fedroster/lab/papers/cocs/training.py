@@ -303,8 +303,8 @@ _MNIST = (
 _STEPS = (
     "MNIST with E gradient steps follows (2), Table I and the 200 rounds of Fig. 4; the samples of a client are ours. "
     'Table I calls E "local training epochs": in the other figures on MNIST an epoch is a pass in batches of 32, and '
-    "there are 1,000 rounds. A first look, at seeds 1100 to 1109, decided none of these claims. The second has seeds of "
-    "its own, and each look is tested at half the level."
+    "there are 1,000 rounds. A first look, at seeds 1100 to 1109, decided none of these claims. The second has its own "
+    "seeds, and each look is tested at half the level."
 )
 REMARKS = {
     **HIERARCHICAL_REMARKS,
