@@ -33,7 +33,10 @@ _PASSES = (
     "epochs”, where (2) has two steps; runs older than the registry, the last of three looks"
 )
 _TRAINING = "`fedroster reproduce cocs --scale cpu --figure 4a` (hours)"
-_STEPS = "training with the local work of (2), 200 rounds, 1,000 samples a client (ours); registered before its runs, second look"
+_STEPS = (
+    "training with the local work of (2), 200 rounds, 1,000 samples a client (ours); registered before its runs, "
+    "second look"
+)
 _RUN_STEPS = (
     "`fedroster reproduce cocs --scale cpu --figure 4a-steps --training-seeds 1200-1239` (20 minutes of a core)"
 )
