@@ -99,6 +99,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "tifl",
         "e3cs",
         "cs-ucb",
+        "by-speed",
     ),
     "one server, simpler ones": (
         "random",

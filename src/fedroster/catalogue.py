@@ -197,6 +197,7 @@ TASKS: Mapping[str, tuple[str, str]] = {
     "fashion-mnist": ("Fashion-MNIST, a convolutional network, 500 samples a client", RBCS_F),
     "cifar-10": ("CIFAR-10, a convolutional network, 500 samples a client", RBCS_F),
     "mnist-logistic": ("MNIST, logistic regression, 1,000 samples a client", COCS),
+    "mnist-logistic-steps": ("the same, with 2 gradient steps on all samples in place of 2 epochs", COCS),
     "cifar-10-b": ("CIFAR-10, a convolutional network, 1,000 samples a client", COCS),
     "cifar-10-small": ("CIFAR-10, a small network for the processor", OURS),
     "cifar-10-b-small": ("the same with 2 local epochs", OURS),

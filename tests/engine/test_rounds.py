@@ -15,7 +15,7 @@ def test_a_node_whose_name_reads_as_anothers_stays_out_and_ends_no_run(caplog):
     names = ["n1", "n2", "n1\N{ZERO WIDTH SPACE}"]
     nodes = [Node(number, NodeContext(name), 0.0, registered=True) for number, name in enumerate(names)]
     for number in (1, 2):
-        choice = rounds.choose(nodes, 1e6, {})
+        choice = rounds.choose(nodes, 1e6)
         assert (choice.round, set(choice.clients)) == (number, {"n1", "n2"})
         rounds.selector.observe(number, times_s={"n1": 1.0, "n2": 2.0})
     assert caplog.text.count("a node stays out") == 1

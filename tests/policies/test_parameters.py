@@ -17,6 +17,12 @@ KINDS = [getattr(policies, name) for name in policies.__all__]
 P2 = {"gap": [1.0, -0.1], "node_limit": [-1]}
 SOLVER = P2 | {"solver": ["quick"], "utility": ["cubic"], "epsilon": [0.0]}
 BAD = {
+    "BySpeed": {
+        "exponent": [-0.5, math.inf],
+        "least": [-0.1, 1.1],
+        "longest_gap": [0.5, math.nan],
+        "memory": [0.5, math.inf],
+    },
     "COCS": SOLVER
     | {
         "h_T": [-1, 2.5],

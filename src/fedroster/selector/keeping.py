@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
-import numpy as np
-
 from fedroster.core.checks import path_of
 from fedroster.core.errors import ConfigurationError, FedrosterError, LogFileError, StateFileError
 from fedroster.core.ids import ClientId
@@ -61,6 +59,7 @@ class Kept(Books):
     _GUARDS: ClassVar[dict[str, Any]] = {"guarded": False, "longest_absence": None}  # of files of 0.1.0
     _num_servers: int | None = None
     _calls: Calls
+    _clock: Callable[[], float]
     _files: SavedFiles
 
     def save(self, path: str | os.PathLike[str], *, replace: bool = False) -> None:
@@ -194,7 +193,24 @@ class Kept(Books):
         files.has_read(path)  # before its content: if another writer comes between, the next save notices
         selector, place = cls._read(path, policy, clock)
         selector._files = files
-        return go_on(selector, observers, place, options, catch_up=catch_up)
+        return selector._go_on(observers, place, options, catch_up=catch_up)
+
+    def _go_on(
+        self, observers: Iterable[Observer], place: Any, options: Options | None = None, *, catch_up: bool = False
+    ) -> Self:
+        """Go on as :func:`go_on` says; ``catch_up`` if what the sink has kept since is booked."""
+        self._observers = Observers(observers)
+        changed: dict[str, Any] = {} if options is None else {**options}
+        is_ruled = "rules" in changed
+        if catch_up:
+            self._catch_up(place, checked_rules(changed.get("rules")), is_all=False)
+        if is_ruled:
+            changed["rules"] = checked_rules(changed["rules"]).as_table()
+        if "failures" in changed:
+            changed["failures"] = list(astuple(checked_failures(changed["failures"])))
+        self._commit(self._began(place, **changed))
+        self._warn(is_quiet=not is_ruled)
+        return self
 
     @classmethod
     def _read(
@@ -301,10 +317,8 @@ def _begin_in(fresh: Kept, record: Record, observers: tuple[Observer, ...]) -> N
 
 def trust_of(selector: Kept) -> dict[ClientId, float]:
     """How much the contexts of each member count, in [0, 1]."""
-    trust: dict[ClientId, float] = selector._by_id(
-        selector._guard.trust(np.arange(selector._members.capacity)), as_array=False
-    )
-    return trust
+    trust = selector._guard.trust(selector._members.slots())
+    return dict(zip(selector.clients, trust.tolist(), strict=True))
 
 
 def options_of(selector: Kept) -> Options:
@@ -317,32 +331,6 @@ def state_of(selector: Kept) -> Snapshot:
     return selector._snapshot()
 
 
-def go_on(
-    selector: S,
-    observers: Iterable[Observer],
-    place: Any,
-    options: Options | None = None,
-    *,
-    catch_up: bool = False,
-) -> S:
-    """Let a selector that was read go on under observers.
-
-    Args:
-        selector: The selector.
-        observers: Its observers from now on.
-        place: Where the sink among them was when it was written.
-        options: What holds from now on.
-        catch_up: Whether what the sink has kept since is booked.
-    """
-    selector._observers = Observers(observers)
-    changed: dict[str, Any] = {} if options is None else {**options}
-    is_ruled = "rules" in changed
-    if catch_up:
-        selector._catch_up(place, checked_rules(changed.get("rules")), is_all=False)
-    if is_ruled:
-        changed["rules"] = checked_rules(changed["rules"]).as_table()
-    if "failures" in changed:
-        changed["failures"] = list(astuple(checked_failures(changed["failures"])))
-    selector._commit(selector._began(place, **changed))
-    selector._warn(is_quiet=not is_ruled)
-    return selector
+def go_on(selector: S, observers: Iterable[Observer], place: Any, options: Options | None = None) -> S:
+    """Let a selector that was read go on under observers, from a sink's place; the options hold from now on."""
+    return selector._go_on(observers, place, options)

@@ -273,17 +273,17 @@ _CLIENTS = {
 
 def _figures(size: str) -> Mapping[str, FigureRecipe]:
     mnist, cifar = HIERARCHICAL[size]
+    steps = replace(mnist, name=f"{mnist.name}, E gradient steps")
     if size != "smoke":
-        mnist = replace(mnist, changed=_PASSES)
+        mnist, steps = replace(mnist, changed=_PASSES), MNIST_STEPS
     figures = {
         "2-mnist": _figure_2(mnist, *_CLIENTS[size][0]),
         "4a": _figure_accuracy(mnist, "4a"),
+        "4a-steps": _figure_accuracy(steps, "4a", "4a-steps"),
         "4c": _sweep(mnist, "4c", "budget", BUDGETS, "budget", ""),
         "4e": _sweep(mnist, "4e", "deadline_s", DEADLINES_S, "deadline", " s"),
         "table-2-mnist": _table_2(mnist),
     }
-    if size != "smoke":
-        figures["4a-steps"] = _figure_accuracy(MNIST_STEPS, "4a", "4a-steps")
     if size != "cpu":  # REMARKS says why
         figures |= {
             "2-cifar-10": _figure_2(cifar, *_CLIENTS[size][1]),
