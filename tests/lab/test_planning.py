@@ -21,7 +21,7 @@ from fedroster.lab.pages.charts import data_of
 from fedroster.lab.pages.plan_figure import trade_off_figure
 from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Setting, Wish, judged, plan, sentence
 from fedroster.lab.replay.modelled import Fit
-from fedroster.lab.replay.playing import Ending, Exchanges, Late, Look, PlayedRound, play
+from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.networks.flat import FlatNetwork
 from fedroster.policies import Uniform
 from fedroster.types import Status
@@ -47,18 +47,18 @@ def exchanges(*times_s: float, lost: tuple[int, ...] = (), overhead_s: float = 0
 def test_when_a_round_ends(
     needed: int, deadline_s: float, lost: tuple[int, ...], length: float, used: list[int]
 ) -> None:
-    end_s, status = exchanges(2.0, 5.0, 9.0, lost=lost).end(Ending(needed, deadline_s))
+    end_s, status = exchanges(2.0, 5.0, 9.0, lost=lost).end(RoundEnd(needed, deadline_s))
     assert (end_s, np.flatnonzero(status == Status.COMPLETED).tolist()) == (length, used)
     assert np.flatnonzero(status == Status.DROPPED).tolist() == list(lost)
 
 
 def test_a_round_without_clients_takes_no_time() -> None:
-    assert exchanges().end(Ending(3, math.inf))[0] == 0.0
+    assert exchanges().end(RoundEnd(3, math.inf))[0] == 0.0
 
 
 def test_what_rounds_take_beyond_their_exchanges_comes_after_the_deadline() -> None:
     played = exchanges(2.0, 5.0, 9.0, overhead_s=0.5)
-    assert [played.end(Ending(3, deadline_s))[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
+    assert [played.end(RoundEnd(3, deadline_s))[0] for deadline_s in (math.inf, 6.0)] == [9.5, 6.5]
 
 
 class Silent:
@@ -66,10 +66,10 @@ class Silent:
 
     ids, rounds = ("a", "b"), 0
 
-    def look(self) -> Look | None:
+    def look(self) -> RoundStart | None:
         self.rounds += 1
         everybody = np.ones(2, np.bool_)
-        return Look(10.0 * self.rounds, everybody, everybody, None, {}) if self.rounds <= 30 else None
+        return RoundStart(10.0 * self.rounds, everybody, everybody, None, {}) if self.rounds <= 30 else None
 
     def exchange(self, chosen: np.ndarray) -> Exchanges:
         return Exchanges(np.where(chosen, 5.0, 1.0), np.ones(chosen.shape, np.bool_))
@@ -81,7 +81,7 @@ class Silent:
 @pytest.mark.parametrize(("late", "chosen"), [("told", 30), ("dropped", 7)])
 def test_clients_that_were_late_pause_if_they_count_as_dropped(late: Late, chosen: int) -> None:
     # Dropped in rounds 1, 2 and 3, it pauses for 1, 2, 4, 8 rounds: it comes back in 5, 8, 13, 22.
-    rounds = play(Uniform(), Silent(), cohort_size=2, options={}, seed=0, ending=Ending(None, 2.0, late))
+    rounds = play(Uniform(), Silent(), cohort_size=2, options={}, seed=0, ending=RoundEnd(None, 2.0, late))
     assert sum(1 in one.chosen for one in rounds) == chosen
 
 
@@ -91,7 +91,7 @@ class TwoSpeeds:
     num_clients, cohort_size = 10, 2
     overhead_s, doubt, trials, remark = 0.5, 0.0, "seeds", ""
 
-    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+    def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         order, places = np.arange(10), 2 + spare
         if not policy.startswith(("random", "round-robin")):
             order = np.concatenate([order[::2], order[1::2]])  # equals together
@@ -123,7 +123,7 @@ def test_the_shortest_setting_that_meets_the_wish_comes_first() -> None:
 class Lucky(TwoSpeeds):
     """As two speeds, but slower in the trials that count: what looked good in the others was luck."""
 
-    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+    def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         rounds = super().play(policy, spare, seed, ending)
         slower = seed < 10 and not policy.startswith("random")
         return [replace(one, length_s=9.0) for one in rounds] if slower else rounds
@@ -203,7 +203,7 @@ def test_a_log_knows_what_its_own_rounds_would_have_been() -> None:
         assert own.mean_round_s == pytest.approx(logged.fit.history.round_s.mean())
         assert own.wasted == 0.0
         for policy in only:
-            for ending, spare in ((Ending(4, math.inf), 0), (Ending(4, 14.0), 0), (Ending(4, 14.0), 2)):
+            for ending, spare in ((RoundEnd(4, math.inf), 0), (RoundEnd(4, 14.0), 0), (RoundEnd(4, 14.0), 2)):
                 setting = Setting(policy, spare)
                 runs = [logged.play(policy, spare, number, ending) for number in range(5)]
                 told = judged(logged, wish, setting, runs)

@@ -173,7 +173,7 @@ class _Aggregation:
         return Aggregate(self.moved(model, direction), good)
 
 
-class _Exchange:
+class _Trainer:
     """Stages 3 and 4 of a round: the chosen clients train, the server aggregates what arrives."""
 
     def __init__(
@@ -270,7 +270,7 @@ class _Exchange:
         return self.evaluation
 
 
-class _HierarchicalExchange(_Exchange):
+class _HierarchicalExchange(_Trainer):
     """The same with edge servers: each client trains its server's model (Qu et al. 2021, section III-A and C).
 
     Every server aggregates the updates that it waits for (6), late ones too when fewer than Z came in time, and the
@@ -317,7 +317,7 @@ class _HierarchicalExchange(_Exchange):
             self.edges = broadcast(self.parameters, next(iter(self.edges.values())).shape[0])
 
 
-class _PlacesExchange(_Exchange):
+class _PlacesExchange(_Trainer):
     """The same in free places: a client trains the model of the moment, and its update arrives later."""
 
     places: FreePlaces
@@ -451,7 +451,7 @@ def federate(
     if servers > 1 and not server.is_plain:
         raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
     aggregation = _Aggregation(first, environment.spec, memory, server, None if start is None else start.aggregation)
-    kind = _PlacesExchange if places is not None else _Exchange if servers == 1 else _HierarchicalExchange
+    kind = _PlacesExchange if places is not None else _Trainer if servers == 1 else _HierarchicalExchange
     exchange = kind(trainer, first, edges, streams, aggregation, losses=wants_losses(policy))
     if isinstance(exchange, _PlacesExchange) and places is not None:
         exchange.begin(places, environment.spec, None if start is None else start.aggregation)

@@ -16,7 +16,7 @@ from fedroster.catalogue import make_policy, make_scenario
 from fedroster.errors import ConfigurationError, InfeasibleError, InvalidInputError
 from fedroster.lab.replay.history import History
 from fedroster.lab.replay.modelled import Fit, check_reach
-from fedroster.lab.replay.playing import Ending, Exchanges, Late, Look, PlayedRound, play
+from fedroster.lab.replay.playing import Exchanges, Late, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.statistics import prediction_interval
 from fedroster.parts import Parameters, Positive, Share, check_integer, check_number
 from fedroster.types import AnyEnvironment, FloatArray, IntArray, Selection, Status, Streams
@@ -177,18 +177,18 @@ class ScenarioWorld:
             raise ConfigurationError(f"{name} has edge servers; expected a scenario with one server, or a log")
         self.num_clients, self.cohort_size = spec.num_clients, spec.cohort_size
 
-    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+    def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         """Play a policy."""
         size = self.cohort_size + spare
         environment: Any = dataclasses.replace(self._environment, cohort_size=size)  # type: ignore[type-var]
-        world = _Simulated(environment, self._rounds, self._rules, seed)
+        world = _Unfolded(environment, self._rounds, self._rules, seed)
         return play(make_policy(policy), world, cohort_size=size, options={}, seed=seed, ending=ending)
 
     def logged(self, wish: Wish) -> None:
         """A scenario has no log."""
 
 
-class _Simulated:
+class _Unfolded:
     """A network as it unfolds before a policy."""
 
     def __init__(self, network: AnyEnvironment, rounds: int, rules: Mapping[str, Any], seed: int) -> None:
@@ -198,7 +198,7 @@ class _Simulated:
         self._state = network.init(rng=self._streams.at("environment-init"))
         self._number, self._now_s = 0, 0.0
 
-    def look(self) -> Look | None:
+    def look(self) -> RoundStart | None:
         """Begin the next round."""
         self._number += 1
         if self._number > self._rounds:
@@ -208,7 +208,7 @@ class _Simulated:
         context = self._context
         members = np.ones(len(self.ids), np.bool_) if context.members is None else context.members
         at_s = float(getattr(self._state, "time_s", self._now_s))
-        return Look(at_s, members, context.available & members, context.features, self._rules)
+        return RoundStart(at_s, members, context.available & members, context.features, self._rules)
 
     def exchange(self, chosen: IntArray) -> Exchanges:
         """What becomes of the cohort."""
@@ -255,7 +255,7 @@ class LogWorld:
         if unknown := int(np.count_nonzero(fit.measured == 0)):
             self.remark += f" {unknown} of {self.num_clients} clients were never measured, and are taken to be usual."
 
-    def play(self, policy: str, spare: int, seed: int, ending: Ending) -> list[PlayedRound]:
+    def play(self, policy: str, spare: int, seed: int, ending: RoundEnd) -> list[PlayedRound]:
         """Play a policy in the world of that number."""
         ending = dataclasses.replace(ending, tells_length=self.fit.tells_length)
         played = self.fit.play(make_policy(policy), seed, spare=spare, ending=ending, rules=self._rules)
@@ -305,7 +305,7 @@ def median_time_s(world: World) -> float:
     """Median exchange time of clients that are chosen at random, seconds."""
     times: list[float] = []
     with suppress(InvalidInputError):  # a log that says too little about a random policy does say how long times are
-        for played in world.play("random", 0, 0, Ending()):
+        for played in world.play("random", 0, 0, RoundEnd()):
             times += played.exchanges.time_s.tolist()
     return float(np.median(times)) if times else 1.0
 
@@ -346,10 +346,10 @@ def plan(
     screened, refused, total = [], {}, len(settings) + _MOST_CONFIRMED
     for number, setting in enumerate(settings):
         progress(number, total, str(setting))
-        key, ending = (setting.policy, setting.spare), Ending(world.cohort_size, setting.deadline_s)
+        key, ending = (setting.policy, setting.spare), RoundEnd(world.cohort_size, setting.deadline_s)
         try:
             if key not in played:
-                free, first = Ending(world.cohort_size, math.inf), max(seeds) + 1
+                free, first = RoundEnd(world.cohort_size, math.inf), max(seeds) + 1
                 played[key] = [world.play(*key, first + each, free) for each in range(SCREENED)]
         except (InfeasibleError, InvalidInputError) as error:  # this share with so many places; this policy in this log
             refused[str(setting)] = str(error)
@@ -373,7 +373,7 @@ def plan(
 
 def _confirmed(world: World, wish: Wish, setting: Setting, seeds: Sequence[int], late: Late) -> Tried:
     """Play a setting as it is in the trials that count."""
-    ending = Ending(world.cohort_size, setting.deadline_s, late)
+    ending = RoundEnd(world.cohort_size, setting.deadline_s, late)
     runs = [world.play(setting.policy, setting.spare, seed, ending) for seed in seeds]
     table = np.array([_numbers(run, world.num_clients, wish, None) for run in runs])
     misses = _tail(-table[:, 0], -wish.every_client, 0.0)
@@ -396,7 +396,7 @@ def _tail(values: FloatArray, limit: float, known: float) -> float:
 
 
 def judged(
-    world: World, wish: Wish, setting: Setting, runs: Sequence[Sequence[PlayedRound]], *, ending: Ending | None = None
+    world: World, wish: Wish, setting: Setting, runs: Sequence[Sequence[PlayedRound]], *, ending: RoundEnd | None = None
 ) -> Tried:
     """What came of a setting in some runs; as if their rounds had ended otherwise, if ``ending`` is given."""
     table = np.array([_numbers(run, world.num_clients, wish, ending) for run in runs])
@@ -412,7 +412,7 @@ def judged(
     return Tried(setting, least, under, mean_s, updates, wasted, *counts, share_ends, under_ends, mean_ends)
 
 
-def _numbers(rounds: Sequence[PlayedRound], num_clients: int, wish: Wish, ending: Ending | None) -> tuple[float, ...]:
+def _numbers(rounds: Sequence[PlayedRound], num_clients: int, wish: Wish, ending: RoundEnd | None) -> tuple[float, ...]:
     """Of a run: least share, length that the wished share of the rounds stays under, mean length, updates, waste.
 
     A round without a cohort has no length.

@@ -13,7 +13,7 @@ _CLEAR = 0.25  # standard error of a slope that tells the two apart, by the mean
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class Pace:
     """How the log's world moves on.
 
     Attributes:
@@ -45,7 +45,7 @@ class Clock:
         return now_s + max(round_s + float(self.idle_s[round]), self.least_gap_s)
 
 
-def read_clock(history: History) -> Clock:
+def read_clock(history: History) -> Pace:
     """Find out how the log's world moves on.
 
     Clients come and go by time if more of them changed between two rounds the more time passed between them; where gaps
@@ -67,7 +67,7 @@ def read_clock(history: History) -> Clock:
     usual_s = float(np.median(idle_s[free])) if free.any() else 0.0
     idle_s = np.append(np.where(free, idle_s, np.where(busy, 0.0, usual_s)), usual_s)
     wait_s = float(np.median(gap_s[~busy])) if (~busy).any() else max(least_gap_s, typical_s)
-    return Clock(
+    return Pace(
         by_time=_goes_by_time(history, gap_s),
         at_s=at_s,
         end_s=float(at_s[-1]) + typical_s,

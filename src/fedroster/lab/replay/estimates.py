@@ -107,7 +107,7 @@ def _all_refused(name: str, rounds: int, reason: str) -> list[Estimate]:
 
 
 @dataclass(frozen=True, slots=True)
-class _World:
+class _InWorld:
     """What came of a policy in one drawn world: mean time of a round, choices of each client, misses."""
 
     round_s: float
@@ -129,7 +129,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
         lasted_s = [round.length_s for round in one.rounds if round.chosen.shape[0]]
         count = np.bincount(chosen, minlength=history.num_clients)
         missed = int(np.count_nonzero(status != Status.COMPLETED))
-        worlds.append(_World(float(np.mean(lasted_s or [0.0])), count, missed))
+        worlds.append(_InWorld(float(np.mean(lasted_s or [0.0])), count, missed))
     size = _informed_by(fit, worlds)
     values = {
         "mean_round_time_s": _time(fit, worlds),
@@ -144,7 +144,7 @@ def _estimates(fit: Fit, name: str, policy: AnyPolicy) -> list[Estimate]:
     ]
 
 
-def _time(fit: Fit, played: Sequence[_World]) -> tuple[float, float, float]:
+def _time(fit: Fit, played: Sequence[_InWorld]) -> tuple[float, float, float]:
     """On a log scale; half of what the worlds were off for the log's rounds, which is taken off, widens the interval.
 
     A policy that learns measures a client again if it looked fast: such times err more often by much than as many
@@ -161,7 +161,7 @@ def _time(fit: Fit, played: Sequence[_World]) -> tuple[float, float, float]:
     return math.exp(middle), math.exp(middle - half), math.exp(middle + half)
 
 
-def _rate(history: History, played: Sequence[_World]) -> tuple[float, float, float]:
+def _rate(history: History, played: Sequence[_InWorld]) -> tuple[float, float, float]:
     ever = history.members.any(axis=0)
     least = np.array([float(one.chosen[ever].min()) for one in played])
     middle, half = float(least.mean()), _T * float(least.std(ddof=1))
@@ -185,7 +185,7 @@ def _count(values: FloatArray, logged: int) -> tuple[float, float, float]:
     return estimate, float(max(least, 0)), float(most)
 
 
-def _informed_by(fit: Fit, played: Sequence[_World]) -> float:
+def _informed_by(fit: Fit, played: Sequence[_InWorld]) -> float:
     r"""How many measured times of the log tell of the policy's cohorts: :math:`(\sum_n w_n)^2 / \sum_n w_n^2 / k_n`.
 
     w is how often the policy chooses a client, k how often the log measured it.

@@ -13,7 +13,7 @@ from fedroster.errors import InvalidInputError
 from fedroster.lab.replay.answers import Answers, Leaves, Waits, draw_answers, expected, read_waits
 from fedroster.lab.replay.clock import read_clock
 from fedroster.lab.replay.history import History
-from fedroster.lab.replay.playing import Ending, Exchanges, Look, PlayedRound, play
+from fedroster.lab.replay.playing import Exchanges, PlayedRound, RoundEnd, RoundStart, play
 from fedroster.lab.replay.times import Times, draw_times
 from fedroster.parts import ClientId
 from fedroster.types import AnyPolicy, BoolArray, FloatArray, IntArray, Streams
@@ -137,7 +137,7 @@ class Fit:
         number: int,
         *,
         spare: int = 0,
-        ending: Ending | None = None,
+        ending: RoundEnd | None = None,
         rules: Mapping[str, Any] | None = None,
     ) -> Played:
         """Let a policy that knows nothing yet play the log's rounds in one drawn world.
@@ -153,7 +153,7 @@ class Fit:
             FedrosterError: If the policy cannot play there.
         """
         world = Drawn(self, number, rules)
-        size, ending = self.history.cohort_size + spare, ending or Ending(tells_length=self.tells_length)
+        size, ending = self.history.cohort_size + spare, ending or RoundEnd(tells_length=self.tells_length)
         rounds = play(policy, world, cohort_size=size, options=self.history.options, seed=number, ending=ending)
         chosen = np.concatenate([one.chosen for one in rounds])
         unknown = float(np.mean(self.measured[chosen] == 0)) if chosen.shape[0] else 0.0
@@ -207,7 +207,7 @@ class Drawn:
         """Ids of all clients."""
         return self._history.ids
 
-    def look(self) -> Look | None:
+    def look(self) -> RoundStart | None:
         """Begin the next round; None after as many as the log has."""
         history, self._round = self._history, self._round + 1
         if self._round == history.num_rounds:
@@ -226,7 +226,7 @@ class Drawn:
         self._features = features
         rules = history.rules[index] if self._rules is None else self._rules
         told = features if history.num_features else None
-        return Look(self._now_s, history.members[index], available & history.members[index], told, rules)
+        return RoundStart(self._now_s, history.members[index], available & history.members[index], told, rules)
 
     def exchange(self, chosen: IntArray) -> Exchanges:
         """What becomes of the cohort: of clients that the log chose in this round, too, what became of them there."""

@@ -29,7 +29,7 @@ BARE: Mapping[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class RoundStart:
     """What there is when a round begins.
 
     Attributes:
@@ -48,7 +48,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class RoundEnd:
     """When rounds end, and what is told of the clients that they did not wait for.
 
     Attributes:
@@ -80,7 +80,7 @@ class Exchanges:
     deadline_s: float = math.inf
     overhead_s: float = 0.0
 
-    def end(self, ending: Ending) -> tuple[float, StatusArray]:
+    def end(self, ending: RoundEnd) -> tuple[float, StatusArray]:
         """Length of the round, seconds, and what became of each exchange, shape (k,).
 
         It ends at the update that fills it, at the deadline, or when all that will come has come; that a client dropped
@@ -105,7 +105,7 @@ class Unfolding(Protocol):
     def ids(self) -> Sequence[ClientId]:
         """Ids of all clients that are ever members."""
 
-    def look(self) -> Look | None:
+    def look(self) -> RoundStart | None:
         """Begin the next round; None after the last."""
 
     def exchange(self, chosen: IntArray) -> Exchanges:
@@ -138,7 +138,7 @@ class PlayedRound:
     begun: bool = True
 
 
-class _Clock:
+class _WorldTime:
     """Tells a selector the time of its world."""
 
     now_s = 0.0
@@ -154,7 +154,7 @@ def play(
     cohort_size: int,
     options: Mapping[str, Any],
     seed: int,
-    ending: Ending | None = None,
+    ending: RoundEnd | None = None,
 ) -> list[PlayedRound]:
     """Let a policy that knows nothing yet play all rounds of a world.
 
@@ -170,7 +170,7 @@ def play(
         ConfigurationError: If the policy needs what only a simulation has, or edge servers.
         InfeasibleError: If its promise cannot be kept for the first members.
     """
-    ending, clock = Ending() if ending is None else ending, _Clock()
+    ending, clock = RoundEnd() if ending is None else ending, _WorldTime()
     index_of = {client: index for index, client in enumerate(world.ids)}
     ids = np.array([*world.ids], object)
     here, rules = np.zeros(ids.shape[0], np.bool_), dict[str, Any]()
@@ -214,7 +214,12 @@ def play(
 
 
 def _tell(
-    selector: Selector, clients: list[ClientId], time_s: list[float], status: list[int], length_s: float, ending: Ending
+    selector: Selector,
+    clients: list[ClientId],
+    time_s: list[float],
+    status: list[int],
+    length_s: float,
+    ending: RoundEnd,
 ) -> None:
     """Tell a round's answers when it ends, and what is late by itself: the length says nothing about it."""
     times = {one: time for one, time, how in zip(clients, time_s, status, strict=True) if how == Status.COMPLETED}

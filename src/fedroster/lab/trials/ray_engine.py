@@ -35,7 +35,7 @@ _MOST = 1000  # trials that Ray knows of at the same time, where the cluster has
 _PATIENCE_S = 5.0
 
 
-class Part(NamedTuple):
+class Piece(NamedTuple):
     """What comes back from a node: a run, or a checkpoint where there is more to play; and all rounds played so far."""
 
     run: Run | None
@@ -43,7 +43,7 @@ class Part(NamedTuple):
     rounds: int
 
 
-def work(trial: Trial, conditions: Conditions, start: bytes | None, part_s: float) -> Part:
+def work(trial: Trial, conditions: Conditions, start: bytes | None, part_s: float) -> Piece:
     """Play a part of a trial on a node, all of it without training."""
     # A trial has one core; set before the first kernel asks.
     os.environ.setdefault("FEDROSTER_NUM_THREADS", "1")
@@ -55,7 +55,7 @@ def work(trial: Trial, conditions: Conditions, start: bytes | None, part_s: floa
             file.write_bytes(start)
         here = dataclasses.replace(conditions, checkpoint=file, stop_at=stop_at, played=played.append)
         run = trial.run(here)
-        return Part(run, file.read_bytes() if run is None and file.exists() else None, sum(played))
+        return Piece(run, file.read_bytes() if run is None and file.exists() else None, sum(played))
 
 
 def _asked_of(ray: Any) -> Any:
@@ -189,7 +189,7 @@ class RayEngine:
                 (done, *_), _ = ray.wait(list(running), num_returns=1)
                 index = running.pop(done)
                 try:
-                    part: Part | str = ray.get(done)
+                    part: Piece | str = ray.get(done)
                 except ray.exceptions.RayTaskError as error:
                     raise (error.cause if isinstance(error.cause, Exception) else error) from error
                 except ray.exceptions.RayError as error:

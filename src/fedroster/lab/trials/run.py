@@ -61,7 +61,7 @@ class Where(TypedDict, total=False):
     conditions: Conditions
 
 
-class Options(Where, total=False):
+class RunOptions(Where, total=False):
     """All options of :func:`run_trials`."""
 
     folder: Path | None
@@ -176,7 +176,7 @@ def _load(path: Path) -> tuple[Run, str, str] | None:
         return None  # damaged, of an older version, or just taken away: run it again
 
 
-def finish(trials: Sequence[Trial], **options: Unpack[Options]) -> list[Done]:
+def finish(trials: Sequence[Trial], **options: Unpack[RunOptions]) -> list[Done]:
     """Run trials to the end, in order; options are those of :func:`run_trials`.
 
     Raises:
@@ -188,7 +188,7 @@ def finish(trials: Sequence[Trial], **options: Unpack[Options]) -> list[Done]:
     return finished
 
 
-def gather(trials: Sequence[Trial], **options: Unpack[Options]) -> list[Run]:
+def gather(trials: Sequence[Trial], **options: Unpack[RunOptions]) -> list[Run]:
     """Return the runs of :func:`finish` alone."""
     return [done.run for done in finish(trials, **options)]
 

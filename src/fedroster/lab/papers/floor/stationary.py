@@ -35,7 +35,7 @@ _STEP = 1.0 / 32.0  # neighbouring times of the integral are a factor of exp(1/3
 _IMPROVEMENTS = 4
 
 
-class _Round:
+class _OneContext:
     """Cohorts of one context: how long they take, and which is worth most.
 
     Attributes:
@@ -113,7 +113,7 @@ def stationary_optimum(network: FlatNetwork, rate: float, *, seed: int, num_cont
     price_s = np.where(there, times_s, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1) / network.cohort_size
     columns: list[dict[bytes, tuple[IntArray, float]]] = [{} for _ in times_s]
     no_client = np.zeros(0, np.int64), 0.0
-    rounds = [_Round(time_s, ratios) if here.any() else None for time_s, here in zip(times_s, there, strict=True)]
+    rounds = [_OneContext(time_s, ratios) if here.any() else None for time_s, here in zip(times_s, there, strict=True)]
     stable_s, best_bound_s = price_s, -math.inf
     value_s = math.inf
     for _ in range(_ATTEMPTS):
