@@ -53,26 +53,6 @@ def brute_force_p4(times, backlog, available, cohort_size, penalty):
     return best, winners
 
 
-def milp_p4(times, backlog, available, cohort_size, penalty):
-    """The least objective by a mixed-integer solver: x binary, T >= tau_n x_n."""
-    from scipy.optimize import Bounds, LinearConstraint, milp
-
-    num = len(times)
-    size = min(cohort_size, int(np.count_nonzero(available)))
-    cost = np.append(-np.asarray(backlog, float), penalty)
-    slowest = np.hstack((-np.diag(np.asarray(times, float)), np.ones((num, 1))))
-    everybody = np.append(np.ones(num), 0.0)[None]
-    result = milp(
-        cost,
-        integrality=np.append(np.ones(num), 0),
-        bounds=Bounds(np.zeros(num + 1), np.append(np.asarray(available, float), np.inf)),
-        constraints=[LinearConstraint(slowest, 0, np.inf), LinearConstraint(everybody, size, size)],
-        options={"mip_rel_gap": 0.0},
-    )
-    assert result.status == 0, result.message
-    return result.fun
-
-
 def heap_p4(times, backlog, cohort_size, penalty):
     """The least objective for many clients: a heap of the longest queues, in order of time.  Infinite times are out."""
     heap, total, best = [], 0.0, math.inf

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError
-from fedroster.core.state import grow, pack, reset, unpack
+from fedroster.core.state import reset
 from fedroster.estimation.hypercubes import (
     cells_per_axis,
     context_cells,
@@ -48,19 +48,11 @@ class TestParameters:
 
 
 class TestContextCells:
-    def test_every_hypercube_holds_its_own_contexts(self):
-        h = 3
-        centres = np.array(list(itertools.product((np.arange(h) + 0.5) / h, repeat=2)))
-        assert sorted(context_cells(centres, cells_per_axis=h).tolist()) == list(range(h * h))
-
     @given(st.integers(1, 7), st.lists(st.tuples(*[st.floats(0, 1)] * 3), max_size=20))
     def test_against_floors(self, h, contexts):
         features = np.array(contexts).reshape(-1, 3)
         expected = [sum(min(int(x * h), h - 1) * h**i for i, x in enumerate(row)) for row in contexts]
         assert context_cells(features, cells_per_axis=h).tolist() == expected
-
-    def test_the_upper_face_belongs_to_the_last(self):
-        assert context_cells(np.array([[1.0], [0.2], [0.0]]), cells_per_axis=5).tolist() == [4, 1, 0]
 
     @pytest.mark.parametrize("value", [-1e-9, 1.0001, np.nan, np.inf])
     def test_outside_is_refused_with_its_row(self, value):
@@ -95,12 +87,6 @@ class TestCounting:
         assert self.estimate(state, 1, 0, 4) == 0.5
         state = count_successes(count_selections(state, *link), *link)
         assert self.estimate(state, 1, 0, 4) == pytest.approx(2 / 3)
-
-    def test_cells_pairs_and_servers_are_apart(self):
-        state, link = self.state(), (ints(1), ints(0), ints(4))
-        state = count_successes(count_selections(state, *link), *link)
-        for other in ((1, 0, 3), (1, 1, 4), (0, 0, 4), (2, 0, 4)):
-            assert look_up(state, *(ints(part) for part in other)) == (0, 0)
 
     @given(
         st.integers(1, 3),
@@ -149,23 +135,6 @@ class TestCounting:
         keys = np.array(list(seen))
         assert look_up(state, *keys.T)[0].tolist() == list(seen.values())
 
-    def test_finds_known_probabilities(self):
-        rng = np.random.default_rng(1)
-        truth = rng.random((5, 2, 9))
-        state = self.state()
-        for _ in range(4000):
-            client, server, cell = np.arange(5), rng.integers(0, 2, 5), rng.integers(0, 9, 5)
-            state = count_selections(state, client, server, cell)
-            good = rng.random(5) < truth[client, server, cell]
-            state = count_successes(state, client[good], server[good], cell[good])
-        every = np.array(list(itertools.product(range(5), range(2), range(9))))
-        counts, successes = look_up(state, *every.T)
-        p = truth[tuple(every.T)]
-        z = (successes - counts * p) / np.sqrt(counts * p * (1 - p))
-        assert counts.min() > 100
-        assert np.abs(z).max() < 4.5
-        assert 0.7 < z.std() < 1.3
-
     def test_one_server_needs_no_index(self):
         state = self.state(num_servers=1)
         state = count_selections(state, ints(2), None, ints(1))
@@ -186,19 +155,6 @@ class TestState:
         state = hypercubes_init(num_clients, 2, 2, cells_per_axis=3)
         link = (np.arange(5), ints(0, 1, 0, 1, 0), ints(0, 1, 2, 3, 4))
         return count_successes(count_selections(state, *link), *link), link
-
-    def test_packs_and_unpacks(self):
-        state, link = self.seen()
-        again = unpack(hypercubes_init(5, 2, 2, cells_per_axis=3), pack(state))
-        assert look_up(again, *link)[0].tolist() == [1] * 5
-
-    def test_grows(self):
-        state, link = self.seen()
-        grown = grow(state, hypercubes_init(8, 2, 2, cells_per_axis=3))
-        assert look_up(grown, *link)[1].tolist() == [1] * 5
-        newcomer = (ints(7), ints(1), ints(8))
-        assert look_up(grown, *newcomer) == (0, 0)
-        assert look_up(count_selections(grown, *newcomer), *newcomer) == (1, 0)
 
     def test_a_forgotten_client_is_a_stranger(self):
         state, link = self.seen()

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
-
 import numpy as np
 import pytest
 
-from fedroster.core.state import grow, pack, reset, unpack
+from fedroster.core.state import pack, reset
 from fedroster.estimation.random_coefficients import (
-    _expect,
     _guess,
-    _inverse,
-    _precision,
     begin_round,
     coefficients_init,
     estimate_population,
@@ -70,15 +64,6 @@ def dense_posterior(contexts, times, weights, scale_s, noise, mean, covariance):
 # --- formulae ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
-def test_inverse(size):
-    rng = np.random.default_rng(size)
-    root = rng.normal(size=(size, size + 2))
-    matrix, out = root @ root.T, np.empty((size, size))
-    _inverse(matrix.copy(), out)
-    np.testing.assert_allclose(out, np.linalg.inv(matrix), rtol=1e-9, atol=1e-11)
-
-
 @pytest.mark.parametrize("memory", [1e12, 5.0, 1.0])
 @pytest.mark.parametrize("num_features", [1, 2, 3, 5])
 def test_estimates_are_the_posterior_means(memory, num_features):
@@ -99,52 +84,6 @@ def test_estimates_are_the_posterior_means(memory, num_features):
         assert (state.coefficients[:, n] != before[:, n]).any()
     others = [0, 2, 3, 5, 6]
     np.testing.assert_array_equal(state.coefficients[:, others], before[:, others])
-
-
-@pytest.mark.parametrize("memory", [1e12, 4.0])
-def test_the_sums_over_clients(memory):
-    """Residuals, observations, first and second moments of the step, client by client from the raw observations."""
-    state, data, scale_s = some_history(seed=3, memory=memory)
-    mean, covariance, noise = np.array([0.7, 1.2, 0.4]), np.diag([0.3, 0.5, 0.2]) + 0.05, 0.3
-    precision = np.linalg.inv(covariance)
-    clients, first, second, residual, observations, weight, right = _expect(
-        state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
-    )
-    expected = {"first": 0.0, "second": 0.0, "residual": 0.0, "observations": 0.0}
-    for n in range(6):
-        contexts, times, weights = data.of(n, memory)
-        spread, theta = dense_posterior(contexts, times, weights, scale_s[n], noise, mean, covariance)
-        information = (contexts.T * weights) @ contexts / scale_s[n] ** 2
-        expected["first"] += theta
-        expected["second"] += spread + np.outer(theta, theta)
-        expected["residual"] += weights @ (times - contexts @ theta) ** 2 / scale_s[n] ** 2
-        expected["residual"] += np.trace(information @ spread)
-        expected["observations"] += weights.sum()
-    assert clients == 6
-    np.testing.assert_allclose(first, expected["first"], rtol=1e-9)
-    np.testing.assert_allclose(second, expected["second"], rtol=1e-9)
-    assert residual == pytest.approx(expected["residual"], rel=1e-9)
-    assert observations == pytest.approx(expected["observations"], rel=1e-9)
-    assert (weight == weight.T).all() or np.allclose(weight, weight.T, rtol=1e-9)
-    assert right.shape == (3,)
-
-
-def test_the_mean_is_generalised_least_squares():
-    """Its equations, from the marginal covariance of each client's times: C Sigma C^T + (s sigma)^2 I."""
-    state, data, scale_s = some_history(seed=4)
-    mean, covariance, noise = np.array([0.7, 1.2, 0.4]), np.diag([0.3, 0.5, 0.2]) + 0.05, 0.3
-    precision = np.linalg.inv(covariance)
-    *_, weight, right = _expect(
-        state.information, state.moment, state.square, state.count, scale_s, noise, precision, precision @ mean
-    )
-    left, target = np.zeros((3, 3)), np.zeros(3)
-    for n in range(6):
-        contexts, times, _ = data.of(n, 1e12)
-        marginal = contexts @ covariance @ contexts.T + noise * scale_s[n] ** 2 * np.eye(len(times))
-        left += contexts.T @ np.linalg.solve(marginal, contexts)
-        target += contexts.T @ np.linalg.solve(marginal, times)
-    np.testing.assert_allclose(weight, left, rtol=1e-8)
-    np.testing.assert_allclose(right, target, rtol=1e-8)
 
 
 def test_one_step_of_the_population():
@@ -181,79 +120,6 @@ def test_one_step_of_the_population():
 # --- what is learned -----------------------------------------------------------------------------------------------
 
 
-def population(*, num_clients, each, noise, seed, covariance, mean):
-    """Estimates from a population that is known, the usual times being the true ones."""
-    rng = np.random.default_rng(seed)
-    num_features = len(mean)
-    theta = rng.multivariate_normal(mean, covariance, num_clients)
-    state = coefficients_init(num_clients, num_features)
-    client = np.arange(num_clients)
-    scale_s = theta @ np.full(num_features, 1.25)
-    for _ in range(each):
-        features = rng.uniform(0.5, 2.0, (num_clients, num_features))
-        time_s = (features * theta).sum(axis=1) + scale_s * math.sqrt(noise) * rng.normal(size=num_clients)
-        state = learn(state, client, features, time_s, scale_s=scale_s, memory=1e12)
-    for _ in range(40):
-        state = estimate_population(state, scale_s=scale_s)
-    return state, theta
-
-
-def test_a_population_is_recovered():
-    mean = np.array([4.0, 3.0, 5.0])
-    covariance = np.array([[0.25, 0.08, 0.0], [0.08, 0.16, 0.0], [0.0, 0.0, 0.49]])
-    num, each, noise = 400, 40, 0.001
-    state, theta = population(num_clients=num, each=each, noise=noise, seed=0, covariance=covariance, mean=mean)
-    # What the sample itself has; the noise of the measurement is the smaller part of the bounds.
-    error = np.sqrt(np.diag(covariance) / num)
-    assert (np.abs(state.mean - mean) < 4.5 * error).all()
-    pseudo = np.diag(_guess(state) ** 2)
-    sample = np.cov(theta.T)
-    assert np.abs(state.covariance - (num * sample + pseudo) / (num + 1)).max() < 0.05
-    assert np.abs(state.covariance - pseudo / num - covariance).max() < 0.12  # 3 standard errors of the sample's own
-    assert state.noise == pytest.approx(noise, rel=4.5 * math.sqrt(2.0 / (num * each)) + 0.01)
-    own = np.sqrt(((state.coefficients.T - theta) ** 2).mean(axis=0))
-    assert (own < 0.9 * np.sqrt(np.diag(covariance))).all()  # better than the mean for everybody
-
-
-def test_others_help():
-    """With two observations each, a client's own least squares is hopeless; the population's mean is not."""
-    mean = np.array([2.0, 1.0])
-    state, theta = population(num_clients=300, each=2, noise=0.1, seed=1, covariance=np.diag([0.05, 0.05]), mean=mean)
-    error = np.sqrt(((state.coefficients.T - theta) ** 2).mean())
-    packed = state.information
-    alone = np.array(
-        [
-            np.linalg.solve([[packed[0, n], packed[1, n]], [packed[1, n], packed[2, n]]], state.moment[:, n])
-            for n in range(300)
-        ]
-    )
-    assert np.sqrt(np.median((alone - theta) ** 2)) > 0.5
-    assert error < 0.35
-    assert np.abs(state.mean - mean).max() < 0.2
-
-
-def test_a_client_that_was_never_seen_has_the_mean():
-    state, _, scale_s = some_history()
-    state = estimate_population(state, scale_s=scale_s)
-    np.testing.assert_array_equal(state.coefficients[:, 6], state.mean)
-    assert (state.coefficients[:, :6] != state.mean[:, None]).any(axis=0).all()
-
-
-def test_old_observations_fade():
-    """Client 0's time jumps from 1 to 3.  With a memory of 5 it is believed after 15 more, with 1,000 it is not."""
-    rng = np.random.default_rng(0)
-    found = {}
-    for memory in (5.0, 1000.0):
-        state, scale_s = coefficients_init(4, 1), np.full(4, 1.0)
-        for t in range(75):
-            time_s = np.array([1.0 if t < 60 else 3.0, 1.0, 2.0, 3.0]) * rng.uniform(0.9, 1.1, 4)
-            state = learn(state, np.arange(4), np.ones((4, 1)), time_s, scale_s=scale_s, memory=memory)
-        state = estimate_population(state, scale_s=scale_s)
-        found[memory] = state.coefficients[0, 0]
-    assert found[5.0] == pytest.approx(3.0, abs=0.25)
-    assert found[1000.0] == pytest.approx((60 * 1.0 + 15 * 3.0) / 75, abs=0.15)
-
-
 def test_the_mean_time_forgets_an_outlier():
     """Until the memory of all clients is full it is the plain mean; then one time of 1e9 s fades."""
     state, one = coefficients_init(2, 1), np.ones(1)
@@ -264,29 +130,6 @@ def test_the_mean_time_forgets_an_outlier():
     for _ in range(800):
         state = learn(begin_round(state), np.array([1]), one[:, None], np.array([2.0]), scale_s=one, memory=10.0)
     assert state.mean_time_s == pytest.approx(2.0, rel=1e-2)
-
-
-def test_weights_of_fading():
-    """An observation counts for (1 - 1/h)^j after j later ones of its client; 1/e after h."""
-    state, one = coefficients_init(2, 1), np.ones(1)
-    for t in range(21):
-        state = learn(
-            state, np.array([0]), np.ones((1, 1)), np.array([2.0 if t == 0 else 0.0]), scale_s=one, memory=20.0
-        )
-    assert state.moment[0, 0] == pytest.approx(2.0 * 0.95**20, rel=1e-12)
-    assert state.square[0] == pytest.approx(4.0 * 0.95**20, rel=1e-12)
-    assert state.count[0] == pytest.approx((1 - 0.95**21) / 0.05, rel=1e-12)
-    assert math.isclose(0.95**20, 1 / math.e, rel_tol=0.03)
-    assert state.count[1] == 0.0
-
-
-def test_a_memory_of_one_knows_the_last_observation():
-    state, one = coefficients_init(1, 2), np.ones(1)
-    for t in range(1, 5):
-        state = learn(state, np.array([0]), np.array([[1.0, t]]), np.array([t * 1.0]), scale_s=one, memory=1.0)
-    np.testing.assert_array_equal(state.information[:, 0], [1.0, 4.0, 16.0])
-    np.testing.assert_array_equal(state.moment[:, 0], [4.0, 16.0])
-    assert state.count[0] == 1.0
 
 
 @pytest.mark.parametrize("factor", [1e-6, 60.0, 1e9])
@@ -452,36 +295,7 @@ def test_when_it_is_estimated():
     assert state.observations < state.estimate_at
 
 
-def test_the_precision_inverts_the_covariance():
-    matrix = np.array([[2.0, 0.5], [0.5, 1.0]])
-    np.testing.assert_allclose(_precision(matrix) @ matrix, np.eye(2), atol=1e-7)
-
-
 # --- as a state ----------------------------------------------------------------------------------------------------
-
-
-def test_it_grows_resets_and_packs():
-    state, _, scale_s = some_history()
-    state = estimate_population(state, scale_s=scale_s)
-    larger = grow(state, coefficients_init(9, 3))
-    np.testing.assert_array_equal(larger.coefficients[:, :7], state.coefficients)
-    assert (larger.count[7:] == 0.0).all()
-    assert larger.noise == state.noise
-    np.testing.assert_array_equal(larger.mean, state.mean)
-    again = unpack(coefficients_init(7, 3), pack(state))
-    for field in dataclasses.fields(state):
-        np.testing.assert_array_equal(getattr(again, field.name), getattr(state, field.name))
-    forgotten = reset(state, coefficients_init(7, 3), np.array([2]))
-    assert forgotten.count[2] == 0.0
-    assert forgotten.count[1] > 0.0
-
-
-def test_the_inverse_of_what_rounding_left_singular_is_finite():
-    matrix = np.array([[1.0, 1e12], [1e12, 1e24]])  # one observation and, lost beside it, the population
-    out = np.empty((2, 2))
-    _inverse(matrix.copy(), out)
-    assert np.isfinite(out).all()
-    assert (np.diagonal(out) > 0.0).all()
 
 
 @pytest.mark.parametrize("factor", [1e9, 1e12, 1e40, 1e-12])

@@ -66,14 +66,6 @@ class TestCauses:
         share = np.mean([0.1 in found for found in odd.values()])
         assert 0.15 < share < 0.45
 
-    def test_hump_and_shift(self):
-        factor, _, _, _, _, compute = spared(HiddenCauses(cause="hump"), HierarchicalNetwork())
-        assert 0.4 < compute[factor > 0.9].min() < compute[factor > 0.9].max() < 0.6
-        for first, low, high in ((1, 0.2, 0.4), (30, 0.7, 0.9)):
-            network = HiddenCauses(cause="shift", period=10)
-            factor, *_, compute = spared(network, HierarchicalNetwork(), first=first, num_rounds=15)
-            assert low < compute[factor > 0.9].min() < compute[factor > 0.9].max() < high
-
     @pytest.mark.parametrize(("cause", "centre"), [("hump", 0.5), ("shift", 0.3)])
     def test_the_bell(self, cause, centre):
         factor, *_, compute = spared(HiddenCauses(cause=cause), HierarchicalNetwork(), num_rounds=5)

@@ -15,7 +15,6 @@ from fedroster.networks.hierarchical import (
     HierarchicalNetwork,
     links_in_reach,
     move,
-    server_sites,
 )
 from fedroster.policies.uniform import Uniform
 from fedroster.testing import EnvironmentContract
@@ -151,18 +150,6 @@ class TestRounds:
         np.testing.assert_array_equal(one.features[:, 1:], two.features[:, 1:])
         assert (first.exchange_time_s != second.exchange_time_s).all()
 
-    def test_computing_probabilities_draws_nothing(self):
-        network = HierarchicalNetwork()
-        times = [outcome.exchange_time_s for _, outcome, _ in play(network, 2)]
-        for (_, outcome, _), exchange_time_s in zip(play(network, 2), times, strict=True):
-            np.testing.assert_array_equal(outcome.participation_probability(), outcome.participation_probability())
-            np.testing.assert_array_equal(outcome.exchange_time_s, exchange_time_s)
-
-    def test_an_impossible_deadline_is_never_met(self):
-        for context, outcome, _ in play(HierarchicalNetwork(deadline_s=0.5), 5):
-            assert not outcome.in_time.any()
-            np.testing.assert_array_equal(outcome.participation_probability(), np.zeros(context.num_links))
-
     @pytest.mark.parametrize(
         "network",
         [
@@ -206,13 +193,6 @@ class TestGeometry:
         assert list(zip(client.tolist(), server.tolist(), strict=True)) == expected
         assert (distance <= 2.0 + 1e-12).all()
 
-    @pytest.mark.parametrize("num_servers", [1, 2, 3, 7, 100])
-    def test_sites_are_in_the_square_and_apart(self, num_servers):
-        site = server_sites(num_servers, 6.0)
-        assert site.shape == (2, num_servers)
-        assert ((site > 0) & (site < 6)).all()
-        assert np.unique(site, axis=1).shape[1] == num_servers
-
     def test_reach_is_what_was_asked_for(self):
         network = HierarchicalNetwork(num_clients=2000, num_servers=100, geometry="geometric", mean_reach=3.0)
         context = next(play(network, 1))[0]
@@ -238,13 +218,6 @@ class TestGeometry:
         place, speed = move(position, velocity, noise=still, memory=1.0, speed_m_s=0.0, time_s=1.0, side_km=2.0)
         np.testing.assert_allclose(place, [[0.1], [1.9]])  # 0.2 km past 0.1 km from the side
         np.testing.assert_allclose(speed, [[200.0], [-200.0]])
-
-    def test_clients_do_not_wait_to_be_chosen(self):
-        network = GeometricMnist()
-        context, _, state = next(play(network, 1))
-        left = network.advance(state, context, Selection(1, NO_CLIENT))
-        right = network.advance(state, context, Selection(1, np.array([0])))
-        np.testing.assert_array_equal(left.position_km, right.position_km)
 
     def test_nobody_in_reach_is_a_round_without_rows(self):
         network = HierarchicalNetwork(num_clients=2, num_servers=1, geometry="geometric", mean_reach=1e-6)

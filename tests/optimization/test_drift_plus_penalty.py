@@ -1,20 +1,16 @@
-"""P4: the solver against the printed algorithm, brute force, a mixed-integer solver, and its tie-breaking."""
+"""P4: the solver against the printed algorithm, brute force and a heap, and its tie-breaking."""
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from fedroster.core import compiled
 from fedroster.optimization import drift_plus_penalty
 from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
-from reference import algorithm_1, brute_force_p4, heap_p4, inclusion_p_value, milp_p4, p4_objective
+from reference import algorithm_1, brute_force_p4, heap_p4, inclusion_p_value, p4_objective
 
 
 def solve(times, backlog, penalty, size, *, available=None, seed=0):
@@ -83,22 +79,6 @@ def test_agrees_with_brute_force_and_with_the_printed_algorithm():
     assert several > 500  # ties were among them
     assert few > 300  # and too few clients
     assert empty > 10
-
-
-def test_agrees_with_a_mixed_integer_solver():
-    rng = np.random.default_rng(21)
-    for case in range(300):
-        num = int(rng.integers(4, 26))
-        size = int(rng.integers(1, num + 3))
-        times = rng.lognormal(size=num) if case % 2 else rng.integers(0, 6, num) * 1.0
-        backlog = rng.exponential(3.0, num) if case % 3 else rng.integers(0, 6, num) * 1.0
-        penalty = float(rng.choice([0.0, 0.3, 1.0, 7.0]))
-        available = rng.random(num) < 0.8
-        links = solve(times, backlog, penalty, size, available=available, seed=case)
-        check_feasible(links, available, size)
-        value = p4_objective(times, backlog, links, penalty)
-        least = milp_p4(times, backlog, available, size, penalty)
-        assert abs(value - least) <= 1e-6 * (1 + abs(least))
 
 
 def test_a_wrong_solver_would_be_noticed():
@@ -219,11 +199,6 @@ def test_round_one_is_fair():
     assert inclusion_p_value(counts, 8, 4000) > 0.001
 
 
-def test_round_one_is_fair_without_a_penalty():
-    counts = inclusion_counts(np.arange(1.0, 41.0), np.zeros(40), 0.0, 8, 4000, seed=26)
-    assert inclusion_p_value(counts, 8, 4000) > 0.001
-
-
 def test_the_tie_test_notices_an_order():
     """Negative control: a fixed order, and a generator that favours the first half a little."""
     fixed = np.zeros(40)
@@ -263,6 +238,9 @@ def test_equal_optima_are_equally_likely():
     assert inclusion_p_value(counts, 1, 3000) > 0.001
 
 
+# --- properties ---------------------------------------------------------------------------------------------------
+
+
 def test_two_equal_optima_among_many_clients():
     """Either the fast client alone or one that waited; the rest is out of the question."""
     rng = np.random.default_rng(32)
@@ -272,42 +250,6 @@ def test_two_equal_optima_among_many_clients():
     counts = inclusion_counts(times, backlog, 2.0, 1, 600, seed=33)
     assert counts.sum() == counts[[17, 4_000]].sum()
     assert inclusion_p_value(counts[[17, 4_000]], 1, 600) > 0.001
-
-
-# --- properties ---------------------------------------------------------------------------------------------------
-
-
-@given(
-    data=st.data(), num=st.integers(1, 9), size=st.integers(1, 9), penalty=st.sampled_from([0.0, 0.3141, 2.718, 90.1])
-)
-@settings(max_examples=150)
-def test_permuting_clients_permutes_the_decision(data, num, size, penalty):
-    unlike = st.floats(0.0, 100.0).map(lambda x: round(x, 6))
-    times = np.array(data.draw(st.lists(unlike, min_size=num, max_size=num, unique=True)))
-    backlog = np.array(data.draw(st.lists(unlike, min_size=num, max_size=num, unique=True)))
-    available = np.array(data.draw(st.lists(st.booleans(), min_size=num, max_size=num)))
-    order = np.array(data.draw(st.permutations(range(num))))
-    _, winners = brute_force_p4(times, backlog, available, size, penalty)
-    assume(len(winners) == 1)
-    links = solve(times, backlog, penalty, size, available=available, seed=1)
-    moved = solve(times[order], backlog[order], penalty, size, available=available[order], seed=2)
-    value = p4_objective(times, backlog, links, penalty)
-    others = itertools.combinations(np.flatnonzero(available).tolist(), len(links))
-    values = [p4_objective(times, backlog, other, penalty) for other in others if list(other) != links.tolist()]
-    assume(not any(math.isclose(other, value, rel_tol=1e-12, abs_tol=1e-9) for other in values))  # no near ties
-    assert links.tolist() == winners[0]
-    assert sorted(order[moved].tolist()) == links.tolist()
-
-
-@pytest.mark.parametrize("num", [300, 7_000])
-def test_permuting_many_clients_permutes_the_decision(num):
-    rng = np.random.default_rng(34)
-    for seed in range(10):
-        times, backlog = rng.lognormal(size=num), rng.exponential(size=num)
-        order = rng.permutation(num)
-        links = solve(times, backlog, 30.0, 40, seed=seed)
-        moved = solve(times[order], backlog[order], 30.0, 40, seed=seed + 1)
-        assert sorted(order[moved].tolist()) == links.tolist()
 
 
 def test_the_generator_is_left_alone_without_ties():
@@ -355,20 +297,3 @@ def test_interpreted_and_compiled_choose_alike(monkeypatch):
         ]
 
     assert chosen(10**9) == chosen(-1)
-
-
-def test_a_heap_holds_the_greatest_and_shows_the_least():
-    """Alone: a rare fault would hide in large instances."""
-    rng = np.random.default_rng(38)
-    for case in range(1500):
-        num = int(rng.integers(1, 40))
-        values, size = rng.integers(0, 6, num) * 1.0 if case % 2 else rng.random(num), int(rng.integers(1, num + 1))
-        heap, expected = np.full(size, -np.inf), []
-        for value in values:
-            if value > heap[0]:
-                drift_plus_penalty._replace_least(heap, value)
-            (heapq.heappush if len(expected) < size else heapq.heappushpop)(expected, value)
-            assert heap[0] == (expected[0] if len(expected) == size else -np.inf)
-        assert sorted(heap) == sorted(expected)
-        drift_plus_penalty._greatest_first(values, size)
-        assert sorted(values[:size]) == sorted(heap)

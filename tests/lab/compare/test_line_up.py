@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ from typer.testing import CliRunner
 from fedroster import cli
 from fedroster.catalogue import Entry, make_policy, make_scenario, policies
 from fedroster.core.errors import ConfigurationError, UnknownNameError
-from fedroster.core.problem import ProblemSpec, Selection
+from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
 from fedroster.lab.compare import line_up as module
@@ -136,20 +135,6 @@ def test_the_rate_fits_many_clients():
     expected = 200 * 0.01 * 336 / (6.0 * outcome.expected_time_s[context.available].mean())
     assert abs(policy.V - expected) < 0.05 * expected
     assert found.policies[1] == "random"
-
-
-def test_the_formula_gives_about_the_papers_penalty_for_its_network():
-    network = make_scenario("rbcs-f/table-1")
-    assert module._penalty(network, 0.15, 500) == pytest.approx(20.0, rel=0.25)
-
-
-def test_the_penalty_asks_who_is_there():
-    context = SimpleNamespace(available=np.array([True, True, False]))
-    outcome = SimpleNamespace(expected_time_s=np.array([1.0, 3.0, 80.0]))
-    network = SimpleNamespace(
-        spec=ProblemSpec(3, 2, 1), init=lambda *, rng: None, observe=lambda *_, rng: (context, outcome)
-    )
-    assert module._penalty(network, 0.1, 600) == 10.0  # 2 * 0.1 * 600 / (6 * 2 s)
 
 
 def test_what_is_given_stays():

@@ -242,13 +242,6 @@ def test_one_seed_and_one_round(tmp_path):
     assert read_table(tmp_path / "contrasts.csv").is_empty()  # nothing can be tested
 
 
-def test_one_round_whose_seeds_never_overlap(tmp_path):
-    planted = {"random": {3: ([4.0], [0.5], [1, 0]), 8: ([9.0], [0.1], [0, 1])}}
-    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 1}
-    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
-    assert row["reached_target"] == 1
-
-
 def test_rounds_that_took_no_time(tmp_path):
     """No client was ever available: rounds took no time, and nothing was learned."""
     planted = {text: {seed: ([0.0] * 4, [0.1] * 4, [0, 0]) for seed in (3, 8)} for text in ("random", "rbcs-f:V=5")}
@@ -256,23 +249,6 @@ def test_rounds_that_took_no_time(tmp_path):
     rows = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
     assert [row["time_to_target_s"] for row in rows] == [0.0, 0.0]
     assert [row["jain_index"] for row in rows] == [1.0, 1.0]
-
-
-@pytest.mark.usefixtures("no_pictures")
-@pytest.mark.parametrize("time_s", [0.001, 1e6])
-def test_rounds_of_any_length(tmp_path, time_s):
-    planted = {"random": {seed: ([time_s, time_s * (1 + seed)], [0.1, 0.6], [1, 1]) for seed in (3, 8)}}
-    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 2}
-    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
-    assert row["time_to_target_s"] == pytest.approx(time_s * 7.5)
-
-
-@pytest.mark.parametrize("accuracy", [0.0, 1.0])
-def test_extreme_accuracies_can_be_drawn(tmp_path, accuracy):
-    planted = {"random": {seed: ([4.0, 1.0], [accuracy] * 2, [1, 0]) for seed in (3, 8)}}
-    settings = SETTINGS | {"policies": ["random"], "focus": "random", "rounds": 2}
-    (row,) = render(fill(tmp_path, planted=planted, settings=settings)).to_dicts()
-    assert row["final_accuracy"] == accuracy
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -642,20 +618,6 @@ def test_tables_hold_the_runs(tmp_path, ran):
     assert summary.equals(render(tmp_path))
 
 
-def test_a_killed_comparison_goes_on(tmp_path, ran):
-    def killed(done, *_):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        study(tmp_path, progress=killed)
-    assert not (tmp_path / "report.html").exists()
-    assert len(list((tmp_path / "trials").iterdir())) == 3
-    summary = study(tmp_path)
-    assert sorted(ran) == sorted(EVERY)
-    assert summary.equals(study(tmp_path / "another"))
-
-
 def test_a_folder_has_one_writer(tmp_path, ran):
     """The second is refused before it runs anything, and is told of the first; afterwards it may."""
     refused = []
@@ -807,14 +769,6 @@ def test_the_main_job_in_miniature(trained):
     assert (folder / "report.html").stat().st_size > 10_000
 
 
-def test_every_policy_meets_the_same_clients(trained):
-    """Paired by seed: the network's draws do not depend on the policy."""
-    folder, _, _ = trained
-    available = read_table(folder / "participation.parquet").group_by("policy", maintain_order=True)
-    ours, theirs = (table["available"].to_list() for _, table in available)
-    assert ours == theirs
-
-
 @pytest.mark.usefixtures("no_pictures")
 def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
     folder, arguments, first = trained
@@ -830,16 +784,6 @@ def test_the_finished_job_is_not_trained_again(trained, monkeypatch):
     assert {name: content for name, content in contents(folder).items() if name not in settings} == {
         name: content for name, content in before.items() if name not in settings
     }
-
-
-def test_training_alone_gives_the_same_run(trained):
-    """A trial's run does not depend on what ran before it in the process."""
-    folder, _, _ = trained
-    run = Trial("rbcs-f/table-1", "rbcs-f:V=5", 1, 3, task=Task(), rate=0.15).run()
-    own = read_table(folder / "rounds.csv").filter((pl.col("policy") == "rbcs-f:V=5") & (pl.col("seed") == 1))
-    assert own["accuracy"].to_list() == run.accuracy.tolist()
-    assert own["test_loss"].to_list() == run.test_loss.tolist()
-    assert own["round_time_s"].to_list() == run.round_time_s.tolist()
 
 
 @pytest.mark.usefixtures("no_pictures")
@@ -864,16 +808,3 @@ def test_devices_at_scale_in_miniature(tmp_path):
     rounds = read_table(tmp_path / "rounds.csv")
     assert rounds["accuracy"].is_nan().all()
     assert (rounds["decision_s"] > 0.0).all()
-
-
-@pytest.mark.usefixtures("no_pictures")
-def test_more_clients_than_data(tmp_path):
-    """2,000 clients of 100 samples draw from 1,437: they share samples, and train."""
-    arguments = ("--scenario", "traces/devices", "--policies", "random,power-of-choice:variant=pow-d,oort")
-    more = ("--clients", 2000, "--set", "cohort_size=8", "--rounds", 3, "--seeds", "0", "--json")
-    result = call(*arguments, *more, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    random, polled, oort = json.loads(result.stdout)
-    assert oort["policy"] == "oort"
-    assert polled["mean_round_time_s"] > random["mean_round_time_s"]
-    assert min(row["final_accuracy"] for row in (random, polled, oort)) > 0.1

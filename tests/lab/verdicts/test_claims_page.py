@@ -52,12 +52,6 @@ def test_our_own_questions_are_counted_apart():
     assert headline([]) == ["No claims are judged here."]
 
 
-def test_other_verdicts_make_other_sentences():
-    assert headline(verdicts()[:1]) == [
-        "Of 1 claim of the paper 1 is decided here: 1 holds, 0 hold but small, 0 contradicted, 0 undecided."
-    ]
-
-
 def test_every_claim_has_a_line_in_its_group_and_its_details_are_folded():
     found = verdicts()
     *groups, details = claims_sections(found)

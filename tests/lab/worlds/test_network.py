@@ -14,7 +14,7 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.lab.worlds.network import TraceNetwork, exchange_times, round_key
-from fedroster.policies import RBCSF, PowerOfChoice, Uniform
+from fedroster.policies import PowerOfChoice, Uniform
 from fedroster.simulation import round_time, simulate
 from fedroster.testing import EnvironmentContract
 
@@ -212,18 +212,6 @@ def test_where_nobody_stays_for_a_poll_nobody_is_asked(table):
     assert played.feedback.status.tolist() == [Status.DROPPED]
 
 
-def test_the_deadline_makes_late(file):
-    network = phones(file, deadline_s=20.0)
-    context, outcome = look(network, start(network))
-    feedback = outcome.reveal(context, Selection(1, np.array([0, 2])))
-    assert feedback.status.tolist() == [Status.COMPLETED, Status.LATE]
-
-
-def test_no_deadline_is_infinite(file):
-    network = phones(file)
-    assert look(network, start(network))[1].deadline_s == math.inf
-
-
 def test_the_clock_by_hand(file):
     network = phones(file)
     state = start(network)
@@ -334,6 +322,9 @@ def test_dropout_is_its_share_and_independent_of_the_times():
     assert not outcome.responds[~context.available].any()
 
 
+# ------------------------------------------------------------------- parameters and files
+
+
 def test_any_number_of_threads_gives_the_same(monkeypatch):
     network = TraceNetwork(num_clients=3000, dropout=0.3)
     state = start(network)
@@ -347,30 +338,11 @@ def test_any_number_of_threads_gives_the_same(monkeypatch):
         np.testing.assert_array_equal(getattr(outcome, name), getattr(same, name))
 
 
-def test_rounds_are_reached_by_key_and_number():
-    assert round_key(5, 1) != round_key(5, 2) != round_key(6, 2)
-    assert round_key(2**62 - 1, 10**9) >= 0
-
-
-# ------------------------------------------------------------------- parameters and files
-
-
 def test_files_that_are_not_there_or_damaged(tmp_path, table):
     with pytest.raises(MissingDataError):
         start(TraceNetwork(traces=str(tmp_path / "none.csv")))
     with pytest.raises(DataFileError, match="line 3, client 'a'"):
         start(phones(table(PHONES.replace("a,400", "a,-400"))))
-
-
-def test_rbcs_f_learns_here():
-    """Rounds of RBCS-F without a guaranteed rate become shorter than random ones: it sees who is slow."""
-    network = TraceNetwork(num_clients=300, cohort_size=5, noise=0.05)
-
-    def mean_time(policy):
-        times = [played.time_s for played in simulate(policy, network, rounds=300, seed=2)]
-        return np.mean(times[150:])
-
-    assert mean_time(RBCSF(V=1000.0, beta=0.0, alpha=0.01)) < 0.7 * mean_time(Uniform())
 
 
 def test_the_state_is_small():

@@ -102,14 +102,6 @@ def test_sessions_are_as_many_and_as_long_as_in_the_flash_trace():
     assert spearmanr(count, sessions.share()).statistic == pytest.approx(0.6, abs=0.05)
 
 
-def test_availability_at_instants_is_the_share():
-    """What look_up says, averaged over the week and the fleet, is the mean of the shares that were drawn."""
-    sessions = calibrated_sessions(1500, rng=rng(4))
-    table, device = timetable(sessions), np.arange(1500)
-    there = np.mean([look_up(table, device, np.zeros(1500), t)[0] > 0 for t in np.arange(450.0, 7 * DAY_S, 900.0)])
-    assert there == pytest.approx(sessions.share().mean(), rel=0.005)
-
-
 def hourly(sessions, shift_s):
     num_devices = sessions.num_devices
     table, device = timetable(sessions), np.arange(num_devices)

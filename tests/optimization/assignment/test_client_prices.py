@@ -12,7 +12,6 @@ from assignments import (
     KINDS,
     Instance,
     brute_force,
-    by_milp,
     check_certificate,
     check_decision,
     random_instance,
@@ -22,7 +21,6 @@ from fedroster.optimization.assignment.client_prices import (
     JOINED_CELLS,
     MOST_POINTS,
     add_item,
-    best_joined,
     core_functions,
     fix_links,
     lists_twice,
@@ -86,20 +84,6 @@ def test_joined_points_still_bound_and_not_by_much():
             best = worth[cost <= room + 1e-12].max()
             loose = worth[cost <= room + 1e-12 + 15 / JOINED_CELLS].max()
             assert best - 1e-12 <= profit_at(used, profit, 0, used.size, room) <= loose + 1e-12
-
-
-def test_two_functions_in_one_room():
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        share, gain = rng.uniform(0, 0.9, 8), rng.uniform(0.01, 1, 8)
-        cut = int(rng.integers(0, 9))
-        left, right = step_function(share[:cut], gain[:cut]), step_function(share[cut:], gain[cut:])
-        used, profit = np.concatenate((left[0], right[0])), np.concatenate((left[1], right[1]))
-        cost, worth = subsets(share, gain)
-        for room in (0.0, 1.0, rng.random()):
-            found = best_joined(used, profit, 0, left[0].size, left[0].size, used.size, room)
-            assert found == pytest.approx(worth[cost <= room + 1e-12].max(), abs=1e-12)
-        assert best_joined(used, profit, 0, left[0].size, left[0].size, used.size, -0.1) == -1
 
 
 def forced(instance: Instance, client: int, row: int | None) -> float:
@@ -201,22 +185,6 @@ def test_the_whole_stage_on_small_instances(monkeypatch):
     assert np.mean(proofs) > 0.9
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("per_link", [False, True])
-def test_four_clients_a_budget_match_milp(seed, per_link):
-    # Ten servers with four clients each: the linear relaxation alone leaves 4 % open.
-    instance = table_one(seed, num_clients=60, num_servers=6, budget=9.0, kind="uneven", per_link=per_link)
-    rng = np.random.default_rng(seed)
-    near = rng.random(instance.value.size) < 0.5
-    columns = (instance.value, instance.cost, instance.client, instance.server)
-    instance = Instance(*(column[near] for column in columns), instance.budget, 60)
-    result = instance.solve(node_limit=2_000_000)
-    value, bound = by_milp(instance, time_limit_s=4)
-    check_decision(instance, result.links)
-    assert result.is_optimal
-    assert value - 1e-6 <= result.value <= bound + 1e-6
-
-
 def test_the_search_is_reproducible_and_stops_at_its_limit():
     instance = table_one(5, num_clients=100, num_servers=10, budget=9.0)
     first, second = (instance.solve(node_limit=300_000, rng=np.random.default_rng(4)) for _ in range(2))
@@ -240,9 +208,3 @@ def test_doubled_links_are_seen():
         order = np.arange(4), np.arange(2), np.arange(2)
         links, _ = compact(ones, ones, np.array([0, 0, 1, 1]), np.array(server), np.full(2, 9.0), *order)
         assert lists_twice(links) == doubled
-
-
-def test_clients_have_no_prices_where_links_are_doubled():
-    for server, few in (([0, 1, 0, 1], True), ([0, 1, 1, 1], False)):
-        search = Search(np.ones(4), np.ones(4), np.array([0, 0, 1, 1]), np.array(server), np.ones(2), num_clients=2)
-        assert search.few_clients_fit() == few
