@@ -20,7 +20,7 @@ from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
-from fedroster.policies import FedCS, Oort, Oracle, PowerOfChoice, SizeWeighted, TiFL
+from fedroster.policies import FedCS, Oort, Oracle, PowerOfChoice
 from fedroster.simulation import simulate
 
 torch = pytest.importorskip("torch", reason="trains networks")
@@ -112,14 +112,6 @@ def test_checkpoint_of_another_run_is_refused(tmp_path, digits):
         load_training(tmp_path / "none.npz", policy=Uniform(), environment=network, seed=3)
 
 
-def test_same_seed_same_curve_and_other_seed_another(digits):
-    one, same, other = (
-        [(last.accuracy, last.test_loss) for last in play(Uniform(), digits, seed=seed)] for seed in (3, 3, 4)
-    )
-    assert one == same
-    assert one != other
-
-
 def test_the_digits_are_learned(digits):
     course = [last.accuracy for last in play(Uniform(), digits, rounds=60)]
     assert course[0] < 0.6
@@ -149,13 +141,6 @@ def test_an_update_that_is_not_finite_is_reported_and_the_round_goes_on():
         np.testing.assert_array_equal(last.parameters["w"], np.full(2, last.round.number, np.float32))
         refused += last.refused.size
     assert refused > 0
-
-
-def test_when_all_updates_are_refused_the_model_stays():
-    for last in play(Uniform(), Counting(bad=range(40)), rounds=3):
-        assert last.refused.size == 8
-        assert last.parameters["w"].tolist() == [0.0, 0.0]
-        assert last.round.time_s > 0.0
 
 
 def test_drop_outs_do_not_train():
@@ -248,15 +233,6 @@ def test_edge_models_by_hand(bad):
     assert (refused > 0) == bool(bad)
 
 
-def test_what_comes_too_late_is_not_trained():
-    for last in play(Uniform(), Walking(), HierarchicalNetwork(num_clients=12, deadline_s=1.1), rounds=10):
-        late = last.round.feedback.status == Status.LATE
-        by_server = np.bincount(last.round.feedback.server[~late], minlength=3)
-        alone = by_server[last.round.feedback.server] == 0  # Z = 1: a server with no update in time waits for the first
-        assert np.isnan(last.train_loss[late & ~alone]).all()
-        assert np.isfinite(last.train_loss[~late]).all()
-
-
 def test_an_empty_hierarchical_round_leaves_the_models_as_they_were():
     played = list(play(Uniform(), Walking(), HierarchicalNetwork(dropout=1.0), rounds=6))
     for last in played:
@@ -316,32 +292,6 @@ def test_other_policies_get_no_losses():
         assert trained.round.feedback.num_samples is None
     for played in simulate(Oort(), FlatNetwork(), rounds=3, seed=0):
         assert played.feedback.loss is None
-
-
-@pytest.mark.parametrize("policy", [Oort(exploration=0.5), PowerOfChoice(), TiFL(interval=2), SizeWeighted()])
-def test_policies_with_losses_go_on_where_they_stopped(tmp_path, policy):
-    through = list(play(policy, Measuring()))
-    *_, half = play(policy, Measuring(), rounds=ROUNDS // 2)
-    save_training(tmp_path / "half.npz", half, policy=policy, environment=FlatNetwork(), seed=3)
-    start = load_training(tmp_path / "half.npz", policy=policy, environment=FlatNetwork(), seed=3)
-    resumed = list(play(policy, Measuring(), start=start))
-    for one, other in zip(through[ROUNDS // 2 :], resumed, strict=True):
-        np.testing.assert_array_equal(one.round.selection.links, other.round.selection.links)
-    one, other = pack(through[-1].round.policy_state), pack(resumed[-1].round.policy_state)
-    for name, values in one.items():
-        np.testing.assert_array_equal(values, other[name], err_msg=name)
-
-
-def test_real_losses_reach_the_policy(digits):
-    measuring = Task().trainer(num_clients=40, seed=3, measure_losses=True)
-    *_, last = play(PowerOfChoice(), measuring, rounds=4)
-    known = np.isfinite(last.round.policy_state.loss)
-    assert 5 < known.sum() < 40
-    assert (last.round.policy_state.loss[known] > 0.1).all()
-    assert set(last.round.policy_state.num_samples[known].tolist()) == {float(Task().local().samples_per_client)}
-    *_, last = play(PowerOfChoice(), digits, rounds=4)  # no losses are measured
-    assert np.isinf(last.round.policy_state.loss).all()
-    assert (last.round.policy_state.num_samples > 0).any()
 
 
 def test_the_statistical_utility_is_exact_in_training():
@@ -464,12 +414,3 @@ def test_only_the_available_may_be_polled():
 
     with pytest.raises(SelectionError, match="was polled and is not available"):
         list(play(Impolite(variant="pow-d"), Polled(), FlatNetwork(availability=0.5), rounds=3))
-
-
-def test_a_polling_run_goes_on_where_it_stopped(tmp_path, digits):
-    whole = [snapshot(last) for last in play(POW_D, digits, rounds=6)]
-    *_, half = play(POW_D, digits, rounds=3)
-    save_training(tmp_path / "half.npz", half, policy=POW_D, environment=FlatNetwork(), seed=3)
-    start = load_training(tmp_path / "half.npz", policy=POW_D, environment=FlatNetwork(), seed=3)
-    for one, two in zip(play(POW_D, digits, rounds=6, start=start), whole[3:], strict=True):
-        assert_equal(snapshot(one), two)

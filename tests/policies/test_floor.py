@@ -17,7 +17,7 @@ import pytest
 from fedroster import RBCSF, Selector
 from fedroster.core.errors import InfeasibleError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status, check_selection
-from fedroster.core.state import grow, pack
+from fedroster.core.state import pack
 from fedroster.core.streams import Streams
 from fedroster.estimation import usual_times
 from fedroster.networks import FlatNetwork
@@ -546,17 +546,6 @@ def test_an_empty_context():
     assert (state.own_debt == 0.0).all()
 
 
-def test_a_federation_that_grows():
-    world = World(Floor(beta=0.2), num_clients=8, cohort_size=2)
-    for _ in range(50):
-        world.play(np.ones(8, np.bool_))
-    spec = ProblemSpec(num_clients=10, cohort_size=2, num_features=2)
-    state = grow(world.state, world.policy.init(spec, rng=Streams(0).at("x")))
-    np.testing.assert_array_equal(state.debt[:8], world.state.debt)
-    assert (state.debt[8:] == 0.0).all()
-    assert (state.belief.times.count[8:] == 0.0).all()
-
-
 @pytest.mark.parametrize("policy", [Floor(beta=0.0), Floor(beta=0.05), Floor(beta=0.05, memory=2.0), Floor(memory=1.0)])
 def test_a_round_is_learned_alike_in_any_order_and_parts(policy):
     """Of clients that are new and fast, and of a memory that is full within a round."""
@@ -620,16 +609,6 @@ def test_all_that_were_observed_may_be_forgotten():
     assert selector.participation(as_array=True).sum() == 30  # of the newcomers of round 10
 
 
-def test_contexts_of_zeros():
-    """They say nothing; the promise is kept all the same."""
-    selector = Selector(Floor(), cohort_size=2, num_features=2, clients=range(6))
-    rng = np.random.default_rng(0)
-    for t in range(1, 81):
-        cohort = selector.select(np.zeros((6, 2)))
-        selector.observe(cohort.round, times_s={n: float(rng.uniform(1.0, 2.0)) for n in cohort.clients})
-        assert selector.participation(as_array=True).min() >= math.floor(0.15 * t + 1e-9) - 2
-
-
 def test_usual_times():
     """The mean context of every client, over the rounds in which it was there, times its coefficients."""
     world = World(Floor(), num_clients=8, cohort_size=2)
@@ -674,21 +653,6 @@ def test_observations_weigh_by_usual_times(monkeypatch):
     for _ in range(40):
         world.play(np.ones(6, np.bool_))
     assert {(False, True), (False, False)} < kinds
-
-
-def test_memory_follows_drift():
-    """Client 0 becomes four times as slow: a short memory predicts it soon, a long one late."""
-    predicted = {}
-    for memory in (5.0, 10_000.0):
-        world = World(Floor(beta=0.4, memory=memory), num_clients=4, cohort_size=2)
-        world.speed[:] = [1.0, 1.0, 2.0, 2.0]
-        for t in range(240):
-            if t == 120:
-                world.speed[0] = 4.0
-            world.play(np.ones(4, np.bool_))
-        predicted[memory] = float(world.state.belief.times.coefficients[:, 0] @ [1.0, 0.5])
-    assert predicted[5.0] == pytest.approx(6.0, rel=0.3)
-    assert predicted[10_000.0] < 0.8 * predicted[5.0]
 
 
 def test_drop_outs_teach_nothing_about_times():

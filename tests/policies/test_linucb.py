@@ -6,10 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
-from fedroster.networks.hierarchical import HierarchicalCifar10
-from fedroster.policies.linucb import LinUCB, LinUCBPairs, upper_bounds, with_intercept
-from fedroster.policies.uniform import Uniform
-from fedroster.simulation import simulate
+from fedroster.policies.linucb import LinUCB, upper_bounds, with_intercept
 
 
 class TestUpperBounds:
@@ -37,20 +34,7 @@ class TestUpperBounds:
         assert np.isfinite(bound).all()
 
 
-def utility(policy, network, num_rounds=300, seed=0):
-    total = 0
-    for r in simulate(policy, network, rounds=num_rounds, seed=seed):
-        total += int(r.outcome.in_time[r.selection.links].sum())
-    return total, r.policy_state
-
-
 class TestDecisions:
-    def test_contexts_help(self):
-        network = HierarchicalCifar10(num_clients=20)
-        baseline, _ = utility(Uniform(), network)
-        assert utility(LinUCB(pool_size=100), network)[0] > 1.1 * baseline
-        assert utility(LinUCBPairs(), network)[0] > 1.5 * baseline
-
     def test_an_arm_is_the_sum_of_its_pairs(self):
         policy = LinUCB(pool_size=1, ridge=1.0)
         context = RoundContext(
@@ -72,18 +56,3 @@ class TestDecisions:
         status = np.array([Status.COMPLETED, Status.LATE], np.uint8)
         state = policy.update(state, Feedback(1, links, context.features, status, np.ones(2), links))
         np.testing.assert_allclose(state.moment, 0.5 * x)
-
-    def test_pairs_learn_a_linear_probability(self):
-        policy = LinUCBPairs(alpha=0.0)
-        theta = np.array([0.1, 0.6, 0.2])
-        rng = np.random.default_rng(0)
-        state = policy.init(ProblemSpec(30, 30, 2, 1), rng=rng)
-        for number in range(1, 401):
-            features = rng.random((30, 2))
-            context = RoundContext(number, features, np.ones(30, np.bool_), cohort_size=30)
-            links = np.arange(30)
-            in_time = rng.random(30) < with_intercept(features) @ theta
-            status = np.where(in_time, np.uint8(Status.COMPLETED), np.uint8(Status.LATE))
-            state = policy.commit(state, context, Selection(number, links))
-            state = policy.update(state, Feedback(number, links, features, status, np.ones(30)))
-        np.testing.assert_allclose(np.linalg.solve(state.gram, state.moment), theta, atol=0.05)

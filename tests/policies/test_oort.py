@@ -10,14 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedroster import Selector
 from fedroster.core.problem import ProblemSpec, Status
 from fedroster.core.streams import Streams
 from fedroster.estimation.utility import PacerState, client_utility, pace, statistical_utility, value_at
-from fedroster.networks import FlatNetwork
 from fedroster.optimization.ranking import sample_above
 from fedroster.policies import Oort
-from fedroster.simulation import simulate
 from rounds import context_of, report
 
 RECORDED = json.loads((Path(__file__).parent / "oort_recorded.json").read_text())
@@ -112,21 +109,6 @@ def test_the_utility_is_the_authors(recorded):
     np.testing.assert_array_equal(seen, np.flatnonzero(score >= recorded["cut"] * (1 - 1e-12)))
 
 
-def test_closed_form():
-    """Two clients, one with all and one with next to no utility, in round e: sqrt(0.1 / L)."""
-    score = client_utility(
-        np.array([100.0, 0.1]),
-        np.array([8.0, 2.0]),
-        np.array([1, 10]),
-        round=3,
-        preferred_s=2.0,
-        penalty=2.0,
-        clip=1.0,
-    )
-    assert score[0] == pytest.approx((1.0 + math.sqrt(0.1 * math.log(3))) / 16.0)
-    assert score[1] == pytest.approx(0.0001 / (100.0 - 0.0999) + math.sqrt(0.01 * math.log(3)))
-
-
 # --- the pacer -----------------------------------------------------------------------------------------------------
 
 
@@ -195,11 +177,6 @@ def test_exploitation_samples_by_utility_above_the_cut():
     assert sample_above(score, 2, cut_off=1.0, rng=rng).max() <= 2
 
 
-def test_the_percentile():
-    values = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
-    assert [value_at(values, share) for share in (0.0, 0.2, 0.5, 0.95, 1.0)] == [1.0, 2.0, 3.0, 5.0, 5.0]
-
-
 def test_exploration_decays_to_its_floor_and_ends_with_the_unexplored():
     policy = Oort(exploration=0.9, exploration_decay=0.8, exploration_min=0.5)
     state = policy.init(ProblemSpec(5, 1, 3), rng=np.random.default_rng(0))
@@ -251,34 +228,6 @@ def test_explorers_are_the_fastest():
     assert len(seen) == 30
 
 
-def test_great_losses_on_fast_clients_win():
-    policy = Oort(percentile=50.0)
-    loss, time_s = np.ones(20), np.full(20, 2.0)
-    loss[[3, 7]], time_s[[7, 9]] = 50.0, 40.0
-    state = explored(policy, 20, loss=loss, time_s=time_s)
-    counts = np.zeros(20)
-    for draw in range(200):
-        counts[policy.select(state, context_of(20, 2), rng=Streams(5).at("policy", draw)).links] += 1
-    assert counts[3] == counts.max()
-    assert counts[3] > 5 * counts[7]  # as great a loss, twenty times slower
-    assert counts[9] <= counts[[0, 1, 2]].mean()
-
-
-def test_stale_clients_come_back():
-    policy = Oort()
-    state = explored(policy, 10, loss=np.linspace(1.0, 1.1, 10))
-    state.last[:] = 100
-    counts = {}
-    for when in (100, 1):
-        state.last[5] = when
-        counts[when] = sum(
-            5 in policy.select(state, context_of(10, 2, round=101), rng=Streams(6).at("policy", draw)).links
-            for draw in range(200)
-        )
-    assert counts[100] == 0  # four have a greater loss
-    assert counts[1] > 30
-
-
 def test_too_frequent_clients_are_left_out():
     policy = Oort(max_participations=3, max_left_out=0.3)
     state = explored(policy, 10, loss=np.ones(10))
@@ -321,22 +270,3 @@ def test_what_feedback_teaches():
     np.testing.assert_array_equal(state.utility, [15.0, 0.0, 0.0, 0.0])
     np.testing.assert_array_equal(state.time_s, [2.0, 6.0, 0.0, 0.0])
     np.testing.assert_array_equal(state.last, [5, 5, 5, 0])
-
-
-def test_without_losses_speed_decides():
-    rounds = list(simulate(Oort(exploration_min=0.0, exploration_decay=0.9), FlatNetwork(), rounds=150, seed=0))
-    even = list(simulate(Oort(penalty=0.0, slowness_feature=-1), FlatNetwork(), rounds=150, seed=0))
-    later = [np.mean([played.time_s for played in part[75:]]) for part in (rounds, even)]
-    assert later[0] < 0.8 * later[1]
-
-
-def test_through_the_selector():
-    selector = Selector(
-        Oort(exploration=0.0, exploration_min=0.0), cohort_size=1, num_features=1, clients=["a", "b", "c"]
-    )
-    for _ in range(3):
-        cohort = selector.select({client: [1.0] for client in "abc"})
-        client = cohort.clients[0]
-        loss = {"a": 0.1, "b": 0.2, "c": 30.0}[client]
-        selector.observe(cohort.round, times_s={client: 1.0}, losses={client: loss}, num_samples={client: 4})
-    assert {selector.select({client: [1.0] for client in "abc"}).clients[0] for _ in range(20)} == {"c"}

@@ -53,20 +53,6 @@ def test_the_cohorts_have_the_probabilities_of_the_definition():
     assert chisquare(list(counts.values()), wrong * 10_000).pvalue < 1e-6
 
 
-def test_all_candidates_are_everybody():
-    loss = [0.5, 2.0, 1.0, 4.0, 3.0]
-    for d in (5, 50):
-        for links in cohorts(PowerOfChoice(d=d), known(loss), context_of(5, 2), 20):
-            assert links.tolist() == [3, 4]
-
-
-def test_as_many_candidates_as_places_is_sampling():
-    seen = {tuple(links.tolist()) for links in cohorts(PowerOfChoice(d=2), known([9, 1, 1, 1]), context_of(4, 2), 300)}
-    assert len(seen) == 6
-    fewer = {tuple(links.tolist()) for links in cohorts(PowerOfChoice(d=1), known([9, 1, 1, 1]), context_of(4, 2), 300)}
-    assert fewer == seen
-
-
 def test_twice_the_cohort_by_default():
     loss = list(range(8))
     worst = {int(links.min()) for links in cohorts(PowerOfChoice(), known(loss), context_of(8, 2), 2000)}
@@ -80,12 +66,6 @@ def test_the_unknown_go_first():
     state = known([5.0, np.inf, 7.0, np.inf])
     for links in cohorts(PowerOfChoice(d=4), state, context_of(4, 2), 20):
         assert links.tolist() == [1, 3]
-
-
-def test_only_the_available_are_candidates():
-    available = [True, False, True, False, True, True]
-    for links in cohorts(PowerOfChoice(d=4), known([1, 9, 2, 9, 3, 4]), context_of(6, 2, available=available), 20):
-        assert links.tolist() == [4, 5]
 
 
 def test_the_latest_loss_counts():

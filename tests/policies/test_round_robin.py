@@ -10,7 +10,6 @@ from fedroster import Selector
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import RoundRobin
-from fedroster.policies.round_robin import RoundRobinState
 
 
 def play(available, size, *, seed=0):
@@ -44,12 +43,6 @@ def test_everybody_has_a_turn_in_each_cycle(size):
         assert len(np.unique(np.concatenate(cohorts[start : start + cycle]))) == 12
 
 
-def test_groups_that_divide_the_clients_repeat():
-    cohorts = play(np.ones((9, 12), np.bool_), 4)
-    for one, other in zip(cohorts[:-3], cohorts[3:], strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
 def test_whoever_waited_longest_goes_first():
     available = np.random.default_rng(1).random((300, 20)) < np.linspace(0.05, 0.95, 20)
     longest_waiting(available, play(available, 4))
@@ -70,9 +63,3 @@ def test_who_joins_is_served_first():
     selector.select({client: [1.0] for client in "abcd"})
     selector.join(["e", "f"])
     assert set(selector.select({client: [1.0] for client in "abcdef"}).clients) == {"e", "f"}
-
-
-def test_select_reads_the_named_clients():
-    state = RoundRobinState(np.array([3, 1, 2]))
-    context = RoundContext(4, np.ones((3, 1)), np.ones(3, np.bool_), 1, client=np.array([2, 0, 1]))
-    assert RoundRobin().select(state, context, rng=np.random.default_rng(0)).links.tolist() == [2]

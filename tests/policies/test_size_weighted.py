@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from fedroster import Selector
 from fedroster.core.problem import ProblemSpec, RoundContext
 from fedroster.core.streams import Streams
 from fedroster.policies import SizeWeighted
-from fedroster.policies.size_weighted import SizesState
 from rounds import report
 
 
@@ -50,29 +48,3 @@ def test_clients_are_drawn_by_size(by):
     # A multinomial test is conservative for counts of sets.
     assert chisquare(counts[here], expected).pvalue > 0.001
     assert chisquare(counts[here], np.full(4, 4000.0)).pvalue < 1e-6  # negative control: equal chances
-
-
-def test_sizes_that_are_not_reported_change_nothing():
-    policy = SizeWeighted()
-    state = policy.update(SizesState(np.zeros(3)), report(range(3), num_samples=[np.nan, 7.0, np.nan]))
-    np.testing.assert_array_equal(state.num_samples, [0.0, 7.0, 0.0])
-    state = policy.update(state, report(range(3), num_samples=[5.0, np.nan, np.nan], round=2))
-    np.testing.assert_array_equal(state.num_samples, [5.0, 7.0, 0.0])
-
-
-def test_without_reports_every_cohort_is_equally_likely():
-    policy = SizeWeighted()
-    context = RoundContext(1, np.ones((6, 1)), np.ones(6, np.bool_), 2)
-    counts = frequencies(policy, SizesState(np.zeros(6)), context, draws=3000)
-    assert chisquare(counts).pvalue > 0.001
-
-
-def test_sizes_through_the_selector():
-    selector = Selector(SizeWeighted(), cohort_size=1, num_features=1, clients=["small", "large"], seed=3)
-    for _ in range(20):
-        cohort = selector.select({"small": [1.0], "large": [1.0]})
-        size = {"small": 1, "large": 10**6}
-        times = dict.fromkeys(cohort.clients, 1.0)
-        selector.observe(cohort.round, times_s=times, num_samples={client: size[client] for client in times})
-    seen = {selector.select({"small": [1.0], "large": [1.0]}).clients[0] for _ in range(50)}
-    assert seen == {"large"}

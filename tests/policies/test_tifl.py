@@ -134,13 +134,6 @@ def test_a_small_tier_is_filled_from_its_neighbours():
     assert policy.select(state, context_of(9, 9), rng=np.random.default_rng(0)).links.size == 9
 
 
-def test_an_absent_tier_is_not_drawn():
-    policy = TiFL(tiers=2, probabilities=(1.0, 0.0))
-    state = profiled(policy, np.arange(1.0, 9.0))
-    here = np.arange(8) >= 4
-    assert policy.select(state, context_of(8, 2, available=here), rng=np.random.default_rng(0)).links.min() >= 4
-
-
 def test_credits_are_spent():
     policy = TiFL(tiers=3, credits=(2, 3, 1), adaptive=False)
     state, drawn = profiled(policy, np.arange(1.0, 13.0)), []
@@ -199,16 +192,6 @@ def test_without_losses_the_probabilities_stay():
     policy = TiFL(tiers=3, interval=2, probabilities=(0.5, 0.3, 0.2))
     for played in simulate(policy, FlatNetwork(num_clients=12, cohort_size=3), rounds=30, seed=0):
         np.testing.assert_allclose(played.policy_state.probability, [0.5, 0.3, 0.2])
-
-
-def test_the_fast_tier_is_fast():
-    times = {}
-    for probabilities in ((1.0, 0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0, 1.0), ()):
-        policy = TiFL(probabilities=probabilities)
-        rounds = list(simulate(policy, FlatNetwork(availability=1.0), rounds=150, seed=1))
-        times[probabilities] = np.mean([played.time_s for played in rounds[30:]])
-    fast, slow, uniform = times.values()
-    assert fast < uniform < slow
 
 
 def test_late_losses_do_not_replace_later_ones():

@@ -20,7 +20,6 @@ from fedroster.lab.pages.report import (
     Table,
     as_html,
     as_markdown,
-    html_table,
     picture,
     write_page,
 )
@@ -128,26 +127,6 @@ def test_the_page_is_readable_on_a_phone(tmp_path):
     assert "viewbox" in page.all("svg")[0]
 
 
-def test_everything_is_on_the_page(tmp_path):
-    page = Page(write(tmp_path))
-    text = " ".join(" ".join(page.text).split())
-    expected = (
-        "Title text",
-        "lead text",
-        "second",
-        "section text",
-        "paragraph text",
-        "policy",
-        "cell text",
-        "1.5 ± 0.1",
-    )
-    for words in (*expected, "note text", "fedroster reproduce text", "rounds 500", "name text value text"):
-        assert words in text
-    assert page.all("figure") == [{"data-name": "label text"}]
-    assert {"class": "static", "role": "img", "aria-label": "label text"} in page.all("div")
-    assert len(page.all("svg")) == 1
-
-
 def test_nothing_is_taken_for_markup(tmp_path):
     plain, nasty = write(tmp_path), write(tmp_path, NASTY)
     page = assert_self_contained(nasty)
@@ -245,9 +224,3 @@ def test_a_chart_is_on_the_page_with_the_library_that_draws_it(monkeypatch):
     assert data["high"] == [2.0, 3.0, 4.0, 5.0]
     assert text.count("let vega") == 1
     assert "let vega" not in as_html(Report("T", [], [Section("S", figures=[replace(shown, spec={})])], "cmd"))
-
-
-def test_a_table_alone_for_a_notebook():
-    text = html_table(Table(("a", "b"), [("<x>", "1")]), "c & d")
-    assert "<caption>c &amp; d</caption>" in text
-    assert "<td>&lt;x&gt;</td><td>1</td>" in text

@@ -86,15 +86,6 @@ def test_early_is_at_the_low_target():
     assert held["7-fashion-mnist-rbcs-f-faster"]
 
 
-def test_one_panel_that_differs_is_enough():
-    def mostly(label):
-        panel, _, policy = label.partition("|")
-        return (FALSE_RBCS_F if panel == "IID" else TRUE_RBCS_F)[policy]
-
-    found = verdicts("rbcs-f", "6-fashion-mnist", mostly)
-    assert set(found.values()) == {False}, found
-
-
 def test_claims_on_fairness():
     even = {"gamma_2 = 0.2": 0.70, "gamma_2 = 1": 0.75, "uniform": 0.80}
     jitter = {"gamma_1 = 0.2": (0.005, 15.0), "gamma_1 = 1": (0.003, 10.0), "IID": (0.0005, 5.0)}

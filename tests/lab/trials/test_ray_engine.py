@@ -153,19 +153,6 @@ def test_what_came_back_before_the_end_of_the_process_that_asked_is_gone_on_from
     assert_same_run(found, gather([trial], workers=1)[0])
 
 
-def test_training_is_the_same_bit_by_bit_and_goes_on(engine, tmp_path):
-    trials = [Trial("rbcs-f/table-1", policy, 0, 4, task=Task()) for policy in ("rbcs-f:V=5", "random")]
-    # The time is up from the beginning: each stops after a round, and its checkpoint lies here, not on the node.
-    stopped = dataclasses.replace(ALONE, stop_at=0.0)
-    options = {"folder": tmp_path, "engine": engine}
-    assert list(run_trials(trials, conditions=stopped, **options)) == []
-    assert {path.name for path in tmp_path.iterdir()} == {f"{key(trial)}.checkpoint.npz" for trial in trials}
-    on_ray = gather(trials, **options)
-    assert {path.name for path in tmp_path.iterdir()} == {f"{key(trial)}.npz" for trial in trials}
-    for one, other in zip(on_ray, gather(trials, workers=1), strict=True):
-        assert_same_run(one, other)
-
-
 def test_large_results_are_ours(engine):
     """Beyond 100 KB Ray gives views of its own memory, which are read-only and go with it."""
     (found,) = gather([Trial("rbcs-f/table-1", "random", 0, 5, {"num_clients": "30000"})], engine=engine)

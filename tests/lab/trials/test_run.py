@@ -103,29 +103,7 @@ def test_digests_change_with_the_files_that_a_scenario_reads(tmp_path):
     assert key(trial(path)) == first
 
 
-def test_a_result_of_other_traces_is_not_taken(tmp_path, ran):
-    def traces(compute_s):
-        rows = f"client,time,available,compute,bandwidth\na,0,1,{1e3 * compute_s},1\na,100,0,,\n"
-        (tmp_path / "t.csv").write_text(rows)
-        trial = Trial("traces/devices", "random", 0, 5, {"traces": str(tmp_path / "t.csv"), "num_clients": "4"})
-        return gather([trial], folder=tmp_path / "trials")[0].round_time_s.tolist()
-
-    assert traces(0.1) == traces(0.1)
-    assert len(ran) == 1
-    assert traces(0.2) != traces(0.1)
-    assert len(ran) == 2
-
-
 # -------------------------------------------------------------------- many trials
-
-
-def test_every_cell_is_run_once_and_knows_its_place(ran):
-    done = list(run_trials(TRIALS, workers=1))
-    assert sorted(each.index for each in done) == [0, 1, 2, 3]
-    assert all(each.trial is TRIALS[each.index] for each in done)
-    assert ran == TRIALS
-    for each in done:
-        assert_same_run(each.run, TRIALS[each.index].run())
 
 
 def test_processes_give_the_same_as_no_processes(monkeypatch, tmp_path):
@@ -198,12 +176,6 @@ def test_results_of_other_code_are_told(tmp_path, monkeypatch):
     assert found == "new (of 4 runs kept from before: 1 by old, 1 by unknown)"
 
 
-def test_a_larger_study_runs_only_what_is_new(tmp_path, ran):
-    gather(TRIALS[:2], folder=tmp_path)
-    gather(TRIALS, folder=tmp_path)
-    assert ran == TRIALS
-
-
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -271,18 +243,6 @@ def test_an_interrupted_study_goes_on(tmp_path, monkeypatch, accident):
         assert_same_run(each.run, alone[each.index])
 
 
-def test_a_study_that_is_dropped_in_the_middle_keeps_what_is_there(tmp_path):
-    trials = run_trials(TRIALS, folder=tmp_path)
-    next(trials)
-    next(trials)
-    trials.close()
-    assert len(list(tmp_path.iterdir())) == 2
-
-
-def test_no_trials():
-    assert list(run_trials([])) == []
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_progress_counts_rounds_and_what_was_there(tmp_path, monkeypatch, workers):
     gather(TRIALS[:1], folder=tmp_path)
@@ -317,13 +277,6 @@ def test_studies_run_where_they_are_told(tmp_path):
         Order("rbcs-f", (0, 1), ["2"], 20), tmp_path / "paper", command="", engine=spy, output=Output(pages=False)
     )
     assert {trial.seed for trial in spy.asked} == {0, 1}
-
-
-def test_a_finished_study_asks_no_engine(tmp_path):
-    gather(TRIALS, folder=tmp_path)
-    spy = Spy()
-    gather(TRIALS, folder=tmp_path, engine=spy)
-    assert spy.asked == []
 
 
 @dataclass(frozen=True)

@@ -32,21 +32,6 @@ DEVICES = Trial(
 # -------------------------------------------------------------------- played
 
 
-def test_a_trial_is_deterministic_and_its_seed_matters():
-    one, again, other = (dataclasses.replace(PLAIN, seed=seed).run() for seed in (3, 3, 4))
-    assert_same_run(one, again)
-    assert one.round_time_s.tolist() != other.round_time_s.tolist()
-    assert one.num_rounds == 20
-    assert np.isnan(one.accuracy).all()
-    assert one.tested.tolist() == []
-
-
-def test_two_policies_meet_the_same_world():
-    ours, random = (dataclasses.replace(PLAIN, policy=policy).run() for policy in ("rbcs-f:V=5", "random"))
-    assert ours.available.tolist() == random.available.tolist()
-    assert ours.chosen.tolist() != random.chosen.tolist()
-
-
 @pytest.mark.parametrize("policy", ["random", "oort", "p3:beta=0.01", "power-of-choice:variant=pow-d"])
 def test_a_run_is_that_of_the_round_loop(policy):
     run = dataclasses.replace(DEVICES, policy=policy).run()
