@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -72,13 +70,6 @@ def test_round_time_is_the_slowest():
     assert round_time(outcome_of([3.0, 5.0], deadline_s=4.0), context, Selection(1, np.array([0, 1]))) == 4.0
 
 
-def test_rounds_are_numbered_from_one():
-    played = list(simulate(Uniform(), FlatNetwork(), rounds=5, seed=0))
-    assert [r.number for r in played] == [1, 2, 3, 4, 5]
-    assert [r.selection.round for r in played] == [1, 2, 3, 4, 5]
-    assert list(simulate(Uniform(), FlatNetwork(), rounds=0, seed=0)) == []
-
-
 def test_the_loop_is_a_generator():
     """Nothing is played before it is asked for, and a run may be left at any time."""
     endless = simulate(RBCSF(), FlatNetwork(), rounds=10**9, seed=0)
@@ -97,15 +88,6 @@ def test_feedback_is_what_the_chosen_did():
         assert played.time_s == times.max()
 
 
-def test_a_client_that_took_part_is_warm():
-    previous = np.zeros(0, np.int64)
-    for played in simulate(Uniform(), FlatNetwork(), rounds=20, seed=2):
-        cold = np.ones(40)
-        cold[previous] = 0
-        np.testing.assert_array_equal(played.context.features[:, 1], cold)
-        previous = played.selection.links
-
-
 @pytest.mark.parametrize("policy", ALL, ids=lambda p: type(p).__name__)
 def test_only_the_omniscient_see_the_truth(policy):
     played = next(simulate(policy, FlatNetwork(), rounds=1, seed=0))
@@ -113,38 +95,6 @@ def test_only_the_omniscient_see_the_truth(policy):
 
 
 # --- the world -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", ALL[1:], ids=lambda p: type(p).__name__)
-def test_two_policies_meet_the_same_world(policy):
-    """Bit for bit: availability, contexts but for the cold start, uploads, answers, and the noise."""
-    network = FlatNetwork(dropout=0.1)
-    runs = (simulate(p, network, rounds=60, seed=11) for p in (RBCSF(), policy))
-    differs = 0
-    for one, other in zip(*runs, strict=True):
-        for left, right in (
-            (one.context.available, other.context.available),
-            (one.context.features[:, [0, 2]], other.context.features[:, [0, 2]]),
-            (one.outcome.expected_upload_s, other.outcome.expected_upload_s),
-            (one.outcome.responds, other.outcome.responds),
-        ):
-            assert left.tobytes() == right.tobytes()
-        same = one.context.features[:, 1] == other.context.features[:, 1]
-        assert one.outcome.exchange_time_s[same].tobytes() == other.outcome.exchange_time_s[same].tobytes()
-        noise = [r.outcome.exchange_time_s / r.outcome.expected_time_s for r in (one, other)]
-        np.testing.assert_allclose(*noise, rtol=1e-12)
-        differs += not np.array_equal(one.selection.links, other.selection.links)
-    assert differs > 50  # although they decide differently
-
-
-def test_seeds_are_different_worlds():
-    one, other = (next(simulate(Uniform(), FlatNetwork(), rounds=1, seed=s)) for s in (0, 1))
-    assert not np.array_equal(one.context.features, other.context.features)
-
-
-def test_rounds_are_different_worlds():
-    one, other = simulate(Uniform(), FlatNetwork(), rounds=2, seed=0)
-    assert not np.array_equal(one.context.features, other.context.features)
 
 
 # --- empty rounds --------------------------------------------------------------------------------------------------
@@ -157,25 +107,6 @@ def test_nobody_available(policy):
         assert played.time_s == 0.0
         assert played.feedback.client.shape == (0,)
         assert played.feedback.features.shape == (0, 3)
-
-
-@pytest.mark.parametrize("policy", ALL[:3] + ALL[5:], ids=lambda p: type(p).__name__)
-def test_fewer_available_than_places(policy):
-    sizes = set()
-    for played in simulate(policy, FlatNetwork(availability=0.1), rounds=60, seed=0):
-        there = np.flatnonzero(played.context.available)
-        assert len(played.selection.links) == min(8, len(there))
-        if len(there) <= 8:
-            np.testing.assert_array_equal(played.selection.links, there)
-        sizes.add(len(there))
-    assert {1, 2, 3, 4} <= sizes
-
-
-def test_one_client():
-    network = FlatNetwork(num_clients=1, cohort_size=1)
-    for policy in ALL:
-        for played in simulate(policy, network, rounds=20, seed=0):
-            assert played.selection.links.size <= played.context.available.sum()
 
 
 # --- broken policies -----------------------------------------------------------------------------------------------
@@ -263,26 +194,6 @@ def test_resumed_equals_uninterrupted(policy, stop, tmp_path):
     for name in ("policy_state", "environment_state"):
         left, right = pack(getattr(resumed[-1], name)), pack(getattr(through[-1], name))
         assert {n: a.tobytes() for n, a in left.items()} == {n: a.tobytes() for n, a in right.items()}
-
-
-def test_resumed_in_a_fresh_process(tmp_path):
-    """With a checkpoint that the interrupted process overwrote after every round."""
-    file, network = tmp_path / "run.npz", FlatNetwork()
-    expected = trace(simulate(RBCSF(), network, rounds=30, seed=9))[12:]
-    for played in simulate(RBCSF(), network, rounds=12, seed=9):
-        save_checkpoint(file, played, policy=RBCSF(), environment=FlatNetwork(), seed=9)
-    code = f"""
-import json
-from fedroster import RBCSF
-from fedroster.networks import FlatNetwork
-from fedroster.simulation import load_checkpoint, simulate
-start = load_checkpoint({str(file)!r}, policy=RBCSF(), environment=FlatNetwork(), seed=9)
-rounds = simulate(RBCSF(), FlatNetwork(), rounds=30, seed=9, start=start)
-print(json.dumps([[r.number, r.selection.links.tolist(), r.time_s.hex()] for r in rounds]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert [tuple(r) for r in json.loads(done.stdout)] == expected
-    assert [path.name for path in tmp_path.iterdir()] == ["run.npz"]
 
 
 def test_a_checkpoint_belongs_to_its_run(tmp_path):

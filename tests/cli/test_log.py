@@ -47,25 +47,6 @@ def test_a_log_that_was_changed_is_not_whole(log):
     assert "was changed" in run("log", "show", log, code=1)
 
 
-def test_rounds_are_shown(log):
-    assert len(run("log", "show", log).splitlines()) == 8
-    rows = json.loads(run("log", "show", log, "--rounds", "2-3", "--json"))
-    assert [row["round"] for row in rows] == [2, 3]
-    assert len(rows[0]["cohort"]) == 3
-    assert "expected something like 10-20" in run("log", "show", log, "--rounds", "x", code=2)
-
-
-def test_each_client_has_its_reason(log):
-    rows = json.loads(run("log", "show", log, "--rounds", "4", "--json"))
-    chosen = rows[0]["cohort"][0]
-    said = {client: run("log", "why", log, client, 4) for client in [*LETTERS_LIST, 7]}
-    assert f"In round 4, {chosen!r} was chosen, one of 3 of" in said[chosen]
-    assert sum("was chosen" in each for each in said.values()) == 3
-    assert all("owed" in each for each in said.values() if "not chosen" in each)
-    assert "unknown client 'zz'" in run("log", "why", log, "zz", 4, code=2)
-    assert "round 99 is not in the log" in run("log", "why", log, "a", 99, code=2)
-
-
 def test_a_log_is_exported(log, tmp_path):
     run("log", "export", log, tmp_path / "all.parquet")
     run("log", "export", log, tmp_path / "cohorts.parquet", "--cohorts")

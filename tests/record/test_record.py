@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federations import LETTERS_LIST, PEERS, POLICY, kept, make, play
-from fedroster import COCS, RBCSF, EdgeSelector, FailureRules, Floor, PartialPooling, Record, Rules, Selector, Uniform
-from fedroster.errors import ConfigurationError, InUseError, LogFileError, UnknownNameError
+from federations import LETTERS_LIST, PEERS, POLICY, make, play
+from fedroster import RBCSF, FailureRules, Floor, Record, Rules, Selector
+from fedroster.errors import ConfigurationError, LogFileError, UnknownNameError
 from fedroster.folder.lines import schema
 from fedroster.record import Log, verify
 
@@ -40,16 +40,6 @@ def play_with_changes(selector, rounds):
     play(selector, rounds, seed=2)
 
 
-@pytest.mark.parametrize("policy", [Floor(), POLICY, *PEERS, Uniform()], ids=lambda policy: type(policy).__name__)
-def test_a_selector_is_rebuilt_from_its_log_alone(policy, tmp_path):
-    selector, record = recorded(tmp_path / "log", policy)
-    play_with_changes(selector, 12)
-    record.close()
-    again = Log(tmp_path / "log").selector(policy)
-    assert kept(again, tmp_path)[0] == kept(copy.deepcopy(selector), tmp_path)[0]
-    assert next_cohorts(again) == next_cohorts(selector)
-
-
 @pytest.mark.parametrize("policy", [POLICY, *PEERS], ids=lambda policy: type(policy).__name__)
 def test_contexts_of_the_cohorts_are_enough_for_most_policies(policy, tmp_path):
     selector, record = recorded(tmp_path, policy, contexts=False)
@@ -63,35 +53,6 @@ def test_a_policy_that_learns_from_all_contexts_is_refused_without_them(tmp_path
     play(selector, 3)
     with pytest.raises(LogFileError, match="Floor learns from the contexts of all clients"):
         Log(tmp_path).selector(Floor())
-
-
-@pytest.mark.parametrize("policy", [COCS(), PartialPooling()], ids=lambda policy: type(policy).__name__)
-def test_a_federation_with_edge_servers_is_rebuilt(policy, tmp_path):
-    selector = EdgeSelector(
-        policy, budgets={"n": 1.5, "s": 2.0}, cohort_size=4, clients=LETTERS_LIST, observers=[Record(tmp_path)]
-    )
-    rng = np.random.default_rng(0)
-
-    def edge_round(on):
-        rng = np.random.default_rng(on.round)
-        here = [client for client in on.clients if rng.random() < 0.8]
-        cohort = on.select(
-            {client: rng.uniform(0.0, 1.0, 2) for client in here},
-            servers={client: ["n", "s"][: rng.integers(1, 3)] for client in here},
-            prices={client: rng.uniform(0.2, 1.0) for client in here},
-        )
-        times_s = {client: rng.uniform(1.0, 9.0) for client in cohort.clients}
-        on.observe(cohort.round, times_s=times_s, costs=dict.fromkeys(times_s, 0.9), round_s=10.0)
-        return cohort
-
-    for _ in range(15):
-        edge_round(selector)
-    log = Log(tmp_path)
-    again = log.selector(policy)
-    assert log.header.num_servers == 2
-    assert log.rounds[-1].servers.shape == log.rounds[-1].chosen.shape
-    assert [edge_round(again) for _ in range(4)] == [edge_round(selector) for _ in range(4)]
-    assert rng is not None
 
 
 def test_a_round_says_who_was_there_who_paused_and_what_came(tmp_path):
@@ -133,44 +94,6 @@ def test_without_contexts_the_log_has_those_of_the_cohort(tmp_path):
     assert log.rounds[0].features.shape == (3, 3)
 
 
-def test_ids_are_hashed_with_a_key(tmp_path):
-    names = [f"hospital-{number}" for number in range(5)]
-    selector, record = recorded(tmp_path / "log", clients=names, key=b"0123456789abcdef")
-    play(selector, 3)
-    selector.save(tmp_path / "s.npz")
-    record.close()
-    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log", key=b"0123456789abcdef")])
-    again.join(["hospital-9"])
-    content = b"".join(file.read_bytes() for file in (tmp_path / "log").iterdir())
-    assert b"hospital" not in content
-    assert len(set(Log(tmp_path / "log").ids) - {None}) == 6
-
-
-def test_a_selector_that_is_loaded_goes_on_in_the_same_log(tmp_path):
-    selector, record = recorded(tmp_path / "log")
-    play(selector, 5)
-    selector.save(tmp_path / "s.npz")
-    record.close()
-    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log")])
-    play(again, 5)
-    log = Log(tmp_path / "log")
-    assert [each.round for each in log.rounds] == [*range(1, 11)]
-    assert next_cohorts(log.selector(POLICY)) == next_cohorts(again)
-
-
-@pytest.mark.parametrize("contexts", [True, False])
-def test_what_the_log_has_and_the_file_lacks_is_booked_first(contexts, tmp_path):
-    selector, record = recorded(tmp_path / "log", contexts=contexts)
-    play(selector, 5)
-    selector.save(tmp_path / "s.npz")
-    play(selector, 1)  # killed before it saved
-    record.close()
-    again = Selector.load(tmp_path / "s.npz", POLICY, observers=[Record(tmp_path / "log", contexts=contexts)])
-    assert again.round == 6
-    assert again.open_rounds() == selector.open_rounds()
-    assert next_cohorts(again) == next_cohorts(selector)
-
-
 def test_a_round_that_cannot_be_booked_again_is_not_in_the_log_any_more(tmp_path):
     selector, record = recorded(tmp_path / "log", Floor(), contexts=False)
     play(selector, 3)
@@ -183,16 +106,6 @@ def test_a_round_that_cannot_be_booked_again_is_not_in_the_log_any_more(tmp_path
     assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2, 3, 4, 5]
 
 
-def test_a_selector_that_is_rebuilt_goes_on_in_the_same_log(tmp_path):
-    selector, record = recorded(tmp_path)
-    play(selector, 4)
-    record.close()
-    again = Log(tmp_path).selector(POLICY, observers=[Record(tmp_path)])
-    play(again, 3)
-    assert len(Log(tmp_path).rounds) == 7
-    assert next_cohorts(Log(tmp_path).selector(POLICY)) == next_cohorts(again)
-
-
 def test_a_log_that_begins_late_goes_on_from_a_state_beside_it(tmp_path):
     selector = make(LETTERS_LIST, cohort_size=3, num_features=None)
     play(selector, 6)
@@ -203,34 +116,6 @@ def test_a_log_that_begins_late_goes_on_from_a_state_beside_it(tmp_path):
     assert [each.round for each in log.rounds] == [7, 8, 9]
     assert log.rounds[0].members.sum() == 10
     assert next_cohorts(log.selector(POLICY)) == next_cohorts(again)
-
-
-def test_a_new_selector_does_not_go_on_in_an_old_log(tmp_path):
-    selector, record = recorded(tmp_path)
-    play(selector, 1)
-    record.close()
-    with pytest.raises(LogFileError, match="this selector is new"):
-        recorded(tmp_path)
-
-
-def test_a_log_of_another_federation_is_refused(tmp_path):
-    for name in "xy":
-        selector, record = recorded(tmp_path / name, selector={"seed": ord(name)})
-        play(selector, 2)
-        selector.save(tmp_path / f"{name}.npz")
-        record.close()
-    with pytest.raises(LogFileError, match="another federation"):
-        Selector.load(tmp_path / "x.npz", POLICY, observers=[Record(tmp_path / "y")])
-    with pytest.raises(LogFileError, match=r"expected Uniform\(\)"):
-        Log(tmp_path / "x").selector(Uniform())
-
-
-def test_a_log_has_one_writer(tmp_path):
-    record = Record(tmp_path)
-    with pytest.raises(InUseError):
-        Record(tmp_path)
-    record.close()
-    Record(tmp_path).close()
 
 
 def test_a_decision_that_is_not_booked_is_taken_back_in_the_log(tmp_path):
@@ -273,21 +158,6 @@ def full_disk(monkeypatch, *, after):
         return real(number, text)
 
     monkeypatch.setattr(chain.os, "write", write)
-
-
-def test_on_a_full_disk_the_decision_is_not_taken(tmp_path, monkeypatch):
-    selector, record = recorded(tmp_path / "log")
-    play(selector, 3)
-    before = kept(copy.deepcopy(selector), tmp_path)
-    with monkeypatch.context() as patched:
-        full_disk(patched, after=1)
-        with pytest.raises(OSError, match="No space left") as caught:
-            play(selector, 1)
-    assert str(tmp_path) in caught.value.filename
-    assert kept(copy.deepcopy(selector), tmp_path) == before
-    play(selector, 2)
-    record.close()
-    assert [each.round for each in Log(tmp_path / "log").rounds] == [1, 2, 3, 4, 5]
 
 
 def test_on_a_full_disk_rounds_may_go_on_and_the_log_says_that_it_has_a_gap(tmp_path, monkeypatch, caplog):
@@ -334,45 +204,6 @@ def test_a_gap_is_known_when_the_selector_is_loaded(tmp_path, monkeypatch):
 def test_arguments_are_checked(options, said, tmp_path):
     with pytest.raises(ConfigurationError, match=said):
         Record(tmp_path, **options)
-
-
-def test_rules_are_in_the_log_and_hold_when_it_is_read(tmp_path):
-    rules = Rules(
-        deny=["b"], least_separation=2, least_separation_s=30.0, groups={"ends": {"clients": ["a", "j"], "most": 1}}
-    )
-    times = iter(range(1000, 9000, 2))
-    selector = Selector(
-        POLICY,
-        cohort_size=3,
-        clients=LETTERS_LIST,
-        rules=rules,
-        clock=lambda: float(next(times)),
-        observers=[record := Record(tmp_path)],
-    )
-    play(selector, 6)
-    selector.rules = Rules(allow=["[a-e]"])
-    play(selector, 4, seed=1)
-    record.close()
-    log = Log(tmp_path)
-    assert "denied by 'b'" in log.rounds[0].excluded
-    assert any("least_separation_s" in reason for played in log.rounds for reason in played.excluded)
-    assert next_cohorts(log.selector(POLICY)) == next_cohorts(selector)
-    assert verify(tmp_path, POLICY).is_whole
-
-
-def test_places_that_are_filled_one_by_one_are_in_the_log(tmp_path):
-    selector, record = recorded(tmp_path)
-    rng = np.random.default_rng(0)
-    for _ in range(12):
-        here = {client: rng.uniform(0.5, 2.0, 3) for client in LETTERS_LIST}
-        cohort = selector.select(here, at_most=int(rng.integers(1, 4)))
-        if rng.random() < 0.7:
-            selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
-    record.close()
-    log = Log(tmp_path)
-    assert any("busy" in played.excluded for played in log.rounds)
-    assert verify(tmp_path, POLICY).is_whole
-    assert next_cohorts(log.selector(POLICY)) == next_cohorts(selector)
 
 
 def test_rules_that_name_clients_are_hidden_with_a_key(tmp_path):

@@ -79,14 +79,6 @@ def recorded_at_edges(folder, policy):
         selector.observe(cohort.round, times_s={client: rng.uniform(1.0, 9.0) for client in cohort.clients})
 
 
-@pytest.mark.parametrize("policy", [COCS(), PartialPooling()], ids=lambda policy: type(policy).__name__)
-def test_those_of_a_federation_with_edge_servers_too(policy, tmp_path):
-    recorded_at_edges(tmp_path, policy)
-    found = verify(tmp_path, policy)
-    assert found.is_whole
-    assert found.num_decided == 10
-
-
 BINDING = {
     "groups": Rules(groups={"g": {"clients": ["[a-d]"], "least": 1, "most": 1}}),
     "priorities": Rules(priorities={"[a-b]": 2, "[c-e]": 1}),

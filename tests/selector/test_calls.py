@@ -53,20 +53,6 @@ def test_a_handler_that_raises_leaves_the_old_state_or_the_new_one(tmp_path, ala
     assert interrupted
 
 
-def test_a_signal_in_a_call_is_handled_when_it_has_ended(alarm):
-    done = []
-
-    def call():
-        with Calls():
-            signal.raise_signal(signal.SIGALRM)
-            done.append(True)
-
-    with pytest.raises(Interrupted):
-        call()
-    assert done
-    assert signal.getsignal(signal.SIGALRM) is alarm
-
-
 def test_every_handler_runs_and_the_first_error_is_raised():
     met = []
 
@@ -88,45 +74,6 @@ def test_every_handler_runs_and_the_first_error_is_raised():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def test_a_second_thread_is_told():
-    selector = make(LETTERS_LIST, cohort_size=3)
-    errors = []
-
-    class Slow(dict):
-        """Contexts whose reading waits until another thread has tried."""
-
-        def values(self):
-            def other():
-                try:
-                    selector.select()
-                except InUseError as error:
-                    errors.append(str(error))
-
-            thread = threading.Thread(target=other)
-            thread.start()
-            thread.join()
-            return super().values()
-
-    cohort = selector.select(Slow({client: [1.0] for client in LETTERS_LIST}))
-    assert cohort.round == selector.round == 1
-    assert "in the middle of another call" in errors[0]
-    assert selector.select().round == 2
-
-
-def test_a_call_that_calls_back_is_told():
-    selector = make(LETTERS_LIST, cohort_size=3)
-
-    class Curious(dict):
-        def values(self):
-            selector.join(["z"])
-            return super().values()
-
-    with pytest.raises(InUseError, match="one call at a time"):
-        selector.select(Curious({client: [1.0] for client in LETTERS_LIST}))
-    assert "z" not in selector.clients
-    assert selector.round == 0
 
 
 def test_many_threads_lose_nothing():

@@ -92,15 +92,6 @@ def test_what_is_refused_before_it_is_booked_has_not_happened(kind, tmp_path):
     assert kept(copied, tmp_path) == before
 
 
-def test_a_failing_observer_stops_nothing(caplog):
-    def failing(event, selector):
-        raise RuntimeError("no dashboard")
-
-    selector = make(list("abc"), observers=[failing])
-    assert selector.select().clients
-    assert "no dashboard" in caplog.text
-
-
 def test_a_copy_has_no_observers():
     events = []
     copied = copy.deepcopy(make(list("abc"), observers=[lambda event, _: events.append(event)]))

@@ -147,26 +147,6 @@ def test_a_cost_is_no_time_that_was_cut_and_counts_are_kept_apart():
         selector.participation("seen")
 
 
-@pytest.mark.parametrize("stop", [1, 4, 7, 20])
-def test_a_resumed_run_pauses_as_an_uninterrupted_one(tmp_path, stop):
-    policy = RBCSF(V=5.0, beta=0.05)
-
-    def run(stops):
-        selector, cohorts = Selector(policy, cohort_size=4, clients=NAMES), []
-        for number in range(1, 41):
-            if number in stops:
-                selector.save(tmp_path / "s.npz")
-                selector = Selector.load(tmp_path / "s.npz", policy)
-            cohort = selector.select()
-            cohorts.append(cohort.clients)
-            lost = [name for name in cohort.clients if name < "n04"]
-            times_s = {name: 1.0 + int(name[1:]) / 10 for name in cohort.clients if name not in lost}
-            selector.observe(number, times_s=times_s, failed=lost, round_s=3.0)
-        return cohorts, selector.paused(), selector.participation("used")
-
-    assert run({stop}) == run(())
-
-
 def test_a_forgotten_client_has_not_failed():
     selector, _ = lone(3, fails={1, 2, 3})
     selector.leave(["a"], forget=True)

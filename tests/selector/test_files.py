@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import stat
 import subprocess
@@ -13,11 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, make, play
+from federations import LETTERS, LETTERS_LIST, POLICY, make, play
 from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.errors import ConfigurationError, StateFileError
-from fedroster.policies import Dirichlet
 from fedroster.selector import options_of
 
 
@@ -31,42 +29,6 @@ def mixed(policy=POLICY, **options):
     return selector
 
 
-def go_on(selector):
-    """What a history leads to: newcomers take freed slots, old clients come back, feedback for old rounds arrives."""
-    waiting = selector.open_rounds()
-    cohorts = play(selector, 4, seed=3)
-    selector.join(["new", "j"])
-    rows = np.random.default_rng(9).uniform(0.5, 2.0, (len(selector.clients), 3))
-    cohorts += [selector.select(rows) for _ in range(6)]
-    selector.join(["b", 99, 98])
-    return waiting, cohorts, play(selector, 12, seed=4), selector.clients, selector.open_rounds()
-
-
-@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(gamma_2=0.5), *PEERS], ids=str)
-def test_resumed_equals_uninterrupted(tmp_path, policy):
-    uninterrupted, interrupted = mixed(policy), mixed(policy)
-    interrupted.save(tmp_path / "state.npz")
-    resumed = Selector.load(tmp_path / "state.npz", policy)
-    assert resumed.open_rounds()  # pending feedback survives
-    assert resumed.open_rounds() == uninterrupted.open_rounds()
-    assert (resumed.round, resumed.clients) == (12, uninterrupted.clients)
-    assert resumed.cold(as_array=True).tolist() == uninterrupted.cold(as_array=True).tolist()
-    assert resumed.participation(as_array=True).tolist() == uninterrupted.participation(as_array=True).tolist()
-    assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
-    assert go_on(resumed) == go_on(uninterrupted)
-    assert kept(resumed, tmp_path) == kept(uninterrupted, tmp_path)
-
-
-def test_resumed_at_any_round_equals_uninterrupted(tmp_path):
-    uninterrupted = make(LETTERS_LIST, num_features=3, cohort_size=3, patience_rounds=4)
-    often = make(LETTERS_LIST, num_features=3, cohort_size=3, patience_rounds=4)
-    for _ in range(12):
-        often.save(tmp_path / "state.npz")
-        often = Selector.load(tmp_path / "state.npz", POLICY)
-        assert play(often, 1) == play(uninterrupted, 1)
-    assert kept(often, tmp_path) == kept(uninterrupted, tmp_path)
-
-
 def test_slots_freed_in_any_order_are_taken_in_the_same_order_after_loading(tmp_path):
     selector = make(LETTERS_LIST, cohort_size=3)
     for client in "hbfc":
@@ -77,45 +39,6 @@ def test_slots_freed_in_any_order_are_taken_in_the_same_order_after_loading(tmp_
         who.join(["w"])
         who.join(["x", "y"])
     assert resumed.clients == selector.clients
-
-
-CHILD = """
-import json, sys
-import numpy as np
-from fedroster import RBCSF, Selector
-
-selector = Selector.load(sys.argv[1], RBCSF(V=5.0, beta=0.1))
-selector.observe(3, times_s={"b": 1.25})
-rows = np.random.default_rng(9).uniform(0.5, 2.0, (len(selector.clients), 1))
-cohorts = []
-for _ in range(10):
-    cohort = selector.select(rows)
-    selector.observe(cohort.round, times_s={client: 0.5 + len(str(client)) for client in cohort.clients})
-    cohorts.append(cohort.clients)
-selector.save(sys.argv[2])
-print(json.dumps(cohorts))
-"""
-
-
-def test_resumed_in_a_fresh_process_equals_uninterrupted(tmp_path):
-    selector = make(["a", "b", 7, "seven", "c"])
-    for who in ("ac", ["a", 7], "bc"):
-        cohort = selector.select(contexts(who))
-        selector.observe(cohort.round, times_s={cohort.clients[-1]: 2.0})
-    assert selector.open_rounds()[3] == ("b",)
-    selector.save(tmp_path / "state.npz")
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "state.npz"), str(tmp_path / "child.npz")]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
-    selector.observe(3, times_s={"b": 1.25})
-    rows = np.random.default_rng(9).uniform(0.5, 2.0, (5, 1))
-    cohorts = []
-    for _ in range(10):
-        cohort = selector.select(rows)
-        selector.observe(cohort.round, times_s={client: 0.5 + len(str(client)) for client in cohort.clients})
-        cohorts.append(list(cohort.clients))
-    assert json.loads(done.stdout) == cohorts
-    child = Selector.load(tmp_path / "child.npz", POLICY)
-    assert kept(child, tmp_path) == kept(selector, tmp_path)
 
 
 def test_a_selector_without_clients_can_be_saved(tmp_path):
@@ -132,49 +55,9 @@ def test_ids_of_any_kind_survive(tmp_path):
     assert Selector.load(tmp_path / "state.npz", POLICY).clients == tuple(ids)
 
 
-def test_saving_changes_nothing(tmp_path):
-    one, other = mixed(), mixed()
-    one.save(tmp_path / "state.npz")
-    assert kept(one, tmp_path) == kept(other, tmp_path)
-    assert go_on(one) == go_on(other)
-
-
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no state file at .*state.npz"):
         Selector.load(tmp_path / "state.npz", POLICY)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.3, 0.7, 0.99])
-def test_a_truncated_file(tmp_path, share):
-    path = tmp_path / "state.npz"
-    mixed().save(path)
-    content = path.read_bytes()
-    path.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(StateFileError, match=r"state.npz' is damaged or not a fedroster state file"):
-        Selector.load(path, POLICY)
-
-
-def test_a_flipped_bit_is_noticed_or_harmless(tmp_path):
-    """Some bytes of a zip file mean nothing, such as dates; all others have a checksum."""
-    path = tmp_path / "state.npz"
-    selector = make(["a", "b", 3])
-    cohort = selector.select({"a": [1.0], "b": [2.0]})
-    selector.observe(1, times_s={cohort.clients[0]: 1.0})
-    selector.save(path)
-    content, before = path.read_bytes(), kept(selector, tmp_path)
-    rng = np.random.default_rng(0)
-    noticed = 0
-    for place in rng.choice(len(content), 300, replace=False):
-        damaged = bytearray(content)
-        damaged[place] ^= 1 << int(rng.integers(8))
-        path.write_bytes(damaged)
-        try:
-            loaded = Selector.load(path, POLICY)
-        except StateFileError:
-            noticed += 1
-        else:
-            assert kept(loaded, tmp_path) == before
-    assert noticed > 150
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 not really", b"\x80\x04N.", b"{}"])

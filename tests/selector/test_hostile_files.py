@@ -10,7 +10,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from federations import LETTERS_LIST, make, play
+from federations import LETTERS_LIST, make
 from fedroster import EdgeSelector, Selector
 from fedroster.catalogue import make_policy
 from fedroster.core.problem import ProblemSpec
@@ -258,25 +258,6 @@ def test_open_rounds_of_a_file_that_loads_can_be_answered(tmp_path, name, value)
 
 
 # --- several writers ---------------------------------------------------------------------------------------------
-
-
-def test_a_stale_writer_is_refused(tmp_path):
-    path = tmp_path / "state.npz"
-    first = make(LETTERS_LIST, num_features=3, cohort_size=3)
-    first.save(path)
-    second = Selector.load(path, first.policy)
-    play(second, 1)
-    second.save(path)
-    before = path.read_bytes()
-    with pytest.raises(InUseError, match="another selector has written it"):
-        first.save(path)
-    assert path.read_bytes() == before
-    second.save(path)
-    Selector.load(path, first.policy).save(path)
-    with pytest.raises(InUseError):
-        second.save(path)
-    second.save(path, replace=True)
-    second.save(path)
 
 
 def test_a_selector_that_has_not_read_a_file_does_not_replace_it(tmp_path):

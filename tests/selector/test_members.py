@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from federations import LETTERS, LETTERS_LIST, POLICY, assert_same_learned, contexts, kept, learned, make, play
-from fedroster import RBCSF, Selector, Uniform
+from fedroster import Selector, Uniform
 from fedroster.core.errors import (
     FeedbackError,
     InvalidInputError,
@@ -158,37 +158,6 @@ def test_a_client_that_left_is_no_longer_asked():
     assert selector.participation(as_array=True).tolist() == [1, 1]
     with pytest.raises(UnknownNameError, match="unknown client 'b'"):
         selector.select({"b": [1.0]})
-
-
-def test_coming_back_keeps_what_was_learned(tmp_path):
-    selector = make(["a", "b", "c"], policy=RBCSF(V=1.0, beta=0.25), cohort_size=3)
-    selector.select(contexts("abc"))
-    selector.observe(1, times_s={"a": 1.0, "b": 2.0, "c": 3.0})
-    selector.select(contexts("a"))
-    before = learned(selector, tmp_path)
-    selector.leave(["b"])
-    assert selector.clients == ("a", "c")
-    for _ in range(3):  # b's queue rests while b is away
-        selector.select({})
-    selector.join(["b"])
-    assert selector.clients == ("a", "b", "c")
-    after = learned(selector, tmp_path)
-    for name in ("policy.ridge.factor", "policy.ridge.moment"):
-        np.testing.assert_array_equal(before[name], after[name])
-    assert (after["policy.backlog"] - before["policy.backlog"]).tolist() == [0.75, 0.0, 0.75]
-    assert selector.participation(as_array=True).tolist() == [2, 1, 1]
-    assert [*selector.cold().values()] == [True, True, True]
-
-
-def test_late_feedback_of_one_who_left_is_learned(tmp_path):
-    stayed, left = (make(["a", "b"], policy=RBCSF(beta=0.0)) for _ in range(2))
-    for selector in (stayed, left):
-        selector.select(contexts("ab"))
-    left.leave(["b"])
-    for selector in (stayed, left):
-        selector.observe(1, times_s={"a": 1.0, "b": 2.0})
-    left.join(["b"])
-    assert_same_learned(learned(stayed, tmp_path), learned(left, tmp_path))
 
 
 def test_the_forgotten_come_back_as_strangers(tmp_path):

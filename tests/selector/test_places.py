@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedroster import COCS, RBCSF, EdgeSelector, Floor, Group, Record, Rules, Selector
-from fedroster.catalogue import make_policy, policies
+from fedroster.catalogue import make_policy
 from fedroster.engine.report import RoundSink
 from fedroster.errors import ConfigurationError, RoundNotBegunError
 from fedroster.lab.pages.log_page import View
@@ -38,29 +38,6 @@ def flow(selector, places, *, start=None):
     return chosen, (now_s, at_work)
 
 
-FLAT = [
-    name for name in policies() if not (p := make_policy(name)).omniscient and not getattr(p, "needs_limits", False)
-]
-
-
-@pytest.mark.parametrize("name", FLAT)
-def test_no_policy_chooses_a_client_that_is_at_work(name):
-    selector = Selector(make_policy(name), cohort_size=5, clients=CLIENTS, patience_rounds=1000)
-    chosen, (_, at_work) = flow(selector, 60)
-    assert len(at_work) == len({client for _, client, _ in at_work}) == 4
-    assert selector.participation() == {client: chosen.count(client) for client in CLIENTS}
-
-
-def test_a_busy_client_has_its_reason_and_may_be_allowed():
-    selector = Selector(make_policy("random"), cohort_size=2, clients=["a", "b"])
-    selector.select(at_most=2)
-    assert selector.select(at_most=1).is_empty
-    assert selector.excluded() == {"a": "busy", "b": "busy"}
-    assert len(selector.select(at_most=1, busy=True).clients) == 1
-    assert len(selector.select().clients) == 2  # a whole round, as ever
-    assert selector.select(busy=False).is_empty
-
-
 @pytest.mark.parametrize("at_most", [0, 3, 1.0, True])
 def test_places_must_be_some_of_the_cohort(at_most):
     selector = Selector(make_policy("random"), cohort_size=2, clients=["a", "b"])
@@ -78,31 +55,6 @@ def test_a_promised_rate_is_one_of_the_places(policy):
     assert all(count[client] >= 0.2 * (1000 // 5) - owed[client] - 1e-6 for client in CLIENTS)
     assert max(owed.values()) <= 6.0  # RBCS-F: V times 4 s, by which the slowest take longer, and a place or two
     assert count.most_common()[0][1] > count.most_common()[-1][1] + 10  # the rest is the policy's own
-
-
-def test_a_whole_round_in_places_is_a_round():
-    """Filling all places at once owes what a round owes, once they are answered."""
-    wholes, places = (Selector(RBCSF(beta=0.2), cohort_size=5, clients=CLIENTS, seed=2) for _ in range(2))
-    for _ in range(20):
-        cohorts = wholes.select(), places.select(at_most=5)
-        assert cohorts[0] == cohorts[1]
-        for selector, cohort in zip((wholes, places), cohorts, strict=True):
-            selector.observe(cohort.round, times_s={client: SLOW[client] for client in cohort.clients})
-    assert wholes.backlog() == places.backlog()
-
-
-@pytest.mark.parametrize("policy", [RBCSF(beta=0.2), Floor(beta=0.2), make_policy("oort"), make_policy("random")])
-def test_a_restart_changes_nothing(policy, tmp_path):
-    whole = Selector(policy, cohort_size=5, clients=CLIENTS, patience_rounds=1000)
-    expected, _ = flow(whole, 60)
-    first = Selector(policy, cohort_size=5, clients=CLIENTS, patience_rounds=1000)
-    begun, state = flow(first, 33)
-    first.save(tmp_path / "state.npz")
-    second = Selector.load(tmp_path / "state.npz", policy)
-    after, _ = flow(second, 27, start=state)
-    if policy != make_policy("oort"):  # whose losses are drawn again
-        assert begun + after == expected
-    assert second.participation() == {client: (begun + after).count(client) for client in CLIENTS}
 
 
 def test_staleness_is_part_of_feedback():

@@ -19,28 +19,6 @@ from fedroster.core.problem import Selection, Status
 from fedroster.core.protocols import Stateless
 
 
-def test_feedback_in_parts_and_out_of_order_teaches_the_same(tmp_path):
-    """Only the order of one client's own observations could matter, to the last bit; here each has one a round."""
-    options = {"cohort_size": 2, "guarded": False, "longest_s": None}
-    whole, parts = (make(["a", "b", "c", "d"], **options) for _ in range(2))
-    for selector in (whole, parts):
-        selector.select(contexts("ab", seed=1))
-        selector.select(contexts("cd", seed=2))
-    whole.observe(1, times_s={"a": 1.0, "b": 2.0})
-    whole.observe(2, times_s={"c": 3.0}, dropped=["d"])
-    parts.observe(2, dropped=["d"], round_s=3.0)
-    assert parts.open_rounds() == {1: ("a", "b"), 2: ("c",)}
-    parts.observe(1, times_s={"b": 2.0})
-    assert parts.open_rounds() == {1: ("a",), 2: ("c",)}
-    parts.observe(2, times_s={"c": 3.0})
-    assert parts.open_rounds() == {1: ("a",)}
-    parts.observe(1)  # nothing to say is no mistake
-    parts.observe(1, times_s={"a": 1.0})
-    assert parts.open_rounds() == {}
-    assert_same_learned(learned(whole, tmp_path), learned(parts, tmp_path))
-    assert kept(whole, tmp_path) == kept(parts, tmp_path)
-
-
 def test_feedback_uses_the_context_of_its_own_round(tmp_path):
     prompt, late = (make(["a", "b"], cohort_size=1, policy=RBCSF(beta=0.0, alpha=0.0)) for _ in range(2))
     for selector in (prompt, late):
@@ -67,24 +45,6 @@ def test_a_late_update_is_measured_and_a_missing_one_teaches_nothing(tmp_path):
     assert_same_learned(after["failed"], unanswered)
     assert after["in time"]["policy.ridge.moment"] != unanswered["policy.ridge.moment"]
     assert all(selector.open_rounds() == {} for selector in selectors.values())
-
-
-def test_unanswered_rounds_are_given_up():
-    selector = make(["a", "b"], patience_rounds=3)
-    for number in range(1, 4):
-        selector.select(contexts("ab"))
-        assert sorted(selector.open_rounds()) == list(range(1, number + 1))
-    selector.observe(2, times_s={"a": 1.0})
-    selector.select(contexts("ab"))
-    assert selector.open_rounds() == {2: ("b",), 3: ("a", "b"), 4: ("a", "b")}
-    with pytest.raises(
-        FeedbackError, match=r"round 1, which is given up: patience_rounds = 3 later.*open rounds: \[2, 3, 4\]"
-    ):
-        selector.observe(1, times_s={"a": 1.0})
-    selector.observe(2, times_s={"b": 1.0})  # patience is counted from each round's own beginning
-    for _ in range(200):
-        selector.select(contexts("ab"))
-    assert sorted(selector.open_rounds()) == [202, 203, 204]
 
 
 @pytest.mark.parametrize("patience", [0, -1, 1.5, True, "3"])
@@ -258,32 +218,6 @@ def test_one_id_is_no_collection_of_ids(name):
 
 
 # -------------------------------------------------------------------- twice, and too late
-
-
-def test_what_was_told_before_may_be_ignored(tmp_path):
-    once, again = make(["a", "b", "c"], cohort_size=3), make(["a", "b", "c"], cohort_size=3)
-    for selector in (once, again):
-        selector.select(contexts("abc"))
-    once.observe(1, times_s={"a": 1.0, "b": 2.0}, late=["b"])
-    again.observe(1, times_s={"a": 1.0}, again="ignore")
-    again.observe(1, times_s={"a": 9.0, "b": 2.0}, late=["b"], losses={"a": 3.0, "b": 1.0}, again="ignore")
-    again.observe(1, times_s={"a": 1.0}, again="ignore")
-    assert kept(once, tmp_path) == kept(again, tmp_path)
-    once.observe(1, dropped=["c"])
-    again.observe(1, dropped=["c"])
-    again.observe(1, times_s={"c": 1.0}, failed=["a"], again="ignore")  # the round is closed
-    assert kept(once, tmp_path) == kept(again, tmp_path)
-
-
-def test_what_comes_after_patience_may_be_ignored(tmp_path):
-    selector = make(["a", "b"], patience_rounds=2)
-    for _ in range(3):
-        selector.select(contexts("ab"))
-    before = kept(selector, tmp_path)
-    selector.observe(1, times_s={"a": 1.0}, again="ignore")
-    assert kept(selector, tmp_path) == before
-    with pytest.raises(FeedbackError, match=r"patience_rounds = 2 later rounds have begun; .* or again='ignore'"):
-        selector.observe(1, times_s={"a": 1.0})
 
 
 @pytest.mark.parametrize(
