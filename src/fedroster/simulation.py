@@ -19,7 +19,7 @@ from fedroster.aggregation.hierarchical import hierarchical_round_time
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls, weighed
 from fedroster.core.state import is_label_of, kept, load_arrays, pack, per_client, save_arrays, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
@@ -344,6 +344,9 @@ def simulate(
             selection = replace(selection, polled=np.flatnonzero(polling.asked))
             outcome = outcome.after(polling.wait_s)
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
+        started = time.perf_counter()
+        selection = weighed(policy, state, known, selection)
+        decision_s += time.perf_counter() - started
         if witness is not None:
             witness(context, outcome, selection, state, network)
         # 3. The chosen clients train and exchange their models.

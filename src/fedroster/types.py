@@ -14,6 +14,7 @@ from fedroster.core.protocols import (
     Owes,
     Policy,
     Stateless,
+    Weighs,
 )
 from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
@@ -38,6 +39,7 @@ __all__ = [
     "Stateless",
     "Status",
     "Streams",
+    "Weighs",
     "kept",
     "per_client",
 ]

@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
+from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, InvalidInputError, SelectionError
 from fedroster.core.parameters import Count, Parameters
 
@@ -193,12 +194,19 @@ class Selection:
             the loop, because asking takes time.
         gap: What the policy maximised can be better by this share of the best at most, for policies that solve P2
             (Qu et al. 2021): 0 for a proven optimum, NaN where their solver proves nothing; None from other policies.
+        drawn: For how many draws each link stands, shape (k,), > 0: r for a client that was drawn r times, 1 / p for
+            one that was kept with probability p.  The policy's ``weights`` read it; ``commit`` does not, since a log
+            holds the weights alone.  None for 1.
+        weights: How much each link's update counts, shape (k,), >= 0; set by the loop, from the policy's ``weights``.
+            None for weights by samples.
     """
 
     round: int
     links: IntArray
     polled: IntArray | None = None
     gap: float | None = None
+    drawn: FloatArray | None = None
+    weights: FloatArray | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -333,6 +341,8 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
                 raise SelectionError(
                     f"server {worst} spends {spent[worst]:g}; expected at most its budget {context.budget[worst]:g}"
                 )
+    if selection.drawn is not None:
+        check_weights("drawn", selection.drawn, links.shape[0])
     if fills_cohort:
         expected = min(context.cohort_size, int(np.count_nonzero(context.available)))
         if links.shape[0] != expected:
@@ -340,3 +350,14 @@ def check_selection(selection: Selection, context: RoundContext, *, fills_cohort
                 f"{links.shape[0]} clients were chosen; expected {expected}; "
                 "the policy declares fills_cohort = True; one that may choose fewer declares fills_cohort = False"
             )
+
+
+def check_weights(name: str, weights: Any, size: int) -> None:
+    """Check numbers that a policy gives ``size`` links, its ``weights`` or how often they were ``drawn``.
+
+    Raises:
+        SelectionError: If they are not finite numbers >= 0, one for each link.
+    """
+    is_array = isinstance(weights, np.ndarray) and weights.dtype == np.float64
+    if not is_array or weights.shape != (size,) or not np.isfinite(weights).all() or (weights < 0.0).any():
+        raise SelectionError(f"{name} is {shown(weights)}; expected {size} float64 numbers >= 0, one a link")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
@@ -12,13 +12,17 @@ from numpy.random import Generator
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Parameters
-from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
+from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, check_weights
 
 Draws: TypeAlias = Literal["never", "uniform", "unknown"]
 """How chance decides: not but for ties, with equal probabilities, or in another way."""
 
 Commits: TypeAlias = Literal["cohort", "all"]
 """What ``commit`` reads: contexts of the cohort's rows alone, or of all rows."""
+
+Estimates: TypeAlias = Literal["nothing", "samples", "clients"]
+"""Of what the weighted sum of a cohort's updates is an unbiased estimate, at least in the limit: of nothing, of the
+mean of all clients' updates by their samples, or of their plain mean."""
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -38,8 +42,9 @@ class Policy(Protocol[S]):
     asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
     whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  Of ``wants_contexts`` and
     ``wants_deadline`` users are told where there are none (:func:`missing_signals`).  One that owes participations is
-    also an :class:`Owes`, and one that believes something about times an :class:`ExpectsTimes`.  How chance decides is
-    said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
+    also an :class:`Owes`, one that believes something about times an :class:`ExpectsTimes`, and one that says how much
+    each update counts a :class:`Weighs`; if that makes their sum an unbiased estimate it says of what by ``estimates``
+    (:func:`estimates`).  How chance decides is said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
 
@@ -80,6 +85,7 @@ class Defaults:
     omniscient: ClassVar[bool] = False
     fills_cohort: ClassVar[bool] = True
     draws: ClassVar[Draws] = "unknown"
+    estimates: ClassVar[Estimates] = "nothing"
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 
@@ -139,6 +145,23 @@ class ExpectsTimes(Protocol):
         """Return the exchange times that the policy expects, without its optimism, shape (k,), seconds.
 
         NaN where the policy knows nothing of a client.  The features of the clients (k,) have shape (k, D).
+        """
+        ...
+
+
+class Weighs(Protocol):
+    r"""A policy that says how much each update of its cohort counts.
+
+    .. math:: x \gets x + \eta \sum_k w_k \Delta_k
+
+    over the updates that arrive, with the server's step size :math:`\eta`.  Weights are not normalised: an estimate
+    stays unbiased if they come from nothing but what the policy knew when it decided.
+    """
+
+    def weights(self, state: Any, context: RoundContext, selection: Selection, /) -> FloatArray | None:
+        """Return w of each link of a decision that is not booked yet, shape (k,), >= 0; None for weights by samples.
+
+        Changes nothing, and draws nothing: what chance decided is in ``selection.drawn``.
         """
         ...
 
@@ -210,6 +233,27 @@ def draws(policy: AnyPolicy) -> Draws:
     """How chance decides in a policy; "unknown" for one that does not say."""
     found: Draws = getattr(policy, "draws", "unknown")
     return found
+
+
+def estimates(policy: AnyPolicy) -> Estimates:
+    """What a policy's weighted sum estimates without bias; "nothing" for one that does not say."""
+    found: Estimates = getattr(policy, "estimates", "nothing")
+    return found
+
+
+def weighed(policy: AnyPolicy, state: Any, context: RoundContext, selection: Selection) -> Selection:
+    """A decision that is not booked yet, with its weights if the policy :class:`Weighs`.
+
+    Raises:
+        SelectionError: If they are not finite numbers >= 0, one for each link.
+    """
+    method = getattr(policy, "weights", None)
+    if not callable(method):
+        return selection
+    weights = method(state, context if context.poll is None else replace(context, poll=None), selection)
+    if weights is not None:
+        check_weights("weights", weights, selection.links.shape[0])
+    return replace(selection, weights=None if weights is None else weights.copy())
 
 
 def commits(policy: AnyPolicy) -> Commits:

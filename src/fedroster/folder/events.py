@@ -207,6 +207,11 @@ class Decided:
         return self.asked.at_s
 
     @property
+    def weights_by_client(self) -> tuple[float, ...] | None:
+        """Weights as a cohort has them."""
+        return None if self.weights is None else tuple(self.weights.tolist())
+
+    @property
     def seen(self) -> BoolArray:
         """Which slots' clients are available, shape (slots,)."""
         seen = np.zeros(self.capacity, np.bool_)

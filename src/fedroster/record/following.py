@@ -186,7 +186,7 @@ class Following:
 
 
 _KNOWN = ("round", "capacity", "places", "not_begun", "excluded", "busy", "owed", "state")
-_DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s")
+_DECIDED = ("chosen", "links", "servers", "features", "believed", "expected_s", "weights")
 
 
 def _apart_states(one: Snapshot, other: Snapshot) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 from fedroster.core.errors import FeedbackError, LogFileError
 from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
-from fedroster.core.protocols import AnyPolicy, draws
+from fedroster.core.protocols import AnyPolicy, draws, weighed
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
 from fedroster.folder.chain import Writer
@@ -128,6 +128,7 @@ class Simulated:
         """Decide a round without booking it."""
         context = self._context(asked)
         selection = self._policy.select(self._state, context, rng=self._streams.at("policy", context.round))
+        selection = weighed(self._policy, self._state, context, selection)
         return _decided(self._policy, self._state, asked, context, selection, self._spec.num_clients)
 
     def _context(self, asked: Asked) -> RoundContext:
@@ -197,6 +198,7 @@ def _decided(
         servers=None if asked.links is None else asked.links.server[links],
         features=context.features[links],
         believed=context.features[links],
+        weights=selection.weights,
         **beliefs_of(policy, state, context, np.flatnonzero(context.available), chosen),
     )
 

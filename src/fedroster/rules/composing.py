@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.problem import RoundContext, Selection
 
@@ -61,6 +61,7 @@ class _Cohort:
         self._group, self.priority = limits.group[self._client], limits.priority[self._client]
         self.free = context.available.copy()  # rows that can still be taken, apart from their group's limit
         self.links = np.zeros(0, np.int64)
+        self.drawn: FloatArray | None = None  # of every row, as soon as an answer says it
         self.places, self._budget = context.cohort_size, context.budget
         self.room, self.need = limits.room, limits.need
 
@@ -87,7 +88,11 @@ class _Cohort:
         if places <= 0 or not pool.any():
             return np.zeros(0, np.int64)
         asked = replace(self._context, available=pool, cohort_size=places, budget=self._budget)
-        links = self._ask(asked).links
+        answer = self._ask(asked)
+        links = answer.links
+        if answer.drawn is not None:
+            self.drawn = np.ones(self.free.shape[0]) if self.drawn is None else self.drawn
+            self.drawn[links] = answer.drawn
         if links.shape[0] > places:
             links = np.sort(self._rng.choice(links, size=places, replace=False))
         return links
@@ -182,4 +187,5 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
             f"{start}its limits leave places for {cohort.links.shape[0]} clients; "
             f"expected least_cohort = {limits.least_cohort}{limits.causes(-1)}"
         )
-    return Selection(context.round, np.sort(cohort.links))
+    links = np.sort(cohort.links)
+    return Selection(context.round, links, drawn=None if cohort.drawn is None else cohort.drawn[links])

@@ -17,7 +17,7 @@ from fedroster.core.errors import (
     RoundNotBegunError,
 )
 from fedroster.core.ids import ClientId, is_id
-from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection
+from fedroster.core.problem import Feedback, RoundContext, Selection, check_selection, check_weights
 from fedroster.core.protocols import commits
 from fedroster.core.state import as_labelled
 from fedroster.folder.events import (
@@ -93,14 +93,14 @@ class Books(Views):
             asked = self._asked(asked, **named)
         found = self._situation(asked)
         context, barred = found.context, found.barred
-        links, why = np.zeros(0, np.int64), ""
+        selection, why = Selection(context.round, np.zeros(0, np.int64)), ""
         try:
             if asked.known:
                 limits = self._book.limits(barred, found.at_work)
-                links = self._learner.choose(context, limits, knows_contexts=found.knows_contexts).links
+                selection = self._learner.choose(context, limits, knows_contexts=found.knows_contexts)
         except RoundNotBegunError as error:
             why = str(error)
-        chosen = context.clients_of(links)
+        links, chosen = selection.links, context.clients_of(selection.links)
         row_of = np.zeros(self._members.capacity, np.int64)
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
         beliefs: Any = {}
@@ -119,6 +119,7 @@ class Books(Views):
             believed=asked.rows[row_of[chosen]],
             busy=np.flatnonzero(found.busy & (not asked.busy_too)),
             not_begun=why,
+            weights=selection.weights,
             found=found,
             **beliefs,
         )
@@ -278,6 +279,8 @@ class Books(Views):
         if not event.not_begun:
             fills = self._book.is_empty and self._learner.policy.fills_cohort
             check_selection(Selection(event.round, event.links), context, fills_cohort=fills)
+        if event.weights is not None:
+            check_weights("weights", event.weights, event.chosen.shape[0])
         return replace(found, context=context)
 
     def _book_answers(self, event: Told, keep: Callable[[], None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fedroster.core.ids import ClientId
 
@@ -14,10 +14,13 @@ class Cohort:
     Attributes:
         round: Round number; feedback refers to it.
         clients: Ids of the chosen clients.  Empty when no client was available.
+        weights: How much each client's update counts, >= 0 and not normalised: the model moves by the step size times
+            the sum of weight times update over those that arrive.  None for weights by samples.
     """
 
     round: int
     clients: tuple[ClientId, ...]
+    weights: tuple[float, ...] | None = field(default=None, kw_only=True)
 
     @property
     def is_empty(self) -> bool:

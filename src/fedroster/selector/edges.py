@@ -114,7 +114,8 @@ class EdgeSelector(Selector):
         named["servers"], named["prices"] = servers, prices
         decided = self._select(self._asked(contexts, at_most=at_most, busy=busy, **named))
         labels, at = [*self.budgets], cast("IntArray", decided.servers)
-        return EdgeCohort(decided.round, self._named(decided.chosen), tuple(labels[number] for number in at))
+        where = tuple(labels[number] for number in at)
+        return EdgeCohort(decided.round, self._named(decided.chosen), where, weights=decided.weights_by_client)
 
     def _asked(
         self,

@@ -14,7 +14,7 @@ import numpy as np
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, refuses_first
+from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, refuses_first, weighed
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.rules.composing import Limits, compose
@@ -190,7 +190,7 @@ class Learner:
         return book
 
     def choose(self, context: RoundContext, limits: Limits | None, *, knows_contexts: bool) -> Selection:
-        """Choose, and check the decision; nothing is booked.
+        """Choose, weigh, and check the decision; nothing is booked.
 
         Args:
             context: The round.
@@ -216,7 +216,8 @@ class Learner:
 
         rng = self.streams.at("rules", context.round)
         selection = ask(context) if limits is None else compose(ask, context, limits, rng=rng)
-        return replace(selection, links=selection.links.copy())
+        selection = replace(selection, links=selection.links.copy())
+        return weighed(self.policy, state, context if is_trusted else own(context), selection)
 
     def committed(self, context: RoundContext, selection: Selection, *, knows_contexts: bool, is_whole: bool) -> Change:
         """The booking of a decision.

@@ -187,7 +187,7 @@ class Selector(Kept):
         """
         named: Any = {"clients": clients, "available": available, "not_registered": not_registered}
         decided = self._select(self._asked(contexts, at_most=at_most, busy=busy, **named))
-        return Cohort(decided.round, self._named(decided.chosen))
+        return Cohort(decided.round, self._named(decided.chosen), weights=decided.weights_by_client)
 
     def _select(self, asked: Asked) -> Decided:
         """Decide and book a round."""

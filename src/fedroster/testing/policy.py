@@ -22,6 +22,7 @@ from fedroster.core.protocols import (
     commits,
     refuses_first,
     wants_losses,
+    weighed,
 )
 from fedroster.core.state import grow, load_arrays, pack, save_arrays, unpack
 from fedroster.core.streams import Streams
@@ -115,7 +116,7 @@ class PolicyContract:
             f"select returned {shown(selection)}; expected Selection(context.round, rows), rows an array of integers",
         )
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
-        return selection
+        return weighed(policy, state, self._known(context, outcome), selection)
 
     def _commit(self, state: Any, context: RoundContext, selection: Selection) -> Any:
         """Book a decision."""
@@ -216,13 +217,13 @@ class PolicyContract:
         self._play(spec, self._init(spec), range(1, 11), share=0.8)
 
     def test_select_changes_nothing(self) -> None:
-        """``select`` leaves the state and the context as they were, and answers the same question alike."""
+        """``select`` and ``weights`` leave state and context as they were, and answer the same question alike."""
         spec, policy = self.spec(), self.policy()
 
         def see(context: RoundContext, outcome: Outcome, selection: Selection, state: Any) -> None:
             before, features, available = frozen_pack(state), context.features.copy(), context.available.copy()
-            again = policy.select(state, self._known(context, outcome), rng=Streams(0).at("policy", context.round))
-            require(same_arrays(before, pack(state)), "select changed the state")
+            again = self._select(state, context, outcome)
+            require(same_arrays(before, pack(state)), "select or weights changed the state")
             require(
                 np.array_equal(features, context.features) and np.array_equal(available, context.available),
                 "select changed the context",
@@ -232,6 +233,11 @@ class PolicyContract:
                 "the same state, context and generator gave two decisions; draw with rng only, and keep what is "
                 "remembered in the state only",
             )
+            one, other = np.asarray(again.weights), np.asarray(selection.weights)
+            require(np.array_equal(one, other), "the same decision was weighed in two ways")
+            bare = Selection(context.round, selection.links)
+            booked = [pack(policy.commit(copy_state(state), context, each)) for each in (selection, bare)]
+            require(same_arrays(*booked), "commit reads more of a decision than its links, which a log does not hold")
 
         self._play(spec, self._init(spec), range(1, 21), see=see)
 
