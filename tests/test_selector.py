@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from federations import LETTERS, LETTERS_LIST, PEERS, POLICY, contexts, kept, learned, make, play
-from fedroster import COCS, RBCSF, Cohort, Floor, Oort, PartialPooling, Selector, Uniform
+from fedroster import COCS, RBCSF, Cohort, Floor, Oort, PartialPooling, Rules, Selector, Uniform
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -16,9 +16,12 @@ from fedroster.core.errors import (
     FeedbackError,
     InfeasibleError,
     InvalidInputError,
+    RoundNotBegunError,
+    SelectionError,
     UnknownNameError,
 )
 from fedroster.core.problem import Selection
+from fedroster.core.protocols import Stateless
 from fedroster.core.streams import Streams
 from fedroster.networks import FlatNetwork
 from fedroster.policies import CSUCB, CUCB, Dirichlet, FedCS, FedCSGreedy, LinUCBPairs, OmniscientP3, TiFL
@@ -47,12 +50,49 @@ def test_ask_and_tell():
     assert [*selector.cold().values()] == [False, True, True]
 
 
+def test_cold_is_about_the_last_round_only():
+    selector = make(["a", "b"], cohort_size=1)
+    selector.select({"a": [1.0]})
+    assert [*selector.cold().values()] == [False, True]
+    selector.select({"b": [1.0]})
+    assert [*selector.cold().values()] == [True, False]
+    selector.select({})
+    assert [*selector.cold().values()] == [True, True]
+    assert selector.participation(as_array=True).tolist() == [1, 1]
+
+
 def test_a_client_that_comes_back_is_cold():
     selector = make(["a", "b"], cohort_size=1)
     selector.select(["a"])
     selector.leave(["a"])
     selector.join(["a"])
     assert selector.cold() == {"a": True, "b": True}
+
+
+def test_feedback_is_learned_from():
+    """Two clients, one slow: once both were measured, a policy that only looks at time takes the fast one."""
+    selector = make(["slow", "fast"], policy=RBCSF(V=1.0, beta=0.0, alpha=0.0), cohort_size=1)
+    for client, time_s in (("slow", 9.0), ("fast", 1.0)) * 3:
+        cohort = selector.select({client: [1.0]})
+        selector.observe(cohort.round, times_s={client: time_s})
+    chosen = [selector.select({"slow": [1.0], "fast": [1.0]}).clients for _ in range(10)]
+    assert chosen == [("fast",)] * 10
+
+
+def test_without_feedback_nothing_is_preferred():
+    """Negative control of the test above: the same rounds without times."""
+    selector = make(["slow", "fast"], policy=RBCSF(V=1.0, beta=0.0, alpha=0.0), cohort_size=1)
+    for client in ("slow", "fast") * 3:
+        cohort = selector.select({client: [1.0]})
+        selector.observe(cohort.round, dropped=[client])
+    chosen = {selector.select({"slow": [1.0], "fast": [1.0]}).clients for _ in range(30)}
+    assert chosen == {("slow",), ("fast",)}
+
+
+def test_the_same_seed_gives_the_same_cohorts_and_another_seed_others():
+    runs = [play(make(LETTERS_LIST, num_features=3, cohort_size=3, seed=seed), 20) for seed in (4, 4, 5)]
+    assert runs[0] == runs[1]
+    assert runs[0] != runs[2]
 
 
 @pytest.mark.parametrize("seed", [0, 7])
@@ -110,6 +150,12 @@ def test_the_callers_arrays_are_not_kept():
     assert [ours.select(again) for _ in range(5)] == [theirs.select(again) for _ in range(5)]
 
 
+def test_a_client_that_is_missing_is_not_available():
+    selector = make(LETTERS_LIST, cohort_size=3)
+    for _ in range(20):
+        assert set(selector.select(contexts("bdf")).clients) == {"b", "d", "f"}
+
+
 @pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), *PEERS], ids=str)
 def test_no_client_available_is_an_explicit_empty_round(policy):
     selector = make(["a", "b", "c"], policy=policy)
@@ -138,6 +184,12 @@ def test_no_members_at_all():
     assert selector.participation(as_array=True).tolist() == []
     selector.join(["a"])
     assert selector.select({"a": [1.0]}) == Cohort(2, ("a",))
+
+
+@pytest.mark.parametrize("policy", [POLICY, Uniform(), Dirichlet(), *PEERS], ids=str)
+def test_fewer_available_than_the_cohort_takes_them_all(policy):
+    selector = make(LETTERS_LIST, policy=policy, cohort_size=5)
+    assert selector.select(contexts("bh")).clients == ("b", "h")
 
 
 # -------------------------------------------------------------------- contexts
@@ -213,6 +265,20 @@ def test_what_an_unavailable_client_reports_does_not_matter(tmp_path):
 def test_large_contexts_do_not_overflow_the_check():
     selector = make(["a", "b", "c"])
     assert len(selector.select({client: [1e308] for client in "abc"}).clients) == 2
+
+
+def test_a_policy_that_breaks_a_constraint_begins_no_round(tmp_path):
+    class Greedy(Stateless):
+        def select(self, state, context, /, *, rng):
+            return Selection(context.round, np.arange(context.num_links))
+
+    selector = make(["a", "b", "c"], policy=Greedy())
+    before = kept(selector, tmp_path)
+    with pytest.raises(SelectionError, match="3 clients were chosen; expected 2"):
+        selector.select(contexts("abc"))
+    with pytest.raises(SelectionError, match="not available"):
+        selector.select(contexts("a"))
+    assert kept(selector, tmp_path) == before
 
 
 def test_numbers_are_not_lists_of_features():
@@ -621,3 +687,15 @@ def test_it_shows_what_it_is_and_how_far_it_has_come():
 def test_errors_name_what_the_caller_holds():
     with pytest.raises(TypeError, match=r"^Selector\.observe\(\) got an unexpected keyword argument 'times'"):
         make().observe(1, times={})
+
+
+def test_each_decision_is_logged_at_info(caplog):
+    selector = Selector(Uniform(), cohort_size=2, clients=["a", "b", "c"], rules=Rules(least_cohort=1))
+    with caplog.at_level("INFO", logger="fedroster"):
+        cohort = selector.select(["a", "b"])
+        with pytest.raises(RoundNotBegunError):
+            selector.select([])
+    assert [each.message for each in caplog.records] == [
+        f"round 1: 2 of 2 available clients: {', '.join(cohort.clients)}",
+        "round 2 is not begun: 0 clients can take part; expected least_cohort = 1",
+    ]

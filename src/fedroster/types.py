@@ -4,6 +4,7 @@ How they are used: docs/how-to/write-a-policy.md.
 """
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.because import Because, Explains, Limit
 from fedroster.core.problem import Feedback, Outcome, Poll, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import (
     AnyEnvironment,
@@ -22,12 +23,15 @@ from fedroster.core.streams import Streams
 __all__ = [
     "AnyEnvironment",
     "AnyPolicy",
+    "Because",
     "BoolArray",
     "Environment",
     "ExpectsTimes",
+    "Explains",
     "Feedback",
     "FloatArray",
     "IntArray",
+    "Limit",
     "NoState",
     "Outcome",
     "Owes",

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
-from fedroster import Floor, Record, Rules, Selector, Uniform, cli
+from fedroster import RBCSF, Floor, Record, Rules, Selector, Uniform, cli
 from fedroster.folder.chain import files_of
 from fedroster.policies import Dirichlet
 from fedroster.record import Log
@@ -88,9 +88,9 @@ def test_why_says_whether_chance_or_a_rule_decided(tmp_path):
         away = [client for client in clients if client not in cohort.clients]
         return [run("log", "why", folder, client, 1).replace("\n", " ") for client in (*cohort.clients, *away)]
 
-    assert all("does not draw" in said for said in why(Floor(beta=0.0)))
-    assert all("the policy draws uniformly" in said for said in why(Uniform()))
-    assert not any("draw" in said for said in why(Dirichlet()))  # with probabilities of its own
+    assert all("because chance decided" in said for said in why(Floor(beta=0.0)))  # nothing is known yet
+    assert all("because chance decided (with a probability of 0.5)" in said for said in why(Uniform()))
+    assert all("because chance decided;" in said or "because chance decided," in said for said in why(Dirichlet()))
     first, *_, last = why(Floor(beta=0.0), rules=Rules(priorities={"c": 2, "d": 1}))
     assert "'c' was chosen" in first
     assert "its priority was 2 (the others of the cohort 1)" in first
@@ -115,3 +115,59 @@ def test_simulations_keep_their_logs(tmp_path):
 def test_what_is_no_log_is_said(tmp_path):
     assert "no log in" in run("log", "verify", tmp_path, code=1)
     assert "no folder" in run("log", "show", tmp_path / "nowhere", code=1)
+
+
+def test_a_decision_in_a_group_is_compared_within_it(tmp_path):
+    """The case of the reading: two countries, two places each; the client was as fast as those of the other country."""
+    sites = [f"{country}-{number}" for country in ("de", "fr") for number in range(4)]
+    rules = Rules(groups={country: {"clients": [f"{country}-*"], "least": 2, "most": 2} for country in ("de", "fr")})
+    selector = Selector(RBCSF(V=1.0, beta=0.2), cohort_size=4, clients=sites, rules=rules, observers=[Record(tmp_path)])
+    for _ in range(12):
+        cohort = selector.select()
+        slow = {client: 1.0 + int(client[-1]) + 4.0 * client.startswith("fr") for client in cohort.clients}
+        selector.observe(cohort.round, times_s=slow)
+    log = Log(tmp_path)
+    found = {}
+    for played in log.rounds:
+        chosen = [log.ids[slot] for slot in played.chosen]
+        for client in sites:
+            if client not in chosen:
+                said = run("log", "why", tmp_path, client, played.round)
+                mates = [log.ids.index(each) for each in chosen if each[:2] == client[:2]]
+                low, high = (f"{end:.3g}" for end in (played.owed[mates].min(), played.owed[mates].max()))
+                assert f"(the others of its group {low if low == high else f'{low} to {high}'} rounds)" in said
+                found[said.partition("because ")[2].partition(";")[0]] = said
+    assert found.keys() >= {"others were owed more", "others were faster"}
+    assert "it would have been preferred if it had been" in found["others were owed more"]
+
+
+def test_the_letter_about_a_client_holds_all_its_rounds(tmp_path):
+    clients = list("abcdef")
+    selector = Selector(
+        Floor(beta=0.25), cohort_size=2, clients=clients, observers=[record := Record(tmp_path / "log")]
+    )
+    chosen, waits, wait = 0, [0], 0
+    for number in range(60):
+        if number == 40:
+            selector.rules = Rules(deny=["f"])
+        there = [client for client in clients if client != "f" or number % 3]
+        cohort = selector.select(there)
+        chosen += "f" in cohort.clients
+        wait = 0 if "f" in cohort.clients else wait + 1
+        waits.append(wait)
+        selector.observe(cohort.round, times_s={each: 1.0 + clients.index(each) for each in cohort.clients})
+    record.close()
+    said = run("log", "report", tmp_path / "log", "--client", "f")
+    assert f"took part in {chosen} of 60 rounds" in said
+    assert "| was not available | 20 |" in said
+    assert "| was available, but excluded from every cohort: denied by 'f' | 14 |" in said
+    assert f"Its longest wait took {max(waits)} rounds" in said
+    assert "promises 25.0% of all in the long run, 15: this lacks" in said
+    rows = [line for line in said.splitlines() if line[:3].strip("| ").isdecimal() or line[2:4].strip().isdecimal()]
+    assert len(rows) == 60
+    assert sum("was chosen, one of" in row for row in rows) == chosen
+    table = said.split("| --- | --- |")[1].split("## Round")[0]
+    assert sum(int(line.split("|")[2]) for line in table.splitlines() if line.startswith("| was")) == 60
+    run("log", "report", tmp_path / "log", "--client", "f", "--out", tmp_path / "f.md")
+    assert (tmp_path / "f.md").read_text() == said
+    assert "unknown client 'g'" in run("log", "report", tmp_path / "log", "--client", "g", code=2)

@@ -17,6 +17,7 @@ from fedroster.cli.terminal import out, print_json, print_table, remark
 from fedroster.core.checks import plain
 
 if TYPE_CHECKING:
+    from fedroster.core.ids import ClientId
     from fedroster.core.protocols import AnyPolicy
     from fedroster.record import Log, LoggedRound
     from fedroster.record.verify import Verified
@@ -25,6 +26,9 @@ group = typer.Typer(help="Read, check and export the log that a Record keeps.", 
 app.add_typer(group, name="log")
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the log.")]
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", metavar="NAME[:P=V,...]", help="The policy, if it is not in the catalogue.")
+]
 _NAMED = 8  # clients that a table names
 _SHOWN = 20  # rounds, if nothing is said
 _DIFFERENCES = 10
@@ -104,15 +108,46 @@ def why(
     folder: Folder,
     client: Annotated[str, typer.Argument(help="The client's id in the log.")],
     round: Annotated[int, typer.Argument(help="The round.")],
+    *,
+    policy: PolicyOption = None,
 ) -> None:
-    """Say in a sentence why a client was chosen in a round, or was not."""
+    """Say in a sentence why a client was chosen in a round, or was not, and what would have turned the decision."""
     from fedroster.record import Log
     from fedroster.record.why import why
 
     log = Log(folder)
-    known = log.ids
-    number = next((each for each in known if isinstance(each, int) and str(each) == client), client)
-    out().print(plain(why(log, client if client in known else number, round)), markup=False, soft_wrap=True)
+    said = why(log, _client(log, client), round, _policy(folder, policy)[0])
+    out().print(plain(said), markup=False, soft_wrap=True)
+
+
+@command(group=group)
+def report(
+    folder: Folder,
+    *,
+    client: Annotated[str, typer.Option(help="The client's id in the log.")],
+    file: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.md", help="Where it goes; printed if not given.")
+    ] = None,
+    policy: PolicyOption = None,
+) -> None:
+    """Write the letter about one client: its rounds, why it was not chosen, its share against the promise."""
+    from fedroster.core.state import write_text_atomically
+    from fedroster.record import Log
+    from fedroster.record.letter import letter
+
+    log = Log(folder)
+    said = letter(log, _client(log, client), _policy(folder, policy)[0])
+    if file is None:
+        out().print(said, end="", markup=False, soft_wrap=True)
+    else:
+        write_text_atomically(file, said)
+        remark(f"written to {file}")
+
+
+def _client(log: Log, text: str) -> ClientId:
+    """The client of a log that a text names."""
+    number = next((each for each in log.ids if isinstance(each, int) and str(each) == text), text)
+    return text if text in log.ids else number
 
 
 @command(group=group)
@@ -182,10 +217,7 @@ def page(
 def verify(
     folder: Folder,
     *,
-    policy: Annotated[
-        str | None,
-        typer.Option(metavar="NAME[:P=V,...]", help="The policy, if it is not in the catalogue."),
-    ] = None,
+    policy: PolicyOption = None,
     head: Annotated[
         str | None,
         typer.Option(metavar="DIGEST", help="Digest of an earlier last line, which must be in the log."),
@@ -196,16 +228,9 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Check that no line was changed, removed or moved, and that the policy decides as the log says."""
-    from fedroster.core.errors import UnknownNameError
     from fedroster.record.verify import verify
 
-    known, why_not = None, "the policy cannot be read"
-    try:
-        known = _policy(folder, policy)
-    except UnknownNameError as error:
-        if policy is not None:
-            raise
-        why_not = str(error).rstrip(".")
+    known, why_not = _policy(folder, policy)
     found = verify(folder, known, head=head, allow_gaps=allow_gaps, why_not=why_not)
     if as_json:
         print_json(dataclasses.asdict(found) | {"is_whole": found.is_whole})
@@ -216,23 +241,24 @@ def verify(
         raise typer.Exit(1)
 
 
-def _policy(folder: Path, text: str | None) -> AnyPolicy | None:
-    """The policy of a log; None where its first line cannot be read, which is then what is wrong."""
+def _policy(folder: Path, text: str | None) -> tuple[AnyPolicy | None, str]:
+    """The policy of a log, and why it is not known if it is not."""
     from fedroster.catalogue import make_policy, policy_of_label
-    from fedroster.core.errors import LogFileError
+    from fedroster.core.errors import LogFileError, UnknownNameError
     from fedroster.folder.chain import lines_of
     from fedroster.folder.lines import BegunLine
 
     if text is not None:
-        return make_policy(text)
-    try:
+        return make_policy(text), ""
+    with suppress(LogFileError):  # then this is what is wrong
         first = next(iter(lines_of(folder)), None)
-    except LogFileError:
-        return None
-    if first is None or not isinstance(first.content, BegunLine):
-        return None
-    known = first.content.policy_text
-    return make_policy(known) if known else policy_of_label(first.content.policy)
+        if first is not None and isinstance(first.content, BegunLine):
+            known = first.content.policy_text
+            try:
+                return make_policy(known) if known else policy_of_label(first.content.policy), ""
+            except UnknownNameError as error:
+                return None, str(error).rstrip(".")
+    return None, "the policy cannot be read"
 
 
 def _findings(found: Verified) -> list[str]:

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.because import Because
 from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, LogFileError
 from fedroster.core.ids import ClientId
@@ -180,6 +181,8 @@ class Decided:
         not_begun: Why the round could not begin: then the cohort is empty, and nothing but its number counts.
         weights: How much each client's update counts, shape (k,), >= 0; None for weights by samples.
         found: What the selector found out on the way; None for a decision that was read.
+        because: Says of the client of a slot why it was chosen, or was not, until the decision is booked; None from a
+            policy that does not say, where rules decided, or if it was not asked for.
     """
 
     round: int
@@ -200,6 +203,7 @@ class Decided:
     not_begun: str = ""
     weights: FloatArray | None = None
     found: Any = field(default=None, compare=False, repr=False)
+    because: Callable[[int], Because | None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def at_s(self) -> float:

@@ -7,7 +7,7 @@ flat federation, the cohort size takes the budgets' place: every link costs 1, a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -16,7 +16,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.compiled import njit
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.parameters import Natural, Parameters, Range, ShareBelowOne
-from fedroster.core.problem import RoundContext
+from fedroster.core.problem import RoundContext, Selection
 from fedroster.optimization.assignment import (
     NODE_LIMIT,
     VALUE_TOLERANCE,
@@ -161,6 +161,16 @@ class ExactOptions(Parameters):
         if found.links.shape[0] > choices.cohort_size:
             return self._within_places(choices, value, found, gap, rng)
         return found.links, found.gap
+
+    def values(self, state: Any, choices: Choices, context: RoundContext) -> FloatArray:
+        """What each choice is worth, shape (choices,), >= 0; policies that only solve P2 say this alone."""
+        raise NotImplementedError
+
+    def select(self, state: Any, context: RoundContext, /, *, rng: Generator) -> Selection:
+        """Solve P2 for what each link is worth."""
+        choices = choices_of(context)
+        links, proven = self.best_links(choices, self.values(state, choices, context), rng=rng)
+        return Selection(context.round, choices.rows[links], gap=proven)
 
     def _solve(self, choices: Choices, value: FloatArray, gap: float, rng: Generator) -> AssignmentResult:
         return solve_assignment(

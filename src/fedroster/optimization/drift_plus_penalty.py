@@ -18,7 +18,9 @@ Ties in the queues and between equal optima are broken by the caller's generator
 
 from __future__ import annotations
 
+import heapq
 import math
+from typing import Literal
 
 import numpy as np
 from numpy.random import Generator
@@ -289,3 +291,51 @@ def least_drift_plus_penalty(
     links = np.concatenate((chosen, tied))
     links.sort()
     return links
+
+
+def _best_sums(queues: FloatArray, size: int) -> FloatArray:
+    """Sum of the ``size`` longest of the first i + 1 queues, by i; -inf while there are fewer."""
+    heap: list[float] = []
+    sums, total = np.full(queues.shape[0], -math.inf if size else 0.0), 0.0
+    for i, queue in enumerate(queues.tolist() if size else ()):
+        heapq.heappush(heap, queue)
+        total += queue - (heapq.heappop(heap) if len(heap) > size else 0.0)
+        if len(heap) == size:
+            sums[i] = total
+    return sums
+
+
+def explained(
+    time_s: FloatArray, backlog: FloatArray, row: int, links: IntArray, *, penalty: float, cohort_size: int
+) -> tuple[Literal["price", "time", "drawn"], float, float]:
+    r"""What decided on a client in P4, its queue or its time, and where the decision turns, all else as it is.
+
+    With :math:`F_0` the least objective without the client, T_j the times of the others in ascending order, and A_j the
+    sum of the k - 1 longest queues among the first j of them, it is in every best cohort if and only if some j has
+    :math:`V \max\{\bar\tau, T_j\} < F_0 + Z + A_j`, and in none if all have more on the left.
+
+    The client's row has a finite time, ``links`` are the cohort's rows, all else is :func:`least_drift_plus_penalty`'s;
+    more than ``cohort_size`` times are finite.
+
+    Returns:
+        What decided; the queue above which it is in the cohort and below which it is not; and the time, seconds, below
+        which it is if it was not chosen, and above which it is not if it was.
+    """
+    rest = np.flatnonzero(time_s < math.inf)
+    rest = rest[rest != row]
+    rest, chosen = rest[np.argsort(time_s[rest], kind="stable")], row in links
+    base = float((penalty * time_s[rest] - _best_sums(backlog[rest], cohort_size)).min())
+    beside = _best_sums(backlog[rest], cohort_size - 1)
+    waits = time_s[rest] if cohort_size > 1 else np.zeros(rest.shape[0])
+    rounding = 1e-12 * (abs(base) + penalty * float(time_s[rest].max()) + float(np.abs(backlog[rest]).sum()))
+    least = float((penalty * np.maximum(waits, time_s[row]) - beside).min()) - base
+    worth = base + backlog[row] + beside
+    fits = penalty * waits < worth + (rounding if chosen else -rounding)
+    longest_s = math.inf if penalty == 0.0 else float(worth[fits].max(initial=-math.inf)) / penalty
+    if abs(least - backlog[row]) <= rounding:
+        return "drawn", float(backlog[row]), longest_s
+    if chosen:
+        by_time = backlog[row] <= backlog[np.setdiff1d(rest, links)].max(initial=-math.inf)
+    else:
+        by_time = time_s[row] > time_s[links].max(initial=0.0)
+    return "time" if by_time else "price", least, longest_s

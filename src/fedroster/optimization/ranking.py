@@ -2,10 +2,13 @@ r"""The best k of many rows, and samples of k rows: without sorting, ties broken
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.because import Because, Limit, Reason
 
 
 def greatest(score: FloatArray | IntArray, size: int, *, rng: Generator) -> IntArray:
@@ -32,6 +35,26 @@ def greatest(score: FloatArray | IntArray, size: int, *, rng: Generator) -> IntA
     rows = np.concatenate((above, tied))
     rows.sort()
     return rows
+
+
+def cut_for(score: FloatArray | IntArray, own: BoolArray, size: int) -> tuple[float, float]:
+    """The score above which one row, marked by ``own``, is among the ``size`` greatest, and below which it is not.
+
+    Returns:
+        That score, -inf if there is room for all; and the probability with which the row is drawn among those that tie
+        for the last places, NaN if it does not tie.
+    """
+    others = score[~own]
+    if size > others.shape[0]:
+        return -math.inf, math.nan
+    cut = float(np.partition(others, -size)[-size]) if size > 0 else math.inf
+    chance = (size - np.count_nonzero(others > cut)) / (1 + np.count_nonzero(others == cut))
+    return cut, chance if score[own][0] == cut else math.nan
+
+
+def ranked(reason: Reason, chance: float, limits: tuple[Limit, ...]) -> Because:
+    """Why a row is among the greatest, or is not: ``reason``, or chance if it ties for the last places."""
+    return Because(reason if math.isnan(chance) else "drawn", limits, chance)
 
 
 def sample_by_weight(weight: FloatArray, size: int, *, rng: Generator) -> IntArray:

@@ -5,6 +5,7 @@ A policy of this project; no paper has it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.because import Because, of_client, turning
 from fedroster.core.citation import SOFTWARE
 from fedroster.core.parameters import NotNegative, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
@@ -24,7 +26,7 @@ from fedroster.estimation.usual_times import (
     next_round,
     usual_times_init,
 )
-from fedroster.optimization.ranking import greatest, sample_by_weight
+from fedroster.optimization.ranking import cut_for, greatest, sample_by_weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,15 @@ class BySpeed(ForOneServer):
         weight = draw_weights(time_s, exponent=self.exponent, least=self.least)
         drawn = rest[sample_by_weight(weight, context.cohort_size - first.shape[0], rng=rng)]
         return Selection(context.round, np.sort(rows[np.concatenate((first, drawn))]))
+
+    def explain(self, state: BySpeedState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """It, or others, waited too long; else chance decided."""
+        rows, own, chosen = of_client(context, selection, client)
+        waited, longest = context.round - state.last[context.clients_of(rows)], self.longest_gap * state.last.shape[0]
+        first, _ = cut_for(waited, own, context.cohort_size)  # beyond the longest gap all places go by turns
+        bound = -math.inf if chosen and first <= longest else context.round - max(first, longest)
+        limits = turning("last", state.last[client], bound, chosen=chosen, favours="less")
+        return Because("turn" if max(first, waited[own][0]) > longest else "drawn", limits)
 
     def commit(self, state: BySpeedState, context: RoundContext, selection: Selection, /) -> BySpeedState:
         """Note who was chosen, and all contexts."""

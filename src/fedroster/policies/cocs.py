@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.because import Because
 from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative, Positive, ShareBelowOne
@@ -186,6 +187,10 @@ class COCS(SolverOptions, Defaults):
             links = np.sort(np.concatenate((links, rows[best])))
             gap = float(np.maximum(gap, proven))
         return Selection(context.round, choices.rows[links], gap=gap)
+
+    def explain(self, state: COCSState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """Links that were tried too little, or estimates."""
+        return Because("untried" if self._known(state, context, choices_of(context))[2].any() else "worth")
 
     def commit(self, state: COCSState, context: RoundContext, selection: Selection, /) -> COCSState:
         """Algorithm 1, line 20: count every chosen link (Choice B1), and whether the round explored."""

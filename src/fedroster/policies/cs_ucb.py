@@ -14,12 +14,13 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.because import Because, of_client, turning
 from fedroster.core.parameters import NotNegative, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.estimation.reports import LARGEST
-from fedroster.optimization.ranking import greatest
+from fedroster.optimization.ranking import cut_for, greatest, ranked
 from fedroster.queues import empty_queues, queue_step, snap_rate
 
 CITATION = """@article{xia2020csucb,
@@ -161,6 +162,19 @@ class CSUCB(ForOneServer):
         rows = np.flatnonzero(context.available)
         index = self.index(state, context.clients_of(rows), round=context.round, cohort_size=context.cohort_size)
         return Selection(context.round, rows[greatest(index, context.cohort_size, rng=rng)])
+
+    def explain(self, state: CSUCBState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """What it was owed, if that sets it apart from the others, or how fast it has been."""
+        rows, own, chosen = of_client(context, selection, client)
+        clients, weight = context.clients_of(rows), self.balance if self.queues else 0.0
+        index = self.index(state, clients, round=context.round, cohort_size=context.cohort_size)
+        cut, chance = cut_for(index, own, context.cohort_size)
+        owed = state.backlog[client]
+        is_owed = weight > 0.0 and (owed >= state.backlog[clients].mean()) == chosen
+        bound = owed + (cut - index[own][0]) / weight if weight else math.inf
+        return ranked(
+            "owed" if is_owed else "time", chance, turning("owed", owed, bound, chosen=chosen, favours="more")
+        )
 
     def commit(self, state: CSUCBState, context: RoundContext, selection: Selection, /) -> CSUCBState:
         """Count the plays, and let the queues move on."""

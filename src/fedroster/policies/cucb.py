@@ -26,7 +26,7 @@ from fedroster.estimation.hypercubes import (
     hypercubes_init,
     look_up,
 )
-from fedroster.optimization.budgeted import ExactOptions, choices_of
+from fedroster.optimization.budgeted import Choices, ExactOptions, choices_of
 from fedroster.optimization.decision_pool import PoolState, best_arm, playable, pool_init, recall, remember, with_arms
 from fedroster.policies.cocs import CITATION as QU
 
@@ -104,6 +104,7 @@ class CUCB(Parameters, Defaults):
     needs_limits: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "arm"
 
     pool_size: Count = 100
     width: NotNegative = 1.0
@@ -197,6 +198,7 @@ class CUCBPairs(ExactOptions, Defaults):
     needs_limits: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "worth"
 
     width: NotNegative = 1.0
 
@@ -208,14 +210,11 @@ class CUCBPairs(ExactOptions, Defaults):
         """Know nothing of any pair: one cell for each, whatever its context."""
         return CUCBPairsState(hypercubes_init(spec.num_clients, spec.num_servers, 1, cells_per_axis=1), rounds=0)
 
-    def select(self, state: CUCBPairsState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 with the bounds for values."""
-        choices = choices_of(context)
+    def values(self, state: CUCBPairsState, choices: Choices, context: RoundContext) -> FloatArray:
+        """The bounds."""
         cell = np.zeros(choices.rows.shape[0], np.int64)
         counts, successes = look_up(state.pairs, choices.client, choices.server, cell)
-        value = pair_bounds(counts, successes, rounds=state.rounds + 1, width=self.width)
-        links, proven = self.best_links(choices, value, rng=rng)
-        return Selection(context.round, choices.rows[links], gap=proven)
+        return pair_bounds(counts, successes, rounds=state.rounds + 1, width=self.width)
 
     def commit(self, state: CUCBPairsState, context: RoundContext, selection: Selection, /) -> CUCBPairsState:
         """Count the chosen pairs."""

@@ -60,6 +60,7 @@ class Dirichlet(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "drawn"
 
     gamma_2: Positive = 1.0
 

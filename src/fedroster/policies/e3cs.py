@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.because import Because, of_client
 from fedroster.core.parameters import Count, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import Commits, ForOneServer
@@ -176,6 +177,11 @@ class E3CS(ForOneServer):
         if rows.shape[0] > context.cohort_size:
             rows = rows[sample_systematically(probability, rng=rng)]
         return Selection(context.round, rows)
+
+    def explain(self, state: E3CSState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """Chance decided."""
+        _, own, _ = of_client(context, selection, client)
+        return Because("drawn", chance=float(self.allocation(state, context)[1][own][0]))
 
     def commit(self, state: E3CSState, context: RoundContext, selection: Selection, /) -> E3CSState:
         """Note what each chosen client's success is worth."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.because import Because, Limit, Reason, of_client, turning
 from fedroster.core.citation import SOFTWARE
 from fedroster.core.compiled import interpreted_at_first, njit
 from fedroster.core.parallel import for_ranges
@@ -30,8 +31,8 @@ from fedroster.estimation.usual_times import (
     next_round,
     usual_times_init,
 )
-from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
-from fedroster.optimization.ranking import greatest
+from fedroster.optimization.drift_plus_penalty import explained, least_drift_plus_penalty
+from fedroster.optimization.ranking import cut_for, greatest
 from fedroster.queues import check_rate, debt_step, snap_rate
 
 _BLOCK = 1024
@@ -207,6 +208,39 @@ class Floor(ForOneServer):
             rest = least_drift_plus_penalty(time_s, price_s, penalty=float(size), cohort_size=free, rng=rng)
             links = np.sort(np.concatenate((links, rest)))
         return Selection(context.round, links)
+
+    def explain(self, state: FloorState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """An urgent debt, or the client's price and time among those that are not urgent."""
+        rows, own, chosen = of_client(context, selection, client)
+        size, row = min(context.cohort_size, rows.shape[0]), int(rows[own][0])
+        time_s, price_s, urgency = self.appraise(state, context)
+        first = np.setdiff1d(np.flatnonzero(urgency >= 0.0), [row])
+        by_rounds, rate = self.share_of == "rounds", snap_rate(self.beta)
+        limits: tuple[Limit, ...] = ()
+        reason: Reason = "urgent"
+        owed, own_owed = state.debt[client] + rate, state.own_debt[client] + rate
+        debt, cut, shifts = owed if by_rounds else own_owed, -math.inf, []
+        if (free := size - first.shape[0]) > 0:
+            least_s, cohort = time_s[first].max(initial=0.0), np.setdiff1d(selection.links, first)
+            time_s = np.maximum(time_s, least_s)
+            time_s[first] = math.inf
+            reason, price, most_s = explained(time_s, price_s, row, cohort, penalty=float(size), cohort_size=free)
+            # The price without a debt, which is the usual time; it is known wherever a time was measured.
+            lift, usual_s = 1.0 + debt / (self.slack + 1.0), float(state.belief.usual_s[client])
+            usual_s = max(usual_s, LEAST_USUAL * state.belief.times.mean_time_s) if usual_s else price_s[row] / lift
+            more_s = price - (price_s[row] or usual_s * lift)
+            shifts.append(more_s / usual_s * (self.slack + 1.0) if price >= 0.0 else -math.inf)
+            if urgency[row] < 0.0 and state.belief.usual_s[client] and most_s > max(least_s, LEAST_NOW * usual_s):
+                limits = turning("expected_s", time_s[row], most_s, chosen=chosen, favours="less")
+        else:
+            cut, _ = cut_for(urgency[rows], own, size)
+        urgent = self.urgent_at(num_clients=state.debt.shape[0], cohort_size=context.cohort_size)
+        shifts.append(max(urgent, cut - self.slack - 1.0) - own_owed)
+        if by_rounds and max(urgent, cut) < self.slack + 1.0:
+            shifts.append(max(urgent, cut) - owed)
+        shift = min(shifts) if chosen else min((each for each in shifts if each >= 0.0), default=math.inf)
+        limits += turning("owed", debt, debt + shift, chosen=chosen, favours="more", least=-math.inf)
+        return Because("urgent" if chosen and urgency[row] >= 0.0 else reason, limits)
 
     def commit(self, state: FloorState, context: RoundContext, selection: Selection, /) -> FloorState:
         """Debts grow by beta, and fall by 1 for the chosen."""

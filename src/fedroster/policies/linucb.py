@@ -125,6 +125,7 @@ class LinUCB(Parameters, Defaults):
     needs_limits: ClassVar[bool] = True
     wants_contexts: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "arm"
 
     pool_size: Count = 100
     alpha: NotNegative = 1.0
@@ -219,6 +220,7 @@ class LinUCBPairs(ExactOptions, Defaults):
     wants_contexts: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "worth"
 
     alpha: NotNegative = 1.0
     ridge: Positive = 1.0
@@ -228,13 +230,10 @@ class LinUCBPairs(ExactOptions, Defaults):
         size = spec.num_features + 1
         return LinUCBPairsState(gram=self.ridge * np.eye(size), moment=np.zeros(size))
 
-    def select(self, state: LinUCBPairsState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 with the bounds for values."""
-        choices = choices_of(context)
+    def values(self, state: LinUCBPairsState, choices: Choices, context: RoundContext) -> FloatArray:
+        """The bounds."""
         x = with_intercept(context.features[choices.rows])
-        value = np.clip(upper_bounds(state.gram, state.moment, x, alpha=self.alpha), 0.0, 1.0)
-        links, proven = self.best_links(choices, value, rng=rng)
-        return Selection(context.round, choices.rows[links], gap=proven)
+        return np.clip(upper_bounds(state.gram, state.moment, x, alpha=self.alpha), 0.0, 1.0)
 
     def commit(self, state: LinUCBPairsState, context: RoundContext, selection: Selection, /) -> LinUCBPairsState:
         """Add the chosen links to A."""

@@ -96,6 +96,7 @@ class Oort(ForOneServer):
     wants_losses: ClassVar[bool] = True
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "drawn"
 
     exploration: Share = 0.9
     exploration_decay: Annotated[float, Range(above=0.0, most=1.0)] = 0.98

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.problem import Outcome, RoundContext, Selection
+from fedroster.core.problem import Outcome, RoundContext
 from fedroster.core.protocols import Draws, NoState, Stateless
-from fedroster.optimization.budgeted import SolverOptions, choices_of
+from fedroster.optimization.budgeted import Choices, SolverOptions
 from fedroster.policies.cocs import CITATION
 
 
@@ -40,12 +39,9 @@ class Oracle(SolverOptions, Stateless):
     needs_limits: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
 
-    def select(self, state: NoState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 with what the truth says for values."""
-        value = self.worth(context.require_truth(type(self).__name__))
-        choices = choices_of(context)
-        links, proven = self.best_links(choices, value[choices.rows], rng=rng)
-        return Selection(context.round, choices.rows[links], gap=proven)
+    def values(self, state: NoState, choices: Choices, context: RoundContext) -> FloatArray:
+        """What the truth says of each choice, shape (choices,)."""
+        return self.worth(context.require_truth(type(self).__name__))[choices.rows]
 
     def worth(self, truth: Outcome) -> FloatArray:
         """What each link is worth, X, shape (links,)."""

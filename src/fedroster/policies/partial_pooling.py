@@ -116,6 +116,7 @@ class PartialPooling(ExactOptions, Defaults):
     fills_cohort: ClassVar[bool] = False
     needs_limits: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "worth"
 
     beta: Share = 0.0
     V: NotNegative = 5.0
@@ -158,12 +159,6 @@ class PartialPooling(ExactOptions, Defaults):
         features = context.features[choices.rows]
         probability = predict(state.belief, choices.client, choices.server, features, round=context.round)
         return self.V * probability + state.backlog[choices.client] if self.beta else probability
-
-    def select(self, state: PartialPoolingState, context: RoundContext, /, *, rng: Generator) -> Selection:
-        """Solve P2 for what each link is worth."""
-        choices = choices_of(context)
-        links, proven = self.best_links(choices, self.values(state, choices, context), rng=rng)
-        return Selection(context.round, choices.rows[links], gap=proven)
 
     def commit(self, state: PartialPoolingState, context: RoundContext, selection: Selection, /) -> PartialPoolingState:
         """Let a round pass, and step the queues."""

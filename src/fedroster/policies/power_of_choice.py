@@ -14,12 +14,13 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.because import Because, of_client, turning
 from fedroster.core.parameters import Natural
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.reports import assumed_sizes, learn_losses, learn_sizes
-from fedroster.optimization.ranking import greatest, sample_by_weight
+from fedroster.optimization.ranking import cut_for, greatest, ranked, sample_by_weight
 
 CITATION = """@misc{cho2020powerofchoice,
   author = {Cho, Yae Jee and Wang, Jianyu and Joshi, Gauri},
@@ -106,6 +107,18 @@ class PowerOfChoice(ForOneServer):
         else:
             loss = state.loss[context.clients_of(rows)]
         return Selection(context.round, rows[greatest(loss, context.cohort_size, rng=rng)])
+
+    def explain(
+        self, state: PowerOfChoiceState, context: RoundContext, selection: Selection, client: int, /
+    ) -> Because:
+        """Losses, or who was a candidate; which clients that were cannot be read off a decision."""
+        rows, own, chosen = of_client(context, selection, client)
+        loss = state.loss[context.clients_of(rows)]
+        if rows.shape[0] <= max(self.d, 2 * context.cohort_size * (self.d == 0)) and not self.polls:
+            cut, chance = cut_for(loss, own, context.cohort_size)
+            return ranked("loss", chance, turning("loss", loss[own][0], cut, chosen=chosen, favours="more"))
+        worst = state.loss[context.clients_of(selection.links)].min(initial=math.inf)
+        return Because("drawn" if loss[own][0] == worst or (loss[own][0] > worst) != chosen else "loss")
 
     def update(self, state: PowerOfChoiceState, feedback: Feedback, /) -> PowerOfChoiceState:
         """Keep the latest loss of each client; feedback of an earlier round does not replace it."""

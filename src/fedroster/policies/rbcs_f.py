@@ -10,16 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.because import Because, of_client, turning
 from fedroster.core.checks import check_number
 from fedroster.core.parameters import NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import per_client
 from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, ridge_init
-from fedroster.optimization.drift_plus_penalty import least_drift_plus_penalty
+from fedroster.optimization.drift_plus_penalty import explained, least_drift_plus_penalty
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
 CITATION = """@article{huang2021rbcsf,
@@ -117,16 +119,29 @@ class RBCSF(ForOneServer):
 
     def select(self, state: RBCSFState, context: RoundContext, /, *, rng: Generator) -> Selection:
         """Algorithm 2, lines 5 to 11."""
-        time_s = lower_bounds(
-            state.ridge,
-            context.features,
-            alpha=self.alpha_at(context.round),
-            available=context.available,
-            client=context.client,
-        )
-        backlog = state.backlog if context.client is None else state.backlog[context.client]
+        time_s, backlog = self._known(state, context)
         links = least_drift_plus_penalty(time_s, backlog, penalty=self.V, cohort_size=context.cohort_size, rng=rng)
         return Selection(context.round, links)
+
+    def _known(self, state: RBCSFState, context: RoundContext) -> tuple[FloatArray, FloatArray]:
+        """Optimistic times (19), infinite where a link is not available, and queues of all links."""
+        alpha, there, client = self.alpha_at(context.round), context.available, context.client
+        time_s = lower_bounds(state.ridge, context.features, alpha=alpha, available=there, client=client)
+        return time_s, state.backlog if client is None else state.backlog[client]
+
+    def explain(self, state: RBCSFState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """What it was owed, or the length of the round."""
+        rows, own, chosen = of_client(context, selection, client)
+        row = int(rows[own][0])
+        time_s, backlog = self._known(state, context)
+        reason, owed, most_s = explained(
+            time_s, backlog, row, selection.links, penalty=self.V, cohort_size=context.cohort_size
+        )
+        limits = turning("owed", backlog[row], owed, chosen=chosen, favours="more")
+        if (least_s := time_s[row]) > 0.0 < most_s:  # the estimate is that much above the bound that counts, (19)
+            (mean_s,) = self.expected_times_s(state, np.array([client]), context.features[[row]])
+            limits += turning("expected_s", mean_s, most_s + mean_s - least_s, chosen=chosen, favours="less")
+        return Because("owed" if reason == "price" else reason, limits)
 
     def commit(self, state: RBCSFState, context: RoundContext, selection: Selection, /) -> RBCSFState:
         """Algorithm 2, line 14: the queues."""

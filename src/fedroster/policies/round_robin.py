@@ -13,10 +13,11 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import IntArray
+from fedroster.core.because import Because, of_client, turning
 from fedroster.core.problem import ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import per_client
-from fedroster.optimization.ranking import greatest
+from fedroster.optimization.ranking import cut_for, greatest, ranked
 
 CITATION = """@article{yang2020scheduling,
   author  = {Yang, Howard H. and Liu, Zuozhu and Quek, Tony Q. S. and Poor, H. Vincent},
@@ -66,6 +67,12 @@ class RoundRobin(ForOneServer):
         rows = np.flatnonzero(context.available)
         waiting = -state.last[context.clients_of(rows)]
         return Selection(context.round, rows[greatest(waiting, context.cohort_size, rng=rng)])
+
+    def explain(self, state: RoundRobinState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """Whose turn it was."""
+        rows, own, chosen = of_client(context, selection, client)
+        cut, chance = cut_for(-state.last[context.clients_of(rows)], own, context.cohort_size)
+        return ranked("turn", chance, turning("last", state.last[client], -cut, chosen=chosen, favours="less"))
 
     def commit(self, state: RoundRobinState, context: RoundContext, selection: Selection, /) -> RoundRobinState:
         """Note the clients that had a turn."""

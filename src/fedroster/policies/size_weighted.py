@@ -79,6 +79,7 @@ class SizeWeighted(ForOneServer):
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
     refuses_first: ClassVar[bool] = True
+    decides: ClassVar[str] = "drawn"
 
     size_feature: Column = -1
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.because import Because, of_client, turning
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.parameters import Count, Natural, NotNegative
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
@@ -21,7 +22,7 @@ from fedroster.core.protocols import Commits, ForOneServer
 from fedroster.core.state import kept, per_client
 from fedroster.core.streams import Streams
 from fedroster.estimation.reports import LARGEST, learn_losses
-from fedroster.optimization.ranking import greatest
+from fedroster.optimization.ranking import cut_for, greatest, ranked
 
 CITATION = """@inproceedings{chai2020tifl,
   author    = {Chai, Zheng and Ali, Ahsan and Zawad, Syed and Truex, Stacey and Anwar, Ali and Baracaldo, Nathalie
@@ -242,6 +243,16 @@ class TiFL(ForOneServer):
         rank[tier == _NO_TIER] = -2 * self.tiers - 1
         rank[fresh] = 1 + self.profile_rounds - state.asked[client[fresh]]
         return rank
+
+    def explain(self, state: TiFLState, context: RoundContext, selection: Selection, client: int, /) -> Because:
+        """Whether it is profiled yet, how far its tier is from the drawn one, or chance within a tier."""
+        rows, fresh, tier, drawn, _ = self._plan(state, context)
+        _, own, chosen = of_client(context, selection, client)
+        rank = self._rank(state, context.clients_of(rows), fresh, tier, drawn)
+        cut, chance = cut_for(rank, own, context.cohort_size)
+        bound = -math.inf if chosen and cut < 2.0 else 1.0 + self.profile_rounds - max(cut, 1.0)
+        limits = turning("chosen", state.asked[client], bound, chosen=chosen, favours="less")
+        return ranked("turn" if fresh[own][0] or cut >= 2.0 else "tier", chance, limits)
 
     def commit(self, state: TiFLState, context: RoundContext, selection: Selection, /) -> TiFLState:
         """Count the asked clients and the credit; keep the look."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -80,6 +80,7 @@ class Following:
             verify: Whether the policy decides again, and each line is compared with what it says.
         """
         self._policy, self._folder, self._verify = policy, folder, verify
+        self.before: Callable[[Books, Decided], None] = lambda books, decided: None  # it is booked
         self.books: Books | None = None
         self._members = Members()
         self.num_decided = self.num_unknown = 0
@@ -120,6 +121,7 @@ class Following:
             raise LogFileError("no line before it says which policy decides")
         booked = event
         if isinstance(event, Decided):
+            self.before(self.books, event)
             own = self.books.decide(event.asked, explain=True) if self._verify else None
             if own is not None:
                 self._compare(line, own, event)

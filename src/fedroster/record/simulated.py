@@ -6,11 +6,13 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
+from fedroster.core.because import because
 from fedroster.core.errors import FeedbackError, LogFileError
 from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection
@@ -129,7 +131,8 @@ class Simulated:
         context = self._context(asked)
         selection = self._policy.select(self._state, context, rng=self._streams.at("policy", context.round))
         selection = weighed(self._policy, self._state, context, selection)
-        return _decided(self._policy, self._state, asked, context, selection, self._spec.num_clients)
+        decided = _decided(self._policy, self._state, asked, context, selection, self._spec.num_clients)
+        return replace(decided, because=partial(because, self._policy, self._state, context, selection))
 
     def _context(self, asked: Asked) -> RoundContext:
         number = 1 if self._open is None else self._open.round + 1

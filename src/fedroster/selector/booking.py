@@ -94,18 +94,19 @@ class Books(Views):
         found = self._situation(asked)
         context, barred = found.context, found.barred
         selection, why = Selection(context.round, np.zeros(0, np.int64)), ""
+        beliefs: dict[str, Any] = {}
         try:
             if asked.known:
                 limits = self._book.limits(barred, found.at_work)
-                selection = self._learner.choose(context, limits, knows_contexts=found.knows_contexts)
+                selection, because = self._learner.choose(context, limits, knows_contexts=found.knows_contexts)
+                beliefs["because"] = because
         except RoundNotBegunError as error:
             why = str(error)
         links, chosen = selection.links, context.clients_of(selection.links)
         row_of = np.zeros(self._members.capacity, np.int64)
         row_of[asked.slot] = np.arange(asked.slot.shape[0])
-        beliefs: Any = {}
         if explain:
-            beliefs = self._learner.beliefs(context, asked.slot, chosen, knows_contexts=found.knows_contexts)
+            beliefs |= self._learner.beliefs(context, asked.slot, chosen, knows_contexts=found.knows_contexts)
         return Decided(
             round=context.round,
             asked=asked,

@@ -12,6 +12,7 @@ from typing import Any, TypedDict, TypeVar
 import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
+from fedroster.core.because import Because, because
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
 from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, refuses_first, weighed
@@ -93,6 +94,18 @@ def state_digest(state: Any) -> str:
         content.update(f"{name}{array.dtype}{array.shape}".encode())
         content.update(np.ascontiguousarray(array).data if array.ndim else array.tobytes())
     return content.hexdigest()[:32]
+
+
+def _because(
+    policy: AnyPolicy, state: Any, asked: list[tuple[RoundContext, Selection]], cohort: Selection, client: int
+) -> Because | None:
+    """Why a client is in a cohort, or is not, by the last question about it, as of its group; None if rules decided."""
+    first, *parts = asked
+    for context, selection in [first] if np.array_equal(first[1].links, cohort.links) else parts[::-1]:
+        if (context.clients_of(np.flatnonzero(context.available)) == client).any():
+            was, is_in = ((context.clients_of(each.links) == client).any() for each in (selection, cohort))
+            return because(policy, state, own(context), selection, client) if was == is_in else None
+    return None
 
 
 class Learner:
@@ -189,8 +202,10 @@ class Learner:
 
         return book
 
-    def choose(self, context: RoundContext, limits: Limits | None, *, knows_contexts: bool) -> Selection:
-        """Choose, weigh, and check the decision; nothing is booked.
+    def choose(
+        self, context: RoundContext, limits: Limits | None, *, knows_contexts: bool
+    ) -> tuple[Selection, Callable[[int], Because | None]]:
+        """Choose, weigh, and check; nothing is booked.  Also gives what says why, of a client, until it is booked.
 
         Args:
             context: The round.
@@ -206,18 +221,21 @@ class Learner:
         if not is_trusted:  # it may write before it raises
             state = copy.deepcopy(state)
         number = count()
+        asked: list[tuple[RoundContext, Selection]] = []
 
         def ask(part: RoundContext) -> Selection:
             given = part if is_trusted else own(part)
-            where = (context.round, asked) if (asked := next(number)) else (context.round,)
+            where = (context.round, turn) if (turn := next(number)) else (context.round,)
             selection = self.policy.select(state, given, rng=self.streams.at("policy", *where))
             check_selection(selection, part, fills_cohort=self.policy.fills_cohort)
+            asked.append((part, selection))
             return selection
 
         rng = self.streams.at("rules", context.round)
         selection = ask(context) if limits is None else compose(ask, context, limits, rng=rng)
-        selection = replace(selection, links=selection.links.copy())
-        return weighed(self.policy, state, context if is_trusted else own(context), selection)
+        cohort = replace(selection, links=selection.links.copy())
+        decided = weighed(self.policy, state, context if is_trusted else own(context), cohort)
+        return decided, lambda client: _because(self.policy, state, asked, cohort, client)
 
     def committed(self, context: RoundContext, selection: Selection, *, knows_contexts: bool, is_whole: bool) -> Change:
         """The booking of a decision.

@@ -7,12 +7,14 @@ rows, lets clients join and leave, holds the random streams, and saves and loads
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from fedroster.core.checks import check_flag, check_number
@@ -52,6 +54,8 @@ from fedroster.selector.rounds import OpenRounds, outcomes
 from fedroster.selector.views import Contexts
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
+
+_log = logging.getLogger("fedroster")
 
 
 class Selector(Kept):
@@ -194,6 +198,10 @@ class Selector(Kept):
         self._warn_of_unseen()  # before anything is booked
         decided = self.decide(asked, explain=self._observers.keep)
         self._commit(decided)
+        if _log.isEnabledFor(logging.INFO):
+            chosen, there = ", ".join(map(str, self._named(decided.chosen))), np.count_nonzero(decided.seen)
+            said = f"round {decided.round}: {decided.chosen.shape[0]} of {there} available clients: {chosen or 'none'}"
+            _log.info("%s", decided.not_begun or said)
         if decided.not_begun:
             raise RoundNotBegunError(decided.not_begun)
         return decided

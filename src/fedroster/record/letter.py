@@ -1,0 +1,67 @@
+"""The letter about one client: all that a log says of it, for those who ask on its behalf."""
+
+from __future__ import annotations
+
+from collections import Counter
+from operator import itemgetter
+
+from fedroster.core.checks import plain
+from fedroster.core.errors import UnknownNameError
+from fedroster.core.ids import ClientId
+from fedroster.core.protocols import AnyPolicy
+from fedroster.folder.chain import lines_of, standing
+from fedroster.folder.lines import SettingsLine
+from fedroster.record.log import Log
+from fedroster.record.why import in_words, kept_out, reasons, told
+
+
+def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
+    """Every round of one client: which rule excluded it, its share against the promise, and its longest wait.
+
+    It is Markdown; the arguments are those of :func:`~fedroster.record.why.why`.
+
+    Raises:
+        UnknownNameError: If the log has no such client.
+    """
+    numbers = [played.round for played in log.rounds]
+    slots = {at: ids.index(client) if client in (ids := log.ids_at(at)) else -1 for at in numbers}
+    if max(slots.values(), default=-1) < 0:
+        raise UnknownNameError.of("client", str(client), [str(each) for each in log.ids if each is not None][:1000])
+    known = {} if policy is None else reasons(log, policy, {at: slot for at, slot in slots.items() if slot >= 0})
+    counts, rows, member, able, num_chosen = Counter[str](), [], 0.0, 0.0, 0
+    wait, since, longest = 0, "", (0, "")
+    for played in log.rounds:
+        slot, because = slots[played.round], known.get(played.round)
+        chosen, out = slot in played.chosen, kept_out(played, slot)
+        weight = played.chosen.shape[0] / log.header.cohort_size if played.asked.places else 1.0
+        if slot >= 0 and played.members[slot] and not played.not_begun:
+            member, able = member + weight, able + (0.0 if out else weight)
+            num_chosen, place = num_chosen + chosen, f"round {played.round} ({played.at})"
+            wait, since = (0, "") if chosen else (wait + 1, since or place)
+            longest = max(longest, (wait, f", from {since} to {place}"), key=itemgetter(0))
+        short = f"was {'' if chosen else 'not '}chosen{in_words(because, chosen=chosen, alone=True).partition(';')[0]}"
+        counts["was available, but the round did not begin" if played.not_begun else out or short] += 1
+        rows.append(f"| {played.round} | {played.at} | {told(log, played, slot, because)} |")
+    lines = [
+        f"# {client!r} in rounds {numbers[0]} to {numbers[-1]}",
+        f"The record of `{log.header.policy}`; digest of its last line: `{log.head}`.",
+        "| it ... | rounds |\n| --- | --- |\n" + "\n".join(f"| {what} | {num} |" for what, num in counts.most_common()),
+        f"It took part in {num_chosen} of {member:.4g} rounds as a member ({num_chosen / max(member, 1.0):.1%}), of "
+        f"which it could be chosen in {able:.4g}." + _promise(log, policy, num_chosen, member, able),
+        f"Its longest wait took {longest[0]} rounds{longest[1]}.",
+        "## Round by round",
+        "| round | when | it ... |\n| --- | --- | --- |\n" + "\n".join(rows),
+    ]
+    return "\n".join(map(plain, "\n\n".join(lines).split("\n"))) + "\n"
+
+
+def _promise(log: Log, policy: AnyPolicy | None, num_chosen: int, member: float, able: float) -> str:
+    """What the policy promises a client, beside what it had; empty without a promise, or where it changed meanwhile."""
+    changes = (line.content for line in standing(lines_of(log.folder)))
+    changed = any(isinstance(said, SettingsLine) and said.policy for said in changes)
+    if not (beta := 0.0 if changed else float(getattr(policy, "beta", 0.0))):
+        return ""
+    of_able = getattr(policy, "share_of", "") == "available" or getattr(policy, "needs_limits", False)
+    due, of = (beta * able, "those in which it could be chosen") if of_able else (beta * member, "all")
+    kept = "is kept" if num_chosen >= due else f"lacks {due - num_chosen:.3g}"
+    return f" The policy promises {beta:.1%} of {of} in the long run, {due:.4g}: this {kept}."
