@@ -8,6 +8,7 @@ from fedroster.core.checks import check_choice, check_integer, check_number
 from fedroster.core.compiled import njit
 from fedroster.core.ids import ClientId
 from fedroster.core.locks import FolderLock
+from fedroster.core.outside import cell, plain
 from fedroster.core.parallel import for_ranges, num_threads
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import check_selection
@@ -36,6 +37,7 @@ __all__ = [
     "Positive",
     "Share",
     "StatusArray",
+    "cell",
     "check_choice",
     "check_integer",
     "check_number",
@@ -48,6 +50,7 @@ __all__ = [
     "njit",
     "num_threads",
     "pack",
+    "plain",
     "polls",
     "remove_leftovers",
     "save_arrays",

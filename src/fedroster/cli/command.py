@@ -15,6 +15,7 @@ import typer
 
 from fedroster.cli.terminal import err, was_interrupted
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
+from fedroster.core.outside import plain
 from fedroster.version import __version__
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,7 +110,7 @@ def _report_errors(call: Callable[[], None]) -> None:
         if not was_interrupted(error):
             raise
         words = error.args if isinstance(error, KeyboardInterrupt) else ()
-        err().print(": ".join(["interrupted", *map(str, words)]), markup=False, soft_wrap=True)
+        err().print(plain(": ".join(["interrupted", *map(str, words)])), markup=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 
@@ -118,6 +119,6 @@ def _fail(error: Exception, code: int) -> None:
         raise error
     err().print("error: ", style="bold red", end="")
     words = f"the memory does not suffice ({error})" if isinstance(error, MemoryError) else str(error)
-    words = "\n  ".join([words, *getattr(error, "__notes__", ())])
+    words = "\n  ".join(map(plain, [words, *getattr(error, "__notes__", ())]))
     err().print(words, markup=False, soft_wrap=True)
     raise typer.Exit(code) from error

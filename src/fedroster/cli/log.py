@@ -13,8 +13,7 @@ import typer
 
 from fedroster.cli.command import app, command
 from fedroster.cli.options import JsonOption
-from fedroster.cli.terminal import out, print_json, print_table, remark
-from fedroster.core.checks import plain
+from fedroster.cli.terminal import print_json, print_table, remark, say
 
 if TYPE_CHECKING:
     from fedroster.core.ids import ClientId
@@ -53,7 +52,7 @@ def show(
         print_json(rows)
         return
     header = log.header
-    out().print(plain(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines"), markup=False)
+    say(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines")
     columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
     cells = [
         [str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows, wanted)
@@ -90,7 +89,7 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
 
 def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
     in_time = sum(status == "completed" for status in row["status"])
-    named = plain(", ".join(map(str, row["cohort"][:_NAMED])))
+    named = ", ".join(map(str, row["cohort"][:_NAMED]))
     more = len(row["cohort"]) - _NAMED
     return {
         "round": row["round"],
@@ -99,7 +98,7 @@ def _readable(row: dict[str, Any], played: LoggedRound) -> dict[str, Any]:
         "kept out": sum(row["excluded"].values()),
         "round, s": None if row["round_s"] is None else f"{row['round_s']:.3g}",
         "came": f"{in_time} of {len(row['cohort'])}",
-        "cohort": plain(played.not_begun) or named + (f" and {more} more" if more > 0 else ""),
+        "cohort": played.not_begun or named + (f" and {more} more" if more > 0 else ""),
     }
 
 
@@ -116,8 +115,7 @@ def why(
     from fedroster.record.why import why
 
     log = Log(folder)
-    said = why(log, _client(log, client), round, _policy(folder, policy)[0])
-    out().print(plain(said), markup=False, soft_wrap=True)
+    say(why(log, _client(log, client), round, _policy(folder, policy)[0]))
 
 
 @command(group=group)
@@ -138,7 +136,7 @@ def report(
     log = Log(folder)
     said = letter(log, _client(log, client), _policy(folder, policy)[0])
     if file is None:
-        out().print(said, end="", markup=False, soft_wrap=True)
+        say(said.rstrip("\n"), keep="\n")
     else:
         write_text_atomically(file, said)
         remark(f"written to {file}")
@@ -236,7 +234,7 @@ def verify(
         print_json(dataclasses.asdict(found) | {"is_whole": found.is_whole})
     else:
         for line in _findings(found):
-            out().print(plain(line), markup=False, soft_wrap=True)
+            say(line)
     if not found.is_whole:
         raise typer.Exit(1)
 

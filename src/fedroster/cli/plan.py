@@ -14,6 +14,7 @@ from fedroster.cli.command import command
 from fedroster.cli.options import JsonOption, PolicyOption, SetOption, read_seeds
 from fedroster.cli.terminal import print_json, print_table, progress, remark, say_when_compiling
 from fedroster.core.errors import ConfigurationError
+from fedroster.core.outside import plain
 
 if TYPE_CHECKING:
     from fedroster.lab.planning import Plan, Tried, Wish
@@ -140,7 +141,7 @@ def _row(each: Tried, kind: str) -> dict[str, Any]:
 
 def _print(found: Plan, said: str, wish: Wish) -> None:
     """Print the answer, and the log's own numbers above those of settings."""
-    sys.stdout.write(said + "\n\n")
+    sys.stdout.write(plain(said) + "\n\n")
     columns = ["setting", "met", "least\nshare", f"{wish.share:.0%}\nunder, s", "mean\nround, s", "updates", "wasted"]
     rows = [
         [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING
+
+from fedroster.core.outside import plain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +42,14 @@ def err() -> Console:
     return Console(stderr=True, highlight=False)
 
 
+def say(text: str, *, keep: str = "") -> None:
+    """Say a result in a sentence, or in lines if ends of lines are to ``keep``."""
+    out().print(plain(text, keep), markup=False, soft_wrap=True)
+
+
 def remark(text: str) -> None:
     """Say something beside the result."""
-    err().print(text, markup=False, soft_wrap=True)
+    err().print(plain(text), markup=False, soft_wrap=True)
 
 
 def print_json(content: object) -> None:
@@ -80,7 +88,7 @@ def print_table(
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell, "\n")) for cell in row))
     out().print(table)
 
 
@@ -92,13 +100,14 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
     from fedroster.lab.compare.tables import summary_table
 
     table = summary_table(found.summary(), measures)
-    name, *headings = table.columns
+    heading, *headings = table.columns
     longest = max(len(part) for row in table.rows for part in row[0].replace(",", ", ").split())
-    room = out().width - max(longest, min(max(len(row[0]) for row in table.rows), 26)) - 4
+    wide = max(longest, min(max(len(row[0]) for row in table.rows), 26))
+    room = out().width - wide - 4
     blocks: list[list[int]] = [[]]
     left = room
-    for column, heading in enumerate(headings, start=1):
-        width = max(len(heading), *(len(row[column]) for row in table.rows)) + 2
+    for column, words in enumerate(headings, start=1):
+        width = max(len(words), *(len(row[column]) for row in table.rows)) + 2
         if width > left and blocks[-1]:
             blocks.append([])
             left = room
@@ -106,8 +115,10 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
         left -= width
     for number, block in enumerate(blocks):
         shown = [table.columns[column] for column in block]
-        rows = [[row[0].replace(",", ",\u200b"), *(row[column] for column in block)] for row in table.rows]
-        print_table([name, *shown], rows, title=None if number else str(found), right=shown, whole=shown)
+        room = wide if len(blocks) > 1 else wide + left
+        names = ("\n".join(textwrap.wrap(row[0].replace(",", ", "), room)).replace(", ", ",") for row in table.rows)
+        rows = [[name, *(row[column] for column in block)] for name, row in zip(names, table.rows, strict=True)]
+        print_table([heading, *shown], rows, title=None if number else str(found), right=shown, whole=shown)
     for measure in measures:
         if measure.about:
             out().print(f"{measure.heading.partition(',')[0]}: {measure.about}", markup=False)

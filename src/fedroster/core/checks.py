@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.outside import plain
 
 _LARGEST_INTEGER = 2**63
 _SHOWN = 200  # characters of a value that a message shows
@@ -23,7 +24,7 @@ def shown(value: object, how: Callable[[Any], str] = repr) -> str:
         how: Writes it.
     """
     try:
-        text = how(value)
+        text = plain(how(value))
     except Exception:
         return f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -92,8 +93,3 @@ def path_of(path: object) -> str:
     if not isinstance(path, str | bytes | os.PathLike) or "\0" in (text := os.fsdecode(path)):
         raise InvalidInputError(f"path is {shown(path)}; expected the path of a file")
     return text
-
-
-def plain(text: str) -> str:
-    """A text of a stranger as a terminal may show it: what it would obey, or not show, is written as an escape."""
-    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from fedroster.core.outside import plain
+
 
 def how_to_install(extra: str) -> str:
     """What brings the packages of an extra, for a copy of the repository and for an installed wheel.
@@ -24,7 +26,14 @@ def how_to_install(extra: str) -> str:
     return f'run pip install "fedroster[{extra}]"'
 
 
-class FedrosterError(Exception):
+class _Plain:
+    """Its message may hold what others chose, and is safe to show (:func:`~fedroster.core.outside.plain`)."""
+
+    def __str__(self) -> str:
+        return plain(super().__str__())
+
+
+class FedrosterError(_Plain, Exception):
     """Root of all errors that fedroster raises on purpose."""
 
 
@@ -117,9 +126,9 @@ class MissingDependencyError(FedrosterError, ImportError):
         return cls(f"this needs the package {module!r}, which is not installed: {how_to_install(extra)}")
 
 
-class FairnessWarning(UserWarning):
+class FairnessWarning(_Plain, UserWarning):
     """The guaranteed participation rate cannot be met with what is observed."""
 
 
-class PluginWarning(UserWarning):
+class PluginWarning(_Plain, UserWarning):
     """A policy or scenario of another package cannot be used."""

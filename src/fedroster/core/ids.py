@@ -15,7 +15,7 @@ from fedroster.core.errors import InvalidInputError
 
 ClientId: TypeAlias = str | int
 
-_LONGEST_ID = 4096  # bits; a file's header cannot hold any integer
+_LONGEST_ID, _LONGEST_NUMBER = 1000, 4096  # characters, bits: every page, message and line of a log may hold it
 _UNSEEN = {"Cc", "Cf"}  # Unicode's categories of marks that are not seen, such as a zero-width space
 
 
@@ -48,14 +48,18 @@ def checked_id(client: object) -> ClientId:
     """Return a client's id.
 
     Raises:
-        InvalidInputError: If it is neither a string nor an integer of at most 4,096 bits.
+        InvalidInputError: If it is neither a string of at most 1,000 characters nor an integer of at most 4,096 bits.
     """
     if isinstance(client, np.integer):
         return int(client)
     if isinstance(client, bool) or not isinstance(client, str | int):
         raise InvalidInputError(f"client id is {shown(client)}; expected a string or an integer")
-    if isinstance(client, int) and client.bit_length() > _LONGEST_ID:
-        raise InvalidInputError(f"client id is {shown(client)}; expected an integer of at most {_LONGEST_ID} bits")
+    if isinstance(client, int) and client.bit_length() > _LONGEST_NUMBER:
+        raise InvalidInputError(f"client id is {shown(client)}; expected an integer of at most {_LONGEST_NUMBER} bits")
+    if isinstance(client, str) and len(client) > _LONGEST_ID:
+        raise InvalidInputError(
+            f"client id is {shown(client)}, of {len(client):,} characters; expected at most {_LONGEST_ID:,}"
+        )
     return client
 
 

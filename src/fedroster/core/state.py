@@ -21,6 +21,7 @@ import os
 import re
 import secrets
 import stat
+import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,7 +48,8 @@ _HEADER = "__header__"
 _NAMES = "arrays"
 _CLIENT_AXIS, _RANGE, _SIZED, _FIXED = "client_axis", "range", "sized", "fixed"
 _LONGEST_LABEL = 10_000
-_BINARY = getattr(os, "O_BINARY", 0)
+BINARY = getattr(os, "O_BINARY", 0)
+_LIVES_S = 3600.0  # a writer without locks at most
 _LARGEST, _LARGEST_WHOLE = float(np.finfo(np.float64).max), 2**52
 
 
@@ -331,7 +333,7 @@ def _create_beside(target: Path, *, private: bool) -> tuple[IO[bytes], Path]:
         temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}.tmp"
         try:
             rights = 0o600 if private else 0o666
-            file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, rights), "wb")
+            file = os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, rights), "wb")
         except FileExistsError:
             continue
         except OSError as error:
@@ -363,11 +365,14 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
         folder: The folder; it need not exist.
         name: Name of the file that they wrote; empty for any file.
     """
-    if fcntl is None:
-        return
     for leftover in folder.glob(f".{glob.escape(name) or '*'}.????????.tmp"):
         with contextlib.suppress(OSError), leftover.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            elif time.time() - os.fstat(file.fileno()).st_mtime < _LIVES_S:
+                continue
+            else:
+                file.close()  # Windows removes no open file
             leftover.unlink()
 
 
@@ -392,16 +397,38 @@ def write_atomically(
         with file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            sync_file(file.fileno())
             if fcntl is None:
                 file.close()  # Windows gives an open file no other name
-            temporary.replace(target)
+            _rename(temporary, target)
         sync_folder(target.parent)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:  # such as a full disk, which does not say where
             error.filename = os.fspath(path)
         raise
+
+
+def _rename(file: Path, target: Path) -> None:
+    """Rename a file; on Windows one cannot be replaced while another program reads it."""
+    for wait_s in (0.01, 0.1, 1.0):
+        try:
+            file.replace(target)
+            return
+        except PermissionError:
+            if fcntl is not None:
+                raise
+            time.sleep(wait_s)
+    file.replace(target)
+
+
+def sync_file(number: int) -> None:
+    """Bring an open file to the disk; what macOS's fsync does ends in the cache of the drive."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if fcntl is None or full is None:
+        os.fsync(number)
+    else:
+        fcntl.fcntl(number, full)
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedroster.core.errors import RoundNotBegunError
+from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice, Clients, Node
@@ -124,7 +125,9 @@ class PushedRounds:
         with self.lock:
             for name, round_ in list(self._stragglers.items()):
                 if round_.ending is not None and self._now() >= round_.ending.given_up_s:
-                    self._log.warning("%s has not answered in round %d and is given up", name, round_.choice.round)
+                    self._log.warning(
+                        "%s has not answered in round %d and is given up", plain(name), round_.choice.round
+                    )
                     self.lost(round_, name, "it has not answered")
             return set(self._stragglers)
 
@@ -260,7 +263,7 @@ class PushedRounds:
             self._booked(round_, name, outcomes, outcomes.reasons[name])
 
     def _warn_of_refused(self, round_: OpenRound, name: str, reason: str) -> None:
-        self._log.warning("the reply of %s in round %d is refused: %s", name, round_.choice.round, shown(reason))
+        self._log.warning("the reply of %s in round %d is refused: %s", plain(name), round_.choice.round, shown(reason))
 
     def _is_awaited(self, round_: OpenRound, name: str) -> bool:
         return self._stragglers.get(name) is round_ if round_.is_over else name in round_.waiting
@@ -268,7 +271,7 @@ class PushedRounds:
     def _booked(self, round_: OpenRound, name: str, outcomes: Outcomes, what: str) -> None:
         if round_.is_over:
             del self._stragglers[name]
-            self._log.info("%s in round %d, which is over: %s", name, round_.choice.round, what)
+            self._log.info("%s in round %d, which is over: %s", plain(name), round_.choice.round, plain(what))
             outcomes.tell(self.selector, round_.choice.round, round_.round_s)
         round_.waiting.discard(name)
         self.lock.notify_all()

@@ -22,6 +22,7 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.ids import ClientId
+from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice
 from fedroster.engine.outcomes import Outcomes
@@ -149,7 +150,7 @@ class RoundReport:
             lines.append((logging.WARNING, said))
         if not used:
             lines.append((logging.WARNING, f"round {self.round} has no update: the model stays as it is"))
-        return lines
+        return [(level, plain(said)) for level, said in lines]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedroster.core.errors import ConfigurationError, InvalidInputError, RoundNotBegunError
+from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
@@ -250,7 +251,9 @@ class Rounds:
         Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, self.current.number, round_s)
         self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
         if lost:
-            self._log.warning("gone since round %d was interrupted: %s", self.current.number, ", ".join(sorted(lost)))
+            self._log.warning(
+                "gone since round %d was interrupted: %s", self.current.number, plain(", ".join(sorted(lost)))
+            )
         self.current.clients = cohort | {node.name: node.node_id for node in here}
         if not here:
             return None

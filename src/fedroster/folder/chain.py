@@ -25,7 +25,8 @@ from typing import IO
 
 from fedroster.core.checks import shown
 from fedroster.core.errors import InUseError, LogFileError
-from fedroster.core.state import sync_folder, write_atomically
+from fedroster.core.outside import plain
+from fedroster.core.state import BINARY, sync_file, sync_folder, write_atomically
 from fedroster.folder.lines import FIRST, AnyLine, BegunLine, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ LONGEST_LINE = 2**28
 """Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
 _LEAST_ROOM, _MOST_GROWTH = 2**20, 200  # bytes to which a compressed file may grow, and times its size
 _BLOCK = 2**16
-_sync = getattr(os, "fdatasync", os.fsync)  # the content and its length, and not when it was changed
+_sync = getattr(os, "fdatasync", sync_file)  # the content and its length, and not when it was changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +259,7 @@ class Writer:
             for offset, text, ended in raw_lines(file):
                 if not ended and file.suffix != ".gz":
                     self.repaired = len(text)
-                    _log.warning("%s ended in the middle of a line: %d bytes are cut off", file, len(text))
+                    _log.warning("%s ended in the middle of a line: %d bytes are cut off", plain(str(file)), len(text))
                     os.truncate(file, offset)
                     break
                 line = parse(text, file, offset)
@@ -311,7 +312,7 @@ class Writer:
 
     def _open(self, file: Path) -> None:
         is_new = not file.exists()
-        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | BINARY, 0o600)
         self._path, self._size, self._is_torn = file, os.fstat(self._file).st_size, False
         changed = time.time() if is_new else file.stat().st_mtime
         self._day = time.strftime("%Y-%m-%d", time.gmtime(changed))
@@ -364,7 +365,7 @@ class Writer:
         try:
             _compress(full)
         except OSError:  # a full disk: it is compressed when the log is opened again
-            _log.exception("%s could not be compressed", full)
+            _log.exception("%s could not be compressed", plain(str(full)))
 
     def close(self) -> None:
         """Close the file."""

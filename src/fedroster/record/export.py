@@ -11,6 +11,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from fedroster.core.outside import cell
 from fedroster.core.problem import Status
 from fedroster.core.state import write_atomically
 from fedroster.folder.lines import OPEN
@@ -20,7 +21,10 @@ _WORDS = {OPEN: None} | {int(status): status.name.lower() for status in Status}
 
 
 def write_csv(log: Log, file: Path, *, cohorts: bool = False) -> None:
-    """Write a row for each member and round, or each chosen client and round; what is not known is an empty cell."""
+    """Write a row for each member and round, or each chosen client and round; what is not known is an empty cell.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe.
+    """
     known = (played.contexts.shape[1] for played in log.rounds if played.contexts is not None)
     dimension = next(known, 0)
 
@@ -43,7 +47,7 @@ def _cells(column: Any) -> Iterator[Any]:
         if isinstance(value, bool):
             yield "true" if value else "false"
         else:
-            yield None if isinstance(value, float) and math.isnan(value) else value
+            yield None if isinstance(value, float) and math.isnan(value) else cell(value)
 
 
 def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import socket
 import sys
 from pathlib import Path
@@ -237,7 +238,8 @@ def test_no_address_gives_the_file(tmp_path, monkeypatch):
         monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(deaf_address, f"{wrong}none/", wrong))
         with pytest.raises(DownloadError) as raised:
             fetch_dataset("tiny", folder=tmp_path)
-    first, *refusals, advice = str(raised.value).splitlines()
+    what, advice = str(raised.value).split(". Without a network: ")
+    first, *refusals = re.split(r" downloaded: |; ", what)
     assert first.startswith(IMAGES)
     for said, expected in zip(refusals, (deaf_address, "404", "hash"), strict=True):
         assert expected in said
@@ -251,7 +253,7 @@ def test_what_a_server_says_steers_no_terminal(tmp_path, monkeypatch):
     monkeypatch.setattr(http.server.SimpleHTTPRequestHandler, "do_GET", lambda self: self.send_error(404, "\x1b[31m"))
     with serving(tmp_path) as (address, _):
         monkeypatch.setitem(DATASETS, "tiny", MNIST.served_at(address))
-        with pytest.raises(DownloadError, match=r"404 .*\?\[31m") as raised:
+        with pytest.raises(DownloadError, match=r"404 .*\\x1b\[31m") as raised:
             fetch_dataset("tiny", folder=tmp_path / "new")
     assert "\x1b" not in str(raised.value)
 

@@ -28,7 +28,7 @@ def free_cpu_share() -> float:
     """Share of this machine's processors that its load of the last minute leaves free, in [0.01, 1]."""
     try:
         load = os.getloadavg()[0]
-    except OSError:  # not every system measures it
+    except (OSError, AttributeError):  # not every system measures it
         return 1.0
     return min(1.0, max(0.01, 1.0 - load / (os.cpu_count() or 1)))
 

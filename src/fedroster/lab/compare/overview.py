@@ -45,7 +45,7 @@ def compare_all(
         PausedError: If the time was up first; the same call continues.
     """
     folders = {plan.scenario: folder_of(plan.scenario) for plan in plans}
-    if len(set(folders.values())) < len(plans):
+    if len({each.casefold() for each in folders.values()}) < len(plans):
         raise ConfigurationError(f"scenarios {list(folders)} would share a folder; expected names that differ")
     known = folder / "settings.json"
     if known.exists() and not is_of_several(folder):

@@ -196,6 +196,8 @@ def _records(folder: Path, runs: Sequence[tuple[str, int]]) -> dict[tuple[str, i
     """
     names = {run: re.sub(r"[^\w.=-]+", "-", f"{run[0]}-seed-{run[1]}") for run in runs}
     folders = {run: folder / name if len(runs) > 1 else folder for run, name in names.items()}
+    if len({str(place).casefold() for place in folders.values()}) < len(folders):  # as other systems compare names
+        raise ConfigurationError(f"{list(names.values())} would share a folder; expected policies whose names differ")
     for place in folders.values():
         if place.exists() and (not place.is_dir() or any(place.glob("rounds-*.jsonl*"))):
             raise ConfigurationError(f"{str(place)!r} holds a log, or is a file; expected an empty folder")

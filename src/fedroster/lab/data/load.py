@@ -191,11 +191,10 @@ def _located(name: str, root: Path) -> dict[PublishedFile, Path]:
         found = {file: path for file in source.files if (path := _in(root / place, file))}
         if len(found) == len(source.files):
             return found
-        looked.append(f"  {root / place}: {len(found)} of {len(source.files)} files")
+        looked.append(f"{root / place}: {len(found)} of {len(source.files)} files")
     raise MissingDataError(
-        "\n".join([f"{source.title} was not found. Looked in:", *looked])
-        + f"\nGive the folder that holds it (--data-dir, or the environment variable {FOLDER_VARIABLE}), or download "
-        f"it: fedroster data fetch {name}"
+        f"{source.title} was not found. Looked in: {'; '.join(looked)}. Give the folder that holds it (--data-dir, or "
+        f"the environment variable {FOLDER_VARIABLE}), or download it: fedroster data fetch {name}"
     )
 
 
@@ -348,12 +347,10 @@ def _retrieve(
             pooch.retrieve(address + name, f"md5:{md5}", name, folder, processor=processor, downloader=downloader)
         except (requests.RequestException, ValueError) as error:  # the latter for another file's digest
             said = str(error).rsplit("Caused by ")[-1][:300]
-            said = "".join(letter if letter.isprintable() else "?" for letter in said)  # or it steers a terminal
-            refusals.append(f"  {address}{name}: {said}")
+            refusals.append(f"{address}{name}: {said}")
         else:
             return
     raise DownloadError(
-        "\n".join([f"{name} could not be downloaded:", *refusals])
-        + f"\nWithout a network: put it from another machine into {folder}, or name a folder that holds the data "
-        f"(--data-dir, or the environment variable {FOLDER_VARIABLE})"
+        f"{name} could not be downloaded: {'; '.join(refusals)}. Without a network: put it from another machine into "
+        f"{folder}, or name a folder that holds the data (--data-dir, or the environment variable {FOLDER_VARIABLE})"
     )

@@ -17,7 +17,7 @@ import polars as pl
 from fedroster.errors import InvalidInputError
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.trials.trial import Trial
-from fedroster.parts import num_threads, write_bytes_atomically, write_text_atomically
+from fedroster.parts import cell, num_threads, write_bytes_atomically, write_text_atomically
 
 
 def machine() -> dict[str, str | int]:
@@ -94,7 +94,11 @@ def write_table(table: pl.DataFrame, path: Path) -> None:
     """Write a table as CSV, atomically; floats are written so that reading gives them back exactly."""
     path.parent.mkdir(parents=True, exist_ok=True)
     content = io.BytesIO()  # polars has errors of its own for a full disk
-    (table.write_parquet if path.suffix == ".parquet" else table.write_csv)(content)
+    if path.suffix == ".parquet":
+        table.write_parquet(content)
+    else:
+        texts = pl.selectors.string() | pl.selectors.categorical()
+        table.with_columns(texts.map_elements(cell, return_dtype=pl.String)).write_csv(content)
     write_bytes_atomically(path, content.getvalue())
 
 
