@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from operator import itemgetter
 
-from fedroster.core.checks import plain
 from fedroster.core.errors import UnknownNameError
 from fedroster.core.ids import ClientId
+from fedroster.core.outside import plain
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.chain import lines_of, standing
 from fedroster.folder.lines import SettingsLine
