@@ -21,8 +21,8 @@ from chaos.rows import UNTIL, Row
 from fedroster.core.state import write_text_atomically
 
 HARNESSES = (
-    "kills", "training", "fuzz", "files", "log", "soak", "threads", "signals", "disk", "liars", "rules", "writers",
-    "flower",
+    "kills", "training", "fuzz", "files", "log", "soak", "threads", "signals", "disk", "liars", "rules", "strangers",
+    "writers", "flower",
 )  # fmt: skip
 SIZES = {"small": 0.02, "full": 1.0}
 KEPT = Path("build/chaos")

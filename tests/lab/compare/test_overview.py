@@ -105,9 +105,9 @@ def test_a_folder_for_each_scenario_and_a_page_above(made):
     for words in ("cocs/mnist", "best competitor", "beats / neither / loses", "partial-pooling"):
         assert words in text
     links = re.findall(r'<a href="([^"#]*)"', page)
-    assert links == [f"{folder_of(name)}/report.html" for name in SCENARIOS]
+    assert links == [f"./{folder_of(name)}/report.html" for name in SCENARIOS]
     assert all((folder / link).exists() for link in links)
-    assert "](cocs-mnist/index.md)" in (folder / "index.md").read_text()
+    assert "](./cocs-mnist/index.md)" in (folder / "index.md").read_text()
     assert json.loads(result.stdout) == read_table(folder / "overview.csv").to_dicts()
 
 
@@ -202,7 +202,7 @@ def test_folders_of_something_else_are_refused_and_left_alone(tmp_path):
         study(tmp_path)
     assert contents(tmp_path) == before
     assert not is_of_several(tmp_path)
-    write_json(tmp_path / "settings.json", {"folders": {}})
+    write_json(tmp_path / "settings.json", {"command": "", "folders": {}, "seeds": [], "machine": {}})
     with pytest.raises(InvalidInputError, match="names no folders"):
         render_all(tmp_path)
 

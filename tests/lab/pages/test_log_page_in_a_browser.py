@@ -57,7 +57,7 @@ def test_the_page_follows_and_fits_a_phone(followed: tuple[Callable[[int], None]
     only = f"[...{members}.querySelectorAll('tbody tr')].filter(one => !one.hidden).length"
     page.value(f"{members}.querySelector('input').value = 'long-1'")
     page.value(f"{members}.querySelector('input').dispatchEvent(new Event('input'))")
-    page.value(f"[1, 2].forEach(() => {members}.querySelectorAll('th')[1].click())")
+    page.value(f"[1, 2].forEach(() => {members}.querySelectorAll('th button')[1].click())")
     assert 0 < page.value(only) < 10
     play(1)
     page.wait_for(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from fedroster.catalogue import policies
-from fedroster.lab.pages.looks import in_order, look, looks_of
+from fedroster.lab.pages.looks import PALETTE, contrast, in_order, look, looks_of
 from fedroster.lab.papers.cocs.figures import LABELS as HIERARCHICAL
 from fedroster.lab.papers.rbcs_f.figures import FIGURE_POLICIES
 
@@ -38,3 +38,11 @@ def test_curves_that_are_no_policies_differ():
     looks = in_order([str(number) for number in range(32)])
     assert len(set(looks.values())) == 32
     assert len({looks[str(number)].colour for number in range(8)}) == 8
+
+
+def test_every_line_is_seen_on_white():
+    texts = [*policies(), *(f"{name}:x={value}" for name in policies() for value in range(20)), *map(str, range(50))]
+    for colour in {*PALETTE, *(look(text).colour for text in texts)}:
+        assert contrast([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) >= 3.0, colour
+    assert contrast([255, 255, 255]) == 1.0
+    assert contrast([0, 0, 0]) == 21.0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -121,7 +124,9 @@ def test_the_page_is_readable_on_a_phone(tmp_path):
     assert text.startswith("<!doctype html>\n<html lang=")
     assert ".static { overflow-x: auto;" in text
     # A wide table scrolls in its own box, and does not widen the page.
-    assert text.count("<table>") == text.count('<div class="scroll"><table>') == 3  # one group, details
+    assert (
+        text.count("<table>") == text.count('<div class="scroll" tabindex="0" role="region" aria-label="Table: ') == 4
+    )  # one group, details
     assert ".scroll { overflow-x: auto" in text
     assert "width" in page.all("svg")[0]
     assert "viewbox" in page.all("svg")[0]
@@ -224,3 +229,45 @@ def test_a_chart_is_on_the_page_with_the_library_that_draws_it(monkeypatch):
     assert data["high"] == [2.0, 3.0, 4.0, 5.0]
     assert text.count("let vega") == 1
     assert "let vega" not in as_html(Report("T", [], [Section("S", figures=[replace(shown, spec={})])], "cmd"))
+
+
+def test_a_page_runs_its_own_scripts_alone(monkeypatch):
+    monkeypatch.setattr(charts, "library", lambda: "let vega")
+    text = as_html(Report("T", [], [Section("S", figures=[picture(figure(), "f", None, "f")])], "cmd"))
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    scripts = re.findall(r"<script>(.*?)</script>", text, flags=re.DOTALL)
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts]
+    assert f"script-src 'sha256-{digests[0]}' 'sha256-{digests[1]}';" in policy
+    assert len(scripts) == 2
+    assert "unsafe-eval" not in policy
+    assert "base-uri 'none'; form-action 'none'" in policy
+
+
+def test_no_name_is_a_link_or_is_not_seen():
+    odd = "[x](javascript:alert(1)) \u202egpj.exe\x1b[2J\u200b"
+    page = Report(odd, [odd], [Section(odd, table=Table((odd,), [(odd,)]), pages={odd: "javascript:alert(1)//"})], odd)
+    text, markdown = as_html(page), as_markdown(page)
+    assert re.findall('href="([^#"][^"]*)"', text) == ["./javascript%3Aalert%281%29///report.html"]
+    assert "(./javascript%3Aalert%281%29///index.md)" in markdown
+    assert not re.findall(r"(?<!\\)\]\(javascript", markdown.partition("## How this was made")[0])
+    for shown in (text, markdown):
+        assert not {"\u202e", "\x1b", "\u200b"} & set(shown)
+
+
+def test_each_chart_says_what_it_shows_and_has_its_numbers():
+    shown = picture(lines({"floor": CURVE, "random": CURVE}, Axes("round", "s")), "Times", None, "times")
+    assert shown.told == "In the end: floor 9, random 9."
+    assert shown.numbers.columns == ["label", "x", "mean", "low", "high"]
+    assert [row[1] for row in shown.numbers.rows] == ["1", "3", "4", "6", "7", "9"] * 2
+    content = unquote(shown.csv.removeprefix("data:text/csv;charset=utf-8,"))
+    assert content.splitlines()[:2] == ["label,x,mean,low,high", "floor,1.0,1.0,0.0,2.0"]
+    assert len(content.splitlines()) == 1 + 2 * 9
+    assert "Numbers" in as_html(Report("T", [], [Section("S", figures=[shown])], "cmd"))
+    assert (
+        picture(lines({"a": Curve(*(np.empty(0),) * 4)}, Axes("x", "y")), "", None, "none").told
+        == "There is nothing to show yet."
+    )
+
+
+X = np.arange(1.0, 10.0)
+CURVE = Curve(X, X, X - 1, X + 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, TypedDict, Unpack
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -99,19 +100,31 @@ def render_all(folder: Path) -> pl.DataFrame:
     Raises:
         InvalidInputError: If something is missing or damaged.
     """
-    scenarios = read_json(folder / "settings.json").get("folders")
-    if not isinstance(scenarios, dict) or not scenarios:
+    if not (scenarios := _read(folder)["folders"]):
         raise InvalidInputError(f"{folder / 'settings.json'} names no folders of scenarios")
     # Inside this folder, whatever else the file says of them.
     return _overview(folder, [render(folder / folder_of(scenario), brief=True) for scenario in scenarios])
 
 
-def _overview(folder: Path, found: Sequence[Comparison]) -> pl.DataFrame:
+class _Several(TypedDict):
+    """What is kept of a comparison in several scenarios."""
+
+    command: str
+    folders: dict[str, str]
+    seeds: list[int]
+    machine: dict[str, Any]
+
+
+def _read(folder: Path) -> _Several:
     file = folder / "settings.json"
-    settings = read_json(file)
-    for name in ("command", "seeds", "machine"):
-        if name not in settings:
-            raise InvalidInputError(f"{file} has no {name!r}; expected what `fedroster compare` wrote")
+    try:
+        return msgspec.convert(read_json(file), _Several)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"{file}: {error}; expected what `fedroster compare` wrote") from error
+
+
+def _overview(folder: Path, found: Sequence[Comparison]) -> pl.DataFrame:
+    settings = _read(folder)
     table = pl.DataFrame(
         [row for one in found for row in _rows(one)],
         schema_overrides=dict.fromkeys(TESTED, pl.Float64) | dict.fromkeys(("focus", "verdict"), pl.String),
@@ -191,7 +204,7 @@ def _heads(found: Sequence[Comparison]) -> Iterator[tuple[str, ...]]:
         yield *cells, f"{better} / {len(words) - better - worse} / {worse}"
 
 
-def _page(found: Sequence[Comparison], settings: Mapping[str, Any], fronts: Section) -> Report:
+def _page(found: Sequence[Comparison], settings: _Several, fronts: Section) -> Report:
     seeds, task = settings["seeds"], found[0].settings.task
     what = "rounds without training" if task is None else f"federated training, task {task['name']}"
     focus = joined(list(dict.fromkeys(one.settings.focus for one in found)))

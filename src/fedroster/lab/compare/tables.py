@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import msgspec
 import numpy as np
 import polars as pl
 
@@ -357,10 +358,12 @@ def read_settings(folder: Path) -> Settings:
     """
     file = folder / "settings.json"
     found = {"read_together": 1} | read_json(file)  # as it was before it was kept
+    if lacks := [each.name for each in fields(Settings) if each.name not in found]:
+        raise InvalidInputError(f"{file} has no {lacks[0]!r}; expected what `fedroster compare` writes")
     try:
-        settings = Settings(**{field.name: found[field.name] for field in fields(Settings)})
-    except KeyError as error:
-        raise InvalidInputError(f"{file} has no {error}; expected what `fedroster compare` writes") from error
+        settings = msgspec.convert(found, Settings)
+    except msgspec.ValidationError as error:
+        raise InvalidInputError(f"{file}: {error}; expected what `fedroster compare` writes") from error
     if not settings.policies:
         raise InvalidInputError(f"{file}: policies are []; expected at least one")
     if not {settings.focus, *settings.against} <= set(settings.policies):

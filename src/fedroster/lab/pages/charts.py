@@ -15,6 +15,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
 import altair as alt
 import numpy as np
@@ -22,6 +23,7 @@ import polars as pl
 import vl_convert
 
 from fedroster.lab.pages.looks import PALETTE, Look, in_order
+from fedroster.lab.spreadsheet import as_csv
 from fedroster.lab.statistics import Interval
 from fedroster.parts import write_text_atomically
 from fedroster.types import FloatArray
@@ -330,6 +332,44 @@ def data_of(figure: Figure) -> pl.DataFrame:
     datasets = figure.to_dict().get("datasets", {})
     shown = [pl.DataFrame(rows) for rows in datasets.values() if rows and "label" in rows[0]]
     return pl.concat(shown, how="diagonal_relaxed") if shown else pl.DataFrame()
+
+
+def told(numbers: pl.DataFrame) -> str:
+    """What :func:`data_of` found in a figure, in a sentence: the last point of each curve, or each point."""
+    parts = []
+    for row in (part.row(-1, named=True) for part in _curves(numbers)):
+        value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} across and {_short(row['y'])} up"
+        parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
+    more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
+    start = "In the end" if {"x", "mean"} <= {*numbers.columns} else "Shown"
+    return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
+
+
+def numbers_of(numbers: pl.DataFrame) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Columns and rows of what :func:`data_of` found in a figure: of a curve, as many points as a reader takes in."""
+    names, rows = [name for name in numbers.columns if name != "place"], list[tuple[str, ...]]()
+    for part in _curves(numbers):
+        shown = np.unique(np.linspace(0, part.height - 1, min(part.height, _TOLD)).round().astype(np.int64))
+        rows += [tuple(map(_short, row)) for row in part[shown].select(names).iter_rows()]
+    return names, rows
+
+
+def _curves(numbers: pl.DataFrame) -> list[pl.DataFrame]:
+    keys = [name for name in ("panel", "label") if name in numbers.columns]
+    return numbers.partition_by(keys, maintain_order=True) if keys else []
+
+
+def csv_of(numbers: pl.DataFrame) -> str:
+    """What :func:`data_of` found in a figure as the address of a CSV file, which holds the file itself."""
+    return f"data:text/csv;charset=utf-8,{quote(as_csv(numbers), safe=_SAFE)}"
+
+
+_TOLD = 6  # points of a curve
+_SAFE = " ,;:/()=+*!'$@?[]"  # in a quoted address
+
+
+def _short(value: object) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @cache

@@ -19,7 +19,7 @@ class Look:
 LINES = ("-", "--", "-.", ":")
 
 # Okabe and Ito's palette, told apart by colour-blind readers too; then colours between.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B77F00", "#3D96CF", "#000000", "#8C6D31")
 
 _LOOKS: Mapping[str, Look] = {
     "random": Look("#777777", "--"),
@@ -28,8 +28,8 @@ _LOOKS: Mapping[str, Look] = {
     "floor": Look("#D55E00"),
     "rbcs-f": Look("#0072B2"),
     # Variants that stand in one picture of the paper, told apart by more than their names would give.
-    "rbcs-f:V=1": Look("#56B4E9", ":"),
-    "rbcs-f:V=5": Look("#56B4E9", "--"),
+    "rbcs-f:V=1": Look("#3D96CF", ":"),
+    "rbcs-f:V=5": Look("#3D96CF", "--"),
     "rbcs-f:V=20": Look("#0072B2"),
     "rbcs-f:V=50": Look("#1B2F6E", "-."),
     "p3:V=20": Look("#000000", "-."),
@@ -42,8 +42,8 @@ _LOOKS: Mapping[str, Look] = {
     "oracle-p": Look("#000000", "--"),
     "partial-pooling": Look("#B3135F"),
     "cocs": Look("#4B3FA8"),
-    "cucb": Look("#E69F00"),
-    "cucb-pairs": Look("#E69F00", "--"),
+    "cucb": Look("#B77F00"),
+    "cucb-pairs": Look("#B77F00", "--"),
     "linucb": Look("#2A9D9D"),
     "linucb-pairs": Look("#2A9D9D", "--"),
     "oort": Look("#CC79A7"),
@@ -75,8 +75,17 @@ def look(policy: str) -> Look:
 def _shaded(colour: str, draw: int) -> str:
     """A colour mixed with white or black; a black one with white only."""
     target, part = ((255, 0.25), (255, 0.45), (0, 0.25), (0, 0.45))[draw % (2 if colour == "#000000" else 4)]
-    mixed = (round(int(colour[i : i + 2], 16) * (1 - part) + target * part) for i in (1, 3, 5))
+    mixed = [round(int(colour[i : i + 2], 16) * (1 - part) + target * part) for i in (1, 3, 5)]
+    while contrast(mixed) < 3.0:
+        mixed = [value * 19 // 20 for value in mixed]
     return "#" + "".join(f"{value:02X}" for value in mixed)
+
+
+def contrast(colour: Iterable[int]) -> float:
+    """Contrast of red, green and blue, each from 0 to 255, to white (WCAG 2.2); a line of less than 3 is not seen."""
+    parts = (part / 255.0 for part in colour)
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 1.05 / (0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] + 0.05)
 
 
 def looks_of(policies: Mapping[str, str]) -> dict[str, Look]:

@@ -6,16 +6,21 @@ Figures can be pointed at, and tables sorted, where scripts run; elsewhere they 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import jinja2
+from markupsafe import Markup
 
-from fedroster.parts import write_text_atomically
+from fedroster.parts import plain, write_text_atomically
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
@@ -31,6 +36,9 @@ class Picture:
         file: File beside the page that has it too.
         spec: The same to point at (:func:`~fedroster.lab.pages.charts.by_column`).
         tab: What distinguishes the figures of a section, if only one of them is shown at a time.
+        told: What it shows, in a sentence with numbers.
+        numbers: The same as a table, some points of each curve.
+        csv: All of its numbers, as the address of a CSV file that is part of the page.
     """
 
     label: str
@@ -38,6 +46,9 @@ class Picture:
     file: str
     spec: Mapping[str, Any] = field(default_factory=dict)
     tab: str = ""
+    told: str = ""
+    numbers: Table | None = None
+    csv: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +123,23 @@ class Report:
 
 def picture(figure: Figure, label: str, folder: Path | None, name: str) -> Picture:
     """Put a figure on the page, and as a file beside it where the page has a folder."""
-    from fedroster.lab.pages.charts import by_column, svg_of  # loads Altair
+    from fedroster.lab.pages.charts import by_column, csv_of, data_of, numbers_of, svg_of, told  # loads Altair
 
     spec = figure.to_dict()
     svg = svg_of(spec, name)
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomically(folder / f"{name}.svg", svg)
-    return Picture(label, svg, f"{name}.svg", by_column(spec))
+    frame = data_of(figure)
+    return Picture(
+        label,
+        svg,
+        f"{name}.svg",
+        by_column(spec),
+        told=told(frame),
+        numbers=Table(*numbers_of(frame), ("panel", "label", "kind")),
+        csv=csv_of(frame),
+    )
 
 
 BAND_NOTE = "Bands in figures, and numbers behind ±, are 95 % intervals over seeds (Student's t)."
@@ -131,24 +151,24 @@ def write_page(report: Report, folder: Path) -> None:
     write_text_atomically(folder / "index.md", as_markdown(report))
 
 
-def as_html(report: Report, *, template: str = "report.html.j2", **more: Any) -> str:
+def as_html(report: Report, *, template: str = "report.html.j2", follows: bool = False) -> str:
     """The page, with its figures inside.
 
     Args:
         report: What is on it.
         template: Name of the template; it may extend ``report.html.j2``.
-        **more: What the template needs beside the report.
+        follows: Whether it loads itself again and again.
     """
     templates = _templates()
-    source = templates.loader
-    css, js = (source.get_source(templates, name)[0] for name in ("page.css", "page.js")) if source else ("", "")
-    script = ""
+    source, names = templates.loader, ["page.css", "page.js", *["follow.js"] * follows]
+    css, *scripts = (source.get_source(templates, name)[0] for name in names) if source else ("",)
     if any(shown.spec for section in report.sections for shown in section.figures):
         from fedroster.lab.pages.charts import library  # loads Altair
 
-        script = library()
-    parts = {"report": report, "zip": zip, "css": css, "js": js, "json": _json, "library": script}
-    return templates.get_template(template).render(**parts, **more)
+        scripts.insert(0, library())
+    digests = {each: b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts}
+    named = {script: Markup(f"'sha256-{digest}'") for script, digest in digests.items()}  # its policy runs no other
+    return templates.get_template(template).render(report=report, zip=zip, css=css, scripts=named, json=_json)
 
 
 @cache
@@ -158,6 +178,7 @@ def _templates() -> jinja2.Environment:
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
+        finalize=lambda value: plain(value, "\n") if type(value) is str else value,
     )
 
 
@@ -176,32 +197,36 @@ def html_table(table: Table, caption: str) -> str:
 
 
 def as_markdown(report: Report) -> str:
-    """The page as Markdown beside its figures."""
-    lines = [f"# {report.title}", ""]
+    """The page as Markdown beside its figures; names in it are no markup, and link to nothing."""
+    lines = [f"# {_text(report.title)}", ""]
     if report.headline:
-        lines += [f"**{report.headline}**", ""]
-    lines += [f"* {one.label}: {one.value} ({one.note})" for one in report.numbers]
+        lines += [f"**{_text(report.headline)}**", ""]
+    lines += [f"* {_text(one.label)}: {_text(one.value)} ({_text(one.note)})" for one in report.numbers]
     lines += [""] * bool(report.numbers) + _paragraphs(report.lead)
     for section in report.sections:
-        opening = (
-            [f"<details><summary>{section.title}</summary>", ""] if section.folded else [f"## {section.title}", ""]
-        )
-        lines += [*opening, *_paragraphs(section.text)]
-        lines += [f"![{shown.label}]({shown.file})\n" for shown in section.figures]
+        title = _text(section.title)
+        lines += [f"<details><summary>{title}</summary>" if section.folded else f"## {title}", ""]
+        lines += _paragraphs(section.text)
+        lines += [f"![{_text(shown.label)}]({shown.file})\n" for shown in section.figures]
         if section.table is not None:
             lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
             lines += [_markdown_row(row) for row in section.table.rows] + [""]
         lines += _paragraphs(section.notes)
-        lines += [f"[{words}]({folder}/index.md)\n" for words, folder in section.pages.items()]
+        lines += [f"[{_text(words)}](./{quote(folder)}/index.md)\n" for words, folder in section.pages.items()]
         lines += ["</details>", ""] if section.folded else []
-    lines += ["## How this was made", "", "```", report.command, "```", ""]
-    lines += [f"* {name}: {value}" for name, value in report.settings.items()]
+    lines += ["## How this was made", "", "```", plain(report.command), "```", ""]
+    lines += [f"* {_text(name)}: {_text(str(value))}" for name, value in report.settings.items()]
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _text(words: str) -> str:
+    """Words that Markdown takes for nothing else: no tag, and no link."""
+    return re.sub(r"\](?=[(\[])", r"\\]", plain(words.replace("\n", " ")).replace("<", "&lt;"))
+
+
 def _paragraphs(sentences: Sequence[str]) -> list[str]:
-    return [line for sentence in sentences for line in (sentence, "")]
+    return [line for sentence in sentences for line in (_text(sentence), "")]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
+    return "| " + " | ".join(_text(cell).replace("|", "\\|") for cell in cells) + " |"

@@ -15,9 +15,10 @@ import numpy as np
 import polars as pl
 
 from fedroster.errors import InvalidInputError
+from fedroster.lab.spreadsheet import as_csv
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.trials.trial import Trial
-from fedroster.parts import cell, num_threads, write_bytes_atomically, write_text_atomically
+from fedroster.parts import num_threads, write_bytes_atomically, write_text_atomically
 
 
 def machine() -> dict[str, str | int]:
@@ -91,15 +92,11 @@ def clients_table(runs: Iterable[tuple[Trial, Run]]) -> pl.DataFrame:
 
 
 def write_table(table: pl.DataFrame, path: Path) -> None:
-    """Write a table as CSV, atomically; floats are written so that reading gives them back exactly."""
+    """Write a table as CSV, atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    content = io.BytesIO()  # polars has errors of its own for a full disk
     if path.suffix == ".parquet":
-        table.write_parquet(content)
-    else:
-        texts = pl.selectors.string() | pl.selectors.categorical()
-        table.with_columns(texts.map_elements(cell, return_dtype=pl.String)).write_csv(content)
-    write_bytes_atomically(path, content.getvalue())
+        table.write_parquet(content := io.BytesIO())  # polars has errors of its own for a full disk
+    write_bytes_atomically(path, content.getvalue() if path.suffix == ".parquet" else as_csv(table))
 
 
 def read_table(path: Path) -> pl.DataFrame:

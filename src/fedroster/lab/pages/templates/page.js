@@ -13,14 +13,15 @@
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
-  const csv = rows => rows.map(row => row.map(cell => /[",\n]/.test(cell ?? "") ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
+  const text = cell => /^[=+\-@\t\r](?!\d+(\.\d+)?(e[+-]?\d+)?$)/.test(cell) ? `'${cell}` : cell;  // no formula
+  const csv = rows => rows.map(row => row.map(text).map(cell => /[",\n]/.test(cell ?? "") ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
   const fileName = text => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "data";
 
   // ------------------------------------------------------------------ theme
   const root = document.documentElement;
   const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   const charts = [];
-  const redraw = () => charts.forEach(one => one.draw());
+  const redraw = () => { legends.forEach(one => one()); charts.forEach(one => one.draw()); };
   const theme = make("button", { type: "button", onclick: () => { root.dataset.theme = isDark() ? "light" : "dark"; name(); redraw(); } });
   const name = () => theme.textContent = isDark() ? "Light" : "Dark";
   name();
@@ -58,9 +59,9 @@
   const NEAR = { condition: { param: "hover", empty: false, value: 1 }, value: 0 }, FAINT = { condition: { test: SHOWN, value: 1 }, value: .2 };
   const shade = { "#1c2430": "#e8ecf1", "#dfe4ea": "#38424e" };  // ink and grid on a dark page
   class Chart {
-    constructor(place, { spec, rows, tables, name = "" }) {
+    constructor(place, { spec, rows, tables, told, name = "" }) {
       const colours = scaleOf(spec, "color"), dashes = scaleOf(spec, "strokeDash");
-      Object.assign(this, { place, name, spec, rows, tables, labels: colours ? colours.domain : [] });
+      Object.assign(this, { place, name, spec, rows, tables, told, labels: colours ? colours.domain : [] });
       this.looks = Object.fromEntries(this.labels.map((label, i) => [label, { colour: colours.range[i], dash: dashes ? dashes.range[i] : [] }]));
       this.zooms = ["x", "y"].every(axis => this.spec.layer.some(layer => layer.encoding[axis]?.type === "quantitative"));
     }
@@ -87,7 +88,10 @@
     }
     async draw() {
       if (!this.place.clientWidth) return;
-      this.view = (await vegaEmbed(this.place, this.live(), { actions: false, renderer: "svg" })).view;
+      this.view = (await vegaEmbed(this.place, this.live(), { actions: false, renderer: "svg", ast: true })).view;
+      this.place.setAttribute("role", "img");  // one description, and not one for each mark
+      this.place.setAttribute("aria-label", this.told);
+      this.place.querySelector("svg").setAttribute("aria-hidden", "true");
       this.tell();
     }
     tell() { if (this.view) this.view.signal("shown", this.shown).runAsync(); }
@@ -101,11 +105,14 @@
   const legend = looks => {
     const bar = make("div", { class: "bar", role: "group", "aria-label": "Show" });
     const labels = Object.keys(looks);
-    const paint = () => bar.replaceChildren(
-      ...labels.map(label => make("button", { type: "button", "aria-pressed": String(!hidden.has(label)), title: "Click: show or hide. Double click: this one alone.",
-        onclick: () => { hidden.has(label) ? hidden.delete(label) : hidden.add(label); update(); },
-        ondblclick: () => { hidden = new Set(labels.filter(other => other !== label)); update(); } }, swatch(looks[label]), label)),
-      make("button", { type: "button", onclick: () => { hidden = new Set(); update(); } }, "all"));
+    const buttons = labels.map(label => make("button", { type: "button", title: "Click: show or hide. Double click: this one alone.",
+      onclick: () => { hidden.has(label) ? hidden.delete(label) : hidden.add(label); update(); },
+      ondblclick: () => { hidden = new Set(labels.filter(other => other !== label)); update(); } }));
+    bar.append(...buttons, make("button", { type: "button", onclick: () => { hidden = new Set(); update(); } }, "all"));
+    const paint = () => labels.forEach((label, i) => {
+      buttons[i].setAttribute("aria-pressed", String(!hidden.has(label)));
+      buttons[i].replaceChildren(swatch(looks[label]), label);
+    });
     legends.push(paint);
     paint();
     return bar;
@@ -121,13 +128,11 @@
     figure.begin = async () => {
       const still = figure.querySelector(".static"), parts = [];
       try {
-        const own = partsOf(JSON.parse(script.textContent)).map(part => new Chart(make("div", { class: "live" }), part));
+        const own = partsOf(JSON.parse(script.textContent)).map(part => new Chart(make("div", { class: "live" }), { ...part, told: still.getAttribute("aria-label") }));
         const panels = make("div", { class: own.length > 1 ? "panels" : "" }, ...own.map(one => make("div", {}, ...(one.name ? [make("h3", {}, one.name)] : []), one.place)));
         const up = [own[0].spec.title?.subtitle ?? []].flat().join(" ");
         const looks = Object.assign({}, ...own.map(one => one.looks)), label = figure.dataset.name;
-        const columns = Object.keys(own[0].rows[0] ?? {}).filter(column => column !== "panel");
         const bar = make("div", { class: "bar" },
-          make("button", { type: "button", onclick: () => save(`${fileName(label)}.csv`, csv([["panel", ...columns], ...own.flatMap(one => one.rows.map(row => [one.name, ...columns.map(c => row[c])]))])) }, "Data (CSV)"),
           make("button", { type: "button", onclick: async () => save(`${fileName(label)}.svg`, await own[0].view.toSVG(), "image/svg+xml") }, "Picture (SVG)"));
         if (!matchMedia("(pointer: coarse)").matches && own[0].zooms) bar.append(make("small", { class: "note" }, "Shift and wheel: zoom. Drag: move. Double click: all."));
         parts.push(...(Object.keys(looks).length > 1 ? [legend(looks)] : []), panels, bar);
@@ -148,12 +153,12 @@
   document.querySelectorAll(".figures").forEach(group => {
     const tabs = [...group.querySelectorAll(":scope > figure[data-tab]")];
     if (tabs.length < 2) return;
-    const bar = make("div", { class: "bar", role: "tablist" });
+    const bar = make("div", { class: "bar", role: "group", "aria-label": "Figure" });
     const show = chosen => {
-      tabs.forEach((figure, i) => { figure.hidden = i !== chosen; bar.children[i].setAttribute("aria-selected", String(i === chosen)); });
+      tabs.forEach((figure, i) => { figure.hidden = i !== chosen; bar.children[i].setAttribute("aria-current", String(i === chosen)); });
       charts.filter(one => tabs[chosen].contains(one.place)).forEach(one => one.draw());
     };
-    tabs.forEach((figure, i) => bar.append(make("button", { type: "button", role: "tab", onclick: () => show(i) }, figure.dataset.tab)));
+    tabs.forEach((figure, i) => bar.append(make("button", { type: "button", onclick: () => show(i) }, figure.dataset.tab)));
     group.prepend(bar);
     show(0);
   });
@@ -169,10 +174,7 @@
     };
     heads.forEach((head, column) => {
       head.setAttribute("aria-sort", "none");
-      head.tabIndex = 0;
-      const turn = () => sort(column, head.getAttribute("aria-sort") === "ascending");
-      head.addEventListener("click", turn);
-      head.addEventListener("keydown", event => { if (event.key === "Enter") turn(); });
+      head.replaceChildren(make("button", { type: "button", onclick: () => sort(column, head.getAttribute("aria-sort") === "ascending") }, head.textContent));
     });
     const bar = make("div", { class: "bar" });
     if (rows.length > 5) bar.append(make("input", { type: "search", placeholder: "Filter", "aria-label": "Filter", oninput: event => rows.forEach(row => row.hidden = !row.textContent.toLowerCase().includes(event.target.value.toLowerCase())) }));
@@ -181,10 +183,14 @@
       heads.forEach((head, i) => choice.append(make("option", { value: `[${i},false]` }, `${head.textContent} ↑`), make("option", { value: `[${i},true]` }, `${head.textContent} ↓`)));
       bar.append(choice);
     }
-    const title = table.closest("section").querySelector("h2").textContent;
+    const title = table.closest("figure")?.dataset.name ?? table.closest("section").querySelector("h2").textContent;
     bar.append(make("button", { type: "button", onclick: () => save(`${fileName(title)}.csv`, csv([heads, ...rows.map(row => [...row.cells])].map(row => (Array.isArray(row) ? row : [...row]).map(cell => cell.textContent.replace(/\n/g, " "))))) }, "Table (CSV)"));
     table.closest(".scroll").before(bar);
   });
+
+  // ------------------------------------------------------------------ paper shows what is folded, and still pictures
+  addEventListener("beforeprint", () => document.querySelectorAll("section > details:not([open])").forEach(one => { one.open = true; one.dataset.was = ""; }));
+  addEventListener("afterprint", () => document.querySelectorAll("details[data-was]").forEach(one => { one.open = false; delete one.dataset.was; }));
 
   // ------------------------------------------------------------------ a link to a folded part unfolds it
   const unfold = () => { document.getElementById(location.hash.slice(1))?.querySelector("details")?.setAttribute("open", ""); };
