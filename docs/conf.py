@@ -131,10 +131,24 @@ def _short_values(app: Sphinx, domain: str, kind: str, content: addnodes.desc_co
             part.parent.remove(part)
 
 
+def _for_readers(app: Sphinx, name: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Give what scrolls a focus, captions a level, and parameters of a signature their role, for screen readers."""
+    if body := context.get("body"):
+        body = re.sub(
+            r'<pre>|<div class="table-wrapper[^>]*(?=>)', lambda found: f'{found[0].rstrip(">")} tabindex="0"', body
+        )
+        body = re.sub(r'(<pre tabindex="0")(?!>)', r"\1>", body)
+        context["body"] = re.sub(r"<dl>\s*(?=<dd><em class=.sig-param)", '<dl role="presentation">', body)
+    for part in ("furo_navigation_tree", "toc"):
+        if context.get(part):
+            context[part] = context[part].replace('role="heading"', 'role="heading" aria-level="2"')
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register what is defined here."""
     app.add_directive("command-line", CommandLine)
     app.connect("autodoc-process-docstring", _plain_text, priority=900)
     app.connect("autodoc-process-signature", _plain_types)
     app.connect("object-description-transform", _short_values)
+    app.connect("html-page-context", _for_readers, priority=900)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -364,6 +364,15 @@ def test_an_interrupted_study_says_what_is_kept(tmp_path, monkeypatch, command):
     fails(1, f"interrupted: {message}", *arguments)
 
 
+def test_a_task_takes_less_work_where_asked(tmp_path):
+    less = ("--epochs", 1, "--samples", 20, "--rounds", 2, "--seeds", 0, "--policy", RANDOM)
+    fails(2, "--epochs, --samples, --coupling", "compare", "--task", "none", *less, "--out", tmp_path / "a")
+    done = call("compare", "--task", "digits-logistic", *less, "--out", tmp_path / "b")
+    assert done.exit_code == 0, done.output
+    task = json.loads((tmp_path / "b" / "settings.json").read_text())["task"]
+    assert (task["epochs"], task["samples_per_client"]) == (1, 20)
+
+
 # -------------------------------------------------------------------- a folder again
 
 

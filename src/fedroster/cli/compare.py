@@ -120,6 +120,8 @@ class Measured:
     coupling: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of a client's samples whose labels go with its speed.")
     ] = 0.0
+    epochs: Annotated[int | None, typer.Option(min=1, help="Local epochs; the task's own if not given.")] = None
+    samples: Annotated[int | None, typer.Option(min=1, help="Samples of a client; the task's if not given.")] = None
     memory: Annotated[
         bool, typer.Option("--memory", help="The server remembers each client's last update (FedVARP, CA2FL).")
     ] = False
@@ -170,8 +172,11 @@ def compare(
     if name != "none" and name not in TASKS:  # known before PyTorch is loaded
         raise UnknownNameError.of("task", measured.task, [*TASKS, "none"])
     how = {"coupling": measured.coupling, "memory": measured.memory, "free_places": measured.free_places}
+    how |= {"epochs": measured.epochs, "samples_per_client": measured.samples}
     if name == "none" and any(how.values()):
-        raise ConfigurationError("--coupling, --memory and --free-places are about training; expected a --task")
+        raise ConfigurationError(
+            "--epochs, --samples, --coupling, --memory and --free-places are about training; expected a --task"
+        )
     task = None if name == "none" else Task(name, measured.partition, **how)  # type: ignore[arg-type]
     plan = functools.partial(
         line_up,

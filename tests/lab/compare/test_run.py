@@ -382,6 +382,29 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_the_page_names_the_fastest_beside_the_policy_in_focus(tmp_path):
+    def runs(time_s, chosen):
+        return {seed: ([time_s + 0.01 * seed * (5.0 - time_s)] * 4, [0.3, 0.4, 0.6, 0.7], chosen) for seed in range(10)}
+
+    planted = {"random": runs(4.0, [2] * 4), "floor": runs(3.0, [2] * 4), "p3": runs(2.0, [4, 3, 1, 0])}
+    settings = SETTINGS | {"policies": list(planted), "focus": "floor", "seeds": list(range(10)), "omniscient": []}
+    render(fill(tmp_path, planted=planted, settings=settings))
+
+    def said():
+        return (tmp_path / "report.html").read_text().partition('<p class="headline">')[2].partition("</p>")[0]
+
+    assert re.fullmatch(
+        r"floor: 2\d % shorter .* than random, .*; fastest is p3: 4\d % shorter .* less fair, .*", said()
+    )
+    latex = module.Comparison.read(tmp_path).to_latex()
+    assert latex.count("\\\\\n") == 4
+    assert latex.startswith("\\begin{tabular}{lrr")
+    # One that knows the truth is no competitor.
+    render(fill(tmp_path, planted=planted, settings=settings | {"omniscient": ["p3"]}))
+    assert "fastest" not in said()
+
+
+@pytest.mark.usefixtures("no_pictures")
 def test_who_knows_the_truth_is_not_on_the_front(tmp_path):
     planted = {
         "random": {3: ([4.0] * 4, [0.6] * 4, [2, 2, 2, 2])},

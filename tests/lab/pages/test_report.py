@@ -23,6 +23,7 @@ from fedroster.lab.pages.report import (
     Table,
     as_html,
     as_markdown,
+    latex_table,
     picture,
     write_page,
 )
@@ -266,6 +267,14 @@ def test_each_chart_says_what_it_shows_and_has_its_numbers():
     assert (
         picture(lines({"a": Curve(*(np.empty(0),) * 4)}, Axes("x", "y")), "", None, "none").told
         == "There is nothing to show yet."
+    )
+
+
+def test_a_table_for_a_paper():
+    text = latex_table(Table(("policy", "round, s"), [("rbcs-f:V=5", "8.3 ± 0.5"), ("a_b & 5%\\x", "-")], ("policy",)))
+    assert text == (
+        "\\begin{tabular}{lr}\n\\toprule\npolicy & round, s \\\\\n\\midrule\nrbcs-f:V=5 & 8.3 $\\pm$ 0.5 \\\\\n"
+        "a\\_b \\& 5\\%\\textbackslash{}x & - \\\\\n\\bottomrule\n\\end{tabular}\n"
     )
 
 

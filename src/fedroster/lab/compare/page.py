@@ -125,19 +125,37 @@ _SAID = {
 def headline_of(
     values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]
 ) -> tuple[str, list[Number]]:
-    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals."""
+    """What the policy in focus does against the reference, in a sentence and three numbers; nothing without rivals.
+
+    If another that is shown to be better than the reference has a better mean, the sentence says at which price.
+    """
     focus, base = settings.focus, base_of(settings)
     if not base:
         return "", []
-    shown = headline_measures(settings)
-    found = {test.measure: test for test in tests.get(base, ()) if test.policy == focus}
-    numbers = [_number(measure, values[focus], values[base], base, found.get(measure)) for measure in shown]
+    said, numbers = _against(focus, base, values, settings, tests)
+    front = settings.front_measure
+    shown = [test for test in tests.get(base, ()) if test.measure == front and test.verdict.startswith("better")]
+    found = {test.policy: test.difference.mean for test in shown if test.policy not in settings.omniscient}
+    best = (min if front.less else max)(found, key=found.__getitem__, default=focus)
+    if best != focus:
+        words, _ = _against(best, base, values, settings, tests)
+        said += f"; {'fastest' if front.less else 'most updates'} is {words}"
     if len(numbers) < 3:
         cost = mean_interval(values[focus][DECISION.name])
         numbers.append(Number(f"{1e3 * cost.mean:.2g} ms", "for a decision", "median over rounds, on this machine"))
+    return said, numbers
+
+
+def _against(
+    policy: str, base: str, values: Values, settings: Settings, tests: Mapping[str, Sequence[Contrast]]
+) -> tuple[str, list[Number]]:
+    """A policy against another, in words and numbers."""
+    shown = headline_measures(settings)
+    found = {test.measure: test for test in tests.get(base, ()) if test.policy == policy}
+    numbers = [_number(measure, values[policy], values[base], base, found.get(measure)) for measure in shown]
     words = [_words(measure, found.get(measure), numbers[place]) for place, measure in enumerate(shown)]
     words[0] += f" than {base}" if " % " in words[0] else f" against {base}"
-    return f"{focus}: {', '.join(filter(None, words))}", numbers
+    return f"{policy}: {', '.join(filter(None, words))}", numbers
 
 
 def _number(

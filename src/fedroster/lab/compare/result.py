@@ -22,7 +22,7 @@ from fedroster.lab.compare.tables import (
     values_of,
     values_table,
 )
-from fedroster.lab.pages.report import as_html, html_table, picture, write_page
+from fedroster.lab.pages.report import as_html, html_table, latex_table, picture, write_page
 from fedroster.lab.trials.store import read_table, write_json, write_table
 from fedroster.parts import write_text_atomically
 
@@ -96,6 +96,10 @@ class Comparison:
     def summary(self) -> pl.DataFrame:
         """A row for each policy: the mean of each measure, and the ends of its 95 % interval."""
         return summary_of(self.values, self.settings)
+
+    def to_latex(self) -> str:
+        """The summary as a table for LaTeX with the package booktabs: means, and half of their 95 % intervals."""
+        return latex_table(summary_table(self.summary(), self.settings.main_measures))
 
     def contrasts(self) -> pl.DataFrame:
         """A row for each policy, each that it is tested against, and each tested measure: difference and verdict."""

@@ -338,10 +338,12 @@ def told(numbers: pl.DataFrame) -> str:
     """What :func:`data_of` found in a figure, in a sentence: the last point of each curve, or each point."""
     parts = []
     for row in (part.row(-1, named=True) for part in _curves(numbers)):
-        value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} across and {_short(row['y'])} up"
+        value = _short(row["mean"]) if "mean" in row else f"{_short(row['x'])} and {_short(row['y'])}"
         parts.append(f"{row.get('panel', '')} {row['label']} {value}".strip().replace("\n", " "))
     more = f", and {len(parts) - MANY} more" if len(parts) > MANY else ""
-    start = "In the end" if {"x", "mean"} <= {*numbers.columns} else "Shown"
+    start = (
+        "In the end" if {"x", "mean"} <= {*numbers.columns} else "Across and up" if "y" in numbers.columns else "Means"
+    )
     return f"{start}: {', '.join(parts[:MANY])}{more}." if parts else "There is nothing to show yet."
 
 

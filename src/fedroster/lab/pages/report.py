@@ -196,6 +196,18 @@ def html_table(table: Table, caption: str) -> str:
     return row.render(table=table, caption=caption)
 
 
+def latex_table(table: Table) -> str:
+    """A table alone, for LaTeX with the package booktabs."""
+    signs = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": "$\\pm$", "~": "\\textasciitilde{}", "^": "\\^{}"}
+    signs["\\"] = "\\textbackslash{}"
+    rows = [
+        " & ".join(plain(cell).translate(str.maketrans(signs)) for cell in row) for row in (table.columns, *table.rows)
+    ]
+    kinds = "".join("l" if name in table.text else "r" for name in table.columns)
+    lines = [f"\\begin{{tabular}}{{{kinds}}}", "\\toprule", rows[0] + " \\\\", "\\midrule"]
+    return "\n".join([*lines, *(f"{row} \\\\" for row in rows[1:]), "\\bottomrule", "\\end{tabular}", ""])
+
+
 def as_markdown(report: Report) -> str:
     """The page as Markdown beside its figures; names in it are no markup, and link to nothing."""
     lines = [f"# {_text(report.title)}", ""]

@@ -136,8 +136,8 @@
           make("button", { type: "button", onclick: async () => save(`${fileName(label)}.svg`, await own[0].view.toSVG(), "image/svg+xml") }, "Picture (SVG)"));
         if (!matchMedia("(pointer: coarse)").matches && own[0].zooms) bar.append(make("small", { class: "note" }, "Shift and wheel: zoom. Drag: move. Double click: all."));
         parts.push(...(Object.keys(looks).length > 1 ? [legend(looks)] : []), panels, bar);
-        figure.append(...parts);
-        if (still) still.hidden = true;
+        still.after(...parts);
+        still.hidden = true;
         for (const one of own) { await one.draw(); charts.push(one); }
         if (up) figure.querySelector("figcaption").append(make("span", {}, up));
       } catch (error) {  // the picture stays
