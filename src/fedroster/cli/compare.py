@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -171,13 +171,17 @@ def compare(
     name = measured.task.casefold()
     if name != "none" and name not in TASKS:  # known before PyTorch is loaded
         raise UnknownNameError.of("task", measured.task, [*TASKS, "none"])
-    how = {"coupling": measured.coupling, "memory": measured.memory, "free_places": measured.free_places}
+    how: dict[str, Any] = {
+        "coupling": measured.coupling,
+        "memory": measured.memory,
+        "free_places": measured.free_places,
+    }
     how |= {"epochs": measured.epochs, "samples_per_client": measured.samples}
     if name == "none" and any(how.values()):
         raise ConfigurationError(
             "--epochs, --samples, --coupling, --memory and --free-places are about training; expected a --task"
         )
-    task = None if name == "none" else Task(name, measured.partition, **how)  # type: ignore[arg-type]
+    task = None if name == "none" else Task(name, measured.partition, **how)
     plan = functools.partial(
         line_up,
         policies=competitors.asked(),

@@ -198,14 +198,14 @@ def html_table(table: Table, caption: str) -> str:
 
 def latex_table(table: Table) -> str:
     """A table alone, for LaTeX with the package booktabs."""
-    signs = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"±": "$\\pm$", "~": "\\textasciitilde{}", "^": "\\^{}"}
-    signs["\\"] = "\\textbackslash{}"
-    rows = [
-        " & ".join(plain(cell).translate(str.maketrans(signs)) for cell in row) for row in (table.columns, *table.rows)
-    ]
+    signs = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"~": "\\textasciitilde{}", "^": "\\^{}"}
+    signs |= {"±": "$\\pm$", "\\": "\\textbackslash{}"}
+    lines = (table.columns, *table.rows)
+    cells = [["".join(signs.get(each, each) for each in plain(cell)) for cell in row] for row in lines]
+    rows = [" & ".join(row) for row in cells]
     kinds = "".join("l" if name in table.text else "r" for name in table.columns)
-    lines = [f"\\begin{{tabular}}{{{kinds}}}", "\\toprule", rows[0] + " \\\\", "\\midrule"]
-    return "\n".join([*lines, *(f"{row} \\\\" for row in rows[1:]), "\\bottomrule", "\\end{tabular}", ""])
+    head = [f"\\begin{{tabular}}{{{kinds}}}", "\\toprule", rows[0] + " \\\\", "\\midrule"]
+    return "\n".join([*head, *(f"{row} \\\\" for row in rows[1:]), "\\bottomrule", "\\end{tabular}", ""])
 
 
 def as_markdown(report: Report) -> str:
