@@ -23,12 +23,13 @@ from fedroster.folder import chain
 SIZES = {10_000: "record-10000", 1_000_000: "record-1000000"}
 
 
-class Timed:
+class Timed(Record):
     """A record, how long it takes, and how long of that it waits for the disk."""
 
-    def __init__(self, record: Record) -> None:
-        """Watch a record."""
-        self.record, self.seconds, self.disk_s = record, 0.0, 0.0
+    def __init__(self, folder: str, *, contexts: bool) -> None:
+        """Begin a log."""
+        super().__init__(folder, contexts=contexts)
+        self.seconds = self.disk_s = 0.0
         chain._sync = self._sync
 
     def _sync(self, file: int) -> None:
@@ -36,15 +37,11 @@ class Timed:
         os.fdatasync(file)
         self.disk_s += time.perf_counter() - start
 
-    def before(self, event: Any, selector: Any) -> None:
-        """Pass an event on."""
+    def before(self, event: Any) -> None:
+        """Write an event."""
         start = time.perf_counter()
-        self.record.before(event, selector)
+        super().before(event)
         self.seconds += time.perf_counter() - start
-
-    def __call__(self, event: Any, selector: Any) -> None:
-        """Pass an event on."""
-        self.record(event, selector)
 
 
 def _sort_s(numbers: Any) -> float:
@@ -60,7 +57,7 @@ def measured(num_clients: int, *, rounds: int, contexts: bool) -> tuple[float, f
     rows = rng.uniform(0.5, 2.0, (num_clients, 2))
     ours, disk, sorts = [], [], []
     with tempfile.TemporaryDirectory() as folder:
-        record = Timed(Record(folder, contexts=contexts))
+        record = Timed(folder, contexts=contexts)
         selector = Selector(RBCSF(beta=0.0), cohort_size=100, clients=range(num_clients), observers=[record])
         begun = sum(file.stat().st_size for file in Path(folder).iterdir())
         for number in range(rounds + 2):
@@ -72,7 +69,7 @@ def measured(num_clients: int, *, rounds: int, contexts: bool) -> tuple[float, f
                 ours.append(record.seconds)
                 disk.append(record.disk_s)
         written = sum(file.stat().st_size for file in Path(folder).iterdir()) - begun
-        record.record.close()
+        record.close()
     return statistics.median(ours), statistics.median(disk), statistics.median(sorts), written / (rounds + 2)
 
 

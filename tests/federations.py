@@ -41,7 +41,7 @@ def learned(selector, folder):
     path = Path(folder) / "learned.npz"
     selector.save(path, replace=True)
     arrays, _ = load_arrays(path, kind="selector")
-    return {name: value[..., arrays["members"]] for name, value in arrays.items() if name.startswith("policy.")}
+    return {name: value[..., arrays["here"]] for name, value in arrays.items() if name.startswith("policy.")}
 
 
 def assert_same_learned(one, other):

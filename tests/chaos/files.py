@@ -206,13 +206,13 @@ def crafted(raw: bytes, parts: Parts, *, has_bombs: bool) -> list[tuple[str, byt
         ("ids of all kinds", {"ids": [None, True, 1.5, [], {}, "a"]}),
         ("an id of 10^6 letters", {"ids": ["x" * 10**6]}),
         ("round 10^400", {"round": 10**400}),
-        ("patience 10^30", {"patience_rounds": 10**30}),
-        ("cohort of 10^12", {"cohort_size": 10**12}),
+        ("patience 10^30", {"settings": header["settings"] | {"patience_rounds": 10**30}}),
+        ("cohort of 10^12", {"settings": header["settings"] | {"cohort_size": 10**12}}),
         ("10^9 features", {"num_features": 10**9}),
-        ("seed -1", {"seed": -1}),
-        ("NaN for a limit", {"longest_s": float("nan")}),
+        ("seed -1", {"settings": header["settings"] | {"seed": -1}}),
+        ("NaN for a limit", {"settings": header["settings"] | {"longest_s": float("nan")}}),
         ("strangers 10^30", {"strangers": 10**30}),
-        ("failure rules of text", {"failures": ["a", "b", "c"]}),
+        ("failure rules of text", {"settings": header["settings"] | {"failures": ["a", "b", "c"]}}),
     ]
     files = [(what, packed(with_header(parts, header | change))) for what, change in changes]
     slots = array_in(parts["pending.slot.npy"])
@@ -220,9 +220,9 @@ def crafted(raw: bytes, parts: Parts, *, has_bombs: bool) -> list[tuple[str, byt
         there = bytes_of(np.full_like(slots, value))
         files.append((f"pending slots {value}", packed(parts | {"pending.slot.npy": there})))
     if has_bombs:
-        files.append(("a bomb in a known name", bomb_in(parts, "members.npy")))
+        files.append(("a bomb in a known name", bomb_in(parts, "here.npy")))
         files.append(("a bomb in a name of its own", bomb_in(parts, "x.npy")))
-    files.append(("objects", packed(parts | {"members.npy": bytes_of(np.array([{"a": 1}, print], object))})))
+    files.append(("objects", packed(parts | {"here.npy": bytes_of(np.array([{"a": 1}, print], object))})))
     files.append(("a deep header", packed(with_header(parts, b"[" * 200_000))))
     files.append(("a header of one long number", packed(with_header(parts, b'{"format": ' + b"9" * 10**6 + b"}"))))
     files.append(("a header that is a list", packed(with_header(parts, b"[1, 2]"))))

@@ -595,8 +595,8 @@ def test_a_crafted_file_does_not_load(tmp_path):
     arrays, header = load_arrays(tmp_path / "good.npz", kind="selector")
     bad = {
         "rules.recent_slot": np.array([99] * len(arrays["rules.recent_slot"])),
-        "rules.last_round": arrays["rules.last_round"] + 99,
-        "rules.last_s": arrays["rules.last_s"] * np.nan,
+        "last_round": arrays["last_round"] + 99,
+        "last_s": arrays["last_s"] * np.nan,
         "rules.recent_s": -arrays["rules.recent_s"],
         "rules.recent_round": arrays["rules.recent_round"][::-1] + np.arange(len(arrays["rules.recent_round"]))[::-1],
     }
@@ -604,12 +604,12 @@ def test_a_crafted_file_does_not_load(tmp_path):
         save_arrays(tmp_path / "bad.npz", {**arrays, name: values}, header, kind="selector")
         with pytest.raises(StateFileError):
             Selector.load(tmp_path / "bad.npz", Uniform())
-    for rules in (
-        header["rules"] | {"in_force": {"alow": []}},
-        header["rules"] | {"in_force": 3},
-        header["rules"] | {"clock_s": [0.0]},
-        3,
+    for wrong in (
+        {"settings": header["settings"] | {"rules": {"alow": []}}},
+        {"settings": header["settings"] | {"rules": 3}},
+        {"rules": header["rules"] | {"clock_s": [0.0]}},
+        {"rules": 3},
     ):
-        save_arrays(tmp_path / "bad.npz", arrays, {**header, "rules": rules}, kind="selector")
+        save_arrays(tmp_path / "bad.npz", arrays, header | wrong, kind="selector")
         with pytest.raises(StateFileError):
             Selector.load(tmp_path / "bad.npz", Uniform())

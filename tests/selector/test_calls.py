@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from federations import LETTERS_LIST, kept, make, play
-from fedroster import RBCSF, Selector
+from fedroster import RBCSF, Record, Selector
 from fedroster.errors import FairnessWarning, InUseError
 from fedroster.selector.calls import Calls
 
@@ -137,21 +137,18 @@ class Broken(RBCSF):
         return state
 
 
-class Announced:
+class Announced(Record):
     """Counts what is announced before it is booked."""
 
     number = 0
 
-    def before(self, event, selector):
+    def before(self, event):
         self.number += 1
-
-    def __call__(self, event, selector):
-        pass
 
 
 @pytest.mark.parametrize("where", ["select", "commit", "update", "init"])
 def test_a_policy_that_raises_in_the_middle_has_changed_nothing(tmp_path, monkeypatch, where):
-    policy, announced = Broken(V=5.0, beta=0.1), Announced()
+    policy, announced = Broken(V=5.0, beta=0.1), Announced(tmp_path / "log")
     selector = make(LETTERS_LIST, policy=policy, num_features=3, cohort_size=3, observers=[announced])
     play(selector, 4)
     cohort = selector.select(np.ones((len(LETTERS_LIST), 3)))

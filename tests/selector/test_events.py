@@ -6,23 +6,19 @@ import numpy as np
 import pytest
 
 from federations import contexts, kept, make
-from fedroster import COCS, RBCSF, EdgeSelector, Selector
+from fedroster import COCS, RBCSF, EdgeSelector, Record, Selector
 from fedroster.errors import ConfigurationError
 from fedroster.folder.events import Began, Decided, Joined, Left, Told
 
 
-class Refusing:
+class Refusing(Record):
     """Refuses events of one kind before they are booked."""
 
-    def __init__(self, kind):
-        self.kind = kind
+    kind = ()
 
-    def before(self, event, selector):
+    def before(self, event):
         if isinstance(event, self.kind):
             raise OSError("the disk is full")
-
-    def __call__(self, event, selector):
-        pass
 
 
 def test_each_call_is_told_with_what_it_was_given():
@@ -35,7 +31,7 @@ def test_each_call_is_told_with_what_it_was_given():
     began, joined, decided, heard, left = events
     assert (joined, left) == (Joined(("a", "b", "c")), Left(("b",), True))
     assert isinstance(began, Began)
-    assert (began.round, began.policy, began.settings["cohort_size"]) == (0, repr(selector.policy), 2)
+    assert (began.round, began.policy, began.settings.cohort_size) == (0, repr(selector.policy), 2)
     assert isinstance(decided, Decided)
     assert isinstance(heard, Told)
     assert selector.ids_of(decided.asked.slot) == ("c", "a")
@@ -80,7 +76,8 @@ def test_what_is_refused_before_it_is_booked_has_not_happened(kind, tmp_path):
     cohort = selector.select(contexts("abc"))
     before = kept(selector, tmp_path)
     copied = copy.deepcopy(selector)
-    copied._observers = type(copied._observers)([Refusing(kind)])
+    copied._observers = type(copied._observers)([refusing := Refusing(tmp_path / "log")])
+    refusing.kind = kind
     calls = {
         Joined: lambda: copied.join(["d"]),
         Left: lambda: copied.leave(["a"], forget=True),
@@ -100,38 +97,9 @@ def test_a_copy_has_no_observers():
     assert len(events) == seen
 
 
-def test_a_loaded_selector_books_what_its_sink_has_kept_and_begins_there(tmp_path):
-    class Placed:
-        place = {"line": 7}
-
-        def before(self, event, selector):
-            events.append(event)
-
-        def missing(self, place, members, rules):
-            assert place == self.place
-            assert members.clients == ("a", "b", "c")
-            yield Left(("a",), forgotten=False)
-            assert members.clients == ("b", "c")
-
-        def alias(self, client):
-            return client
-
-        def take_back(self):
-            return False
-
-        def __call__(self, event, selector):
-            pass
-
-    events = []
-    selector = make(list("abc"), observers=[Placed()])
-    selector.select()
-    selector.save(tmp_path / "s.npz")
-    events.clear()
-    loaded = Selector.load(tmp_path / "s.npz", selector.policy, observers=[Placed()])
-    assert loaded.clients == ("b", "c")
-    (began,) = events
-    assert (began.round, began.place) == (1, {"line": 7})
-    assert Selector.load(tmp_path / "s.npz", selector.policy, observers=[Placed()], catch_up=False).clients[0] == "a"
+def test_there_is_one_record(tmp_path):
+    with pytest.raises(ConfigurationError, match="2 records"):
+        make(list("abc"), observers=[Record(tmp_path / name) for name in "ab"])
 
 
 def test_what_is_no_observer_is_refused():

@@ -44,7 +44,9 @@ def changed(path, arrays=None, header=None):
     """The same file with other content."""
     with np.load(path) as file:
         held = {name: file[name] for name in file.files}
-    head = json.loads(held.pop("__header__").tobytes()) | (header or {})
+    head = json.loads(held.pop("__header__").tobytes())
+    for name, value in (header or {}).items():
+        head[name] = head[name] | value if isinstance(value, dict) else value
     held |= arrays or {}
     head["arrays"] = sorted(held)
     np.savez(path, __header__=np.frombuffer(json.dumps(head).encode(), np.uint8), **held)
@@ -133,15 +135,15 @@ def test_what_floor_cannot_have_learned_is_refused(tmp_path, name, value, messag
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"capacity": 10**8}, "'members' in the state file is bool of shape"),
-        ({"capacity": 10**12}, "'members'"),
+        ({"capacity": 10**8}, "'here' in the state file is bool of shape"),
+        ({"capacity": 10**12}, "'here'"),
         ({"capacity": -1}, "capacity in the state file is -1; expected an integer in 1"),
         ({"round": -1}, "round in the state file is -1"),
         ({"ids": ["a"] * 10}, "expected distinct ones"),
         ({"num_features": 10**9}, "num_features is 1000000000"),
-        ({"cohort_size": 10**30}, "cohort_size is 1"),
+        ({"settings": {"cohort_size": 10**30}}, "cohort_size"),
         ({"pending": [[10**6, 1]]}, r"in the state file is 1000000"),
-        ({"failures": [True, 3, 10**400]}, "longest_pause"),
+        ({"settings": {"failures": [True, 3, 10**400]}}, "failures"),
     ],
 )
 def test_a_header_that_asks_for_too_much_is_refused(tmp_path, header, message):

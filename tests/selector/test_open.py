@@ -13,7 +13,7 @@ from fedroster import COCS, RBCSF, EdgeSelector, Floor, Rules, Selector, Uniform
 from fedroster.core.state import load_arrays
 from fedroster.errors import ConfigurationError, InfeasibleError, InUseError, LogFileError
 from fedroster.record import Log, Record, verify
-from fedroster.selector import entered, note, noted, options_of
+from fedroster.selector import entered, note, noted, settings_of
 
 KEY = b"0123456789abcdef"
 
@@ -98,7 +98,7 @@ def test_what_is_asked_for_now_holds_from_now_on(tmp_path):
     play(first, 3)
     first.observers[0].close()
     again = opened(tmp_path / "log", patience_rounds=4, seed=99)
-    assert options_of(again)["patience_rounds"] == 4
+    assert settings_of(again).patience_rounds == 4
     assert again.clients == tuple(LETTERS_LIST)
     again.observers[0].close()
     with pytest.raises(ConfigurationError, match="cohort_size"):

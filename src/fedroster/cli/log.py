@@ -82,7 +82,7 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
         "excluded": {reason: slots.shape[0] for reason, slots in played.excluded.items()},
         "cohort": [ids[slot] for slot in played.chosen.tolist()],
         "status": [None if each == 255 else Status(each).name.lower() for each in played.status.tolist()],
-        "time_s": [None if math.isnan(each) else each for each in played.exchange_time_s.tolist()],
+        "time_s": played.exchange_time_s.tolist(),
         "round_s": None if math.isnan(played.round_s) else played.round_s,
     } | ({"not_begun": played.not_begun} if played.not_begun else {})
 
@@ -272,8 +272,7 @@ def _findings(found: Verified) -> list[str]:
     if found.torn:
         lines.append(f"The last line is incomplete ({found.torn} bytes), as after a killed process: it was skipped.")
     for start in found.starts:
-        word = "Taken back" if start.is_verified else "Allowed" if found.allowed else "NOT VERIFIED"
-        lines.append(f"{word}: {start}.")
+        lines.append(f"{'Allowed' if found.allowed else 'NOT VERIFIED'}: {start}.")
     if found.undone:
         lines.append(f"{len(found.undone):,} lines were taken back and count for nothing: {_some(found.undone)}.")
     if found.num_not_begun:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -17,7 +16,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.outside import plain
 
 if TYPE_CHECKING:
-    from fedroster.lab.planning import Plan, Tried, Wish
+    from fedroster.lab.planning import Plan, Wish
     from fedroster.lab.replay.history import History
     from fedroster.lab.replay.playing import Late
 
@@ -28,17 +27,6 @@ def _share(text: str, name: str) -> float:
         return float(text[:-1]) / 100.0 if text.endswith("%") else float(text)
     except ValueError:
         raise ConfigurationError(f"{name} is {text!r}; expected a share such as 5% or 0.05") from None
-
-
-def _seconds(text: str) -> float:
-    """Seconds from ``600s``, ``10min``, ``2h`` or ``600``."""
-    for unit, seconds in {"min": 60.0, "h": 3600.0, "s": 1.0, "": 1.0}.items():
-        if text.endswith(unit):
-            try:
-                return float(text.removesuffix(unit)) * seconds
-            except ValueError:
-                break
-    raise ConfigurationError(f"rounds-under is {text!r}; expected a time such as 600s, 10min or 2h")
 
 
 def _span(seconds: float) -> str:
@@ -85,6 +73,7 @@ def plan(
     from fedroster.catalogue import make_policy, parse_settings
     from fedroster.core.checks import check_choice
     from fedroster.core.protocols import missing_signals
+    from fedroster.core.units import seconds_of
     from fedroster.lab.planning import SCREENED, LogWorld, ScenarioWorld, Wish, World, sentence
     from fedroster.lab.planning import plan as try_settings
     from fedroster.lab.replay.history import read_history
@@ -101,7 +90,11 @@ def plan(
         return
     if every_client is None or rounds_under is None:
         raise ConfigurationError("expected --every-client and --rounds-under, or a log and --rules alone")
-    wish = Wish(_share(every_client, "every-client"), _seconds(rounds_under), _share(share, "share"))
+    wish = Wish(
+        _share(every_client, "every-client"),
+        seconds_of("rounds-under", rounds_under, expected=""),
+        _share(share, "share"),
+    )
     numbers = read_seeds(seeds)
     world: World
     say_when_compiling()
@@ -123,20 +116,18 @@ def plan(
 
         trade_off_figure(found.tried, wish).save(out)
     if as_json:
-        logged = [] if found.logged is None else [found.logged]
-        print_json([_row(each, "logged") for each in logged] + [_row(each, "tried") for each in found.tried])
+        rows = [("logged", each) for each in [found.logged] if each is not None]
+        rows += [("tried", each) for each in found.tried]
+        print_json(
+            [
+                {"kind": kind} | dataclasses.asdict(each) | {"is_met": each.is_met, "chance": each.chance}
+                for kind, each in rows
+            ]
+        )
     else:
         _print(found, sentence(found, wish), wish)
     if not found.tried[0].is_met:
         raise typer.Exit(1)
-
-
-def _row(each: Tried, kind: str) -> dict[str, Any]:
-    """For scripts: JSON has neither infinity nor NaN."""
-    row = {"kind": kind} | dataclasses.asdict(each)
-    row |= {"is_met": each.is_met, "chance": _finite(each.chance)}
-    row["setting"]["deadline_s"] = _finite(row["setting"]["deadline_s"])
-    return row | {name: [_finite(end) for end in row[name]] for name in row if name.endswith("_ends")}
 
 
 def _print(found: Plan, said: str, wish: Wish) -> None:
@@ -176,10 +167,7 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
         remark(said)
     found = dry_run(history, policy, rules)
     if as_json:
-        rows = [dataclasses.asdict(each) for each in found]
-        for row in rows:
-            row |= {"slower": _finite(row["slower"]), "slower_ends": [_finite(end) for end in row["slower_ends"]]}
-        print_json(rows)
+        print_json([dataclasses.asdict(each) for each in found])
         return
     _, before, after = found
     low, high = after.slower_ends
@@ -200,7 +188,3 @@ def _dry_run(history: History, rules: dict[str, Any], policies: list[str] | None
         for each in found
     ]
     print_table(columns, cells, right=columns[1:], whole=columns, title=f"{history.num_rounds} rounds under {own}")
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

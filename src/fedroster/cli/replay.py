@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Annotated
 
@@ -37,11 +36,7 @@ def replay(
     if out is not None:
         replay_page(log, found, out, command=this_command())
     if as_json:
-        rows = [
-            {name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()}
-            for fields in map(dataclasses.asdict, found)
-        ]
-        print_json(rows)
+        print_json([dataclasses.asdict(one) for one in found])
         return
     title = f"{len(log.rounds)} rounds; 90 % intervals"
     told = [cells(one) for one in found if one.refused is None]

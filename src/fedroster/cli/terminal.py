@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedroster.core.outside import plain
 
@@ -53,8 +54,16 @@ def remark(text: str) -> None:
 
 
 def print_json(content: object) -> None:
-    """Print the result for scripts."""
-    sys.stdout.write(json.dumps(content, indent=2) + "\n")
+    """Print the result for scripts.  JSON has neither infinity nor NaN: such a number is null."""
+    sys.stdout.write(json.dumps(_finite(content), indent=2) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, Mapping):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def print_table(

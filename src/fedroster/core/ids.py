@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import InvalidInputError
 
@@ -26,12 +26,16 @@ class Roster(Protocol):
         ids: Id of each slot; None for a free one.
         here: Whether the slot's client is a member.
         chosen: Rounds in which it was chosen.
+        last_round: The last round in which it took part; 0 for none.
+        last_s: When that was, by the time that rules count, seconds.
         changes: How often the names of slots may have changed.
     """
 
     ids: list[ClientId | None]
     here: BoolArray
     chosen: IntArray
+    last_round: IntArray
+    last_s: FloatArray
     changes: int
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import Any, TypeAlias
 
@@ -250,22 +250,9 @@ class Feedback:
 
     def rows(self, rows: IntArray | BoolArray) -> Feedback:
         """Return a part of the feedback, by indices or by a mask of shape (k,)."""
-
-        def part(values: FloatArray | None) -> FloatArray | None:
-            return None if values is None else values[rows]
-
-        return Feedback(
-            round=self.round,
-            client=self.client[rows],
-            features=self.features[rows],
-            status=self.status[rows],
-            exchange_time_s=self.exchange_time_s[rows],
-            server=None if self.server is None else self.server[rows],
-            loss=part(self.loss),
-            squared_loss=part(self.squared_loss),
-            num_samples=part(self.num_samples),
-            staleness=self.staleness,
-        )
+        arrays = {each.name: getattr(self, each.name) for each in fields(self)}
+        known: dict[str, Any] = {name: array[rows] for name, array in arrays.items() if isinstance(array, np.ndarray)}
+        return replace(self, **known)
 
 
 def check_context(context: RoundContext, spec: ProblemSpec) -> None:

@@ -27,7 +27,7 @@ from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice
 from fedroster.engine.outcomes import Outcomes
 from fedroster.folder.events import Decided, Told
-from fedroster.selector import Selector, options_of
+from fedroster.selector import Selector, settings_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class RoundSink:
     def _look(self, event: Any, selector: Selector) -> None:
         over: list[_Open] = []
         if isinstance(event, Decided):
-            given_up = event.round - options_of(selector)["patience_rounds"]
+            given_up = event.round - settings_of(selector).patience_rounds
             over = [one for one in self._open.values() if not one.in_places or one.choice.round <= given_up]
             self._open = {**self._open, event.round: _Open(event, selector)}
         elif isinstance(event, Told) and event.round in self._open:

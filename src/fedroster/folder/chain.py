@@ -245,7 +245,7 @@ class Writer:
         for packed in self.folder.glob("rounds-*.jsonl.gz"):
             plain = packed.with_suffix("")
             if plain.is_file():
-                if _digest(plain) != _digest(packed):
+                if digest_of(plain) != digest_of(packed):
                     raise LogFileError(f"{plain.name!r} and {packed.name!r} differ; expected one of them")
                 plain.unlink()
         for full in files_of(self.folder)[:-1]:
@@ -391,6 +391,7 @@ def _compress(full: Path) -> None:
     full.unlink()
 
 
-def _digest(file: Path) -> str:
+def digest_of(file: Path) -> str:
+    """SHA-256 of what a file holds, before it was compressed."""
     with opened(file) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,9 +1,9 @@
-"""What happens in a running federation, as values, and the protocols of those who are told.
+"""What happens in a running federation, as values, and the protocol of those who are told.
 
-An event says all that booking it takes: a live call, a loaded log and a verification book the same values.  A *sink*,
-which keeps a log, is told of an event before it is booked; what it raises ends the call, and then nothing has happened.
-An *observer* is anything that can be called with an event and the selector.  It is told when the event is booked, and
-what it raises is logged and stops nothing.
+An event says all that booking it takes: a live call, a loaded log and a verification book the same values.  A
+:class:`~fedroster.Record` is told of an event before it is booked; what it raises ends the call, and then nothing has
+happened.  An *observer* is anything that can be called with an event and the selector.  It is told when the event is
+booked, and what it raises is logged and stops nothing.
 
 Arrays of an event belong to the selector and change later: an observer that keeps one copies it.  *Slots* are the
 places of clients in arrays; ``selector.ids_of(slots)`` names the clients.
@@ -11,22 +11,19 @@ places of clients in arrays; ``selector.ids_of(slots)`` names the clients.
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.because import Because
-from fedroster.core.checks import shown
-from fedroster.core.errors import ConfigurationError, LogFileError
+from fedroster.core.errors import LogFileError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Feedback
-
-_log = logging.getLogger(__name__)
+from fedroster.folder.settings import Settings
 
 Snapshot: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """Header and arrays of a selector's whole state."""
@@ -101,7 +98,7 @@ class Began:
         num_features: Length D of contexts; None until the first contexts say it.
         draws: How chance decides, as the policy says.
         code: Digests of the policy's modules, by name.
-        place: What the file says of the sink's own place (:class:`Placed`); None for nothing.
+        place: What the file says of the record's own place; None for nothing.
         is_new: Whether the selector has neither members nor rounds.
         reads_all: Whether booking a decision reads the contexts of all clients.
         snapshot: Gives the selector's whole state, at any later time too.
@@ -110,7 +107,7 @@ class Began:
     round: int
     kind: str
     policy: str
-    settings: Mapping[str, Any]
+    settings: Settings
     num_features: int | None
     draws: str
     code: Mapping[str, str]
@@ -125,11 +122,11 @@ class Set:
     """Other settings come into force.
 
     Attributes:
-        settings: All that hold from now on: rules by :meth:`~fedroster.Rules.as_table`, patience, longest times, guard.
+        settings: All that hold from now on.
         policy: The policy from now on, of the same class, as Python writes it; empty for the one before.
     """
 
-    settings: Mapping[str, Any]
+    settings: Settings
     policy: str = ""
 
 
@@ -280,72 +277,3 @@ class Observer(Protocol):
     def __call__(self, event: Any, selector: Any, /) -> None:
         """Take an event that is booked."""
         ...
-
-
-@runtime_checkable
-class Placed(Protocol):
-    """A sink, with ``before(event, selector)``, that finds its place in its file again when a selector is loaded."""
-
-    @property
-    def place(self) -> Any:
-        """Where it is, for the header of the selector's file; None for nowhere."""
-        ...
-
-    def alias(self, client: ClientId, /) -> ClientId:
-        """What it keeps in place of an id."""
-        ...
-
-    def missing(self, place: Any, members: Any, rules: Any, /) -> Iterable[Event]:
-        """The events after a place, by the members before each, and under rules of which hashes may tell."""
-        ...
-
-    def take_back(self) -> bool:
-        """Take back the last event of :meth:`missing`, if it is the last of all; whether it is."""
-        ...
-
-
-class Observers:
-    """The observers of one selector.  A copy of the selector has none: two writers would spoil one file."""
-
-    def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        """Look on from now on.
-
-        Raises:
-            ConfigurationError: If one cannot be called.
-        """
-        self._observers = tuple(observers) if isinstance(observers, Iterable) else (observers,)
-        for observer in self._observers:
-            if not callable(observer):
-                raise ConfigurationError(f"an observer is {shown(observer)}; expected a callable of event and selector")
-        self._sinks = tuple(each for each in self._observers if hasattr(each, "before"))
-
-    def __reduce__(self) -> tuple[type[Observers], tuple[()]]:
-        """Copy nothing."""
-        return Observers, ()
-
-    def __iter__(self) -> Iterator[Observer]:
-        """One after the other."""
-        return iter(self._observers)
-
-    @property
-    def keep(self) -> bool:
-        """Whether one of them keeps events."""
-        return bool(self._sinks)
-
-    @property
-    def placed(self) -> Placed | None:
-        """The first that keeps a place."""
-        return next((sink for sink in self._sinks if isinstance(sink, Placed)), None)
-
-    def before(self, event: Event, selector: Any) -> None:
-        """Have an event kept that is about to be booked; an error ends the call that books it."""
-        for sink in self._sinks:
-            sink.before(event, selector)
-
-    def after(self, event: Event, selector: Any) -> None:
-        """Tell of an event that is booked."""
-        for observer in self._observers:
-            try:
-                observer(event, selector)
-            except Exception:  # rounds go on without their dashboards
-                _log.exception("an observer failed: %s", type(observer).__name__)

@@ -10,12 +10,12 @@ import hashlib
 import hmac
 import math
 import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import shown
@@ -37,70 +37,18 @@ from fedroster.folder.arrays import (
     unpack_ints,
 )
 from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Links, Noted, NotKeptError, Set, Told
+from fedroster.folder.settings import Count, Number, Part, RulesSaid, Seconds, Settings, Size, Word
 
 FORMAT, VERSION = "fedroster-log", 2
 FIRST = hashlib.sha256(b"").hexdigest()
 """What the first line holds as the digest of the line before it."""
 OPEN = 255
 """Status of a client that has not answered yet."""
-LATEST_S = 1e12
-"""No time is longer, seconds."""
 _MOST_SERVERS, _MOST_REASONS = 2**20, 1000
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _MEASURED = ("loss", "squared_loss", "num_samples")
 
-Count = Annotated[int, Meta(ge=0, le=2**52)]
-Number = Annotated[int, Meta(ge=1, le=2**52)]
-Size = Annotated[int, Meta(ge=1, le=2**31)]
-Seconds = Annotated[float, Meta(ge=0.0, le=LATEST_S)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Word = Annotated[str, Meta(max_length=10_000)]
-
-
-class Part(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
-    """A part of a line."""
-
-
-class GroupSaid(Part, kw_only=True, frozen=True):
-    """A group of rules (:class:`~fedroster.Group`)."""
-
-    clients: list[str]
-    least: Count = 0
-    most: Count | None = None
-
-
-class RulesSaid(Part, kw_only=True, frozen=True):
-    """Rules in force (:meth:`~fedroster.Rules.as_table`), or the digest that stands for rules that name clients."""
-
-    allow: list[str] | None = None
-    deny: list[str] | None = None
-    tags: dict[str, list[str]] | None = None
-    groups: dict[str, GroupSaid] | None = None
-    priorities: dict[str, int] | None = None
-    least_cohort: Count | None = None
-    most_participations: Count | None = None
-    most_per_window: Count | None = None
-    window: Count | Annotated[str, Meta(max_length=24)] | None = None
-    least_separation: Count | None = None
-    least_separation_s: Seconds | None = None
-    digest: Word = ""
-
-
-class Settings(Part, kw_only=True, frozen=True):
-    """What a selector was made with, or follows now; of a simulation, its problem."""
-
-    cohort_size: Size
-    seed: int
-    patience_rounds: Number = 1
-    longest_s: Annotated[float, Meta(gt=0.0)] | Literal["auto"] | None = None
-    guarded: bool = False
-    longest_absence: Number | None = None
-    failures: tuple[bool, Count, Number] = (False, 0, 1)
-    rules: RulesSaid = RulesSaid()
-    budgets: list[tuple[str, Annotated[float, Meta(ge=0.0)]]] | None = None
-    num_clients: Size | None = None
-    num_features: Size | None = None
-    num_servers: Size | None = None
 
 
 class Scenario(Part, kw_only=True, frozen=True):
@@ -326,7 +274,7 @@ def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bo
     """
     match event:
         case Set():
-            return SettingsLine(settings=settings_said(event.settings, key), policy=event.policy)
+            return SettingsLine(settings=hidden(event.settings, key), policy=event.policy)
         case Joined():
             return JoinedLine(clients=[*event.clients])
         case Left():
@@ -341,21 +289,11 @@ def line_of(event: Set | Joined | Left | Decided | Told | Noted, *, contexts: bo
             )
 
 
-def settings_said(settings: Mapping[str, Any], key: bytes | None) -> Settings:
-    """Settings as a log has them: rules that name clients are hidden where ids are.
-
-    Raises:
-        LogFileError: If a log cannot hold them.
-    """
-    if key is not None and _NAMING & settings.get("rules", {}).keys():
-        settings = {**settings, "rules": {"digest": hashed(key, repr(settings["rules"]))}}
-    try:
-        return msgspec.convert(settings, Settings)
-    except msgspec.ValidationError as error:
-        raise LogFileError(f"the log cannot hold these settings: {error}") from error
-
-
-_NAMING = {"allow", "deny", "groups", "priorities"}  # rules that name clients
+def hidden(settings: Settings, key: bytes | None) -> Settings:
+    """Settings as a log has them: rules that name clients are hashed where ids are."""
+    if key is None or not settings.rules.name_clients:
+        return settings
+    return replace(settings, rules=RulesSaid(digest=hashed(key, repr(settings.rules.table))))
 
 
 def _decided(event: Decided, *, contexts: bool, hides: bool) -> DecidedLine:
@@ -495,25 +433,10 @@ def _ids(clients: list[str | int]) -> tuple[ClientId, ...]:
         raise LogFileError(str(error)) from error
 
 
-def _read_settings(settings: Settings) -> dict[str, Any]:
+def _read_settings(settings: Settings) -> Settings:
     if settings.rules.digest:
         raise NotKeptError("the rules name clients, and the log has only hashes of names; expected a log without a key")
-    return table_of(settings)
-
-
-def rules_of(settings: Settings) -> dict[str, Any]:
-    """Rules as a table; empty for none, a digest where they are hidden."""
-    rules: dict[str, Any] = msgspec.to_builtins(settings.rules)
-    return {name: value for name, value in rules.items() if value is not None}
-
-
-def table_of(settings: Settings) -> dict[str, Any]:
-    """Settings as events have them: rules only where there are any."""
-    table: dict[str, Any] = msgspec.to_builtins(settings)
-    usual = ("patience_rounds", "longest_s", "guarded", "longest_absence")  # what a line may leave out
-    told = {name: getattr(settings, name) for name in usual} | {"failures": list(settings.failures)}
-    told |= {name: value for name, value in table.items() if value is not None and name not in (*told, "rules")}
-    return told | ({"rules": rules} if (rules := rules_of(settings)) else {})
+    return settings
 
 
 def _read_decided(line: DecidedLine, members: Roster) -> Decided:

@@ -8,7 +8,7 @@ import itertools
 import logging
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.folder.chain import Line, Writer, files_of, first_line_of, lines_of, parse, raw_lines, standing
-from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Set, Snapshot, Told
+from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Observer, Set, Snapshot, Told
 from fedroster.folder.lines import (
     AnyLine,
     BegunLine,
@@ -29,23 +29,23 @@ from fedroster.folder.lines import (
     JoinedLine,
     LeftLine,
     SettingsLine,
-    Start,
     UndoneLine,
     began_of,
     event_of,
     hashed,
+    hidden,
     line_of,
-    settings_said,
 )
-from fedroster.folder.snapshots import name_of_log, read_snapshot, write_snapshot
+from fedroster.folder.settings import RulesSaid
+from fedroster.folder.snapshots import name_of_log, write_snapshot
 from fedroster.version import __version__
 
 _logger = logging.getLogger(__name__)
 
 _LEAST_BYTES = 4096
 _STATE_ROUNDS = 100  # after which a restart need not book what came before
+_OPEN_IT = "expected Selector.open, which begins with the newest state"
 _STATE = re.compile(r"(state|snapshot)-(\d{12})\.npz")
-_ANY = {"cohort_size": 1, "seed": 0}  # settings around rules
 
 
 class Record:
@@ -111,8 +111,7 @@ class Record:
         except BaseException:
             self._lock.release()
             raise
-        self._began: Began | None = None
-        self._settings: Mapping[str, Any] = {}  # of the selector, now
+        self._began: Began | None = None  # as it stands now
         self._round = 0
         self._by = ""
         self._is_closed = False
@@ -168,9 +167,7 @@ class Record:
             if isinstance(said, BegunLine) and said.start is not None and said.round < round:
                 keep = number
         first = first_line_of(files[keep]) if files else 0
-        states = (
-            self._folder / f"snapshot-{number:012}.npz" for number in self._states("snapshot") if number < first - 1
-        )
+        states = sorted(file for number, file in self._states() if number < first - 1)
         dropped = [*files[:keep], *states]
         for file in dropped:  # the oldest first: what a kill leaves begins later
             file.unlink()
@@ -178,12 +175,12 @@ class Record:
 
     # ---------------------------------------------------------------- what is there
 
-    def _states(self, *prefixes: str) -> list[int]:
-        """Numbers of the last line before each kept state, the newest first."""
-        found = (_STATE.fullmatch(file.name) for file in self._folder.iterdir())
-        return sorted((int(match[2]) for match in found if match and match[1] in prefixes), reverse=True)
+    def _states(self) -> list[tuple[int, Path]]:
+        """Kept states, the newest first, and the number of the last line before each."""
+        found = ((_STATE.fullmatch(file.name), file) for file in self._folder.iterdir())
+        return sorted(((int(match[2]), file) for match, file in found if match), reverse=True)
 
-    def beginning(self, rules: Mapping[str, Any]) -> Began:
+    def beginning(self, rules: RulesSaid) -> Began:
         """How the log begins.
 
         Args:
@@ -204,36 +201,25 @@ class Record:
             )
         return began_of(named)
 
-    def newest(self, kind: str) -> tuple[Path | None, dict[str, Any] | None]:
-        """The newest state that is kept and its place in the log; None twice for none.
+    def newest(self, kind: str) -> Snapshot | None:
+        """The newest state that is kept, whose header has its place in the log; None for none.
 
         Raises:
             LogFileError: If it is of another log.
         """
-        for number in self._states("state", "snapshot"):
-            for prefix in ("snapshot", "state"):
-                file = self._folder / f"{prefix}-{number:012}.npz"
-                try:
-                    header = load_arrays(file, kind=kind)[1] if file.is_file() else {}
-                except StateFileError as error:
-                    _logger.warning("a kept state is passed over: %s", error)
-                    continue
-                place = self._begun_by(file.name, number) or header.get("place")
-                if place is None or place.get("gap"):
-                    continue
-                if self._place_of(place)[0] > self._writer.number or self._is_at(*self._place_of(place)):
-                    self._hashes = set(header["ids"]) if self._key is not None else set()
-                    return file, place
-        return None, None
-
-    def _begun_by(self, name: str, number: int) -> dict[str, Any] | None:
-        """The place of a state by the line after it, if that one begins with it."""
-        line = next(lines_of(self._folder, start=number + 1), None) if number < self._writer.number else None
-        said = None if line is None else line.content
-        if line is None or not isinstance(said, BegunLine) or said.start is None or said.start.file != name:
-            return None
-        read_snapshot(self._folder, said.start)
-        return {"line": number, "digest": line.before, "log": self._log, "begins": True}
+        for _, file in self._states():
+            try:
+                arrays, header = load_arrays(file, kind=kind)
+            except StateFileError as error:
+                _logger.warning("a kept state is passed over: %s", error)
+                continue
+            if (place := header.get("place")) is None or place.get("gap"):
+                continue
+            number, digest = self._place_of(place)
+            if number > self._writer.number or self._is_at(number, digest):
+                self._hashes = set(header["ids"]) if self._key is not None else set()
+                return header, arrays
+        return None
 
     def _is_at(self, number: int, digest: str) -> bool:
         try:
@@ -256,7 +242,7 @@ class Record:
 
     # ---------------------------------------------------------------- events
 
-    def before(self, event: Event, selector: Any) -> None:
+    def before(self, event: Event) -> None:
         """Write an event that is about to be booked.
 
         Raises:
@@ -288,8 +274,8 @@ class Record:
             if self._owes_state and not self._has_gap:
                 self._keep_state()
         elif isinstance(event, Set):
-            self._began = dataclasses.replace(self._known(), policy=event.policy or self._known().policy)
-            self._know(event.settings)
+            policy = event.policy or self._known().policy
+            self._know(dataclasses.replace(self._known(), policy=policy, settings=event.settings))
 
     def _write(self, event: Set | Joined | Left | Decided | Told | Noted) -> None:
         if not self._is_ours and self._writer.number:
@@ -302,11 +288,11 @@ class Record:
         if self._is_ours and self._unbooked is not None:
             self._writer.append(UndoneLine(of=self._unbooked))
         if self._has_gap:
-            self._begun(start=self._snapshot())
+            self._begun(follows=False)
         elif not self._is_ours:
-            self._begun()
+            self._begun(has_start=False)
         elif self._writer.is_full:
-            self._begun(start=self._snapshot(self.place), follows=True)
+            self._begun()
         self._has_gap, self._unbooked = False, None
         if isinstance(event, Joined | Left):
             event = dataclasses.replace(event, clients=tuple(map(self.alias, event.clients)))
@@ -317,12 +303,10 @@ class Record:
         self._writer.append(line, sync=event.is_synced if isinstance(event, Noted) else not isinstance(event, Told))
         self._unbooked = self._writer.number
 
-    def _know(self, settings: Mapping[str, Any]) -> None:
-        """Take the settings under which decisions are made from now on."""
-        began = self._known()
-        self._settings = settings
-        said = settings_said(settings, self._key)
-        made = f"{began.policy} {said} {code()} {sorted(began.code.items())}"
+    def _know(self, began: Began) -> None:
+        """Take the policy and the settings under which decisions are made from now on."""
+        self._began = began
+        made = f"{began.policy} {hidden(began.settings, self._key)} {code()} {sorted(began.code.items())}"
         self._by = hashlib.sha256(made.encode(errors="surrogatepass")).hexdigest()[:16]
 
     def _known(self) -> Began:
@@ -334,17 +318,16 @@ class Record:
 
     def _begin(self, event: Began) -> None:
         """Take a selector: a new one writes with its first event, one that goes on writes now."""
-        self._began, self._round = event, event.round
-        self._know(event.settings)
+        self._round = event.round
+        self._know(event)
         self._is_ours = False
         if event.is_new:
             return
         follows = self._is_known(event.place)
-        for prefix in ("state", "snapshot"):
-            for number in self._states(prefix):
-                if number > self._writer.number or (prefix == "state" and not follows):  # it does not count any more
-                    (self._folder / f"{prefix}-{number:012}.npz").unlink()
-        self._begun(start=self._snapshot(self.place if follows else event.place), follows=follows)
+        for number, file in self._states():
+            if number > self._writer.number or (file.name.startswith("state") and not follows):
+                file.unlink()  # it does not count any more
+        self._begun(follows=follows)
 
     def _is_known(self, place: Any) -> bool:
         """Whether a selector that was at a place of the log knows all of it.
@@ -354,10 +337,15 @@ class Record:
         """
         if not self._writer.number:
             return False
-        number, digest = self._place_of(place) if self._caught is None else self._caught
-        if number > self._writer.number or (self._caught is None and place.get("gap")):
-            _logger.warning("the log ends before the selector's file, at line %d", self._writer.number)
-            return False
+        if self._caught is not None:
+            number, digest = self._caught
+        else:
+            number, digest = self._place_of(place)
+            if number > self._writer.number or place.get("gap"):
+                _logger.warning("the log ends before the selector's file, at line %d", self._writer.number)
+                return False
+            if place.get("begins"):
+                return False
         return all(isinstance(line.content, BegunLine) for line in self._after(number, digest))
 
     def _place_of(self, place: Any) -> tuple[int, str]:
@@ -367,7 +355,7 @@ class Record:
             LogFileError: If it knows none of this log.
         """
         known = isinstance(place, dict) and type(place.get("line")) is int and isinstance(place.get("digest"), str)
-        if not known or place.get("log") != self._log:
+        if not known or (place["line"] and place.get("log") != self._log):
             knows = f"that of another federation, up to line {place['line']}" if known else "none"
             raise LogFileError(
                 f"{os.fspath(self._folder)!r} holds a log of {self._writer.number} lines, and the file of this "
@@ -388,36 +376,39 @@ class Record:
             "knows: it is the log of another federation, or was changed"
         )
 
-    def missing(self, place: Any, members: Roster, rules: Callable[[], Iterable[Mapping[str, Any]]]) -> Iterator[Event]:
+    def missing(self, place: Any, members: Roster, rules: Callable[[], Iterable[RulesSaid]]) -> Iterator[Event]:
         """The events after a place, for a selector that is loaded and lacks them.
-
-        It ends before rules of which the log has a hash alone that stands for no rules at hand.
 
         Args:
             place: What the selector's file says of this log; None before its first line.
             members: The members before each event.
-            rules: Gives rules that a hash may stand for, by :meth:`~fedroster.Rules.as_table`.
+            rules: Gives rules that a hash may stand for.
 
         Yields:
             Each event when the one before is booked.
 
         Raises:
-            LogFileError: If it is a place of another log, or a line cannot be read.
+            LogFileError: If it is a place of another log, no line leads on from there, a line cannot be read, or rules
+                are hidden and not at hand.
         """
         if not self._writer.number:
             return
         lines = lines_of(self._folder)
         if place is not None:
             known = self._place_of(place)
-            if known[0] > self._writer.number or place.get("gap"):
+            has_gap, num_more = place.get("gap"), self._writer.number - known[0]
+            if num_more < 0 or (has_gap and not num_more):
                 return
+            if has_gap:
+                raise LogFileError("the log goes on after a gap, in which the selector's file was saved; " + _OPEN_IT)
             lines = self._after(*known)
         begins = place is not None and place.get("begins", False)
         for line in standing(lines):
             said, self._tried = self._named(line.content, members, rules()), line
-            jumps = isinstance(said, BegunLine) and said.start is not None and not said.follows and not begins
-            if said is None or jumps:
-                return
+            if said is None:
+                raise LogFileError(f"line {line.number} has a hash of rules; expected these rules as rules=")
+            if isinstance(said, BegunLine) and said.start is not None and not said.follows and not begins:
+                raise LogFileError(f"line {line.number} goes on from a state to which no line leads; " + _OPEN_IT)
             yield event_of(said, members)
             begins = False
             self._caught, self._redone = (line.number, line.digest), self._redone + 1
@@ -430,38 +421,40 @@ class Record:
         self._caught = self._writer.number, self._writer.digest
         return True
 
-    def _named(self, said: AnyLine, members: Roster | None, rules: Iterable[Mapping[str, Any]]) -> AnyLine | None:
+    def _named(self, said: AnyLine, members: Roster | None, rules: Iterable[RulesSaid]) -> AnyLine | None:
         """What a line says, with the ids and rules that its hashes stand for; None for rules that are not known."""
         if self._key is None:
             return said
         if isinstance(said, BegunLine | SettingsLine) and said.settings.rules.digest:
-            for table in rules:
-                hidden, told = (settings_said({**_ANY, "rules": table}, key).rules for key in (self._key, None))
-                if hidden == said.settings.rules:
-                    return replace(said, settings=replace(said.settings, rules=told))
-            return None
+            named = (replace(said.settings, rules=each) for each in rules)
+            found = next((each for each in named if hidden(each, self._key) == said.settings), None)
+            return None if found is None else replace(said, settings=found)
         if isinstance(said, JoinedLine | LeftLine) and members is not None:
             ids = {self.alias(client): client for client in members.ids if client is not None}
             self._hashes |= set(said.clients) - ids.keys()
             return replace(said, clients=[ids.get(client, client) for client in said.clients])
         return said
 
-    def _begun(self, *, start: Start | None = None, follows: bool = False) -> None:
+    def _begun(self, *, has_start: bool = True, follows: bool = True) -> None:
         """Write which policy decides, and from which state, to which the lines before lead or not."""
-        began = self._known()
+        began, start = self._known(), None
+        if has_start:
+            writer = self._writer
+            place = {"line": writer.number, "digest": writer.digest, "log": self._log, "begins": not follows}
+            start = write_snapshot(self._folder, writer.number, began.kind, self._state(place))
         line = BegunLine(
             of=began.kind,  # type: ignore[arg-type]
             fedroster=__version__,
             code=code(),
             policy=began.policy,
-            settings=settings_said(self._settings, self._key),
+            settings=hidden(began.settings, self._key),
             num_features=began.num_features,
             draws=began.draws,
             contexts=self._contexts,
             hashed=self._key is not None,
             round=self._round,
             start=start,
-            follows=follows,
+            follows=has_start and follows,
             redone=self._redone,
             repaired=self._writer.repaired,
         )
@@ -479,11 +472,45 @@ class Record:
         header |= {"place": place, "log": self._log}
         if self._key is not None:
             header["ids"] = [None if client is None else self.alias(client) for client in header["ids"]]
-        if "rules" in header:
-            hidden = settings_said(self._settings, self._key).rules.digest
-            header["rules"] |= {"in_force": {}} if hidden else {}
+            if began.settings.rules.name_clients:
+                header["settings"] = {**header["settings"], "rules": {}}
         return header, arrays
 
-    def _snapshot(self, place: Any = None) -> Start:
-        """Keep a state that the next line begins from."""
-        return write_snapshot(self._folder, self._writer.number, self._known().kind, self._state(place))
+
+class Observers:
+    """The observers of one selector.  A copy of the selector has none: two writers would spoil one log.
+
+    Attributes:
+        record: The record among them; None for none.
+    """
+
+    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+        """Look on from now on.
+
+        Raises:
+            ConfigurationError: If one cannot be called, or there are two records.
+        """
+        self._observers = tuple(observers) if isinstance(observers, Iterable) else (observers,)
+        for observer in self._observers:
+            if not callable(observer):
+                raise ConfigurationError(f"an observer is {shown(observer)}; expected a callable of event and selector")
+        records = [each for each in self._observers if isinstance(each, Record)]
+        if len(records) > 1:
+            raise ConfigurationError(f"{len(records)} records are among the observers; expected one")
+        self.record = records[0] if records else None
+
+    def __reduce__(self) -> tuple[type[Observers], tuple[()]]:
+        """Copy nothing."""
+        return Observers, ()
+
+    def __iter__(self) -> Iterator[Observer]:
+        """One after the other."""
+        return iter(self._observers)
+
+    def after(self, event: Event, selector: Any) -> None:
+        """Tell of an event that is booked."""
+        for observer in self._observers:
+            try:
+                observer(event, selector)
+            except Exception:  # rounds go on without their dashboards
+                _logger.exception("an observer failed: %s", type(observer).__name__)

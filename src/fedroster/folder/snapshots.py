@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from fedroster.core.errors import LogFileError
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.folder.chain import lines_of
+from fedroster.folder.chain import digest_of, lines_of
 from fedroster.folder.events import Snapshot
 from fedroster.folder.lines import BegunLine, Start
 
@@ -27,7 +26,7 @@ def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> 
     header, arrays = snapshot
     file = folder / f"snapshot-{number:012}.npz"
     save_arrays(file, arrays, header, kind=kind, private=True)
-    return Start(kind=kind, file=file.name, sha256=_digest(file))  # type: ignore[arg-type]
+    return Start(kind=kind, file=file.name, sha256=digest_of(file))  # type: ignore[arg-type]
 
 
 def read_snapshot(folder: Path, start: Start) -> Snapshot:
@@ -39,15 +38,10 @@ def read_snapshot(folder: Path, start: Start) -> Snapshot:
     file = folder / start.file
     if not file.is_file():
         raise LogFileError(f"the log goes on from {start.file!r}, which is not beside it")
-    if _digest(file) != start.sha256:
+    if digest_of(file) != start.sha256:
         raise LogFileError(f"{start.file!r} was changed: its digest is not the one in the log")
     arrays, header = load_arrays(file, kind=start.kind)
     return header, arrays
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as raw:
-        return hashlib.file_digest(raw, "sha256").hexdigest()
 
 
 def name_of_log(folder: Path) -> str:

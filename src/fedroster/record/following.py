@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,12 +16,12 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import as_labelled, is_label_of
-from fedroster.folder.chain import Line, lines_of, standing
+from fedroster.folder.chain import Line
 from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Set, Snapshot, Told
-from fedroster.folder.lines import BegunLine, event_of
+from fedroster.folder.lines import BegunLine, Start, event_of
 from fedroster.folder.snapshots import read_snapshot
 from fedroster.record.simulated import KIND, Simulated
-from fedroster.selector import KINDS, Selector, begun, state_of
+from fedroster.selector import KINDS, Selector, begun, in_state, state_of
 from fedroster.selector.members import Members
 
 
@@ -39,9 +39,6 @@ class Books(Protocol):
 
 DIGITS = 1e-6
 """Relative difference up to which numbers differ by their last digits, as on another processor."""
-
-Origin: TypeAlias = Literal["here", "before", "elsewhere"]
-"""Where a state is from: the lines have led to it, or had led to it before, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +83,11 @@ class Following:
         self.num_decided = self.num_unknown = 0
         self.differences: list[Difference] = []
 
-    def take(self, line: Line) -> Origin:
+    def take(self, line: Line) -> bool:
         """Take a line that was not taken back.
 
         Returns:
-            Where the state is from that it goes on from.
+            Whether the lines before have led to the state that it goes on from.
 
         Raises:
             LogFileError: If it says what cannot be.
@@ -104,16 +101,16 @@ class Following:
         except (FedrosterError, KeyError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             raise LogFileError(f"line {line.number} cannot be booked: {shown(error, str)}") from error
 
-    def _take(self, line: Line) -> Origin:
+    def _take(self, line: Line) -> bool:
         said = line.content
         event = event_of(said, self._members)
         if isinstance(event, Began) and not is_label_of(event.policy, self._policy):
             raise LogFileError(f"the log is of {shown(event.policy, str)}; expected {self._policy!r}")
         if isinstance(event, Set) and event.policy:
             self._policy = as_labelled(event.policy, self._policy)
-        origin: Origin = "here"
+        is_led_to = True
         if isinstance(said, BegunLine) and said.start is not None:
-            origin = self._start(line, said)
+            is_led_to = self._start(line, said, said.start)
         elif isinstance(event, Began) and self.books is None:
             kind: Any = Simulated if event.kind == KIND else begun
             self.books = kind(self._policy, event)
@@ -133,44 +130,23 @@ class Following:
             self._differ(line, event.round, {"learned_s": (booked.learned_s, event.learned_s)})
         if isinstance(event, Joined | Left):
             self._members.book(event)
-        return origin
+        return is_led_to
 
-    def _start(self, line: Line, said: BegunLine) -> Origin:
-        """Go on from a state that is kept beside the log, if it is not the one to which the lines have led."""
-        if said.start is None or (said.follows and not self._verify and self.books is not None):
-            return "here"
-        header, arrays = read_snapshot(self._folder, said.start)
-        origin: Origin = "elsewhere"
+    def _start(self, line: Line, said: BegunLine, start: Start) -> bool:
+        """Go on from a state that is kept beside the log; whether it is the one to which the lines have led."""
+        if said.follows and not self._verify and self.books is not None:
+            return True
+        header, arrays = read_snapshot(self._folder, start)
         if self._verify and isinstance(self.books, Selector):
             by = _apart_states(state_of(self.books), (header, arrays))
             if 0.0 < by <= DIGITS:
                 self.differences.append(Difference(line.number, said.round, ("start",), by))
             if by <= DIGITS:
-                return "here"
-            if (earlier := self._earlier(header.get("place"))) and not _apart_states(
-                state_of(earlier), (header, arrays)
-            ):
-                origin = "before"
-        kind = KINDS[said.start.kind]
-        self.books = kind.load(self._folder / said.start.file, self._policy)
+                return True
+        self.books = in_state(KINDS[start.kind], (header, arrays), self._policy)
         self._members = Members()
         self._members.unpack(header, arrays)
-        return origin
-
-    def _earlier(self, place: Any) -> Selector | None:
-        """The selector to which the lines up to a place have led."""
-        if not isinstance(place, dict) or type(place.get("line")) is not int:
-            return None
-        following, digest = Following(self._policy, self._folder), ""
-        for line in lines_of(self._folder):
-            if line.number > place["line"]:
-                break
-            digest = line.digest
-        if digest != place.get("digest"):
-            return None
-        for line in standing(line for line in lines_of(self._folder) if line.number <= place["line"]):
-            following.take(line)
-        return following.books if isinstance(following.books, Selector) else None
+        return False
 
     def _compare(self, line: Line, own: Decided, told: Decided) -> None:
         """Hold a decision against what the policy decides."""

@@ -35,12 +35,11 @@ from fedroster.folder.lines import (
     event_of,
     read_chosen,
     read_told,
-    rules_of,
-    table_of,
 )
+from fedroster.folder.settings import Settings
 from fedroster.folder.snapshots import name_of_log, read_snapshot
 from fedroster.record.following import Following
-from fedroster.selector import Options, Selector, go_on
+from fedroster.selector import Options, Selector, go_on, said
 from fedroster.selector.members import Members
 
 _EPOCH_S = 1e8  # a simulation's clock begins at 0
@@ -69,7 +68,7 @@ class Header:
     kind: str
     policy: str
     policy_text: str
-    settings: Mapping[str, Any]
+    settings: Settings
     cohort_size: int
     num_servers: int
     seed: int
@@ -278,7 +277,7 @@ class Log:
         """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
         memberships, said = self._memberships, line.content
         if isinstance(said, BegunLine | SettingsLine):
-            self._rules = rules_of(said.settings)
+            self._rules = said.settings.rules.table
         try:
             if isinstance(said, JoinedLine | LeftLine):
                 memberships.changes.append(line)
@@ -358,7 +357,7 @@ class Log:
         if not isinstance(following.books, Selector):
             raise LogFileError("no line of the log says which policy decides")
         place = {"line": self.num_lines, "digest": self.head, "log": name_of_log(self.folder)}
-        return go_on(following.books, observers, place, options)
+        return go_on(following.books, observers, place, said(options))
 
 
 class _Rounds(Sequence[LoggedRound]):
@@ -443,7 +442,7 @@ def _header(line: Line) -> Header:
         kind=begun.of,
         policy=begun.policy,
         policy_text=begun.policy_text,
-        settings=table_of(settings),
+        settings=settings,
         cohort_size=settings.cohort_size,
         num_servers=num_servers or 1,
         seed=settings.seed,

@@ -21,7 +21,8 @@ from fedroster.core.sources import code
 from fedroster.core.streams import Streams
 from fedroster.folder.chain import Writer
 from fedroster.folder.events import Asked, Began, Decided, Event, Links, NotKeptError, Told
-from fedroster.folder.lines import BegunLine, JoinedLine, Scenario, line_of, settings_said
+from fedroster.folder.lines import BegunLine, JoinedLine, Scenario, line_of
+from fedroster.folder.settings import Settings
 from fedroster.selector.learner import beliefs_of
 from fedroster.simulation import Round
 from fedroster.version import __version__
@@ -78,7 +79,7 @@ class SimulationRecord:
             code=code(),
             policy=repr(policy),
             policy_text=policy_text,
-            settings=settings_said({**dataclasses.asdict(spec), "seed": seed}, None),
+            settings=Settings(**dataclasses.asdict(spec), seed=seed),
             scenario=Scenario(name=scenario, settings=dict(settings)),
             draws=draws(policy),
             contexts=True,
@@ -120,9 +121,9 @@ class Simulated:
         """
         if policy.omniscient:
             raise NotKeptError(f"{type(policy).__name__} knows the network's true times, which no log has")
-        settings: Any = event.settings
-        self._spec = ProblemSpec(**{field.name: settings[field.name] for field in dataclasses.fields(ProblemSpec)})
-        self._policy, self._streams = policy, Streams(settings["seed"])
+        names = (field.name for field in dataclasses.fields(ProblemSpec))
+        self._spec = ProblemSpec(**{name: getattr(event.settings, name) for name in names})
+        self._policy, self._streams = policy, Streams(event.settings.seed)
         self._state = policy.init(self._spec, rng=self._streams.at("policy-init"))
         self._open: Decided | None = None
 

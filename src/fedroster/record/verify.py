@@ -24,13 +24,11 @@ class Start:
         line: Number of the line that says so.
         after: Last round of the lines before; 0 for none.
         round: Last round of the state.
-        is_verified: Whether earlier lines have led to it: what came after them was taken back.
     """
 
     line: int
     after: int
     round: int
-    is_verified: bool
 
     def __str__(self) -> str:
         """What it means."""
@@ -41,11 +39,11 @@ class Start:
             how = f"{rounds} {'is' if last == first + 1 else 'are'} missing"
         elif self.round < self.after:
             how = f"{rounds} {'does' if last == first + 1 else 'do'} not count any more"
-        known = "to which earlier lines have led" if self.is_verified else "which is not verified"
-        return f"{how}: from line {self.line} it goes on from a copy of a state at round {self.round}, {known}"
+        state = f"a copy of a state at round {self.round}, which is not verified"
+        return f"{how}: from line {self.line} it goes on from {state}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Verified:
     """What was found in a log.
 
@@ -60,7 +58,7 @@ class Verified:
         num_not_begun: Rounds that could not begin.
         undone: Numbers of lines that were taken back.
         starts: States from which the log goes on, and which the line before has not led to.
-        allowed: Whether those that are not verified are allowed.
+        allowed: Whether these are allowed.
         head: Digest of the last line.
         torn: Bytes of a last line that is not whole.
         flaw: What is wrong with the chain, or cannot be booked; empty if nothing is.
@@ -72,26 +70,26 @@ class Verified:
         same_code: Whether the log was written by this code of fedroster.
     """
 
-    policy: str
-    seed: int
-    num_files: int
-    num_lines: int
-    num_rounds: int
-    first_round: int
-    last_round: int
-    num_not_begun: int
-    undone: tuple[int, ...]
-    starts: tuple[Start, ...]
-    allowed: bool
-    head: str
-    torn: int
-    flaw: str
-    anchor: int | None
-    num_decided: int
-    num_unknown: int
-    unverified: str
-    differences: tuple[Difference, ...]
-    same_code: bool
+    policy: str = ""
+    seed: int = 0
+    num_files: int = 0
+    num_lines: int = 0
+    num_rounds: int = 0
+    first_round: int = 0
+    last_round: int = 0
+    num_not_begun: int = 0
+    undone: tuple[int, ...] = ()
+    starts: tuple[Start, ...] = ()
+    allowed: bool = False
+    head: str = ""
+    torn: int = 0
+    flaw: str = ""
+    anchor: int | None = None
+    num_decided: int = 0
+    num_unknown: int = 0
+    unverified: str = ""
+    differences: tuple[Difference, ...] = ()
+    same_code: bool = True
 
     @property
     def largest(self) -> float:
@@ -104,39 +102,23 @@ class Verified:
 
         Last digits of numbers may differ (``largest`` is at most ``DIGITS``), as they do on another processor.
         """
-        is_known = self.allowed or all(start.is_verified for start in self.starts)
-        return not self.flaw and self.largest <= DIGITS and self.anchor != 0 and is_known
+        is_led_to = self.allowed or not self.starts
+        return not self.flaw and self.largest <= DIGITS and self.anchor != 0 and is_led_to
 
 
-class _Chained:
-    """What the lines say of themselves, while they are read."""
-
-    def __init__(self, folder: Path, head: str | None) -> None:
-        self._folder, self._head = folder, head
-        self.first = self.last = self.num_lines = self.num_rounds = self.num_not_begun = self.seed = 0
-        self.digest, self.policy, self.anchor = "", "", 0
-        self.undone: list[int] = []
-        self.same_code = True
-
-    def __iter__(self) -> Iterator[Line]:
-        for line in lines_of(self._folder):
-            said = line.content
-            self.digest, self.num_lines = line.digest, line.number
-            if line.digest == self._head:
-                self.anchor = line.number
-            if isinstance(said, BegunLine):
-                self.same_code &= said.code == code()
-                self.policy, self.seed = said.policy, said.settings.seed
-            elif isinstance(said, UndoneLine):
-                self.undone.append(said.of)
-            yield line
-
-    def count(self, line: Line) -> None:
-        """Count a line that was not taken back."""
-        if isinstance(said := line.content, DecidedLine):
-            self.num_rounds += 1
-            self.num_not_begun += bool(said.not_begun)
-            self.first, self.last = self.first or said.round, said.round
+def _read(folder: Path, head: str | None, found: Verified) -> Iterator[Line]:
+    """The lines of a log, and what all of them say of themselves."""
+    for line in lines_of(folder):
+        said = line.content
+        found.head, found.num_lines = line.digest, line.number
+        if line.digest == head:
+            found.anchor = line.number
+        if isinstance(said, BegunLine):
+            found.same_code &= said.code == code()
+            found.policy, found.seed = said.policy, said.settings.seed
+        elif isinstance(said, UndoneLine):
+            found.undone += (said.of,)
+        yield line
 
 
 def verify(
@@ -166,47 +148,38 @@ def verify(
     files = files_of(Path(folder))
     if not files:
         raise FileNotFoundError(f"no log in {os.fspath(folder)!r}")
-    flaw, torn, unverified = "", 0, "" if policy is not None else why_not
     by = None if policy is None else Following(policy, Path(folder), verify=True)
-    chained, starts = _Chained(Path(folder), head), list[Start]()
-    try:
-        for line in standing(chained):
-            said, origin = line.content, "elsewhere"
-            if by is not None and not unverified:
-                try:
-                    origin = by.take(line)
-                except NotKeptError as error:
-                    unverified = str(error)
-            if isinstance(said, BegunLine) and said.start is not None:
-                goes_on = bool(unverified) and said.round == chained.last > 0
-                if origin != "here" and not goes_on:
-                    starts.append(Start(line.number, chained.last, said.round, origin == "before"))
-                    chained.last = said.round
-            chained.count(line)
-        torn = torn_bytes(Path(folder))
-    except LogFileError as error:
-        flaw = str(error)
-    if not unverified and by is not None and by.num_unknown and not by.num_decided:
-        unverified = "the log has no contexts of clients outside the cohorts"
-    return Verified(
-        policy=chained.policy,
-        seed=chained.seed,
+    found = Verified(
         num_files=len(files),
-        num_lines=chained.num_lines,
-        num_rounds=chained.num_rounds,
-        first_round=chained.first,
-        last_round=chained.last if chained.num_rounds else 0,
-        num_not_begun=chained.num_not_begun,
-        undone=tuple(chained.undone),
-        starts=tuple(starts),
         allowed=allow_gaps,
-        head=chained.digest,
-        torn=torn,
-        flaw=flaw,
-        anchor=None if head is None else chained.anchor,
-        num_decided=0 if by is None else by.num_decided,
-        num_unknown=0 if by is None else by.num_unknown,
-        unverified=unverified,
-        differences=() if by is None else tuple(by.differences),
-        same_code=chained.same_code,
+        anchor=None if head is None else 0,
+        unverified="" if by is not None else why_not,
     )
+    last = 0
+    try:
+        for line in standing(_read(Path(folder), head, found)):
+            said, is_led_to = line.content, False
+            if by is not None and not found.unverified:
+                try:
+                    is_led_to = by.take(line)
+                except NotKeptError as error:
+                    found.unverified = str(error)
+            if isinstance(said, BegunLine) and said.start is not None:
+                goes_on = bool(found.unverified) and said.round == last > 0
+                if not is_led_to and not goes_on:
+                    found.starts += (Start(line.number, last, said.round),)
+                    last = said.round
+            elif isinstance(said, DecidedLine):
+                found.num_rounds += 1
+                found.num_not_begun += bool(said.not_begun)
+                found.first_round = found.first_round or said.round
+                found.last_round = last = said.round
+        found.torn = torn_bytes(Path(folder))
+    except LogFileError as error:
+        found.flaw = str(error)
+    if by is not None:
+        found.num_decided, found.num_unknown = by.num_decided, by.num_unknown
+        found.differences = tuple(by.differences)
+        if not found.unverified and by.num_unknown and not by.num_decided:
+            found.unverified = "the log has no contexts of clients outside the cohorts"
+    return found

@@ -75,9 +75,8 @@ class RuleBook:
     """
 
     def __init__(self, rules: Rules | None, *, cohort_size: int, beta: float) -> None:
-        """Begin before the first round, with one slot; raises as :func:`checked_rules` and :meth:`check` do."""
+        """Begin before the first round; raises as :func:`checked_rules` and :meth:`check` do."""
         self._cohort_size, self._beta = cohort_size, beta
-        self._last_round, self._last_s = np.zeros(1, np.int64), np.zeros(1)
         self._recent: deque[tuple[int, float, IntArray]] = deque()  # round, when, who
         self._clock_s = self._ahead_s = 0.0  # the clock at the last round, and what it was set back by in all
         self.closest: int | None = None
@@ -102,7 +101,6 @@ class RuleBook:
         self._reason, self._group, self._priority = (np.zeros(0, np.int64) for _ in range(3))
         self._names: list[ClientId | None] = []
         self._changes = -1
-        self.grow(self._last_round.shape[0])
 
     @property
     def is_empty(self) -> bool:
@@ -141,20 +139,18 @@ class RuleBook:
 
     # ---------------------------------------------------------------- members
 
-    def grow(self, capacity: int) -> None:
-        """Make room for more clients; a slot without a client is in no group."""
-        for name, blank in (("_last_round", 0), ("_last_s", 0.0), ("_reason", 0), ("_group", -1), ("_priority", 0)):
-            array = getattr(self, name)
-            setattr(self, name, np.append(array, np.full(max(0, capacity - array.shape[0]), blank, array.dtype)))
-
-    def forget(self, slots: IntArray) -> None:
-        """Forget what some clients did."""
-        self.has_forgotten |= bool(self._last_round[slots].any())
-        self._last_round[slots], self._last_s[slots] = 0, 0.0
+    def forget(self, members: Roster, slots: IntArray) -> None:
+        """Forget what some members did, before they are unknown."""
+        self.has_forgotten |= bool(members.last_round[slots].any())
         self._recent = deque((number, at_s, cohort[~np.isin(cohort, slots)]) for number, at_s, cohort in self._recent)
 
     def _meet(self, members: Roster) -> None:
-        """Judge the names of all slots that were not judged before."""
+        """Judge the names of all slots that were not judged before; a slot without a client is in no group."""
+        more = members.capacity - self._group.shape[0]
+        self._reason, self._priority = (
+            np.append(each, np.zeros(more, np.int64)) for each in (self._reason, self._priority)
+        )
+        self._group = np.append(self._group, np.full(more, -1))
         if not self.rules.name_clients or self._changes == members.changes:
             return
         self._changes = members.changes
@@ -193,8 +189,8 @@ class RuleBook:
         barred = Barred(out, away)
         if self.is_empty:
             return barred
+        self._meet(members)
         if self.rules.name_clients:
-            self._meet(members)
             unknown = np.zeros(members.capacity, np.bool_)
             unknown[not_registered] = True
             barred.bar(NOT_REGISTERED, unknown, away=True)
@@ -204,15 +200,15 @@ class RuleBook:
             for number, slots in zip(numbers.tolist(), parts, strict=True) if listed.shape[0] else ():
                 barred.reasons[self._reasons[number]] = slots
             out[listed] = away[listed] = True
-        counted = members.here & ~(self._last_round == round) if evaluates and round else members.here
-        self._bar_for_now(barred, counted, members.chosen, max(round, 1), self._time_s(at_s))
+        counted = members.here & ~(members.last_round == round) if evaluates and round else members.here
+        self._bar_for_now(barred, counted, members, max(round, 1), self._time_s(at_s))
         return barred
 
-    def _bar_for_now(self, barred: Barred, here: BoolArray, chosen: IntArray, round: int, now_s: float) -> None:
+    def _bar_for_now(self, barred: Barred, here: BoolArray, members: Roster, round: int, now_s: float) -> None:
         """Clients that took part too often, or too recently."""
-        rules, took_part = self.rules, (self._last_round > 0) & here
+        rules, took_part = self.rules, (members.last_round > 0) & here
         if (most := rules.most_participations) is not None:
-            barred.bar(f"has taken part {most} times (most_participations)", here & (chosen >= most), away=True)
+            barred.bar(f"has taken part {most} times (most_participations)", here & (members.chosen >= most), away=True)
         if (most := rules.most_per_window) is not None:
             recent = np.concatenate([np.zeros(0, np.int64), *self._in_window(round, now_s)])
             counts = np.bincount(recent, minlength=here.shape[0])
@@ -221,10 +217,10 @@ class RuleBook:
             barred.bar(reason, here & (counts >= most), away=self._rests or rules.window_s is not None)
         if (every := int(rules.least_separation)) > 1:
             reason = f"took part less than {every} rounds ago (least_separation)"
-            barred.bar(reason, took_part & (round - self._last_round < every), away=self._rests)
+            barred.bar(reason, took_part & (round - members.last_round < every), away=self._rests)
         if rules.least_separation_s:
             reason = f"took part less than {rules.least_separation_s:g} s ago (least_separation_s)"
-            barred.bar(reason, took_part & (now_s - self._last_s < rules.least_separation_s), away=True)
+            barred.bar(reason, took_part & (now_s - members.last_s < rules.least_separation_s), away=True)
 
     def _in_window(self, round: int, now_s: float) -> list[IntArray]:
         """The cohorts before a round that a window counts; all if there is no window."""
@@ -269,17 +265,17 @@ class RuleBook:
         """The time that separations and windows go by, seconds."""
         return max(at_s, self._clock_s) + self._ahead_s
 
-    def count(self, round: int, chosen: IntArray, at_s: float) -> None:
+    def count(self, members: Roster, round: int, chosen: IntArray, at_s: float) -> None:
         """Count the participations of a round that began at ``at_s``, by the selector's clock."""
-        before = self._last_round[chosen]
+        before = members.last_round[chosen]
         if before.any():
             self.closest = min(self.closest or round, round - int(before.max()))
-        self._last_round[chosen] = round
+        members.last_round[chosen] = round
         if self.is_empty:
             return
         self._ahead_s += max(0.0, self._clock_s - at_s)
         self._clock_s = at_s
-        self._last_s[chosen] = now_s = self._time_s(at_s)
+        members.last_s[chosen] = now_s = self._time_s(at_s)
         if chosen.shape[0]:
             self._recent.append((round, now_s, chosen.copy()))
         needed, entries = 1 + len(self._in_window(round, now_s)), sum(slots.shape[0] for *_, slots in self._recent)
@@ -294,34 +290,24 @@ class RuleBook:
         """The parts to save: an entry of the header, and arrays."""
         lengths = [slots.shape[0] for *_, slots in self._recent]
         arrays = {
-            "rules.last_round": self._last_round,
-            "rules.last_s": self._last_s,
             "rules.recent_round": np.repeat(np.array([number for number, *_ in self._recent], np.int64), lengths),
             "rules.recent_s": np.repeat(np.array([at_s for _, at_s, _ in self._recent], np.float64), lengths),
             "rules.recent_slot": np.concatenate([np.zeros(0, np.int64), *(slots for *_, slots in self._recent)]),
         }
         so_far = {name: getattr(self, name) for name in ("closest", "has_forgotten", "drew_from_all")}
-        return {
-            "rules": {"in_force": self.rules.as_table(), "clock_s": [self._clock_s, self._ahead_s]} | so_far
-        }, arrays
+        return {"rules": {"clock_s": [self._clock_s, self._ahead_s]} | so_far}, arrays
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Load what :meth:`pack` gave; a file of 0.1.0 has no rules."""
+        """Load what :meth:`pack` gave, and the rules in force."""
         capacity, round = header["capacity"], header["round"]
-        self.grow(capacity)
-        if "rules" not in header:
-            self.drew_from_all = not round
-            return
         told = header["rules"]
         self.closest = None if told["closest"] is None else whole(told, "closest", 1, round)
         self.has_forgotten, self.drew_from_all = bool(told["has_forgotten"]), bool(told["drew_from_all"])
         clock = np.array(told["clock_s"], np.float64)
         self._clock_s, self._ahead_s = take({"clock_s": clock}, "clock_s", np.float64, (2,), 0).tolist()
-        rules = Rules.from_table(told["in_force"])
+        rules = Rules.from_table(header["settings"].get("rules", {}))
         self.check(rules)
         self.adopt(rules, beta=self._beta)
-        self._last_round = take(arrays, "rules.last_round", np.int64, (capacity,), 0, round)
-        self._last_s = take(arrays, "rules.last_s", np.float64, (capacity,), 0)
         numbers = take(arrays, "rules.recent_round", np.int64, (None,), 1, round)
         times_s = take(arrays, "rules.recent_s", np.float64, numbers.shape, 0)
         slots = take(arrays, "rules.recent_slot", np.int64, numbers.shape, 0, capacity - 1)

@@ -7,7 +7,6 @@ federation knows its clients, never of what a client says of itself.
 from __future__ import annotations
 
 import os
-import re
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -19,11 +18,11 @@ import numpy as np
 from fedroster.core.checks import check_integer, check_number, path_of, shown
 from fedroster.core.errors import ConfigurationError, FedrosterError, UnknownNameError
 from fedroster.core.ids import ClientId, checked_ids
+from fedroster.core.units import seconds_of
 from fedroster.rules.feasible import flaws, impossible
 from fedroster.rules.names import TAG, Lists
 
 _LARGEST_FILE = 4_000_000  # bytes
-_UNIT_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +285,7 @@ class Rules:
 
 
 def _seconds(name: str, text: str) -> float:
-    """Seconds that a time such as "7d" has."""
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(s|min|h|d|w)", text)
-    if found is None or not float(found[1]):
-        raise ConfigurationError(f"{name} is {shown(text)}; expected rounds, or a time such as '90min', '56h' or '7d'")
-    return float(found[1]) * _UNIT_S[found[2]]
+    return seconds_of(name, text, expected="rounds, or ")
 
 
 def _names(what: str, names: object) -> tuple[str, ...]:

@@ -3,7 +3,18 @@
 from fedroster.core.ids import ClientId
 from fedroster.selector.cohorts import Cohort, EdgeCohort
 from fedroster.selector.edges import KINDS, EdgeSelector, begun
-from fedroster.selector.keeping import Options, entered, go_on, note, noted, options_of, state_of, trust_of
+from fedroster.selector.keeping import (
+    Options,
+    entered,
+    go_on,
+    in_state,
+    note,
+    noted,
+    said,
+    settings_of,
+    state_of,
+    trust_of,
+)
 from fedroster.selector.selector import Selector
 
 __all__ = [
@@ -17,9 +28,11 @@ __all__ = [
     "begun",
     "entered",
     "go_on",
+    "in_state",
     "note",
     "noted",
-    "options_of",
+    "said",
+    "settings_of",
     "state_of",
     "trust_of",
 ]

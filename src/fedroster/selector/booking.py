@@ -257,7 +257,7 @@ class Books(Views):
             if asked.places:
                 self._rounds.filled = (self._rounds.filled + event.chosen.shape[0]) % self._learner.spec.cohort_size
             self._members.count_round(event.chosen, found.seen, found.barred.away, is_whole=ends_round)
-            self._book.count(event.round, event.chosen, event.at_s)
+            self._book.count(self._members, event.round, event.chosen, event.at_s)
             if self._book.drew_from_all:
                 could = found.seen & ~found.barred.out
                 self._book.drew_from_all = self._book.is_empty and not (self._members.here & ~could).any()
@@ -301,27 +301,26 @@ class Books(Views):
         book = self._learner.grown(capacity, is_new=not self._members.ids)
         keep()
         book()
-        for part in (self._members, self._failures, self._guard, self._book):
-            part.grow(capacity)
+        self._members.grow(capacity)
         self._members.join(event.clients)
 
     def _book_leaving(self, event: Left, keep: Callable[[], None]) -> None:
         slots = self._members.distinct_slots(event.clients)
         book = self._learner.forgotten(slots) if event.forgotten else None
         keep()
-        self._members.leave(event.clients, forget=event.forgotten)
         if book is not None:
             book()
-            for part in (self._rounds, self._failures, self._guard, self._book, self._notes):
+            self._book.forget(self._members, slots)
+            for part in (self._rounds, self._notes):
                 part.forget(slots)
+        self._members.leave(event.clients, forget=event.forgotten)
 
     def _book_settings(self, event: Began | Set, keep: Callable[[], None]) -> None:
         settings = event.settings
-        rounds = OpenRounds(settings["patience_rounds"])
-        guard = Guard(
-            longest_s=settings["longest_s"], is_on=settings["guarded"], longest_absence=settings["longest_absence"]
-        )
-        failures, rules = FailureRules(*settings["failures"]), Rules.from_table(settings.get("rules", {}))
+        rounds = OpenRounds(settings.patience_rounds)
+        longest_s, absence = settings.longest_s, settings.longest_absence
+        guard = Guard(self._members, longest_s=longest_s, is_on=settings.guarded, longest_absence=absence)
+        failures, rules = FailureRules(*settings.failures), Rules.from_table(settings.rules.table)
         self._book.check(rules)
         book = None
         if isinstance(event, Set) and event.policy:
@@ -354,7 +353,8 @@ class Books(Views):
 
     def _commit(self, event: Event) -> None:
         """Have an event kept, book it, and tell of it."""
-        self._booked(event, lambda: self._observers.before(event, self))
+        record = self._observers.record
+        self._booked(event, lambda: None if record is None else record.before(event))
         self._observers.after(event, self)
 
     def _asked(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, ClassVar, Unpack, cast
 
 import numpy as np
+from msgspec.structs import replace as replaced
 from numpy.typing import ArrayLike
 
 from fedroster.core.arrays import BoolArray, IntArray
@@ -16,11 +17,12 @@ from fedroster.core.ids import ClientId
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.events import Asked, Began, Links
+from fedroster.folder.settings import Settings
 from fedroster.rules.rulebook import Barred
 from fedroster.selector.calls import whole
 from fedroster.selector.candidates import links_of, prices_of
 from fedroster.selector.cohorts import EdgeCohort
-from fedroster.selector.keeping import Beginnings, beginnings_of
+from fedroster.selector.keeping import Beginnings, made_with
 from fedroster.selector.selector import Selector
 from fedroster.selector.views import Contexts
 
@@ -41,7 +43,6 @@ class EdgeSelector(Selector):
     """
 
     _KIND: ClassVar[str] = "edge-selector"
-    _SETTINGS: ClassVar[tuple[str, ...]] = (*Selector._SETTINGS, "budgets")
 
     def __init__(
         self,
@@ -153,8 +154,8 @@ class EdgeSelector(Selector):
         seen[asked.slot[links.row][asked.available[links.row]]] = True
         return context, seen
 
-    def _settings(self) -> dict[str, Any]:
-        return super()._settings() | {"budgets": [*map(list, self.budgets.items())]}  # their order numbers the servers
+    def _settings(self) -> Settings:
+        return replaced(super()._settings(), budgets=[*self.budgets.items()])  # their order numbers the servers
 
 
 KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND: EdgeSelector}
@@ -173,4 +174,4 @@ def begun(policy: AnyPolicy, event: Began) -> Selector:
     """
     if event.kind not in KINDS:
         raise ConfigurationError(f"the log is of a {shown(event.kind)}; expected one of {', '.join(KINDS)}")
-    return KINDS[event.kind](policy, **beginnings_of(event))
+    return KINDS[event.kind](policy, **made_with(event.settings, event.num_features))

@@ -6,9 +6,7 @@ about: it would be chosen more often than any other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import astuple, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +14,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Status
-from fedroster.core.state import take
+from fedroster.selector.slots import Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +62,9 @@ class Failures:
         rules: What becomes of them.
     """
 
-    def __init__(self, rules: FailureRules | None) -> None:
-        """Begin without failures, and with one slot."""
-        self._in_a_row = np.zeros(1, np.int64)
-        self._until = np.zeros(1, np.int64)
+    def __init__(self, rules: FailureRules | None, slots: Slots) -> None:
+        """Begin without failures; raises as :meth:`follow` does."""
+        self._slots = slots
         self.follow(rules, 0)
 
     def follow(self, rules: FailureRules | None, round: int) -> None:
@@ -77,24 +74,16 @@ class Failures:
             ConfigurationError: If they are no rules.
         """
         self.rules = rules = checked_failures(rules)
-        self._until = np.minimum(self._until, min(round + rules.longest_pause, 2**62) if rules.pause_after else 0)
-
-    def grow(self, capacity: int) -> None:
-        """Make room for more clients."""
-        more = np.zeros(max(0, capacity - self._until.shape[0]), np.int64)
-        self._in_a_row, self._until = np.append(self._in_a_row, more), np.append(self._until, more)
-
-    def forget(self, slots: IntArray) -> None:
-        """Make some clients unknown again."""
-        self._in_a_row[slots] = self._until[slots] = 0
+        latest = min(round + rules.longest_pause, 2**62) if rules.pause_after else 0
+        np.minimum(self._slots.paused_until, latest, out=self._slots.paused_until)
 
     def left(self, round: int) -> IntArray:
         """Rounds that each slot's client still pauses after a round; 0 where it does not."""
-        return np.maximum(self._until - round, 0)
+        return np.maximum(self._slots.paused_until - round, 0)
 
     def resting(self, round: int, slots: IntArray, available: BoolArray) -> BoolArray:
         """Which slots' clients pause in a round; none of the available ones while all of them would."""
-        resting = self._until >= round
+        resting = self._slots.paused_until >= round
         here = slots[available]
         if resting[here].all():
             resting[here] = False
@@ -114,27 +103,13 @@ class Failures:
 
     def count(self, feedback: Feedback, round: int) -> None:
         """Count failures in a row, and let those that fail again and again pause from the round after ``round`` on."""
-        lost = feedback.client[feedback.status >= Status.DROPPED]
-        self._in_a_row[feedback.client[feedback.status < Status.DROPPED]] = 0
-        self._in_a_row[lost] += 1
+        lost, slots = feedback.client[feedback.status >= Status.DROPPED], self._slots
+        slots.failed[feedback.client[feedback.status < Status.DROPPED]] = 0
+        slots.failed[lost] += 1
         if self.rules.pause_after:
-            beyond = self._in_a_row[lost] - self.rules.pause_after
+            beyond = slots.failed[lost] - self.rules.pause_after
             pause = np.minimum(2.0 ** np.clip(beyond, 0, 62), self.rules.longest_pause).astype(np.int64)
-            self._until[lost] = np.where(beyond >= 0, round + pause, self._until[lost])
-
-    def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The parts to save: an entry of the header, and arrays."""
-        return {"failures": astuple(self.rules)}, {"failed_in_a_row": self._in_a_row, "paused_until": self._until}
-
-    def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Load what :meth:`pack` gave; files of 0.1.0 know of no failures."""
-        self.grow(header["capacity"])
-        if "failures" in header:
-            learned, pause_after, longest_pause = header["failures"]
-            self.rules = FailureRules(learned, pause_after, longest_pause)
-            self._in_a_row = take(arrays, "failed_in_a_row", np.int64, (header["capacity"],), 0, header["round"])
-            latest = header["round"] + longest_pause
-            self._until = take(arrays, "paused_until", np.int64, (header["capacity"],), 0, latest)
+            slots.paused_until[lost] = np.where(beyond >= 0, round + pause, slots.paused_until[lost])
 
 
 def without_times(feedback: Feedback, slots: IntArray) -> Feedback:

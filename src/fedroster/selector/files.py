@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,8 +13,7 @@ from filelock import FileLock, Timeout
 from fedroster.core.arrays import IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import InUseError, StateFileError
-from fedroster.core.protocols import AnyPolicy
-from fedroster.core.state import as_labelled, is_label_of, load_arrays, remove_leftovers
+from fedroster.core.state import remove_leftovers
 from fedroster.folder.events import Noted
 
 _PATIENCE_S = 10.0  # a save takes a fraction of it
@@ -59,8 +58,8 @@ class Notes:
         return {"notes": [[name, round, [*each.items()]] for name, (round, each) in self._by_name.items()]}, {}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Load what :meth:`pack` gave; earlier files have none."""
-        for name, round, pairs in header.get("notes", []):
+        """Load what :meth:`pack` gave."""
+        for name, round, pairs in header["notes"]:
             numbers = {int(slot): value for slot, value in pairs}
             if not all(isinstance(value, int | float) and 0 <= slot < header["capacity"] for slot, value in pairs):
                 raise StateFileError(f"notes {shown(name)} in the state file are no numbers of clients")
@@ -134,17 +133,6 @@ def _held(target: Path) -> Iterator[None]:
         lock.release()
 
 
-def packed(settings: Mapping[str, Any], books: Iterable[Book]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header and the arrays of a file."""
-    header: dict[str, Any] = dict(settings)
-    arrays: dict[str, Any] = {}
-    for book in books:
-        more, values = book.pack()
-        header |= more
-        arrays |= values
-    return header, arrays
-
-
 def distinct(pairs: Any) -> dict[Any, Any]:
     """A mapping that a header keeps as pairs, because their order counts.
 
@@ -155,34 +143,3 @@ def distinct(pairs: Any) -> dict[Any, Any]:
     if len(mapping) != len(pairs):
         raise StateFileError(f"{shown(pairs)} in the state file has a name twice")
     return mapping
-
-
-@contextmanager
-def opened(
-    path: str | os.PathLike[str], policy: AnyPolicy, *, kind: str, any_parameters: bool = False
-) -> Iterator[tuple[AnyPolicy, dict[str, Any], dict[str, Any]]]:
-    """Policy, header and arrays of a file; a part that turns out to be missing is an error of the file.
-
-    Args:
-        path: The file.
-        policy: The policy.
-        kind: Kind of the selector.
-        any_parameters: Whether the file may give the policy other parameters.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        StateFileError: If the file is damaged, foreign, or belongs to another policy.
-    """
-    arrays, header = load_arrays(path, kind=kind)
-    label = header.get("policy")
-    if not is_label_of(label, policy) and not any_parameters:
-        raise StateFileError(
-            f"{os.fspath(path)!r} belongs to {label}; expected {policy!r}, the same policy with the same parameters: "
-            "load it with those that it has, and set the selector's policy"
-        )
-    try:
-        yield as_labelled(str(label), policy), header, arrays
-    except StateFileError as error:
-        raise StateFileError(f"{os.fspath(path)!r}: {error}") from error
-    except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
-        raise StateFileError(f"{os.fspath(path)!r} is no {kind} ({shown(error)})") from error

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,7 +26,8 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.problem import Feedback
-from fedroster.core.state import grow, pack, per_client, reset, take, unpack
+from fedroster.core.state import take
+from fedroster.selector.slots import Slots
 
 LongestTime = float | Literal["auto"] | None
 
@@ -41,39 +42,6 @@ _SHORTEST_S = 5e-324  # above 0
 _RECENT = 500  # times that the median is of
 _TIMES_MEDIAN = 10.0  # a longer time is cut
 _TOLERANCE = 0.9  # of a round's length that its longest reported time must explain
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """The record of each slot's client, shape (slots,).
-
-    Attributes:
-        reports: Times that it reported.
-        mean_s: Their mean over the last reports, seconds.
-        context_error: Discounted sum of squared errors of what was expected under its contexts, in units of its mean.
-        own_error: The same of its mean time.
-        told: Rounds that its cohort reported in full, and whose length is known.
-        contradicted: Those of them that took longer than all reported times.
-        away: Rounds of absence in a row.
-        costs: Costs that were measured.
-        cost: Their mean over the last ones.
-    """
-
-    reports: FloatArray = per_client(least=0.0)
-    mean_s: FloatArray = per_client(least=0.0)
-    context_error: FloatArray = per_client(least=0.0)
-    own_error: FloatArray = per_client(least=0.0)
-    told: FloatArray = per_client(least=0.0)
-    contradicted: FloatArray = per_client(least=0.0)
-    away: IntArray = per_client(least=0, most="round")
-    costs: FloatArray = per_client(least=0.0)
-    cost: FloatArray = per_client(least=0.0)
-
-
-def _blank(capacity: int) -> Record:
-    """A record of clients of which nothing is known."""
-    arrays: dict[str, Any] = {field.name: np.zeros(capacity) for field in fields(Record)}
-    return Record(**arrays | {"away": np.zeros(capacity, np.int64)})
 
 
 def _median(values: FloatArray) -> FloatArray:
@@ -112,21 +80,20 @@ class Judged:
 
 
 class Guard:
-    """The record of each slot's client.
+    """Judges reports by what is on record of each slot's client.
 
     Attributes:
         longest_s: Longer times count as this, seconds; "auto" for a multiple of the median of recent times; None for no
             cap.
-        record: What is on record of each slot's client.
         is_on: Whether contexts, failures and contradicted times are judged at all.
         longest_absence: Rounds of absence in a row after which debts rest; None for never.
     """
 
-    def __init__(self, *, longest_s: LongestTime, is_on: bool, longest_absence: int | None) -> None:
-        """Begin with one slot; raises as :meth:`follow` does."""
+    def __init__(self, slots: Slots, *, longest_s: LongestTime, is_on: bool, longest_absence: int | None) -> None:
+        """Begin with what is kept of clients; raises as :meth:`follow` does."""
         self.follow(longest_s, is_on=is_on, longest_absence=longest_absence)
         self._recent_s = np.empty(0)
-        self.record = _blank(1)
+        self._slots = slots
 
     def follow(self, longest_s: LongestTime, *, is_on: bool, longest_absence: int | None) -> None:
         """Take rules.
@@ -141,34 +108,23 @@ class Guard:
             check_integer("longest_absence", longest_absence, least=1)
         self.longest_absence = None if longest_absence is None else int(longest_absence)
 
-    # ---------------------------------------------------------------- members
-
-    def grow(self, capacity: int) -> None:
-        """Make room for more clients."""
-        if capacity > self.record.away.shape[0]:
-            self.record = grow(self.record, _blank(capacity))
-
-    def forget(self, slots: IntArray) -> None:
-        """Make some clients unknown again."""
-        reset(self.record, _blank(self.record.away.shape[0]), slots)
-
     # ---------------------------------------------------------------- ask
 
     def resting(self) -> BoolArray:
         """Which slots' clients are away for so long that they are owed nothing."""
         if self.longest_absence is None:
-            return np.zeros(self.record.away.shape[0], np.bool_)
-        return np.asarray(self.record.away > self.longest_absence)
+            return np.zeros(self._slots.capacity, np.bool_)
+        return np.asarray(self._slots.away > self.longest_absence)
 
     def see(self, available: IntArray | BoolArray, members: BoolArray) -> None:
         """Count absence of members, given the slots, or a mask of them, that are available in a round."""
-        np.add(self.record.away, 1, out=self.record.away)
-        self.record.away[~members] = 0
-        self.record.away[available] = 0
+        np.add(self._slots.away, 1, out=self._slots.away)
+        self._slots.away[~members] = 0
+        self._slots.away[available] = 0
 
     def trust(self, slots: IntArray) -> FloatArray:
         """How far the contexts of some clients are believed, w, in [0, 1]."""
-        excess = self.record.context_error[slots] - self.record.own_error[slots] - _MARGIN
+        excess = self._slots.context_error[slots] - self._slots.own_error[slots] - _MARGIN
         return np.asarray(1.0 / (1.0 + np.exp(_STEEPNESS * np.clip(excess, -12.5, 12.5))))
 
     def believed(self, slots: IntArray, rows: FloatArray, available: BoolArray) -> FloatArray:
@@ -179,7 +135,7 @@ class Guard:
             rows: Contexts as they are reported, shape (k, D), >= 0.
             available: Rows of which the fleet's median is taken, shape (k,).
         """
-        doubted = np.flatnonzero(self.record.context_error[slots] > self.record.own_error[slots])
+        doubted = np.flatnonzero(self._slots.context_error[slots] > self._slots.own_error[slots])
         if not self.is_on or not doubted.shape[0] or not available.any():
             return rows
         fleet = np.flatnonzero(available)
@@ -191,7 +147,7 @@ class Guard:
 
     def charged(self, slots: IntArray, prices: FloatArray) -> FloatArray:
         """Prices, and where a client cost more on average, what it cost."""
-        return np.maximum(prices, self.record.cost[slots])
+        return np.maximum(prices, self._slots.cost[slots])
 
     # ---------------------------------------------------------------- tell
 
@@ -235,8 +191,8 @@ class Guard:
         if not whole:
             return time_s
         short = float(time_s.max()) < _TOLERANCE * round_s
-        told = self.record.told[client] + 1.0
-        contradicted = self.record.contradicted[client] + short
+        told = self._slots.told[client] + 1.0
+        contradicted = self._slots.contradicted[client] + short
         if short:
             time_s[np.argmax(contradicted / (told + 2.0))] = round_s
         changes["told"], changes["contradicted"] = told, contradicted
@@ -246,11 +202,11 @@ class Guard:
         self, client: IntArray, time_s: FloatArray, expected_s: FloatArray, timed: BoolArray, changes: dict[str, Any]
     ) -> None:
         """Errors of each client's contexts and of its mean time, in units of that mean."""
-        reports, mean_s = self.record.reports[client], self.record.mean_s[client]
+        reports, mean_s = self._slots.reports[client], self._slots.mean_s[client]
         counts = timed & (reports >= _FIRST_REPORTS) & np.isfinite(expected_s) & (mean_s > 0.0)
         scale_s = np.where(mean_s > 0.0, mean_s, 1.0)
         for name, guess_s in (("context_error", expected_s), ("own_error", mean_s)):
-            old = getattr(self.record, name)[client]
+            old = getattr(self._slots, name)[client]
             with np.errstate(over="ignore"):
                 error = np.minimum(np.abs(time_s - guess_s) / scale_s, _LARGEST_ERROR) ** 2
             changes[name] = np.where(counts, _DISCOUNT * old + error, old)
@@ -261,25 +217,22 @@ class Guard:
     def book(self, judged: Judged) -> None:
         """Book what was judged, after it was learned."""
         for name, values in judged.changes.items():
-            getattr(self.record, name)[judged.feedback.client] = values
+            getattr(self._slots, name)[judged.feedback.client] = values
         if self.is_on or self.longest_s == "auto":
             self._recent_s = np.concatenate((self._recent_s, judged.recent_s))[-_RECENT:]
 
     def charge(self, costs: Mapping[int, float]) -> None:
         """Book what clients cost in a round, by slot."""
         for slot, cost in costs.items():
-            self.record.costs[slot] += 1.0
-            self.record.cost[slot] += (cost - self.record.cost[slot]) / min(self.record.costs[slot], _HORIZON)
+            self._slots.costs[slot] += 1.0
+            self._slots.cost[slot] += (cost - self._slots.cost[slot]) / min(self._slots.costs[slot], _HORIZON)
 
     # ---------------------------------------------------------------- keep
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
-        return {}, pack(self.record, "guard.") | {"guard.recent_s": self._recent_s}
+        return {}, {"guard.recent_s": self._recent_s}
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
-        """Load what :meth:`pack` gave; a file of 0.1.0 has no record of its clients."""
-        self.record = _blank(header["capacity"])
-        if "guard.recent_s" in arrays:
-            self.record = unpack(self.record, arrays, "guard.", round=header["round"])
-            self._recent_s = take(arrays, "guard.recent_s", np.float64, (None,), least=_SHORTEST_S)[-_RECENT:]
+        """Load what :meth:`pack` gave."""
+        self._recent_s = take(arrays, "guard.recent_s", np.float64, (None,), least=_SHORTEST_S)[-_RECENT:]

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
 from typing import Any, ClassVar, Self, TypedDict, TypeVar, Unpack
 
-from fedroster.core.checks import path_of
-from fedroster.core.errors import ConfigurationError, FedrosterError, LogFileError, StateFileError
+from msgspec import to_builtins
+from msgspec.structs import replace as replaced
+
+from fedroster.core.checks import path_of, shown
+from fedroster.core.errors import ConfigurationError, LogFileError, StateFileError
 from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy, commits, draws
 from fedroster.core.sources import code_of
-from fedroster.core.state import as_labelled, is_label_of, save_arrays
-from fedroster.folder.events import Began, Joined, Noted, NotKeptError, Observer, Observers, Snapshot
-from fedroster.folder.record import Record
+from fedroster.core.state import as_labelled, is_label_of, load_arrays, save_arrays
+from fedroster.folder.events import Began, Joined, Noted, NotKeptError, Observer, Snapshot
+from fedroster.folder.record import Observers, Record
+from fedroster.folder.settings import RulesSaid, Settings
 from fedroster.rules.rulebook import checked_rules
 from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Books
 from fedroster.selector.calls import Calls
 from fedroster.selector.failures import FailureRules, checked_failures
-from fedroster.selector.files import Book, SavedFiles, distinct, opened, packed
+from fedroster.selector.files import Book, SavedFiles, distinct
 from fedroster.selector.guard import LongestTime
 
 S = TypeVar("S", bound="Kept")
-
-_log = logging.getLogger(__name__)
 
 
 class Options(TypedDict, total=False):
@@ -55,8 +56,6 @@ class Kept(Books):
     """The methods that keep a selector, and that make one of what was kept."""
 
     _KIND: ClassVar[str] = "selector"
-    _SETTINGS: ClassVar[tuple[str, ...]] = ("cohort_size", "num_features", "seed", "patience_rounds", "longest_s")
-    _GUARDS: ClassVar[dict[str, Any]] = {"guarded": False, "longest_absence": None}  # of files of 0.1.0
     _num_servers: int | None = None
     _calls: Calls
     _clock: Callable[[], float]
@@ -80,58 +79,53 @@ class Kept(Books):
 
     @property
     def _books(self) -> tuple[Book, ...]:
-        return self._learner, self._members, self._rounds, self._failures, self._guard, self._book, self._notes
+        return self._learner, self._members, self._rounds, self._guard, self._book, self._notes
 
-    def _settings(self) -> dict[str, Any]:
-        """What the selector was made with, as far as a log says it."""
-        settings = {name: value for name, value in self._options.items() if name not in ("failures", "rules")}
-        rules = {} if self._book.is_empty else {"rules": self._book.rules.as_table()}
-        return {
-            "cohort_size": self._learner.spec.cohort_size,
-            "seed": int(self._learner.streams.seed),
-            **settings,
-            "failures": list(astuple(self._failures.rules)),
-            **rules,
-        }
-
-    def _header(self) -> dict[str, Any]:
-        """What the constructor is given, for a file's header, and where an observer's own file is."""
-        placed = self._observers.placed
-        place = {} if placed is None or placed.place is None else {"place": placed.place}
-        settings = {name: value for name, value in self._settings().items() if name not in ("failures", "rules")}
-        return settings | {"num_features": self.num_features} | place
+    def _settings(self) -> Settings:
+        """What the selector was made with, or follows now."""
+        return Settings(
+            cohort_size=self._learner.spec.cohort_size,
+            seed=int(self._learner.streams.seed),
+            patience_rounds=self._rounds.patience,
+            longest_s=self._guard.longest_s,
+            guarded=self._guard.is_on,
+            longest_absence=self._guard.longest_absence,
+            failures=astuple(self._failures.rules),
+            rules=RulesSaid.of(self._book.rules.as_table()),
+        )
 
     def _snapshot(self) -> Snapshot:
-        return packed(self._header(), self._books)
+        record = self._observers.record
+        place = {} if record is None or record.place is None else {"place": record.place}
+        header: dict[str, Any] = {"settings": to_builtins(self._settings()), "num_features": self.num_features} | place
+        arrays: dict[str, Any] = {}
+        for book in self._books:
+            more, values = book.pack()
+            header, arrays = header | more, arrays | values
+        return header, arrays
 
-    def _catch_up(self, place: Any, asked: Rules, *, is_all: bool) -> None:
-        """Book what a sink has kept after a place; ``is_all`` if it is an error that something cannot be booked.
+    def _catch_up(self, place: Any, asked: RulesSaid) -> None:
+        """Book what the record has after a place, under its rules or, where they are hidden, ``asked``.
 
         A last decision that cannot be booked, because contexts are not kept, was not acknowledged: it is taken back.
         """
-        if (placed := self._observers.placed) is None:
+        if (record := self._observers.record) is None:
             return
-        booked = 0
         try:
-            for event in placed.missing(place, self._members, lambda: [self._book.rules.as_table(), asked.as_table()]):
+            for event in record.missing(place, self._members, lambda: [self._settings().rules, asked]):
                 self.apply(event)
-                booked += 1
-        except FedrosterError as error:
-            if not isinstance(error, NotKeptError) or not placed.take_back():
-                if is_all:
-                    raise
-                _log.exception("the log cannot be booked after %d events", booked)
-        if booked:
-            _log.info("%d events of the log were not in the selector's file; they are booked", booked)
+        except NotKeptError:
+            if not record.take_back():
+                raise
 
     def _began(self, place: Any, *, is_new: bool = False, **changed: Any) -> Began:
-        """The event of a beginning, from a sink's place and under other settings."""
-        code = code_of(type(self._learner.policy)) if self._observers.keep else {}
+        """The event of a beginning, from a record's place and under other settings."""
+        code = {} if self._observers.record is None else code_of(type(self._learner.policy))
         return Began(
             round=self.round,
             kind=self._KIND,
             policy=repr(self._learner.policy),
-            settings=self._settings() | changed,
+            settings=replaced(self._settings(), **changed),
             num_features=self.num_features,
             draws=draws(self._learner.policy),
             code=code,
@@ -139,18 +133,6 @@ class Kept(Books):
             is_new=is_new,
             reads_all=commits(self._learner.policy) == "all",
             snapshot=self._snapshot,
-        )
-
-    @property
-    def _options(self) -> Options:
-        """What :meth:`load` takes to go on as this selector does."""
-        return Options(
-            patience_rounds=self._rounds.patience,
-            longest_s=self._guard.longest_s,
-            guarded=self._guard.is_on,
-            longest_absence=self._guard.longest_absence,
-            failures=self._failures.rules,
-            rules=self._book.rules,
         )
 
     def _warn(self, *, is_quiet: bool = False) -> None:
@@ -165,7 +147,6 @@ class Kept(Books):
         *,
         clock: Callable[[], float] = time.time,
         observers: Iterable[Observer] = (),
-        catch_up: bool = True,
         **options: Unpack[Options],
     ) -> Self:
         """Continue where :meth:`save` stopped: the next decisions equal those of a run without interruption.
@@ -174,70 +155,97 @@ class Kept(Books):
             path: The file.
             policy: The same policy; a file never says which code to run.
             clock: As for the constructor.
-            observers: As for the constructor.
-            catch_up: Whether what the log of a :class:`~fedroster.Record` has and the file lacks, because a process was
-                killed between the two, is booked; else the log goes on from the file.
+            observers: As for the constructor.  What the log of a :class:`~fedroster.Record` among them has and the file
+                lacks, because a process was killed between the two, is booked.
             **options: Any of ``patience_rounds``, ``longest_s``, ``guarded``, ``longest_absence``, ``failures`` and
                 ``rules`` that hold from now on.  The others, sizes, budgets and seed are those of the file.
 
         Raises:
             ConfigurationError: If an option is out of its range.
             FileNotFoundError: If there is no such file.
+            LogFileError: If what the log has and the file lacks cannot be booked.
             StateFileError: If the file is damaged, foreign, or belongs to another policy.
         """
         if unknown := options.keys() - Options.__annotations__.keys():
             known = ", ".join(Options.__annotations__)
             raise ConfigurationError(f"{min(unknown)} is no option; expected some of {known}")
+        changed = said(options)
         path = path_of(path)
         files = SavedFiles()
         files.has_read(path)  # before its content: if another writer comes between, the next save notices
-        selector, place = cls._read(path, policy, clock)
+        arrays, header = load_arrays(path, kind=cls._KIND)
+        try:
+            selector = cls._made((header, arrays), policy, clock)
+        except StateFileError as error:
+            raise StateFileError(f"{path!r}: {error}") from error
         selector._files = files
-        return selector._go_on(observers, place, options, catch_up=catch_up)
+        return selector._go_on(observers, header.get("place"), changed, catch_up=True)
 
     def _go_on(
-        self, observers: Iterable[Observer], place: Any, options: Options | None = None, *, catch_up: bool = False
+        self, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any], *, catch_up: bool = False
     ) -> Self:
-        """Go on as :func:`go_on` says; ``catch_up`` if what the sink has kept since is booked."""
+        """Go on as :func:`go_on` says; ``catch_up`` if what the record has after that place is booked."""
         self._observers = Observers(observers)
-        changed: dict[str, Any] = {} if options is None else {**options}
-        is_ruled = "rules" in changed
         if catch_up:
-            self._catch_up(place, checked_rules(changed.get("rules")), is_all=False)
-        if is_ruled:
-            changed["rules"] = checked_rules(changed["rules"]).as_table()
-        if "failures" in changed:
-            changed["failures"] = list(astuple(checked_failures(changed["failures"])))
+            self._catch_up(place, changed.get("rules", RulesSaid()))
         self._commit(self._began(place, **changed))
-        self._warn(is_quiet=not is_ruled)
+        self._warn(is_quiet="rules" not in changed)
         return self
 
     @classmethod
-    def _read(
-        cls, path: str | os.PathLike[str], policy: AnyPolicy, clock: Callable[[], float], **read: Any
-    ) -> tuple[Self, Any]:
-        """The selector of a file, without observers, and where the sink among them was."""
-        with opened(path, policy, kind=cls._KIND, **read) as (policy, header, arrays):
-            saved = {name: header[name] for name in cls._SETTINGS}
-            if "budgets" in saved:
-                saved["budgets"] = distinct(saved["budgets"])
-            guards = {name: header.get(name, value) for name, value in cls._GUARDS.items()}
+    def _made(
+        cls, state: Snapshot, policy: AnyPolicy, clock: Callable[[], float], *, any_parameters: bool = False
+    ) -> Self:
+        """The selector in a state, without observers; the state may give the policy ``any_parameters``."""
+        header, arrays = state
+        label = header.get("policy")
+        if not any_parameters and not is_label_of(label, policy):
+            raise StateFileError(
+                f"it belongs to {label}; expected {policy!r}, the same policy with the same parameters: load it with "
+                "those that it has, and set the selector's policy"
+            )
+        try:
+            settings = Settings.read(header)
+            begun = made_with(replaced(settings, rules=RulesSaid()), header["num_features"])
             made: Any = cls
-            selector: Self = made(policy, **saved, **guards, clock=clock)
+            selector: Self = made(as_labelled(str(label), policy), **begun, clock=clock)
             for book in selector._books:
                 book.unpack(header, arrays)
+            selector._failures.follow(selector._failures.rules, selector.round)
             selector._learner.rehearse(selector._rounds.imagined())
-        return selector, header.get("place")
+        except StateFileError:
+            raise
+        except (KeyError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+            raise StateFileError(f"it is no {cls._KIND} ({shown(error)})") from error
+        return selector
 
 
-def beginnings_of(event: Began) -> dict[str, Any]:
-    """What a selector was made with, as its constructor takes it."""
-    settings: dict[str, Any] = {**event.settings, "num_features": event.num_features}
-    settings["failures"] = FailureRules(*settings["failures"])
-    settings["rules"] = Rules.from_table(settings.get("rules", {}))
-    if "budgets" in settings:
-        settings["budgets"] = distinct(settings["budgets"])
-    return settings
+def in_state(kind: type[S], state: Snapshot, policy: AnyPolicy) -> S:
+    """The selector of a class in a state, without observers.
+
+    Raises:
+        StateFileError: If the state is damaged, foreign, or belongs to another policy.
+    """
+    return kind._made(state, policy, time.time)
+
+
+def made_with(settings: Settings, num_features: int | None) -> dict[str, Any]:
+    """Settings, and the length of contexts, as a selector's constructor takes them."""
+    made = {name: getattr(settings, name) for name in ("cohort_size", "seed", *Options.__annotations__)}
+    made |= {"failures": FailureRules(*settings.failures), "rules": Rules.from_table(settings.rules.table)}
+    if settings.budgets is not None:
+        made["budgets"] = distinct(settings.budgets)
+    return made | {"num_features": num_features}
+
+
+def said(options: Options) -> dict[str, Any]:
+    """Options as settings have them; raises for rules that are none."""
+    changed: dict[str, Any] = {**options}
+    if "rules" in changed:
+        changed["rules"] = RulesSaid.of(checked_rules(changed["rules"]).as_table())
+    if "failures" in changed:
+        changed["failures"] = astuple(checked_failures(changed["failures"]))
+    return changed
 
 
 def note(
@@ -256,13 +264,13 @@ def noted(selector: Kept, name: str) -> tuple[int, dict[ClientId, float]]:
     return round, {ids[slot]: value for slot, value in by_slot.items()}
 
 
-def entered(fresh: S, record: Record, options: Options | None = None) -> S:
+def entered(fresh: S, record: Record, changed: Mapping[str, Any] | None = None) -> S:
     """The selector of a record's folder: a new one begins there, or the one goes on that was left there.
 
     Args:
         fresh: A new selector, which has the record among its observers or gets it.
         record: Its record.
-        options: What holds from now on if one goes on; None for all options of the new one.
+        changed: Settings that hold from now on if one goes on; None for all of the new one that may be other ones.
 
     Raises:
         ConfigurationError: If the folder's run has another cohort size, number of features or budgets.
@@ -275,23 +283,25 @@ def entered(fresh: S, record: Record, options: Options | None = None) -> S:
         if record not in fresh._observers:
             _begin_in(fresh, record, observers)
         return fresh
-    began = record.beginning(fresh._book.rules.as_table())
+    settings = fresh._settings()
+    began = record.beginning(settings.rules)
     expected = f"expected {fresh._learner.policy!r}, a {fresh._KIND}"
     wrong = f"the log is of {began.policy}, a {began.kind}; {expected}"
     if began.kind != fresh._KIND:
         raise LogFileError(wrong)
-    state, place = record.newest(fresh._KIND)
+    state = record.newest(fresh._KIND)
+    place = None if state is None else state[0]["place"]
     try:
         if state is None:
             policy = as_labelled(began.policy, fresh._learner.policy)
             made: Any = type(fresh)
-            selector: S = made(policy, clock=fresh._clock, **beginnings_of(began))
+            selector: S = made(policy, clock=fresh._clock, **made_with(began.settings, began.num_features))
         else:
-            selector, _ = fresh._read(state, fresh._learner.policy, fresh._clock, any_parameters=True)
+            selector = fresh._made(state, fresh._learner.policy, fresh._clock, any_parameters=True)
     except StateFileError as error:
         raise LogFileError(f"{wrong} ({error})") from error
     selector._observers = Observers(observers)
-    selector._catch_up(place, fresh._book.rules, is_all=True)
+    selector._catch_up(place, settings.rules)
     if not is_label_of(repr(selector._learner.policy), fresh._learner.policy):
         raise LogFileError(
             f"the log is of {selector._learner.policy!r}; expected {fresh._learner.policy!r}: begin with the policy "
@@ -301,7 +311,9 @@ def entered(fresh: S, record: Record, options: Options | None = None) -> S:
         now, before = getattr(fresh, name, None), getattr(selector, name, None)
         if now is not None and now != before:
             raise ConfigurationError(f"{name} is {now}, and the folder's run has {before}; expected the same")
-    return go_on(selector, observers, place, options_of(fresh) if options is None else options)
+    if changed is None:
+        changed = {name: getattr(settings, name) for name in Options.__annotations__}
+    return go_on(selector, observers, place, changed)
 
 
 def _begin_in(fresh: Kept, record: Record, observers: tuple[Observer, ...]) -> None:
@@ -309,9 +321,9 @@ def _begin_in(fresh: Kept, record: Record, observers: tuple[Observer, ...]) -> N
     fresh._observers = Observers(observers)
     members = fresh._members
     is_simple = not fresh.round and len(members.clients) == len(members.ids) == (members.capacity if members.ids else 0)
-    record.before(fresh._began(None, is_new=is_simple), fresh)
+    record.before(fresh._began(None, is_new=is_simple))
     if is_simple and members.ids:
-        record.before(joined := Joined(fresh._members.clients), fresh)
+        record.before(joined := Joined(fresh._members.clients))
         record(joined, fresh)
 
 
@@ -321,9 +333,9 @@ def trust_of(selector: Kept) -> dict[ClientId, float]:
     return dict(zip(selector.clients, trust.tolist(), strict=True))
 
 
-def options_of(selector: Kept) -> Options:
-    """What :meth:`Selector.load` takes to go on as a selector does."""
-    return selector._options
+def settings_of(selector: Kept) -> Settings:
+    """What a selector was made with, or follows now."""
+    return selector._settings()
 
 
 def state_of(selector: Kept) -> Snapshot:
@@ -331,6 +343,6 @@ def state_of(selector: Kept) -> Snapshot:
     return selector._snapshot()
 
 
-def go_on(selector: S, observers: Iterable[Observer], place: Any, options: Options | None = None) -> S:
-    """Let a selector that was read go on under observers, from a sink's place; the options hold from now on."""
-    return selector._go_on(observers, place, options)
+def go_on(selector: S, observers: Iterable[Observer], place: Any, changed: Mapping[str, Any]) -> S:
+    """Let a selector that was read go on under observers, from the record's place, with settings that changed."""
+    return selector._go_on(observers, place, changed)

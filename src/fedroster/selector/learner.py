@@ -320,7 +320,7 @@ class Learner:
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Load what :meth:`pack` gave, into a learner of one client."""
         capacity = whole(header, "capacity", 1)
-        take(arrays, "members", np.bool_, (capacity,))  # before anything is made for this many
+        take(arrays, "here", np.bool_, (capacity,))  # before anything is made for this many
         like = self._fresh(self.spec)
         self.spec = replace(self.spec, num_clients=capacity)
         self._num_forgotten = whole(header, "strangers", 0)

@@ -5,6 +5,7 @@ A client that leaves keeps its slot, and all that was learned of it.  A client t
 
 from __future__ import annotations
 
+import copy
 import difflib
 import re
 from collections.abc import Iterable, Mapping
@@ -17,32 +18,21 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.errors import InvalidInputError, StateFileError, UnknownNameError
 from fedroster.core.ids import ClientId, checked_id, checked_ids, listed, look_of
 from fedroster.core.problem import Feedback, Status
-from fedroster.core.state import take
+from fedroster.core.state import pack, unpack
 from fedroster.folder.events import Joined, Left
 from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
+from fedroster.selector.slots import Slots, blank
 
 _NAMED = 8  # ids that an error names
 _COMPARED = 10_000  # ids among which it looks for the nearest: comparing a million takes seconds
 _NUMBER = re.compile("0|-?[1-9][0-9]{0,1232}")  # texts that are an id's, too: none has more than 4,096 bits
-_COUNTERS = ("chosen", "trained", "used", "present", "due", "seen", "capped", "chosen_before", "due_before")
 
 
-class Members:
-    """Ids, slots and counters; arrays have one entry for each slot.
+class Members(Slots):
+    """Ids of the slots, and what is kept of the clients in them.
 
     Attributes:
         ids: Id of each slot; None for a free one.
-        here: Whether the slot's client is a member.
-        cold: Whether it did not take part in the last round, the s of Huang et al. 2021.
-        chosen: Rounds in which it was chosen.
-        trained: Rounds in which it answered, in time or late.
-        used: Rounds in which it answered in time.
-        present: Rounds that began while it was a member and did not pause.
-        due: The same, where ``cohort_size`` places that are filled one by one are one round: what a rate counts.
-        seen: Rounds in which it was available.
-        capped: How many of its times were cut to the longest.
-        chosen_before: ``chosen`` when the policy began to promise what it promises now.
-        due_before: ``due`` at that time.
         changes: How often the names of slots may have changed.
     """
 
@@ -53,17 +43,7 @@ class Members:
         self._odd: dict[str, ClientId] = {}  # those that do not read as they are written
         self._free: list[int] = []
         self.changes = 0
-        self.here = np.zeros(1, np.bool_)
-        self.cold = np.ones(1, np.bool_)
-        self.chosen, self.trained, self.used, self.present, self.due, self.seen, self.capped = np.zeros(
-            (7, 1), np.int64
-        )
-        self.chosen_before, self.due_before = np.zeros((2, 1), np.int64)
-
-    @property
-    def capacity(self) -> int:
-        """Number of slots."""
-        return int(self.here.shape[0])
+        self.become(blank(1))
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
@@ -147,14 +127,6 @@ class Members:
         others = (look, int(look) if _NUMBER.fullmatch(look) else None, self._odd.get(look))
         return next((each for each in others if each is not None and each != client and each in self._slot_of), None)
 
-    def grow(self, capacity: int) -> None:
-        """Make room for more clients; with less than there is, nothing changes."""
-        more = max(0, capacity - self.capacity)
-        self.here = np.append(self.here, np.zeros(more, np.bool_))
-        self.cold = np.append(self.cold, np.ones(more, np.bool_))
-        for name in _COUNTERS:
-            setattr(self, name, np.append(getattr(self, name), np.zeros(more, np.int64)))
-
     def join(self, clients: Iterable[ClientId]) -> None:
         """Let clients in that are no members; there must be room for them."""
         self.changes += 1
@@ -189,9 +161,7 @@ class Members:
                 self._odd.pop(look_of(client), None)
             # The lowest slot is taken first, whatever the order of leaving: a loaded selector does the same.
             self._free = sorted((*self._free, *slots.tolist()), reverse=True)
-            self.cold[slots] = True
-            for name in _COUNTERS:
-                getattr(self, name)[slots] = 0
+            self.reset(slots)
         return slots
 
     def promise_anew(self) -> None:
@@ -236,7 +206,7 @@ class Members:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The parts to save: an entry of the header, and arrays."""
-        return {"ids": self.ids}, {"members": self.here, "cold": self.cold} | {n: getattr(self, n) for n in _COUNTERS}
+        return {"ids": self.ids}, pack(self)
 
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Load what :meth:`pack` gave."""
@@ -247,19 +217,12 @@ class Members:
         for client in self._slot_of:
             self._note_look(client)
         self._free = [slot for slot, client in enumerate(self.ids) if client is None][::-1]
-        self.here, self.cold = (take(arrays, name, np.bool_, (capacity,)) for name in ("members", "cold"))
+        self.become(copy.deepcopy(unpack(blank(capacity), arrays, round=header["round"])))  # others may read them, too
         nameless = [*self._free, *range(len(self.ids), capacity)]
         if len(self.ids) > capacity or len(self._slot_of) + len(nameless) != capacity or self.here[nameless].any():
             raise StateFileError(
                 f"ids in the state file are {len(self._slot_of)} of {len(self.ids)} for {capacity} slots; expected "
                 "distinct ones, and one for each member"
             )
-        for name in _COUNTERS:
-            if name in arrays or name not in ("trained", "used", "due", "chosen_before", "due_before"):
-                counted = take(arrays, name, np.int64, (capacity,))
-            else:  # earlier files count no answers, and no rounds of places
-                counted = self.present.copy() if name == "due" else np.zeros(capacity, np.int64)
-            too_few = name == "present" and (counted < self.chosen).any()
-            if too_few or counted.max() > header["round"] or (name == "due" and (counted > self.present).any()):
-                raise StateFileError(f"{name!r} in the state file counts more rounds than there were")
-            setattr(self, name, counted)
+        if (self.present < self.chosen).any() or (self.due > self.present).any():
+            raise StateFileError("'present' or 'due' in the state file counts more rounds than there were")

@@ -322,7 +322,7 @@ class OpenRounds:
     def unpack(self, header: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
         """Load what :meth:`pack` gave."""
         self.last = header["round"]
-        self.filled = whole(header, "filled", 0, header["cohort_size"] - 1) if "filled" in header else 0
+        self.filled = whole(header, "filled", 0, header["settings"]["cohort_size"] - 1)
         numbers = [whole(dict(enumerate(entry)), 0, 1, self.last) for entry in header["pending"]]
         sizes = [whole(dict(enumerate(entry)), 1, 1, header["capacity"]) for entry in header["pending"]]
         total, length = sum(sizes), header["num_features"]
@@ -331,16 +331,14 @@ class OpenRounds:
         slot = take(arrays, "pending.slot", np.int64, (total,), most=header["capacity"] - 1)
         status = take(arrays, "pending.status", np.uint8, (total,))
         features = take(arrays, "pending.features", np.float64, (total, length if total else None))
-        told = features  # a file of 0.1.0 has taken contexts as they were told
-        if "pending.told" in arrays:
-            told = take(arrays, "pending.told", np.float64, features.shape)
+        told = take(arrays, "pending.told", np.float64, features.shape)
         server = None
-        if total and "budgets" in header:
-            server = take(arrays, "pending.server", np.int64, (total,), most=len(header["budgets"]) - 1)
+        if total and (budgets := header["settings"].get("budgets")):
+            server = take(arrays, "pending.server", np.int64, (total,), most=len(budgets) - 1)
         kept = PendingRound(slot, features, told, status, server)
         waiting = np.bincount(slot[status == _OPEN], minlength=header["capacity"])
         for name in ("trained", "used", "capped"):
-            if name in arrays and (arrays[name] + waiting > arrays["chosen"]).any():
+            if (arrays[name] + waiting > arrays["chosen"]).any():
                 raise StateFileError(f"{name!r} in the state file counts more answers than were awaited")
         named = [client is not None for client in header["ids"]] + [False] * header["capacity"]
         low = 0

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
+from msgspec.structs import replace as replaced
 from numpy.typing import ArrayLike
 
 from fedroster.core.checks import check_flag, check_number
@@ -35,10 +36,10 @@ from fedroster.folder.events import (
     Joined,
     Left,
     Observer,
-    Observers,
     Set,
 )
-from fedroster.folder.record import Record
+from fedroster.folder.record import Observers, Record
+from fedroster.folder.settings import RulesSaid
 from fedroster.queues import AVAILABILITY_PERIOD
 from fedroster.rules.rulebook import RuleBook, checked_rules
 from fedroster.rules.rules import Rules
@@ -47,7 +48,7 @@ from fedroster.selector.cohorts import Cohort, EdgeCohort
 from fedroster.selector.failures import FailureRules, Failures
 from fedroster.selector.files import Notes, SavedFiles
 from fedroster.selector.guard import Guard, LongestTime, checked_longest
-from fedroster.selector.keeping import Kept, Options, entered
+from fedroster.selector.keeping import Kept, Options, entered, said
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.rounds import OpenRounds, outcomes
@@ -136,8 +137,8 @@ class Selector(Kept):
         )
         self._members = Members()
         self._rounds = OpenRounds(patience_rounds)
-        self._failures = Failures(failures)
-        self._guard = Guard(longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
+        self._failures = Failures(failures, self._members)
+        self._guard = Guard(self._members, longest_s=longest_s, is_on=guarded, longest_absence=longest_absence)
         self._last_look = 0
         self._book = RuleBook(rules, cohort_size=self.cohort_size, beta=self._beta)
         self._learner.check_promise(self._book.num_allowed(self._members, first := checked_ids(clients)))
@@ -196,7 +197,7 @@ class Selector(Kept):
     def _select(self, asked: Asked) -> Decided:
         """Decide and book a round."""
         self._warn_of_unseen()  # before anything is booked
-        decided = self.decide(asked, explain=self._observers.keep)
+        decided = self.decide(asked, explain=self._observers.record is not None)
         self._commit(decided)
         if _log.isEnabledFor(logging.INFO):
             chosen, there = ", ".join(map(str, self._named(decided.chosen))), np.count_nonzero(decided.seen)
@@ -326,7 +327,7 @@ class Selector(Kept):
     @longest_s.setter
     def longest_s(self, value: LongestTime) -> None:
         with self._calls:
-            self._set({"longest_s": checked_longest(value)})
+            self._set(longest_s=checked_longest(value))
 
     @property
     def rules(self) -> Rules:
@@ -336,12 +337,12 @@ class Selector(Kept):
     @rules.setter
     def rules(self, value: Rules | None) -> None:
         with self._calls:
-            self._set({"rules": checked_rules(value).as_table()})
+            self._set(rules=RulesSaid.of(checked_rules(value).as_table()))
             self._warn()
 
-    def _set(self, changed: Mapping[str, Any]) -> None:
+    def _set(self, **changed: Any) -> None:
         """Let other settings come into force, and say so if they are other ones."""
-        event = Set({**self._settings(), **changed})
+        event = Set(replaced(self._settings(), **changed))
         if event.settings != self._settings():
             self._commit(event)
 
@@ -370,10 +371,10 @@ class Selector(Kept):
 
     def _unmasked(self, clients: list[ClientId]) -> list[ClientId]:
         """Clients that join; members of whom a record with a key kept a hash alone get their names back."""
-        if (placed := self._observers.placed) is None or not self._members.ids:
+        if (record := self._observers.record) is None or not self._members.ids:
             return clients
         known = set(self._members.ids)
-        names = {placed.alias(client): client for client in clients if client not in known}
+        names = {record.alias(client): client for client in clients if client not in known}
         names = {alias: client for alias, client in names.items() if alias in known}
         self._members.rename(names)
         here = set(self._members.clients) & set(names.values())
@@ -431,13 +432,13 @@ class Selector(Kept):
             InUseError: If another process holds the folder.
             LogFileError: If the log is damaged, or of another policy or kind.
         """
-        options: Any = {name: value for name, value in beginnings.items() if name in Options.__annotations__}
+        given: Any = {name: value for name, value in beginnings.items() if name in Options.__annotations__}
         wanted = None if clients is None else checked_ids(clients)
         record = Record(folder, key=key)
         try:
             first = wanted if wanted and record.place is None else ()
             fresh = cls(policy, clients=first, clock=clock, observers=observers, **beginnings)
-            selector = entered(fresh, record, options)
+            selector = entered(fresh, record, said(given))
             if wanted is not None:
                 missing, here = selector._unmasked(wanted), set(selector.clients)
                 selector.join([client for client in missing if client not in here])

@@ -12,7 +12,8 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, real, shown
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.ids import ClientId, checked_ids
-from fedroster.folder.events import Observer, Observers
+from fedroster.folder.events import Observer
+from fedroster.folder.record import Observers
 from fedroster.queues import falls_short
 from fedroster.rules.rulebook import RuleBook
 from fedroster.selector.candidates import read_candidates

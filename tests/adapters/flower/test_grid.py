@@ -26,7 +26,7 @@ from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
 from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, RoundSink, SelectingGrid
 from fedroster.core.errors import ConfigurationError, LogFileError, RoundNotBegunError
 from fedroster.core.problem import Status
-from fedroster.selector import options_of
+from fedroster.selector import settings_of
 
 
 def selecting(
@@ -729,7 +729,9 @@ def test_rules_that_are_given_at_a_restart_hold(tmp_path):
     told = {"failures": FailureRules(pause_after=1), "guarded": False, "longest_absence": 7, "longest_s": 9.0}
     again, _, _ = selecting(fleet(4), state_dir=tmp_path, told=told)
     assert again.selector.round == 1
-    assert options_of(again.selector) == told | {"patience_rounds": 100, "rules": Rules()}
+    now = settings_of(again.selector)
+    assert {name: getattr(now, name) for name in told} == told | {"failures": (True, 1, 50)}
+    assert (now.patience_rounds, again.selector.rules) == (100, Rules())
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from fedroster.core.problem import RoundContext, Selection, Status
 from fedroster.core.protocols import AnyEnvironment
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
-from fedroster.selector import Selector, options_of
+from fedroster.selector import Selector
 from fedroster.selector.edges import EdgeSelector
 from fedroster.simulation import round_time
 
@@ -299,7 +299,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 folder / _SELECTOR,
                 self.selector.policy,
                 observers=self.selector.observers,
-                rules=options_of(self.selector)["rules"],
+                rules=self.selector.rules,
             )
             arrays, header = load_arrays(folder / f"{_NETWORK}-{selector.round}.npz", kind="pfl-network")
         except FileNotFoundError as error:

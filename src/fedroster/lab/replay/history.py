@@ -12,7 +12,7 @@ from fedroster import FailureRules
 from fedroster.errors import InvalidInputError
 from fedroster.lab.replay.playing import BARE
 from fedroster.parts import ClientId, StatusArray
-from fedroster.record import OPEN, Log, LoggedRound
+from fedroster.record import OPEN, Header, Log, LoggedRound
 from fedroster.types import BoolArray, FloatArray, IntArray, Status
 
 LEAST_ROUNDS = 20
@@ -161,7 +161,7 @@ def read_history(log: Log) -> History:
     history = History(
         ids=tuple(column_of),
         policy=header.policy_text or header.policy,
-        options=BARE if header.kind == "simulation" else _options(header.settings),
+        options=BARE if header.kind == "simulation" else _options(header),
         rules=tuple(one.rules for one in rounds),
         begun=np.array([not one.not_begun for one in rounds]),
         at_s=np.array([one.at_s for one in rounds], np.float64),
@@ -238,7 +238,7 @@ def _late_as_dropped(history: History, longest_s: float) -> str:
     return ""
 
 
-def _options(settings: Mapping[str, Any]) -> dict[str, Any]:
+def _options(header: Header) -> dict[str, Any]:
     """Of what a log's selector was made with, what holds for any policy."""
-    names = ("patience_rounds", "longest_s", "guarded", "longest_absence")
-    return {name: settings[name] for name in names} | {"failures": FailureRules(*settings["failures"])}
+    names, settings = ("patience_rounds", "longest_s", "guarded", "longest_absence"), header.settings
+    return {name: getattr(settings, name) for name in names} | {"failures": FailureRules(*settings.failures)}
