@@ -166,9 +166,12 @@ def _header_changed(parts: Parts, rng: np.random.Generator) -> tuple[str, bytes]
     header = header_of(parts)
     name = list(header)[rng.integers(len(header))]
     how = rng.random()
-    value = header[name]
+    within, value = header, header[name]
+    if isinstance(value, dict) and value:  # settings, rules
+        within, name = value, list(value)[rng.integers(len(value))]
+        value = within[name]
     if how < 0.15:
-        del header[name]
+        del within[name]
     elif how < 0.5 and isinstance(value, list) and value:
         at = int(rng.integers(len(value)))
         inner = value[at]
@@ -181,8 +184,8 @@ def _header_changed(parts: Parts, rng: np.random.Generator) -> tuple[str, bytes]
         else:
             value[at] = _NUMBERS[rng.integers(len(_NUMBERS))]
     else:
-        header[name] = _NUMBERS[rng.integers(len(_NUMBERS))]
-    return f"header {name}: {str(header.get(name))[:60]}", packed(with_header(parts, header))
+        within[name] = _NUMBERS[rng.integers(len(_NUMBERS))]
+    return f"header {name}: {str(within.get(name))[:60]}", packed(with_header(parts, header))
 
 
 # ---------------------------------------------------------------- crafted files

@@ -92,7 +92,7 @@ def plan(
         raise ConfigurationError("expected --every-client and --rounds-under, or a log and --rules alone")
     wish = Wish(
         _share(every_client, "every-client"),
-        seconds_of("rounds-under", rounds_under, expected=""),
+        seconds_of("rounds-under", rounds_under + "s" * rounds_under[-1:].isdigit(), expected=""),
         _share(share, "share"),
     )
     numbers = read_seeds(seeds)

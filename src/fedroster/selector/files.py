@@ -131,15 +131,3 @@ def _held(target: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def distinct(pairs: Any) -> dict[Any, Any]:
-    """A mapping that a header keeps as pairs, because their order counts.
-
-    Raises:
-        StateFileError: If a name is there twice.
-    """
-    mapping = dict(pairs)
-    if len(mapping) != len(pairs):
-        raise StateFileError(f"{shown(pairs)} in the state file has a name twice")
-    return mapping

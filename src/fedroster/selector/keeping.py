@@ -25,7 +25,7 @@ from fedroster.rules.rules import Rules
 from fedroster.selector.booking import Books
 from fedroster.selector.calls import Calls
 from fedroster.selector.failures import FailureRules, checked_failures
-from fedroster.selector.files import Book, SavedFiles, distinct
+from fedroster.selector.files import Book, SavedFiles
 from fedroster.selector.guard import LongestTime
 
 S = TypeVar("S", bound="Kept")
@@ -234,7 +234,9 @@ def made_with(settings: Settings, num_features: int | None) -> dict[str, Any]:
     made = {name: getattr(settings, name) for name in ("cohort_size", "seed", *Options.__annotations__)}
     made |= {"failures": FailureRules(*settings.failures), "rules": Rules.from_table(settings.rules.table)}
     if settings.budgets is not None:
-        made["budgets"] = distinct(settings.budgets)
+        made["budgets"] = dict(settings.budgets)
+        if len(made["budgets"]) < len(settings.budgets):
+            raise StateFileError(f"budgets are {shown(settings.budgets)}; expected each server once")
     return made | {"num_features": num_features}
 
 

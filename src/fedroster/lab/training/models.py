@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from fedroster.errors import ConfigurationError, UnknownNameError
@@ -37,6 +38,19 @@ def model_factory(name: str) -> ModelFactory:
     return MODELS[name]
 
 
+def _cnn(channels: tuple[int, ...], units: tuple[int, ...]) -> nn.Module:
+    """Rectified 5 x 5 convolutions, each with 2 x 2 max pooling, between these channels; then rectified layers."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    for before, after in pairwise(channels):
+        layers += [nn.Conv2d(before, after, 5), nn.ReLU(), nn.MaxPool2d(2)]
+    layers.append(nn.Flatten())
+    for before, after in pairwise(units):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
 @register("digits-mlp")
 def digits_mlp() -> nn.Module:
     """64 pixels, 64 rectified units, 10 classes: 4,810 parameters."""
@@ -53,20 +67,7 @@ def fashion_mnist_cnn() -> nn.Module:
     paper gives neither a size nor the padding nor the convolutions' activation; here there is no padding and they are
     rectified, as in PyTorch's own example of that time, which has the same widths.
     """
-    from torch import nn
-
-    return nn.Sequential(
-        nn.Conv2d(1, 20, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(20, 50, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(800, 500),
-        nn.ReLU(),
-        nn.Linear(500, 10),
-    )
+    return _cnn((1, 20, 50), (800, 500, 10))
 
 
 @register("cifar-10-cnn")
@@ -79,22 +80,7 @@ def cifar_10_cnn() -> nn.Module:
     padding of these layers gives 18.7.  Both of Qu et al.'s sizes are 0.72 to 0.73 of ours (compare
     :func:`mnist_logistic`), so they look like the same networks counted otherwise, not like other networks.
     """
-    from torch import nn
-
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(64, 64, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(1600, 384),
-        nn.ReLU(),
-        nn.Linear(384, 192),
-        nn.ReLU(),
-        nn.Linear(192, 10),
-    )
+    return _cnn((3, 64, 64), (1600, 384, 192, 10))
 
 
 @register("cifar-10-small")
