@@ -20,7 +20,8 @@ install: .venv/.dev
 	touch $@
 
 demo: .venv/.demo
-	$(BIN)/fedroster compare --task digits-logistic --out runs/demo
+	$(BIN)/fedroster compare --task digits-logistic --coupling 0.9 --out runs/demo
+	$(BIN)/fedroster compare --task digits-logistic --coupling 0.9 --memory --free-places --policy by-speed,random --out runs/demo-places
 
 test: install
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
