@@ -146,11 +146,10 @@ class RuleBook:
 
     def _meet(self, members: Roster) -> None:
         """Judge the names of all slots that were not judged before; a slot without a client is in no group."""
-        more = members.capacity - self._group.shape[0]
-        self._reason, self._priority = (
-            np.append(each, np.zeros(more, np.int64)) for each in (self._reason, self._priority)
-        )
-        self._group = np.append(self._group, np.full(more, -1))
+        if more := members.capacity - self._group.shape[0]:
+            none = np.zeros(more, np.int64)
+            self._reason, self._priority = np.append(self._reason, none), np.append(self._priority, none)
+            self._group = np.append(self._group, none - 1)
         if not self.rules.name_clients or self._changes == members.changes:
             return
         self._changes = members.changes
