@@ -52,6 +52,9 @@ _STILL = f"""{_FIGURES}.every(one => [...one.querySelectorAll('svg')].some(svg =
 _LIVE = f"{_FIGURES}.filter(one => one.querySelector('script')).every(one => one.querySelector('.live svg'))"
 _TOLD = """[...document.querySelectorAll('figure')].filter(one => !(one.querySelector('.told')?.textContent.length > 20
     && one.querySelector('details table') && one.querySelector('details a[download$=csv]'))).length"""
+_PAPER = """![...document.querySelectorAll('.live, nav, section > details > :not(summary, .bar)')]
+    .some(one => one.checkVisibility() == (one.matches('.live, nav')))
+    && getComputedStyle(document.body).backgroundColor == 'rgb(255, 255, 255)'"""
 _WIDE = """[...document.querySelectorAll('main *')].filter(one => one.checkVisibility()
     && one.getBoundingClientRect().right > innerWidth + 1).length"""
 
@@ -119,13 +122,13 @@ def checked(page: Page, address: str, axe: str, *, ours: bool) -> dict[str, str]
         well = page.value(_STILL) and (not runs or page.value(_LIVE))
         found[name] = "ok" if well else "not readable" if not page.value(_STILL) else "not live"
     if ours:
-        opened(page, address, width=1000, live=False)
+        opened(page, address, width=1000, scheme="dark")
         bare = page.value(_TOLD)
         found["told, table, CSV"] = f"{bare} figures lack one" if bare else "ok"
         page.call("Emulation.setEmulatedMedia", media="print", features=[])
         page.call("Emulation.setDeviceMetricsOverride", width=A4, height=1000, deviceScaleFactor=1, mobile=False)
         page.value("dispatchEvent(new Event('beforeprint'))")
-        wide, still = page.value(_WIDE), page.value(_STILL)
+        wide, still = page.value(_WIDE), page.value(f"{_STILL} && {_PAPER}")
         found["A4"] = "ok" if still and not wide else f"{wide} parts are cut off" if wide else "not readable"
     broken: dict[str, None] = {}
     for width in WIDTHS if axe else ():

@@ -12,6 +12,7 @@ import socket
 import tempfile
 import unicodedata
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from chaos.rows import Row, time_is_up
 from fedroster.cli import app
 from fedroster.core.errors import FedrosterError
 
+answered: Counter[str] = Counter()  # commands that ended with 0: others refuse what they are given
 BIG = "x" * 10_000_000
 NASTY = [
     "../../pwned", "/tmp/pwned", "C:\\pwned", "a/b", "..", "$x_$ \\frac{1}{2}", "$(touch pwned)", "`touch pwned`",
@@ -63,7 +65,7 @@ def asked(row: Row, home: Path, mine: Path, *arguments: object) -> str:
         done = CliRunner().invoke(app, [str(each) for each in arguments])
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
-        said = done.output
+        said, answered[row.what] = done.output, answered[row.what] + (done.exit_code == 0)
         if bad := {sign for sign in said if unicodedata.category(sign) in ("Cc", "Cf", "Cs") and sign != "\n"}:
             row.fault(f"shows {bad}: {case}")
         if "--json" not in arguments and re.search(r"^lines: round 9 begun", said, re.MULTILINE):
@@ -133,6 +135,7 @@ def logs(tries: int, rng: random.Random) -> Row:
             rules = home / "rules.toml"
             rules.write_text(f"deny = {json.dumps(rng.sample(NASTY, 5))}\nallow = ['*']\n", encoding="utf-8")
             asked(row, home, none, "plan", log, "--rules", rules)
+    row.note = f"{answered[row.what]} ended with status 0, the others refused"
     return row.done()
 
 
@@ -174,6 +177,7 @@ def folders(tries: int, rng: random.Random) -> Row:
                 else:
                     file.write_text(json.dumps(_spoilt(known, rng)), encoding="utf-8")
                 asked(row, home, mine, "compare", "--again", "--out", mine)
+    row.note = f"{answered[row.what]} ended with status 0, the others refused"
     return row.done()
 
 

@@ -100,8 +100,9 @@ def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, 
 
 
 def _course(values: FloatArray, width: int = 1) -> Curve:
-    """What came after each round, or after each window of this many."""
-    return Curve(width * np.arange(1.0, values.shape[1] + 1), *band(values))
+    """What came after each round, or after each window of this many; nothing that is drawn so is below 0."""
+    mean, low, high = band(values)
+    return Curve(width * np.arange(1.0, values.shape[1] + 1), mean, np.maximum(low, 0.0), high)
 
 
 def _lines(title: str, curves: Mapping[str, Curve], axes: Axes, level: tuple[float, str] | None = None) -> Drawn:

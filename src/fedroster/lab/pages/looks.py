@@ -50,7 +50,7 @@ _LOOKS: Mapping[str, Look] = {
     "power-of-choice": Look("#CC79A7", "--"),
     "tifl": Look("#7F1D3F"),
     "e3cs": Look("#7F1D3F", "--"),
-    "cs-ucb": Look("#7A7A1F"),
+    "cs-ucb": Look("#7A7A1F", "-."),
 }
 
 
