@@ -169,8 +169,9 @@ def folders(tries: int, rng: random.Random) -> Row:
                 if rng.random() < 0.4:  # one thing at a time gets further
                     fields = ["command", "machine", "left_out", "folders", "scenario", "settings", "omniscient"]
                     name = rng.choice(fields)
-                    known[name] = {nasty: rng.choice(NASTY) for nasty in rng.sample(NASTY, 3)}
-                    known[name] = rng.choice([known[name], rng.choice(NASTY)])
+                    some = rng.sample(NASTY, 3)
+                    kinds = {dict: {nasty: rng.choice(NASTY) for nasty in some}, list: some, str: some[0]}
+                    known[name] = kinds[rng.choice([type(known.get(name, "")), *kinds])]
                     file.write_text(json.dumps(known), encoding="utf-8")
                 elif rng.random() < 0.5:
                     _rename(mine, rng.choice(NASTY))
