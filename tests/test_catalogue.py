@@ -302,7 +302,7 @@ class Script(Point):
         (Script("script", None), r"'script' cannot be loaded \(SystemExit\(7\)\)"),
         (Missing("gone", None), r"'gone' cannot be loaded \(ModuleNotFoundError\(\"No module named 'gone'\"\)\)"),
         (Point("random", Favourites), "the name 'random' is taken"),
-        (Point("my:own", Favourites), "the name 'my:own' has one of ':,='"),
+        (Point("my:own", Favourites), "the name 'my:own' has one of ':,=/'"),
         (Point("nothing", None), "'nothing' cannot be loaded"),
         (Point("plain", object), "'plain' cannot be loaded"),
     ],

@@ -1,7 +1,8 @@
 """Policies and scenarios by name, with parameters as text: what the command line and the studies speak.
 
 A policy is written ``name:parameter=value,...``, such as ``rbcs-f:V=20,beta=0.1``; one that no entry point names is
-written with its module, ``my_package.MyPolicy:parameter=value``.  A scenario is a name such as ``rbcs-f/table-1``.
+written with its module, ``my_package.MyPolicy:parameter=value``, and one around another with a slash before it,
+``participation-weights/rbcs-f:V=20``.  A scenario is a name such as ``rbcs-f/table-1``.
 
 Other packages add policies through the entry point group ``fedroster.policies`` and scenarios through
 ``fedroster.scenarios``.  What is made is imported when it is asked for: names and lines cost nothing to look up.
@@ -39,6 +40,7 @@ DEFAULT_SCENARIO = "rbcs-f/table-1"
 RBCS_F = "Huang et al., IEEE TPDS 2021, doi:10.1109/TPDS.2020.3040887"
 COCS = "Qu et al., 2021, arXiv:2112.00925"
 FEDCS = "Nishio and Yonetani, ICC 2019, doi:10.1109/ICC.2019.8761315"
+FEDAU = "Wang and Ji, ICLR 2024, arXiv:2306.03401"
 OURS = "fedroster"
 
 
@@ -90,10 +92,11 @@ class Entry:
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
-    """A field's default; None for one that must be given."""
+    """A field's default, of a policy inside as text; None for one that must be given."""
     if field.default is not dataclasses.MISSING:
         return field.default
-    return None if field.default_factory is dataclasses.MISSING else field.default_factory()
+    found = None if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return policy_text(found) if found is not None and field.name == "policy" else found
 
 
 def _policy(name: str, summary: str, source: str) -> Entry:
@@ -139,6 +142,9 @@ POLICIES: Mapping[str, Entry] = {
     ),
     "cs-ucb": _policy(
         "CSUCB", "UCB on times, with fairness queues", "Xia et al., IEEE TWC 2020, doi:10.1109/TWC.2020.3008091"
+    ),
+    "participation-weights": _policy(
+        "ParticipationWeights", "FedAU's weights around any policy: corrects how often clients take part", FEDAU
     ),
     "round-robin": _policy(
         "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
@@ -225,8 +231,8 @@ def scenarios() -> Mapping[str, Entry]:
     return _with_plugins(SCENARIOS, "fedroster.scenarios")
 
 
-_RESERVED = ":,="
-"""What stands between names and parameters in texts."""
+_RESERVED = {"fedroster.policies": ":,=/", "fedroster.scenarios": ":,="}
+"""What stands between names and parameters in texts, by group."""
 
 
 def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
@@ -236,8 +242,8 @@ def _with_plugins(own: Mapping[str, Entry], group: str) -> dict[str, Entry]:
         if point.name in found:
             _warn(f"{point.value} is left out of {group}: the name {point.name!r} is taken")
             continue
-        if set(point.name) & set(_RESERVED):
-            _warn(f"{point.value} is left out of {group}: the name {point.name!r} has one of {_RESERVED!r}")
+        if set(point.name) & set(_RESERVED[group]):
+            _warn(f"{point.value} is left out of {group}: the name {point.name!r} has one of {_RESERVED[group]!r}")
             continue
         try:
             with redirect_stdout(sys.stderr):  # what it prints is no result of ours
@@ -277,7 +283,7 @@ def _warn(text: str) -> None:
 
 def find_policy(text: str) -> Entry:
     """Return the entry of a policy from ``name`` or ``name:parameter=value,...``."""
-    name = text.partition(":")[0].strip()
+    name = _name(text)
     if name in _SESSION:
         return _SESSION[name]
     if "." in name and name not in policies():
@@ -285,9 +291,20 @@ def find_policy(text: str) -> Entry:
     return _find("policy", name, policies())
 
 
+def _name(text: str) -> str:
+    return text.partition("/")[0].partition(":")[0].strip()
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    """Name, parameters and, of a policy around another, the text of the one inside; else empty."""
+    is_around = "policy" in find_policy(text).parameters()
+    outside, _, inside = text.partition("/") if is_around else (text, "", "")
+    return _name(outside), outside.partition(":")[2], inside.strip()
+
+
 def is_of_this_session(text: str) -> bool:
-    """Whether a policy is of a class that no other process can import."""
-    return text.partition(":")[0].strip() in _SESSION
+    """Whether a policy, or the one inside, is of a class that no other process can import."""
+    return _name(text) in _SESSION or bool((inside := _parted(text)[2]) and is_of_this_session(inside))
 
 
 def policy_text(policy: str | AnyPolicy) -> str:
@@ -304,11 +321,11 @@ def policy_text(policy: str | AnyPolicy) -> str:
         ConfigurationError: If it is no policy, or has a parameter that has no text.
     """
     if isinstance(policy, str):
-        name, colon, tail = policy.partition(":")
+        name, tail, inside = _parted(policy)
         known = find_policy(name).parameters()
         parts = [part.partition("=") for part in tail.split(",")]
         tail = ",".join("".join((_known_as(first.strip(), known) or first, *rest)) for first, *rest in parts)
-        return f"{_known_as(name.strip(), policies()) or name.strip()}{colon}{tail}"
+        return _joined(_known_as(name, policies()) or name, tail, policy_text(inside) if inside else "")
     from fedroster.core.protocols import check_policy
 
     check_policy(policy)
@@ -316,8 +333,9 @@ def policy_text(policy: str | AnyPolicy) -> str:
     name = next((known for known, entry in policies().items() if entry.make is made), "") or _name_of(made)
     try:
         values = {known: (getattr(policy, known), default) for known, default in find_policy(name).parameters().items()}
+        inner, _ = values.pop("policy", (None, None))
         given = ",".join(f"{known}={_written(value)}" for known, (value, usual) in values.items() if value != usual)
-        text = f"{name}:{given}" if given else name
+        text = _joined(name, given, "" if inner is None else policy_text(inner))
         if make_policy(text) == policy:
             return text
     except (FedrosterError, TypeError, ValueError):
@@ -326,6 +344,10 @@ def policy_text(policy: str | AnyPolicy) -> str:
         f"policy {policy!r} cannot be written as text; expected a frozen dataclass whose parameters are numbers, "
         "words, or tuples of them"
     )
+
+
+def _joined(name: str, tail: str, inside: str) -> str:
+    return name + (f":{tail}" if tail else "") + (f"/{inside}" if inside else "")
 
 
 def _name_of(made: type[Any]) -> str:
@@ -361,15 +383,16 @@ def make_policy(text: str) -> AnyPolicy:
     """Make a policy from its text.
 
     Args:
-        text: ``name`` or ``name:parameter=value,...``.
+        text: ``name`` or ``name:parameter=value,...``, and the same of a policy inside after a slash.
 
     Raises:
         UnknownNameError: If there is no such policy or parameter; names the nearest.
         ConfigurationError: If a value is malformed or out of range.
     """
-    name, _, tail = text.partition(":")
+    name, tail, inside = _parted(text)
     entry = find_policy(text)
     settings = _distinct(_setting(part, f"policy {text!r}") for part in tail.split(",") if part.strip())
+    settings |= {"policy": inside} if inside else {}
     policy: AnyPolicy = _make(entry, settings, f"parameter of policy {name}")
     return policy
 
@@ -399,10 +422,16 @@ def policy_of_label(label: str) -> AnyPolicy:
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
             raise ValueError("not a call with named parameters")
         name = node.func.id
+        given = {
+            str(each.arg): policy_of_label(ast.unparse(each.value))
+            if isinstance(each.value, ast.Call)
+            else ast.literal_eval(each.value)
+            for each in node.keywords
+        }
         made: Any = next((entry.make for entry in policies().values() if entry.make.__name__ == name), None)
         if made is None:
             raise UnknownNameError.of("policy class", name, [entry.make.__name__ for entry in policies().values()])
-        policy: AnyPolicy = made(**{str(each.arg): ast.literal_eval(each.value) for each in node.keywords})
+        policy: AnyPolicy = made(**given)
         return policy
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
         if isinstance(error, FedrosterError):
@@ -474,6 +503,8 @@ def _convert(name: str, value: str, hint: Any) -> Any:
 
     Entries of a tuple are separated by ``/``, ``()`` is the empty one, and None is written ``auto``.
     """
+    if name == "policy":
+        return make_policy(value)
     parts = typing.get_args(hint)
     if type(None) in parts:
         if value == AUTOMATIC:

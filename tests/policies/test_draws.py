@@ -15,7 +15,7 @@ KINDS = {name: draws(make_policy(name)) for name in policies()}
 
 def test_every_policy_says_how_it_draws():
     assert {name for name, kind in KINDS.items() if kind == "unknown"} == DRAWING | {"fedcs-greedy"}
-    assert {name for name, kind in KINDS.items() if kind == "uniform"} == {"random"}
+    assert {name for name, kind in KINDS.items() if kind == "uniform"} == {"participation-weights", "random"}
 
 
 @pytest.mark.parametrize("name", ["rbcs-f", "floor", "random", "dirichlet", "e3cs", "power-of-choice"])

@@ -12,6 +12,7 @@ from fedroster import policies
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import ProblemSpec
 from fedroster.core.protocols import ForOneServer
+from weighing import Drawn
 
 KINDS = [getattr(policies, name) for name in policies.__all__]
 P2 = {"gap": [1.0, -0.1], "node_limit": [-1]}
@@ -81,6 +82,7 @@ BAD = {
         "intervals": [-1, 65],
         "share": [1.0],
     },
+    "ParticipationWeights": {"policy": ["floor", Drawn()], "longest_gap": [0, 1.5]},
     "PowerOfChoice": {"d": [-1], "variant": ["cpow-d"]},
     "RBCSF": {
         "V": [-1.0, math.nan, math.inf, "20"],

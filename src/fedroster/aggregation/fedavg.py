@@ -30,6 +30,16 @@ def finite_updates(stacked: Model, num_clients: int) -> BoolArray:
     return finite
 
 
+def weighted_sum(stacked: Model, weights: FloatArray) -> Model:
+    """Sum of weight times row of every array, in double precision: the order of the clients then hardly matters.
+
+    Args:
+        stacked: Updates, shape (k, ...) by name.
+        weights: Shape (k,).
+    """
+    return {name: np.tensordot(weights, values.astype(np.float64), axes=1) for name, values in stacked.items()}
+
+
 def federated_average(
     current: Model, stacked: Model, num_samples: IntArray | FloatArray, *, arrived: BoolArray
 ) -> Aggregate:
@@ -42,9 +52,5 @@ def federated_average(
     if not used.any():
         return Aggregate(parameters=current, used=used)
     weight = num_samples[used] / num_samples[used].sum()
-    averaged = {
-        # In double precision: the order of the clients then hardly matters.
-        name: np.tensordot(weight, values[used].astype(np.float64), axes=1).astype(values.dtype)
-        for name, values in stacked.items()
-    }
-    return Aggregate(parameters=averaged, used=used)
+    averaged = weighted_sum({name: values[used] for name, values in stacked.items()}, weight)
+    return Aggregate({name: values.astype(stacked[name].dtype) for name, values in averaged.items()}, used)

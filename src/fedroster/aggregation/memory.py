@@ -5,10 +5,10 @@ With :math:`\Delta_k` the update of client k and :math:`y_n` the last known upda
 .. math:: x \gets x + \eta \Bigl[\sum_{k \in S} a_k\, c_k\, (\Delta_k - s\, y_k) + s \sum_n p_n y_n\Bigr],\qquad
     y_k \gets \Delta_k,
 
-where a are the cohort's shares, p those of all clients and c weights of a decision.  s = 1 is FedVARP (Jhunjhunwala et
-al. 2022, Algorithm 1) and, one answer or one buffer after the other, CA2FL (Wang et al. 2024, Algorithm 1); s = 0 is
-FedAvg; between them lies FedStale (Rodio and Neglia 2024).  With the rule "mean" the rows are replaced first, and the
-step is :math:`s \sum_n p_n y_n` alone: MIFA (Gu et al. 2021, Algorithm 1).
+where a are the cohort's shares, p those of all clients and c weights; a decision's own weights are a c.  s = 1 is
+FedVARP (Jhunjhunwala et al. 2022, Algorithm 1) and, one answer or one buffer after the other, CA2FL (Wang et al. 2024,
+Algorithm 1); s = 0 is FedAvg; between them lies FedStale (Rodio and Neglia 2024).  With the rule "mean" the rows are
+replaced first, and the step is :math:`s \sum_n p_n y_n` alone: MIFA (Gu et al. 2021, Algorithm 1).
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ def because(policy: Any, state: Any, context: RoundContext, selection: Selection
         return None
     if chosen and context.cost is None and rows.shape[0] <= context.cohort_size:
         return Because("everybody")
-    if isinstance(policy, Explains):
-        return policy.explain(state, context, selection, client)
+    if hasattr(policy, "explain"):
+        reason: Because = policy.explain(state, context, selection, client)
+        return reason
     return Because(policy.decides) if hasattr(policy, "decides") else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.random import Generator
@@ -43,8 +43,8 @@ class Policy(Protocol[S]):
     whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  Of ``wants_contexts`` and
     ``wants_deadline`` users are told where there are none (:func:`missing_signals`).  One that owes participations is
     also an :class:`Owes`, one that believes something about times an :class:`ExpectsTimes`, and one that says how much
-    each update counts a :class:`Weighs`; if that makes their sum an unbiased estimate it says of what by ``estimates``
-    (:func:`estimates`).  How chance decides is said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
+    each update counts a :class:`Weighs`; if that makes their sum an unbiased estimate it says of what by ``estimates``.
+    How chance decides is said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
 
@@ -209,6 +209,22 @@ def check_policy(policy: object) -> None:
         )
 
 
+def deciding(policy: AnyPolicy) -> AnyPolicy:
+    """The policy that decides: the innermost of one that only weighs what the policy in its ``inner`` decides."""
+    inner = getattr(policy, "inner", None)
+    return policy if inner is None else deciding(inner)
+
+
+def owes(policy: AnyPolicy) -> TypeGuard[Owes]:
+    """Whether a policy keeps count of what it owes; ``isinstance`` does not see what a policy passes on."""
+    return hasattr(policy, "backlog")
+
+
+def expects_times(policy: AnyPolicy) -> TypeGuard[ExpectsTimes]:
+    """Whether a policy believes something about exchange times."""
+    return hasattr(policy, "expected_times_s")
+
+
 def wants_losses(policy: AnyPolicy) -> bool:
     """Whether a policy declares ``wants_losses``: it learns from losses and sizes, and measuring losses costs time."""
     return bool(getattr(policy, "wants_losses", False))
@@ -235,12 +251,6 @@ def draws(policy: AnyPolicy) -> Draws:
     return found
 
 
-def estimates(policy: AnyPolicy) -> Estimates:
-    """What a policy's weighted sum estimates without bias; "nothing" for one that does not say."""
-    found: Estimates = getattr(policy, "estimates", "nothing")
-    return found
-
-
 def weighed(policy: AnyPolicy, state: Any, context: RoundContext, selection: Selection) -> Selection:
     """A decision that is not booked yet, with its weights if the policy :class:`Weighs`.
 
@@ -251,14 +261,15 @@ def weighed(policy: AnyPolicy, state: Any, context: RoundContext, selection: Sel
     if not callable(method):
         return selection
     weights = method(state, context if context.poll is None else replace(context, poll=None), selection)
-    if weights is not None:
-        check_weights("weights", weights, selection.links.shape[0])
-    return replace(selection, weights=None if weights is None else weights.copy())
+    if weights is None:
+        return selection
+    check_weights("weights", weights, selection.links.shape[0])
+    return replace(selection, weights=weights.copy())
 
 
 def commits(policy: AnyPolicy) -> Commits:
     """Which contexts ``commit`` reads: those of all rows, unless its class says ``commits = "cohort"``."""
-    found: Commits = vars(_owner(type(policy), "commit")).get("commits", "all")
+    found: Commits = vars(_owner(type(deciding(policy)), "commit")).get("commits", "all")
     return found
 
 
@@ -278,7 +289,7 @@ def refuses_first(policy: AnyPolicy) -> bool:
 
     Each class that defines ``select``, ``commit`` or ``update`` must say ``refuses_first = True`` itself.
     """
-    return _refuses_first(type(policy))
+    return _refuses_first(type(policy)) and _refuses_first(type(deciding(policy)))
 
 
 def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
@@ -288,6 +299,14 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
             f"{type(policy).__name__} chooses the updates that come in time; it needs several servers, a deadline or "
             "budgets, and this federation has none of them; expected a policy that looks at times, such as "
             "fedroster.Floor()"
+        )
+
+
+def refuse_weights(policy: AnyPolicy, why: str) -> None:
+    """Refuse a policy that weighs the updates of its cohort, where that cannot be applied, and say why."""
+    if callable(getattr(policy, "weights", None)):
+        raise ConfigurationError(
+            f"{type(policy).__name__} says how much each update counts, and {why}; expected a policy without weights"
         )
 
 

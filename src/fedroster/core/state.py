@@ -311,9 +311,14 @@ def as_labelled(label: str, value: S) -> S:
         call = ast.parse(label, mode="eval").body if len(label) <= _LONGEST_LABEL else None
         if not isinstance(call, ast.Call) or ast.unparse(call.func) != type(value).__name__ or call.args:
             raise ValueError("it is of another class")
-        named = {str(each.arg): ast.literal_eval(each.value) for each in call.keywords}
+        named = {
+            str(each.arg): as_labelled(ast.unparse(each.value), getattr(value, str(each.arg)))
+            if isinstance(each.value, ast.Call)  # a policy inside
+            else ast.literal_eval(each.value)
+            for each in call.keywords
+        }
         found = dataclasses.replace(value, **named)  # type: ignore[type-var]
-    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
+    except (AttributeError, ValueError, TypeError, SyntaxError, RecursionError, MemoryError) as error:
         raise StateFileError(f"it is of {shown(label, str)}, not of {value!r} ({shown(error, str)})") from error
     if not is_label_of(label, found):
         raise StateFileError(f"it is of {shown(label, str)}, not of {found!r}")

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fedroster.aggregation.fedavg import Aggregate, federated_average, finite_updates
+from fedroster.aggregation.fedavg import Aggregate, federated_average, finite_updates, weighted_sum
 from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_globally, broadcast, edge_answers
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.aggregation.server import ServerStep
@@ -55,8 +55,10 @@ class FreePlaces(Parameters):
         c_k = \frac{n_k}{\bar n} (1 + \tau_k)^{-b}
 
     with the update memory's s (0 without), the clients' samples n and :math:`\tau` the changes of the model since a
-    client was sent it.  m answers move the model as far as a round does, whatever K is.  FedBuff (Nguyen et al. 2022)
-    is b = 1/2 without a memory, CA2FL (Wang et al. 2024) is b = 0 with one; both draw uniformly and have K = 10.
+    client was sent it.  Where a policy weighs its cohorts, :math:`f w_k` stands for :math:`n_k / \bar n`, with f places
+    that were free: a decision of f places counts as f / m of a round.  m answers move the model as far as a round does,
+    whatever K is.  FedBuff (Nguyen et al. 2022) is b = 1/2 without a memory, CA2FL (Wang et al. 2024) is b = 0 with
+    one; both draw uniformly and have K = 10.
 
     Attributes:
         buffer: K, >= 1.
@@ -153,23 +155,27 @@ class _Aggregation:
         """The model after the server's step."""
         return self.step.apply(model, direction, self._moments)
 
-    def of_round(self, model: Model, updates: Updates, clients: IntArray, *, server: int = 0) -> Aggregate:
-        """The next model from those of a cohort, which were all sent ``model``."""
+    def of_round(
+        self, model: Model, updates: Updates, clients: IntArray, weights: FloatArray | None, *, server: int = 0
+    ) -> Aggregate:
+        """The next model from those of a cohort, which were all sent ``model``; the decision's weights, shape (k,)."""
         num = clients.shape[0]
-        if not self.tables:
+        if not self.tables and weights is None:
             average = federated_average(model, updates.parameters, updates.num_samples, arrived=np.ones(num, np.bool_))
             if self.step.is_plain or not average.used.any():
                 return average
-            direction: Model = {
-                name: average.parameters[name] - value.astype(np.float64) for name, value in model.items()
-            }
-            return replace(average, parameters=self.moved(model, direction))
+            change: Model = {name: average.parameters[name] - value.astype(np.float64) for name, value in model.items()}
+            return replace(average, parameters=self.moved(model, change))
         good = self.usable(updates.parameters, num, base=model)
         if not good.any():
             return Aggregate(model, good)
         arrived = {name: values[good] for name, values in updates.parameters.items()}
-        table, samples = self.tables[server], updates.num_samples[good]
-        direction = table.step(clients[good], arrived, samples, base=model)
+        if self.tables:
+            given = {} if weights is None else {"weights": weights[good], "shares": np.ones(int(good.sum()))}
+            direction = self.tables[server].step(clients[good], arrived, updates.num_samples[good], base=model, **given)
+        else:
+            moves = {name: values.astype(np.float64) - model[name] for name, values in arrived.items()}
+            direction = weighted_sum(moves, np.asarray(weights)[good])
         return Aggregate(self.moved(model, direction), good)
 
 
@@ -235,7 +241,8 @@ class _Trainer:
             self.parameters, feedback.client[arrived], round=context.round, streams=self._streams
         )
         self._note(updates, np.flatnonzero(arrived))
-        average = self.aggregation.of_round(self.parameters, updates, feedback.client[arrived])
+        weights = None if selection.weights is None else selection.weights[arrived]
+        average = self.aggregation.of_round(self.parameters, updates, feedback.client[arrived], weights)
         if average.used.any():
             self.parameters, self.evaluation = average.parameters, None
         return average.used
@@ -274,7 +281,8 @@ class _HierarchicalExchange(_Trainer):
     """The same with edge servers: each client trains its server's model (Qu et al. 2021, section III-A and C).
 
     Every server aggregates the updates that it waits for (6), late ones too when fewer than Z came in time, and the
-    cloud aggregates the edge models every T_ES rounds.
+    cloud aggregates the edge models every T_ES rounds.  Weights of a decision count M times at each of M servers: the
+    cloud's mean of the edge models then moves by their sum.
     """
 
     def _arrived(self, context: RoundContext, selection: Selection, outcome: Outcome, feedback: Feedback) -> BoolArray:
@@ -289,14 +297,18 @@ class _HierarchicalExchange(_Trainer):
         models: dict[str, NDArray[Any]] = {}
         following: Model = {name: values.copy() for name, values in self.edges.items()}
         good = np.zeros(clients.shape[0], np.bool_)
+        num_servers = next(iter(self.edges.values())).shape[0]
+        weights = None if selection.weights is None else selection.weights[arrived] * num_servers
+        by_server = weights is not None or bool(self.aggregation.tables)
         for m in np.unique(server):
             mine = server == m
             edge = {name: values[m] for name, values in self.edges.items()}
             updates = self._trainer.train(edge, clients[mine], round=context.round, streams=self._streams)
             self._note(updates, rows[mine])
-            if self.aggregation.tables:
+            if by_server:
                 alike = replace(updates, num_samples=np.ones_like(updates.num_samples))  # as in edge aggregation
-                moved = self.aggregation.of_round(edge, alike, clients[mine], server=int(m))
+                counts = None if weights is None else weights[mine]
+                moved = self.aggregation.of_round(edge, alike, clients[mine], counts, server=int(m))
                 good[mine] = moved.used
                 for name, value in moved.parameters.items():
                     following[name][m] = value
@@ -304,7 +316,7 @@ class _HierarchicalExchange(_Trainer):
                 if name not in models:
                     models[name] = np.empty((clients.shape[0], *values.shape[1:]), values.dtype)
                 models[name][mine] = values
-        if not self.aggregation.tables:
+        if not by_server:
             good = finite_updates(models, clients.shape[0])
             following = aggregate_edges(self.edges, models, server, good)
         if good.any():
@@ -327,7 +339,8 @@ class _PlacesExchange(_Trainer):
         """Start with the updates of clients at work and of the buffer, those kept at a checkpoint if there are."""
         self.places, self.num_places = places, spec.cohort_size
         none, shapes = np.empty(0, np.int64), {name: np.shape(value) for name, value in self.parameters.items()}
-        self._under_way: dict[str, NDArray[Any]] = {"client": none, "sent": none, "samples": none, "loss": np.empty(0)}
+        self._under_way: dict[str, NDArray[Any]] = dict.fromkeys(("client", "sent", "samples"), none)
+        self._under_way |= dict.fromkeys(("loss", "weight"), np.empty(0))
         self._under_way |= {f"w.{name}": np.empty((0, *shape), np.float32) for name, shape in shapes.items()}
         self._buffer = dict(self._under_way)
         self._samples, self._version = np.zeros(spec.num_clients), np.zeros(1, np.int64)
@@ -359,6 +372,9 @@ class _PlacesExchange(_Trainer):
             "sent": np.full(clients.shape[0], self._version[0]),
             "samples": updates.num_samples,
             "loss": updates.train_loss,
+            "weight": np.full(clients.shape[0], np.nan)
+            if selection.weights is None
+            else context.cohort_size * selection.weights[arrived],
         } | {f"w.{name}": values - self.parameters[name] for name, values in updates.parameters.items()}
         for name, values in new.items():
             self._under_way[name] = np.concatenate((self._under_way[name], values[good]))
@@ -383,17 +399,15 @@ class _PlacesExchange(_Trainer):
         buffer, aggregation = self._buffer, self.aggregation
         clients, samples = buffer["client"], buffer["samples"]
         count = clients.shape[0]
-        weights = samples / self._samples[self._samples > 0.0].mean()
+        by_samples = samples / self._samples[self._samples > 0.0].mean()
+        weights = np.where(np.isnan(buffer["weight"]), by_samples, buffer["weight"])
         weights = weights * (1.0 + self._version[0] - buffer["sent"]) ** -self.places.discount
         updates, shares = _part(buffer, "w."), np.full(count, 1.0 / count)
         direction: Model
         if aggregation.tables:
             direction = aggregation.tables[0].step(clients, updates, samples, weights=weights, shares=shares)
         else:
-            direction = {
-                name: np.tensordot(shares * weights, values.astype(np.float64), axes=1)
-                for name, values in updates.items()
-            }
+            direction = weighted_sum(updates, shares * weights)
         scale = count / self.num_places
         direction = {name: scale * values for name, values in direction.items()}
         self.parameters, self.evaluation = aggregation.moved(self.parameters, direction), None
@@ -417,9 +431,10 @@ def federate(
     """Play rounds with training.
 
     Args:
-        policy: Chooses the clients.  If it wants losses, it learns for each client whose update is used what the
-            trainer measured before training: the mean loss, the mean of its square, and the number of samples.  One
-            that polls asks for the loss of the global model before it decides; the network says how long that takes.
+        policy: Chooses the clients, and may weigh them; else updates count by samples.  If it wants losses, it learns
+            for each client whose update is used what the trainer measured before training: the mean loss, the mean of
+            its square, and the number of samples.  One that polls asks for the loss of the global model before it
+            decides; the network says how long that takes.
         environment: The network.
         trainer: Trains cohorts and tests models.
         rounds: Last round to play.
@@ -437,7 +452,8 @@ def federate(
 
     Raises:
         ConfigurationError: If ``evaluate_every`` is not a positive integer, the policy polls and the trainer cannot
-            measure losses without training, the table is beyond its budget, or several servers have a step.
+            measure losses without training, the table is beyond its budget, several servers have a step, or a policy
+            that weighs updates meets a memory with the rule "mean".
         InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
     """
@@ -448,6 +464,11 @@ def federate(
     edges = None if start is None else start.edges
     if edges is None and servers > 1:
         edges = broadcast(first, servers)
+    if memory is not None and memory.rule == "mean" and callable(getattr(policy, "weights", None)):
+        raise ConfigurationError(
+            f"memory is {memory}, in whose step no update of a cohort has a weight, and {type(policy).__name__} weighs "
+            "them; expected rule='difference'"
+        )
     if servers > 1 and not server.is_plain:
         raise ConfigurationError(f"server is {server} with {servers} servers; expected the plain step, ServerStep()")
     aggregation = _Aggregation(first, environment.spec, memory, server, None if start is None else start.aggregation)

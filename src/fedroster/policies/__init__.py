@@ -13,6 +13,7 @@ from fedroster.policies.omniscient import OmniscientP3
 from fedroster.policies.oort import Oort
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.policies.partial_pooling import PartialPooling
+from fedroster.policies.participation_weights import ParticipationWeights
 from fedroster.policies.power_of_choice import PowerOfChoice
 from fedroster.policies.rbcs_f import RBCSF
 from fedroster.policies.round_robin import RoundRobin
@@ -39,6 +40,7 @@ __all__ = [
     "Oracle",
     "OracleP",
     "PartialPooling",
+    "ParticipationWeights",
     "PowerOfChoice",
     "RoundRobin",
     "SizeWeighted",

@@ -85,6 +85,7 @@ def _columns(log: Log, played: LoggedRound, dimension: int, *, cohorts: bool) ->
         "status": [_WORDS[status] for status in of_cohort(played.status, OPEN).tolist()],
         "time_s": of_cohort(played.exchange_time_s, np.nan),
         "learned_s": of_cohort(played.learned_s, np.nan),
+        "weight": of_cohort(played.learned_s * np.nan if played.weights is None else played.weights, np.nan),
         "round_s": np.full(slots.shape[0], played.round_s),
         **{f"context_{d}": contexts[slots, d] for d in range(dimension)},
     }

@@ -15,7 +15,7 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.because import Because, because
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, ExpectsTimes, Owes, check_limits, check_policy, refuses_first, weighed
+from fedroster.core.protocols import AnyPolicy, check_limits, check_policy, expects_times, owes, refuses_first, weighed
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.rules.composing import Limits, compose
@@ -71,9 +71,9 @@ def beliefs_of(
         chosen: Slots of those that were chosen.
         knows_times: Whether the policy has met contexts, without which it expects nothing.
     """
-    owed = policy.backlog(state) if isinstance(policy, Owes) else None
+    owed = policy.backlog(state) if owes(policy) else None
     expected_s = None
-    if isinstance(policy, ExpectsTimes) and context.client is None:
+    if expects_times(policy) and context.client is None:
         rows = asked if (of_all := context.num_links <= ALL_BELIEFS) else chosen
         known_s = np.full(rows.shape[0], np.nan)
         if knows_times and rows.shape[0]:
@@ -295,16 +295,16 @@ class Learner:
 
     def backlog(self) -> FloatArray | None:
         """Participations owed to each slot's client; None from a policy that keeps no count."""
-        return self.policy.backlog(self.state) if isinstance(self.policy, Owes) else None
+        return self.policy.backlog(self.state) if owes(self.policy) else None
 
     @property
     def expects_times(self) -> bool:
         """Whether the policy predicts times."""
-        return isinstance(self.policy, ExpectsTimes)
+        return expects_times(self.policy)
 
     def expected_times_s(self, slots: IntArray, rows: FloatArray) -> FloatArray:
         """Exchange times that the policy expects, seconds; NaN where it has no prediction."""
-        if not isinstance(self.policy, ExpectsTimes) or self.num_features is None or not slots.shape[0]:
+        if not expects_times(self.policy) or self.num_features is None or not slots.shape[0]:
             return np.full(slots.shape[0], np.nan)
         return self.policy.expected_times_s(self.state, slots, rows)
 

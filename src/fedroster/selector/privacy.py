@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from fedroster.core.protocols import AnyPolicy, Draws, ExpectsTimes, draws, polls, wants_losses
+from fedroster.core.protocols import AnyPolicy, Draws, deciding, draws, expects_times, polls, wants_losses
 from fedroster.policies import (
     COCS,
     CUCB,
@@ -74,12 +74,14 @@ class Privacy:
 
 def reads(policy: AnyPolicy) -> Reads:
     """What a policy's decisions depend on: as it declares in ``reads``, or as its interface shows."""
+    if (inside := deciding(policy)) is not policy:  # its weights depend on who answers
+        return "system" if (found := reads(inside)) == "nothing" else found
     declared: Reads | None = getattr(policy, "reads", None)
     if declared is not None:
         return declared
     if wants_losses(policy) or polls(policy):
         return "losses"
-    if isinstance(policy, (ExpectsTimes, *_SYSTEM)):
+    if expects_times(policy) or isinstance(policy, _SYSTEM):
         return "system"
     return "nothing" if isinstance(policy, _NOTHING) else "unknown"
 
@@ -98,6 +100,8 @@ def privacy_of(
     if how != "uniform":
         why = "it draws nothing at random" if how == "never" else "clients may have different probabilities"
         against.append(f"{type(policy).__name__} does not draw uniformly: {why}")
+    if callable(getattr(policy, "weights", None)):
+        against.append(f"{type(policy).__name__} weighs updates: one client's may count for more than another's")
     against += [reason for reason, holds in circumstances.items() if holds]
     conditions = (
         "every member is available in every round, and none is left out because it is busy",

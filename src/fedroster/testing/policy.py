@@ -17,9 +17,9 @@ from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext,
 from fedroster.core.protocols import (
     AnyEnvironment,
     AnyPolicy,
-    ExpectsTimes,
-    Owes,
     commits,
+    expects_times,
+    owes,
     refuses_first,
     wants_losses,
     weighed,
@@ -293,11 +293,11 @@ class PolicyContract:
         spec, policy = self.spec(), self.policy()
         state = self._play(spec, self._init(spec), range(1, 21))
         before = frozen_pack(state)
-        if isinstance(policy, Owes):
+        if owes(policy):
             owed = policy.backlog(state)
             require(owed.shape == (spec.num_clients,), f"backlog has shape {owed.shape}; expected one number a client")
             require(bool((owed >= 0.0).all()), f"backlog is {shown(owed)}; expected numbers >= 0")
-        if isinstance(policy, ExpectsTimes):
+        if expects_times(policy):
             clients = np.arange(spec.num_clients)[::-2].copy()
             features = Streams(3).at("contract").random((clients.shape[0], spec.num_features))
             times_s = policy.expected_times_s(state, clients, features)

@@ -25,6 +25,7 @@ _LOOKS: Mapping[str, Look] = {
     "random": Look("#777777", "--"),
     "round-robin": Look("#777777", "-."),
     "size-weighted": Look("#777777", ":"),
+    "participation-weights": Look("#777777"),
     "floor": Look("#D55E00"),
     "rbcs-f": Look("#0072B2"),
     # Variants that stand in one picture of the paper, told apart by more than their names would give.
