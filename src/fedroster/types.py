@@ -4,7 +4,7 @@ How they are used: docs/how-to/write-a-policy.md.
 """
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
-from fedroster.core.because import Because, Explains, Limit
+from fedroster.core.because import Because, Limit
 from fedroster.core.problem import Feedback, Outcome, Poll, ProblemSpec, RoundContext, Selection, Status
 from fedroster.core.protocols import (
     AnyEnvironment,
@@ -27,7 +27,6 @@ __all__ = [
     "BoolArray",
     "Environment",
     "ExpectsTimes",
-    "Explains",
     "Feedback",
     "FloatArray",
     "IntArray",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import itertools
 from typing import get_args
 
 import pytest
@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from fedroster import make_policy, make_scenario
 from fedroster.cli import app
-from fedroster.cli.choose import Aim
+from fedroster.cli.choose import End, Keep
 
-AIMS = get_args(Aim)
+ANSWERS = [*itertools.product(get_args(Keep), get_args(End))]
 
 
 def chosen(*arguments: str, code: int = 0) -> tuple[str, str]:
@@ -22,35 +22,35 @@ def chosen(*arguments: str, code: int = 0) -> tuple[str, str]:
     return result.stdout, " ".join(result.stderr.split())
 
 
-@pytest.mark.parametrize("aim", AIMS)
-def test_the_code_runs_and_the_policy_is_of_the_catalogue(aim: str) -> None:
-    printed, beside = chosen("--aim", aim)
+@pytest.mark.parametrize("more", [(), ("--no-rounds",), ("--no-rounds", "--own-data")])
+@pytest.mark.parametrize(("keep", "limit"), ANSWERS)
+def test_the_code_runs_and_the_policy_is_of_the_catalogue(keep: str, limit: str, more: tuple[str, ...]) -> None:
+    printed, beside = chosen("--keep", keep, "--limit", limit, *more)
     first, code = printed.split("\n\n", 1)
     setting, told = code.split("selector.observe", 1)
-    space = {"ids": [f"client-{number}" for number in range(40)]}
+    space = {"ids": [f"client-{number}" for number in range(40)], "free": 3}
     exec(setting, space)
     space["seconds"] = dict.fromkeys(space["cohort"].clients, 1.0)
     exec("selector.observe" + told, space)
-    assert 0 < len(space["cohort"].clients) <= 8
+    spare = "when 8 have answered" in code
+    assert 0 < len(space["cohort"].clients) <= (10 if spare else 8)
+    assert ("at your deadline" in code) == (limit == "deadline" and keep not in ("turns", "chances"))
+    assert ("UpdateMemory" in code) == ("--own-data" in more)
     policy = make_policy(first.partition(": ")[0])
     assert space["selector"].policy == policy
-    policy.check(make_scenario(beside.partition("fedroster simulate ")[2].split()[0]).spec)
-
-
-def test_the_guide_names_what_the_command_recommends() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "which-policy.md").read_text(encoding="utf-8")
-    situations = page.split("## How to choose beta")[0]
-    for aim in AIMS:
-        name = chosen("--aim", aim)[0].split("Selector(")[1].split("(")[0]
-        assert f".{name}>" in situations
+    tried = beside.partition("fedroster ")[2].split()
+    assert tried[0] == ("plan" if spare else "simulate")
+    policy.check(make_scenario(tried[1]).spec)
 
 
 def test_a_share_is_checked_and_half_of_the_equal_one_by_default() -> None:
-    assert chosen("--aim", "short-rounds")[0].startswith("floor:beta=0.1: ")
-    assert chosen("--aim", "short-rounds", "--share", "0.2")[0].startswith("floor:beta=0.2: ")
-    assert "expected a share <= 0.2" in chosen("--aim", "short-rounds", "--share", "0.3", code=2)[1]
-    assert "speed" in chosen("--aim", "speed", code=2)[1]
+    flat = ("--keep", "choices", "--limit", "slowest")
+    assert chosen(*flat)[0].startswith("floor:beta=0.1: ")
+    assert chosen(*flat, "--share", "0.2")[0].startswith("floor:beta=0.2: ")
+    assert "expected a share <= 0.2" in chosen(*flat, "--share", "0.3", code=2)[1]
+    assert "speed" in chosen("--keep", "speed", code=2)[1]
 
 
 def test_the_command_asks_only_at_a_terminal() -> None:
-    assert "expected --aim" in chosen(code=2)[1]
+    assert "expected --keep" in chosen(code=2)[1]
+    assert "expected --limit" in chosen("--keep", "choices", code=2)[1]

@@ -2,46 +2,68 @@
 
 from __future__ import annotations
 
+import math
 import sys
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import typer
+from click import Choice
 
 from fedroster.cli.command import command
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 
-Aim: TypeAlias = Literal["short-rounds", "most-updates", "private", "equal-turns"]
-"""What a federation wants of its selection."""
+Keep: TypeAlias = Literal["choices", "updates", "turns", "chances", "nothing"]
+End: TypeAlias = Literal["slowest", "tail", "deadline", "budgets"]
 
-_QUESTIONS = """What do you want of the selection?
-  short-rounds   rounds that do not wait for slow clients, while each client keeps a share
-  most-updates   as many updates as possible by a deadline, at edge servers or within budgets
-  private        privacy accounting that counts on uniform random sampling
-  equal-turns    the same number of rounds for each client
-"""
-_ADVICE = {
-    "short-rounds": (
-        "Floor(beta={beta:g})",
-        "it keeps every client within two participations of its share after every round, and has nothing to tune.",
-    ),
-    "most-updates": (
-        "PartialPooling(beta={beta:g})",
-        "it learns which updates come in time, gets the most of them for each server's budget, and keeps shares.",
-    ),
-    "private": ("Uniform()", "only uniform draws over all members give amplification by sampling."),
-    "equal-turns": ("RoundRobin()", "the client that waited longest goes first."),
+_QUESTIONS = {
+    "rounds": "Does your engine need rounds? No, if it can fill a place as soon as a client has answered.",
+    "own-data": "Do slow clients hold data that others do not have?",
+    "keep": """What must be kept?
+  choices   each client is chosen in a share of the rounds
+  updates   each client's update is used in a share of the rounds, although rounds end without the slowest
+  turns     each client has the same number of rounds
+  chances   every set of clients is equally likely: privacy accounting counts on it
+  nothing   no client has a right to take part""",
+    "limit": """What limits a round?
+  slowest   it lasts until its slowest client has answered
+  tail      the same, but few rounds may be long: spare clients are chosen, and it ends when enough have answered
+  deadline  a deadline at one server
+  budgets   edge servers, or what each server may spend""",
 }
-_CODE = """from fedroster import {names}
+_CODE = """from fedroster import {selector}, make_policy
 
-selector = {selector}({made}, cohort_size={places}, clients=ids{servers})
-cohort = selector.select()                       # or select(ids) of those that are available
+selector = {selector}(make_policy("{policy}"), cohort_size={size}, clients=ids{more})
+cohort = selector.select({asked})  # or select(ids, ...) of those that are available
 selector.observe(cohort.round, times_s=seconds)  # seconds by id, as your server measured them
 """
 
 
+class Leaf(NamedTuple):
+    """What the guide advises: a policy, ``{beta:g}`` for the share, and the part of a cohort chosen beyond it."""
+
+    policy: str
+    spare: float = 0.0
+
+
+def leaf(*, rounds: bool, own_data: bool, keep: Keep, limit: End) -> Leaf:
+    """What the guide advises for its four answers."""
+    if keep in ("chances", "turns"):
+        return Leaf("random" if keep == "chances" else "round-robin")
+    if limit == "budgets":
+        return Leaf("partial-pooling" if keep == "nothing" else "partial-pooling:beta={beta:g},V=0.5")
+    if own_data and not rounds:
+        return Leaf("by-speed")
+    if keep == "updates" and limit != "slowest":
+        return Leaf("round-robin", 0.25)
+    return Leaf("floor:beta=0.02" if keep == "nothing" else "floor:beta={beta:g}", 0.25 if limit == "tail" else 0.0)
+
+
 @command()
 def choose(
-    aim: Annotated[Aim | None, typer.Option(help="What the selection is for; asked if not given.")] = None,
+    rounds: Annotated[bool | None, typer.Option(help="Whether your engine needs rounds.")] = None,
+    own_data: Annotated[bool | None, typer.Option(help="Whether slow clients hold data of their own.")] = None,
+    keep: Annotated[Keep | None, typer.Option(help="What must be kept; asked if not given.")] = None,
+    limit: Annotated[End | None, typer.Option(help="What limits a round; asked if not given.")] = None,
     clients: Annotated[int | None, typer.Option(min=1, help="Number of clients; asked if not given.")] = None,
     places: Annotated[int | None, typer.Option(min=1, help="Clients in a round; asked if not given.")] = None,
     share: Annotated[
@@ -51,15 +73,14 @@ def choose(
         ),
     ] = None,
 ) -> None:
-    """Ask about your clients and your aim; print a suitable policy, and the code."""
-    from fedroster.catalogue import policy_of_label, policy_text
+    """Ask about your engine, your clients and your aim; print a suitable policy, and the code."""
+    from fedroster.catalogue import find_policy
 
-    if aim is None:
-        sys.stderr.write(_QUESTIONS)
-    wanted = aim or _asked("aim", str)
-    number, size = clients or _asked("clients", int), places or _asked("places", int)
-    if wanted not in _ADVICE:
-        raise ConfigurationError(f"aim is {wanted!r}; expected one of {', '.join(_ADVICE)}")
+    rounds, own_data = _asked("rounds", rounds, bool, usual=True), _asked("own-data", own_data, bool, usual=False)
+    keep = _asked("keep", keep, get_args(Keep))
+    limit = "slowest" if keep in ("turns", "chances") else _asked("limit", limit, get_args(End))
+    found = leaf(rounds=bool(rounds), own_data=bool(own_data), keep=keep or "choices", limit=limit or "slowest")
+    number, size = _asked("clients", clients, int), _asked("places", places, int)
     # Half of the equal share: every client stays in the model, half of the places are free for speed.
     beta = round(min(size / number, 1.0) / 2.0, 4) if share is None else share
     if number * beta > size:
@@ -67,19 +88,32 @@ def choose(
             f"each of {number} clients cannot take part in {beta:g} of the rounds with {size} places; "
             f"expected a share <= {size / number:.3g}"
         )
-    made, why = _ADVICE[wanted][0].format(beta=beta), _ADVICE[wanted][1]
-    is_limited = wanted == "most-updates"
-    selector, servers = ("EdgeSelector", ', budgets={"north": 4.0, "south": 4.0}') if is_limited else ("Selector", "")
-    names = ", ".join(sorted([made.partition("(")[0], selector]))
-    policy = policy_text(policy_of_label(made))
-    code = _CODE.format(names=names, selector=selector, made=made, places=size, servers=servers)
-    sys.stdout.write(f"{policy}: {why}\n\n{code}")
-    scenario = "cocs/mnist" if is_limited else "rbcs-f/table-1"
-    sys.stderr.write(f"\nTry it: fedroster simulate {scenario} --policy {policy} --policy random\n")
+    policy = found.policy.format(beta=beta)
+    is_edge, spare = policy.startswith("partial-pooling"), math.ceil(found.spare * size)
+    code = _CODE.format(
+        selector="EdgeSelector" if is_edge else "Selector",
+        policy=policy,
+        size=size + spare,
+        more=', budgets={"north": 4.0, "south": 4.0}' if is_edge else "",
+        asked="" if rounds or is_edge else "at_most=free",
+    )
+    if when := [f"when {size} have answered"] * bool(spare) + ["at your deadline"] * (limit == "deadline"):
+        code += (
+            f"# End a round {' or '.join(when)}; report who comes later with late=[...]: the policy needs all times.\n"
+        )
+    if own_data:
+        code += "# Average with fedroster.aggregation.memory.UpdateMemory: what slow clients know stays in the model.\n"
+    sys.stdout.write(f"{policy}: {find_policy(policy).summary}.\n\n{code}")
+    scenario = "cocs/mnist" if is_edge else "rbcs-f/table-1"
+    tried = f"plan {scenario} --every-client {beta:.1%} --rounds-under 12s" if spare else f"simulate {scenario}"
+    sys.stderr.write(f"\nTry it: fedroster {tried} --policy {policy} --policy random\n")
 
 
-def _asked(what: str, kind: type) -> Any:
-    """An answer from the terminal."""
+def _asked(what: str, given: Any, kind: Any, *, usual: bool | None = None) -> Any:
+    """What was given, or an answer from the terminal; ``usual`` if there is none."""
+    if given is not None or (usual is not None and not sys.stdin.isatty()):
+        return usual if given is None else given
+    sys.stderr.write(_QUESTIONS.get(what, what) + "\n")
     if not sys.stdin.isatty():
         raise InvalidInputError(f"{what} is not given; expected --{what}, because there is no terminal to ask at")
-    return typer.prompt(what, type=kind, err=True)
+    return typer.prompt(what, type=Choice(kind) if isinstance(kind, tuple) else kind, default=usual, err=True)

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, IntArray
 from fedroster.core.problem import RoundContext, Selection
+from fedroster.core.protocols import draws
 
 Reason: TypeAlias = Literal[
     "everybody", "urgent", "owed", "price", "time", "turn", "loss", "tier", "worth", "untried", "arm", "drawn"
 ]
 """What decided: room for all, a debt that must be met, what is owed, the price of a place, time, whose turn it is,
-losses, the tier of speed, the best links, links or clients that were hardly tried, a cohort of a fixed pool, chance."""
+losses, the tier of speed, the best links, links that were hardly tried, a cohort of a fixed pool, chance."""
 
 Quantity: TypeAlias = Literal["expected_s", "owed", "last", "chosen", "loss"]
-"""What a decision depends on: the time that counts for it (seconds), participations owed, the round of the last turn (0
-for never), rounds in which it was chosen, the loss."""
+"""Expected time (s), participations owed, round of the last turn (0 for never), rounds as one of a cohort, loss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +55,6 @@ class Because:
     chance: float = math.nan
 
 
-@runtime_checkable
-class Explains(Protocol):
-    """A policy that says why; one whose every decision has the same reason may instead name it as ``decides``."""
-
-    def explain(self, state: Any, context: RoundContext, selection: Selection, client: int, /) -> Because:
-        """Say why an available client was chosen, or was not, in a round that ``select`` decided in this state."""
-        ...
-
-
 def turning(
     quantity: Quantity,
     value: float,
@@ -86,7 +77,10 @@ def of_client(context: RoundContext, selection: Selection, client: int) -> tuple
 
 
 def because(policy: Any, state: Any, context: RoundContext, selection: Selection, client: int) -> Because | None:
-    """Why a policy chose a client, or did not; None where it does not say, or the client is not available."""
+    """Why a policy chose a client, or did not; None where it does not say, or the client is not available.
+
+    A policy says it by ``explain``, or by ``decides`` where all of its decisions have one reason.
+    """
     rows, own, chosen = of_client(context, selection, client)
     if not own.any():
         return None
@@ -95,4 +89,7 @@ def because(policy: Any, state: Any, context: RoundContext, selection: Selection
     if hasattr(policy, "explain"):
         reason: Because = policy.explain(state, context, selection, client)
         return reason
+    if draws(policy) == "uniform":
+        flat = context.cost is None and context.client is None
+        return Because("drawn", chance=context.cohort_size / rows.shape[0] if flat else math.nan)
     return Because(policy.decides) if hasattr(policy, "decides") else None

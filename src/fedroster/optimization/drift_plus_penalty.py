@@ -334,8 +334,6 @@ def explained(
     longest_s = math.inf if penalty == 0.0 else float(worth[fits].max(initial=-math.inf)) / penalty
     if abs(least - backlog[row]) <= rounding:
         return "drawn", float(backlog[row]), longest_s
-    if chosen:
-        by_time = backlog[row] <= backlog[np.setdiff1d(rest, links)].max(initial=-math.inf)
-    else:
-        by_time = time_s[row] > time_s[links].max(initial=0.0)
+    others = np.setdiff1d(rest, links) if chosen else links
+    by_time = backlog[row] <= backlog[others].max() if chosen else time_s[row] > time_s[others].max()
     return "time" if by_time else "price", least, longest_s

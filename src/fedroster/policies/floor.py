@@ -225,9 +225,9 @@ class Floor(ForOneServer):
             time_s = np.maximum(time_s, least_s)
             time_s[first] = math.inf
             reason, price, most_s = explained(time_s, price_s, row, cohort, penalty=float(size), cohort_size=free)
-            # The price without a debt, which is the usual time; it is known wherever a time was measured.
             lift, usual_s = 1.0 + debt / (self.slack + 1.0), float(state.belief.usual_s[client])
-            usual_s = max(usual_s, LEAST_USUAL * state.belief.times.mean_time_s) if usual_s else price_s[row] / lift
+            known_s = max(usual_s, LEAST_USUAL * state.belief.times.mean_time_s)
+            usual_s = known_s if usual_s else price_s[row] / lift if lift > 0.0 else math.nan
             more_s = price - (price_s[row] or usual_s * lift)
             shifts.append(more_s / usual_s * (self.slack + 1.0) if price >= 0.0 else -math.inf)
             if urgency[row] < 0.0 and state.belief.usual_s[client] and most_s > max(least_s, LEAST_NOW * usual_s):

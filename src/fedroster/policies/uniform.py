@@ -6,14 +6,12 @@ from Decentralized Data", AISTATS 2017, arXiv:1602.05629.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.random import Generator
 
-from fedroster.core.because import Because
 from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import Draws, NoState, Stateless
 from fedroster.optimization.budgeted import choices_of, fill_in_order
@@ -56,10 +54,3 @@ class Uniform(Stateless):
         choices = choices_of(context)
         picks = fill_in_order(choices, rng.permutation(choices.rows.shape[0]))
         return Selection(context.round, np.sort(choices.rows[picks]))
-
-    def explain(self, state: NoState, context: RoundContext, selection: Selection, client: int, /) -> Because:
-        """Chance decided; its probability is known where nothing has a price."""
-        size, has_links = context.cohort_size, context.cost is not None or context.client is not None
-        return Because(
-            "drawn", chance=math.nan if has_links else size / max(int(np.count_nonzero(context.available)), size)
-        )

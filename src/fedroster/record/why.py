@@ -28,7 +28,6 @@ _ENDED = {
     Status.DROPPED: "it dropped out",
     Status.FAILED: "its answer was an error, or refused",
 }
-_DRAWS = {"never": "the policy does not draw at random", "uniform": "the policy draws uniformly"}
 _PRICE = "a price grows with a client's usual time and with what it is owed"
 _REASONS: Mapping[Reason, tuple[str, str]] = {
     "everybody": ("there was a place for everybody", ""),
@@ -108,7 +107,7 @@ def told(log: Log, played: LoggedRound, slot: int, because: Because | None) -> s
     eligible = int(np.count_nonzero(played.available & played.members)) - num_out
     alone = not played.rules.keys() & {"groups", "priorities", "least_cohort"}
     why = in_words(because, chosen=bool(place.shape[0]), alone=alone)
-    facts = _facts(played, slot, log.ids_at(played.round), "" if why else _DRAWS.get(log.header.draws, ""))
+    facts = _facts(played, slot, log.ids_at(played.round))
     could = f"{played.chosen.shape[0]} of {eligible} eligible clients"
     if place.shape[0]:
         return f"was chosen, one of {could}{why}{facts}; {_ended(played, int(place[0]))}"
@@ -149,11 +148,9 @@ def _turn(limit: Limit) -> str:
     return text.format(above if limit.above else below, f"{rounded(by * scale) / scale:g}" if by else "any")
 
 
-def _facts(played: LoggedRound, slot: int, ids: list[ClientId | None], draws: str) -> str:
+def _facts(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> str:
     """What the decision used for this client, beside the same values of the rest of the cohort."""
     parts, others, whose = _by_rules(played, slot, ids)
-    if draws and not parts:  # with priorities or groups, the policy decides parts of the cohort
-        parts.append(draws)
     for name, unit, values in (
         ("it was owed", " rounds", played.owed),
         ("it was expected to take", " s", played.expected_s),

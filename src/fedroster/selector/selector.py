@@ -200,8 +200,8 @@ class Selector(Kept):
         decided = self.decide(asked, explain=self._observers.record is not None)
         self._commit(decided)
         if _log.isEnabledFor(logging.INFO):
-            chosen, there = ", ".join(map(str, self._named(decided.chosen))), np.count_nonzero(decided.seen)
-            said = f"round {decided.round}: {decided.chosen.shape[0]} of {there} available clients: {chosen or 'none'}"
+            names, there = self._named(decided.chosen), np.count_nonzero(decided.seen)
+            said = f"round {decided.round}: {len(names)} of {there} available clients: {', '.join(map(str, names))}"
             _log.info("%s", decided.not_begun or said)
         if decided.not_begun:
             raise RoundNotBegunError(decided.not_begun)
