@@ -377,7 +377,7 @@ def test_a_warning_that_is_an_error_neither_loses_a_round_nor_stops_the_federati
 @pytest.mark.parametrize(
     ("policy", "message"),
     [
-        ("rbcs-f", r"policy is 'rbcs-f', which has no check; expected a policy, such as fedroster.RBCSF\(\)"),
+        ("rbcs-f", r"expected a policy, such as make_policy\('rbcs-f'\); policy is 'rbcs-f', which has no check"),
         (None, "policy is None, which has no check"),
         (RBCSF, r"policy is the class RBCSF; expected an instance, RBCSF\(...\)"),
     ],

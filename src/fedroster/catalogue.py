@@ -13,11 +13,12 @@ from __future__ import annotations
 import ast
 import dataclasses
 import importlib
+import re
 import sys
 import typing
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import entry_points
@@ -286,6 +287,9 @@ def find_policy(text: str) -> Entry:
     name = _name(text)
     if name in _SESSION:
         return _SESSION[name]
+    other = re.fullmatch(r"([^\s(]+)[\s(]+(.*?)\)?", name)
+    if other and (known := _known_as(other[1], policies())):
+        raise UnknownNameError(f"unknown policy {text!r}. Did you mean '{known}:{other[2]}'?")
     if "." in name and name not in policies():
         return _outside(name)
     return _find("policy", name, policies())
@@ -525,7 +529,10 @@ def _convert(name: str, value: str, hint: Any) -> Any:
         if hint is float:
             return float(value)
     except (ValueError, KeyError):
-        raise ConfigurationError(f"{name} is {value!r}; expected {_WORDS[hint]}") from None
+        said = "; parameters are separated by commas" if "=" in value else ""
+        with suppress(ValueError):
+            said = said or f"; {value} is {float(value.removesuffix('%')) / 100.0:g}"
+        raise ConfigurationError(f"{name} is {value!r}; expected {_WORDS[hint]}{said}") from None
     return value
 
 

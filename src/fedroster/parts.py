@@ -4,7 +4,7 @@ What the author of a policy needs first is in :mod:`fedroster.types`; errors are
 """
 
 from fedroster.core.arrays import ImageArray, Model, StatusArray
-from fedroster.core.checks import check_choice, check_integer, check_number
+from fedroster.core.checks import check_choice, check_integer, check_number, counted
 from fedroster.core.compiled import njit
 from fedroster.core.ids import ClientId
 from fedroster.core.locks import FolderLock
@@ -44,6 +44,7 @@ __all__ = [
     "check_selection",
     "code",
     "code_of",
+    "counted",
     "for_ranges",
     "load_arrays",
     "missing_signals",

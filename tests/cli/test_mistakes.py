@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+
 import pytest
 from typer.testing import CliRunner
 
-from fedroster import cli
+from fedroster import RBCSF, Floor, Group, Rules, Selector, cli
+from fedroster.cli.terminal import print_json
+from fedroster.errors import ConfigurationError
 
 TABLE1 = "simulate rbcs-f/table-1"
 MISTAKES = [
@@ -28,7 +33,13 @@ MISTAKES = [
     (f"{TABLE1} --rounds 0", "Invalid value for '--rounds'"),
     (f"{TABLE1} --workers 0", "Invalid value for '--workers'"),
     (f"{TABLE1} --engine spark", "engine is 'spark'; expected one of local, ray"),
-    ("compare --task mnist", "unknown task 'mnist'. Did you mean"),
+    ("compare --task mnist", "unknown task 'mnist'. Did you mean 'mnist-logistic'?"),
+    (f"{TABLE1} --policy floor:beta=15%", "beta is '15%'; expected a number; 15% is 0.15"),
+    (f"{TABLE1} --set availability=50", "availability is 50.0; expected a finite number >= 0 and <= 1 (50 % is 0.5)"),
+    ("plan rbcs-f/table-1 --every-client 5 --rounds-under 9s", "every_client is 5.0; expected a finite number"),
+    ("plan rbcs-f/table-1 --every-client 5 --rounds-under 9s", "(5 % is 0.05)"),
+    (f"{TABLE1} --policy rbcs-f(V=20)", "unknown policy 'rbcs-f(V=20)'. Did you mean 'rbcs-f:V=20'?"),
+    ("compare --policies random floor", "several values of one option are separated by commas"),
     ("compare --partition dirichlet", "partition is 'dirichlet'; expected dirichlet:GAMMA_1, labels:NUMBER or iid"),
     ("compare --target 90", "target accuracy is 90.0; expected"),
     ("compare --policies ,", "--policy is ','; expected all, or names"),
@@ -62,3 +73,72 @@ def test_what_is_said(typed, said, tmp_path, monkeypatch):
     assert "Traceback" not in message
     assert not any(mark in message for mark in ("━", "left"))  # no bar is drawn before the arguments are checked
     assert [path.name for path in tmp_path.iterdir()] == ["file"]  # nothing was begun
+
+
+def test_what_a_shell_keeps_together_is_said(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    for typed, said in (
+        ("rbcs-f V=20", "Did you mean 'rbcs-f:V=20'?"),
+        ("rbcs-f:V=20 beta=0.1", "V is '20 beta=0.1'; expected a number; parameters are separated by commas"),
+    ):
+        result = CliRunner().invoke(cli.app, [*TABLE1.split(), "--policy", typed])
+        assert said in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: Selector(Floor(), cohort=2),
+            r"Selector\(\) got an unexpected keyword argument 'cohort'. Did you mean 'cohort_size'",
+        ),
+        (lambda: Selector(Floor(), cohort_size=1, clients=["a"]).observe(1, times={}), "Did you mean 'times_s'"),
+        (
+            lambda: Selector(Floor(), cohort_size=1, clients=["a"]).select(place=1),
+            "unexpected keyword argument 'place'",
+        ),
+        (lambda: RBCSF(v=20), "Did you mean 'V'"),
+        (lambda: Rules(most_per_week=3), "Did you mean 'most_per_window'"),
+        (lambda: Group(["a"], minimum=1), "unexpected keyword argument 'minimum'"),
+    ],
+)
+def test_a_wrong_keyword_is_a_type_error_that_says_which_is_meant(call, said):
+    with pytest.raises(TypeError, match=said):
+        call()
+
+
+def test_a_policy_by_its_name_is_told_how_to_be_one():
+    with pytest.raises(ConfigurationError, match=r"^expected a policy, such as make_policy\('floor'\); "):
+        Selector("floor", cohort_size=2)
+
+
+def test_no_seed_is_counted_as_several_and_nothing_invisible_is_printed(monkeypatch, tmp_path):
+    policy = "rbcs-f:V=0.85,beta=0.01,alpha=0.2"
+    command = [
+        "compare",
+        "--policy",
+        f"{policy}",
+        "--policy",
+        "random",
+        "--seeds",
+        "0",
+        "--rounds",
+        "3",
+        "--task",
+        "none",
+    ]
+    monkeypatch.chdir(tmp_path)
+    for columns in ("60", "200"):
+        monkeypatch.setenv("COLUMNS", columns)
+        result = CliRunner().invoke(cli.app, command)
+        assert result.exit_code == 0, result.output
+        assert all(sign.isprintable() or sign == "\n" for sign in result.stdout)
+        assert "1 seed" in result.stdout
+        assert "1 seeds" not in result.stdout
+        words = "".join(result.stdout.split())
+        assert policy in words or columns == "60"
+
+
+def test_json_has_null_for_what_is_no_number(capsys):
+    print_json({"a": math.nan, "b": [math.inf, 1.0, (2, -math.inf)]})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"a": None, "b": [None, 1.0, [2, None]]}

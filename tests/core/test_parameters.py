@@ -37,7 +37,7 @@ def test_what_is_in_range_is_kept():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"share": 1.5}, r"share is 1.5; expected a finite number >= 0 and <= 1$"),
+        ({"share": 1.5}, r"share is 1.5; expected a finite number >= 0 and <= 1 .1.5 % is 0.015.$"),
         ({"share": float("nan")}, "share is nan"),
         ({"share": True}, "share is True"),
         ({"count": 0}, r"count is 0; expected an integer >= 1$"),

@@ -139,7 +139,7 @@ def test_edge_servers_too():
         rules=Rules(deny=["hospital-*"], least_cohort=2),
     )
     assert set(selector.select().clients) == {"clinic-a", "clinic-b", "laptop"}
-    with pytest.raises(RoundNotBegunError, match="1 clients can take part; expected least_cohort = 2"):
+    with pytest.raises(RoundNotBegunError, match="1 client can take part; expected least_cohort = 2"):
         selector.select(["laptop", "hospital-a"])
     assert selector.round == 2
 
@@ -184,7 +184,7 @@ def test_deciding_books_nothing():
     before = repr(selector), selector.backlog(), selector.participation()
     first, again = selector.decide(), selector.decide()
     assert first.chosen.tolist() == again.chosen.tolist()
-    assert selector.decide(["laptop"]).not_begun.startswith("round 1 is not begun: 1 clients")
+    assert selector.decide(["laptop"]).not_begun.startswith("round 1 is not begun: 1 client ")
     assert (repr(selector), selector.backlog(), selector.participation()) == before
     assert selector.select().clients == selector.ids_of(first.chosen)
 
@@ -197,7 +197,7 @@ def test_groups_have_least_and_greatest_numbers():
         assert 1 <= hospitals <= 2
         assert any(client.startswith("clinic") for client in cohort)
         assert len(cohort) == 4
-    with pytest.raises(RoundNotBegunError, match="group 'clinics' lacks 1 clients"):
+    with pytest.raises(RoundNotBegunError, match="group 'clinics' lacks 1 client"):
         selector.select(["hospital-a", "laptop"])
     assert selector.round == 61
 

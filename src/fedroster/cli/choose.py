@@ -7,9 +7,9 @@ import sys
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import typer
-from click import Choice
 
 from fedroster.cli.command import command
+from fedroster.core.checks import check_choice
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 
 Keep: TypeAlias = Literal["choices", "updates", "turns", "chances", "nothing"]
@@ -116,4 +116,7 @@ def _asked(what: str, given: Any, kind: Any, *, usual: bool | None = None) -> An
     sys.stderr.write(_QUESTIONS.get(what, what) + "\n")
     if not sys.stdin.isatty():
         raise InvalidInputError(f"{what} is not given; expected --{what}, because there is no terminal to ask at")
-    return typer.prompt(what, type=Choice(kind) if isinstance(kind, tuple) else kind, default=usual, err=True)
+    answer = typer.prompt(what, type=kind if isinstance(kind, type) else str, default=usual, err=True)
+    if not isinstance(kind, type):
+        check_choice(what, answer, kind)
+    return answer

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from fedroster.cli.terminal import err, was_interrupted
 from fedroster.core.errors import ConfigurationError, FedrosterError, InvalidInputError, PausedError, UnknownNameError
@@ -44,6 +45,18 @@ def _main(
     """Decide which clients take part in each round of federated learning."""
 
 
+class _Command(TyperCommand):
+    """A command that says how several values of one option are given."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:  # of the click that typer brings
+            if "unexpected extra argument" in getattr(error, "message", ""):
+                error.message += "; several values of one option are separated by commas"  # type: ignore[attr-defined]
+            raise
+
+
 def command(name: str | None = None, *, group: typer.Typer = app) -> Callable[[F], F]:
     """Make a function a command of the program.
 
@@ -68,7 +81,7 @@ def command(name: str | None = None, *, group: typer.Typer = app) -> Callable[[F
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        group.command(name)(run)
+        group.command(name, cls=_Command)(run)
         return function
 
     return register

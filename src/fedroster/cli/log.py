@@ -14,6 +14,7 @@ import typer
 from fedroster.cli.command import app, command
 from fedroster.cli.options import JsonOption
 from fedroster.cli.terminal import print_json, print_table, remark, say
+from fedroster.core.checks import counted
 
 if TYPE_CHECKING:
     from fedroster.core.ids import ClientId
@@ -52,7 +53,7 @@ def show(
         print_json(rows)
         return
     header = log.header
-    say(f"{header.policy}, {len(log.rounds)} rounds, {log.num_lines} lines")
+    say(f"{header.policy}, {counted(len(log.rounds), 'round')}, {counted(log.num_lines, 'line')}")
     columns = ["round", "at", "there", "kept out", "round, s", "came", "cohort"]
     cells = [
         [str(row[name]) if row[name] is not None else "" for name in columns] for row in map(_readable, rows, wanted)
@@ -261,8 +262,7 @@ def _policy(folder: Path, text: str | None) -> tuple[AnyPolicy | None, str]:
 
 def _findings(found: Verified) -> list[str]:
     """What was found, in plain sentences."""
-    files = "1 file" if found.num_files == 1 else f"{found.num_files:,} files"
-    whole = f"{found.num_lines:,} lines in {files}"
+    whole = f"{counted(found.num_lines, 'line')} in {counted(found.num_files, 'file')}"
     lines = [f"Chain: {whole}, each line holds the digest of the one before it."]
     if found.flaw:
         lines = [f"NOT WHOLE after {whole}: {found.flaw}"]

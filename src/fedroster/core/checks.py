@@ -59,7 +59,8 @@ def check_number(
     wanted = " and ".join(f"{sign}{end:g}" for end, sign, _ in ends if end is not None)
     number = real(value)
     if not math.isfinite(number) or any(end is not None and not holds(number, float(end)) for end, _, holds in ends):
-        raise ConfigurationError(f"{name} is {shown(value)}; expected a finite number {wanted}".rstrip())
+        share = f" ({number:g} % is {number / 100.0:g})" if most == 1.0 and 1.0 < number <= 100.0 else ""
+        raise ConfigurationError(f"{name} is {shown(value)}; expected a finite number {wanted}".rstrip() + share)
 
 
 def check_integer(name: str, value: int, *, least: float | None = None) -> None:
@@ -93,3 +94,9 @@ def path_of(path: object) -> str:
     if not isinstance(path, str | bytes | os.PathLike) or "\0" in (text := os.fsdecode(path)):
         raise InvalidInputError(f"path is {shown(path)}; expected the path of a file")
     return text
+
+
+def counted(number: int, what: str) -> str:
+    """A number of things, such as "1 seed" and "3 policies"."""
+    some = what if number == 1 else f"{what[:-1]}ies" if what.endswith("cy") else f"{what}s"
+    return f"{number:,} {some}"

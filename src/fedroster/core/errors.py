@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,7 +24,19 @@ def how_to_install(extra: str) -> str:
     repository = Path(__file__).parents[3]
     if (repository / "pyproject.toml").is_file():
         return f"run pip install '.[{extra}]' in {os.fspath(repository)}"
-    return f'run pip install "fedroster[{extra}]"'
+    from importlib.metadata import distributions
+
+    listed = (each for found in distributions(name="fedroster") for each in found.requires or ())
+    needed = dict.fromkeys(each.partition(";")[0].strip() for each in listed if f"extra == '{extra}'" in each)
+    return f"run pip install {shlex.join(needed or [f'fedroster[{extra}]'])}"  # it need not be on an index itself
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """The question whether another name is meant, one that begins so or is nearest; empty if none is near."""
+    folded = {each.casefold(): each for each in known}  # "V" is near "v"
+    begun = [each for each in folded if name and each.startswith(f"{name.casefold()}-")]
+    near = begun or difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    return f" Did you mean {folded[near[0]]!r}?" if near else ""
 
 
 class _Plain:
@@ -62,10 +75,7 @@ class UnknownNameError(FedrosterError, LookupError):
             known: The names that exist.
         """
         names = sorted(known)
-        folded = {known_as.casefold(): known_as for known_as in names}  # "V" is near "v"
-        near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
-        hint = f" Did you mean {folded[near[0]]!r}?" if near else ""
-        return cls(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names) or 'none'}.")
+        return cls(f"unknown {kind} {name!r}.{meant(name, names)} Known: {', '.join(names) or 'none'}.")
 
 
 class FeedbackError(FedrosterError, ValueError):

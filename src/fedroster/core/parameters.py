@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import typing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, check_number
+from fedroster.core.errors import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,30 @@ Column: TypeAlias = Annotated[int, Range(least=-1)]
 """A column of the contexts; -1 for none."""
 
 
-class Parameters:
+def check_names(call: Callable[..., Any], named: Iterable[str]) -> None:
+    """Raise Python's TypeError for a keyword that a call does not know, and say which one may be meant."""
+    known = _signature(call).parameters
+    takes_any = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in known.values())
+    if wrong := [name for name in named if name not in known and not takes_any]:
+        said = f"{call.__qualname__.removesuffix('.__init__')}() got an unexpected keyword argument {wrong[0]!r}."
+        raise TypeError(said + meant(wrong[0], known.keys() - {"self"}))
+
+
+_signature = functools.cache(inspect.signature)
+
+
+class Named:
+    """A class whose constructor says which keyword may be meant."""
+
+    __slots__ = ()
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        """Check the names; nothing else is new."""
+        check_names(cls.__init__, named)
+        return super().__new__(cls)
+
+
+class Parameters(Named):
     """A frozen dataclass that checks its fields against their types: numbers, flags, words of a ``Literal``, tuples."""
 
     __slots__ = ()

@@ -203,10 +203,8 @@ def check_policy(policy: object) -> None:
     if isinstance(policy, type):
         raise ConfigurationError(f"policy is the class {policy.__name__}; expected an instance, {policy.__name__}(...)")
     if missing:
-        raise ConfigurationError(
-            f"policy is {policy!r}, which has no {missing[0]}; expected a policy, such as fedroster.RBCSF() or "
-            "fedroster.catalogue.make_policy('rbcs-f')"
-        )
+        such = f"make_policy({policy!r})" if isinstance(policy, str) else "fedroster.Floor()"
+        raise ConfigurationError(f"expected a policy, such as {such}; policy is {policy!r}, which has no {missing[0]}")
 
 
 def deciding(policy: AnyPolicy) -> AnyPolicy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from operator import itemgetter
 
+from fedroster.core.checks import counted
 from fedroster.core.errors import UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.outside import plain
@@ -48,7 +49,7 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
         "| it ... | rounds |\n| --- | --- |\n" + "\n".join(f"| {what} | {num} |" for what, num in counts.most_common()),
         f"It took part in {num_chosen} of {member:.4g} rounds as a member ({num_chosen / max(member, 1.0):.1%}), of "
         f"which it could be chosen in {able:.4g}." + _promise(log, policy, num_chosen, member, able),
-        f"Its longest wait took {longest[0]} rounds{longest[1]}.",
+        f"Its longest wait took {counted(longest[0], 'round')}{longest[1]}.",
         "## Round by round",
         "| round | when | it ... |\n| --- | --- | --- |\n" + "\n".join(rows),
     ]

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
-from fedroster.core.checks import shown
+from fedroster.core.checks import counted, shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.protocols import AnyPolicy
@@ -60,7 +60,6 @@ class Header:
         scenario: Of a simulation, its name and ``settings``; None for a federation.
         code: Digest of fedroster's code.
         version: Its version.
-        draws: How chance decides, as the policy says: "never", "uniform" or "unknown".
         has_contexts: Whether the contexts of all clients are kept.
         hashed: Whether ids are hashes.
     """
@@ -75,7 +74,6 @@ class Header:
     scenario: Mapping[str, Any] | None
     code: str
     version: str
-    draws: str
     has_contexts: bool
     hashed: bool
 
@@ -271,7 +269,7 @@ class Log:
 
     def __repr__(self) -> str:
         """What it is."""
-        return f"<Log of {len(self.rounds)} rounds by {self.header.policy} in {os.fspath(self.folder)!r}>"
+        return f"<Log of {counted(len(self.rounds), 'round')} by {self.header.policy} in {os.fspath(self.folder)!r}>"
 
     def _keep(self, line: Line) -> int:
         """Keep what a line says; the round that it is about, and 0 for none that is in the log."""
@@ -449,7 +447,6 @@ def _header(line: Line) -> Header:
         scenario=None if begun.scenario is None else msgspec.structs.asdict(begun.scenario),
         code=begun.code,
         version=begun.fedroster,
-        draws=begun.draws,
         has_contexts=begun.contexts,
         hashed=begun.hashed,
     )

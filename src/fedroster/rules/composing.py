@@ -20,6 +20,7 @@ import numpy as np
 from numpy.random import Generator
 
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
+from fedroster.core.checks import counted
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.problem import RoundContext, Selection
 
@@ -154,8 +155,8 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
     start = f"round {context.round} is not begun: "
     if (reach := cohort.num_clients()) < least:
         raise RoundNotBegunError(
-            f"{start}{reach + limits.at_work} clients can take part; expected least_cohort = {limits.least_cohort}"
-            f"{limits.causes(-1)}"
+            f"{start}{counted(reach + limits.at_work, 'client')} can take part; expected least_cohort = "
+            f"{limits.least_cohort}{limits.causes(-1)}"
         )
     free = ask(context)
     if cohort.keeps(free.links, least):
@@ -170,8 +171,8 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
         cohort.draw(cohort.pool(None, number), min(int(cohort.need[number]), cohort.places))
         if lacks := int(cohort.need[number]):
             raise RoundNotBegunError(
-                f"{start}group {name!r} lacks {lacks} clients that can take part; expected at least {wanted} in a "
-                f"cohort{limits.causes(number)}"
+                f"{start}group {name!r} lacks {counted(lacks, 'client')} that can take part; expected at least "
+                f"{wanted} in a cohort{limits.causes(number)}"
             )
     for rank in ranks:
         is_open = True
@@ -184,7 +185,7 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
         cohort.draw(cohort.pool(rank), min(least - cohort.links.shape[0], cohort.places))
     if cohort.links.shape[0] < least:
         raise RoundNotBegunError(
-            f"{start}its limits leave places for {cohort.links.shape[0]} clients; "
+            f"{start}its limits leave places for {counted(cohort.links.shape[0], 'client')}; "
             f"expected least_cohort = {limits.least_cohort}{limits.causes(-1)}"
         )
     links = np.sort(cohort.links)

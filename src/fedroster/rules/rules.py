@@ -18,6 +18,7 @@ import numpy as np
 from fedroster.core.checks import check_integer, check_number, path_of, shown
 from fedroster.core.errors import ConfigurationError, FedrosterError, UnknownNameError
 from fedroster.core.ids import ClientId, checked_ids
+from fedroster.core.parameters import Named
 from fedroster.core.units import seconds_of
 from fedroster.rules.feasible import flaws, impossible
 from fedroster.rules.names import TAG, Lists
@@ -26,7 +27,7 @@ _LARGEST_FILE = 4_000_000  # bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Group(Named):
     """Clients with a least and a greatest number in each cohort.
 
     Attributes:
@@ -54,7 +55,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Named):
     """Which clients may take part, for any policy.
 
     Example:

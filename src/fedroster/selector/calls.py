@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from fedroster.core.errors import InUseError
+from fedroster.core.parameters import check_names
 
 try:  # the same without enums, in a tenth of the time: a call asks 64 times
     from _signal import getsignal as _handler_of  # type: ignore[import-not-found]
@@ -121,6 +122,7 @@ def whole(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P],
 
     @wraps(method)
     def call(self: S, *args: P.args, **kwargs: P.kwargs) -> R:
+        check_names(method, kwargs)
         with self._calls:
             return method(self, *args, **kwargs)
 

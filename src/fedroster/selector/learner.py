@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from itertools import count
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -50,18 +50,10 @@ def own(context: RoundContext) -> RoundContext:
     return replace(context, **changes)
 
 
-class Beliefs(TypedDict):
-    """What a policy believes: see :class:`~fedroster.folder.events.Decided`."""
-
-    expected_s: FloatArray | None
-    owed: FloatArray | None
-    state: str
-
-
 def beliefs_of(
     policy: AnyPolicy, state: Any, context: RoundContext, asked: IntArray, chosen: IntArray, *, knows_times: bool = True
-) -> Beliefs:
-    """What a policy believes of all slots' clients, or in a large federation of those that it has chosen.
+) -> dict[str, Any]:
+    """What a policy believes of all slots' clients, or in a large federation of the cohort, as a Decided has it.
 
     Args:
         policy: The policy.
@@ -84,7 +76,7 @@ def beliefs_of(
             expected_s[rows] = known_s
     if owed is not None:
         owed = owed.copy() if owed.shape[0] <= ALL_BELIEFS else owed[chosen]
-    return Beliefs(expected_s=expected_s, owed=owed, state=state_digest(state))
+    return {"expected_s": expected_s, "owed": owed, "state": state_digest(state)}
 
 
 def state_digest(state: Any) -> str:
@@ -287,7 +279,9 @@ class Learner:
 
         return book
 
-    def beliefs(self, context: RoundContext, asked: IntArray, chosen: IntArray, *, knows_contexts: bool) -> Beliefs:
+    def beliefs(
+        self, context: RoundContext, asked: IntArray, chosen: IntArray, *, knows_contexts: bool
+    ) -> dict[str, Any]:
         """What the policy believes before a decision is booked; see :func:`beliefs_of`."""
         _, state = self._met(context, knows_contexts=knows_contexts)
         is_met = knows_contexts or self.num_features is not None

@@ -18,7 +18,7 @@ import numpy as np
 from msgspec.structs import replace as replaced
 from numpy.typing import ArrayLike
 
-from fedroster.core.checks import check_flag, check_number
+from fedroster.core.checks import check_flag, check_number, counted
 from fedroster.core.errors import (
     ConfigurationError,
     FairnessWarning,
@@ -151,7 +151,7 @@ class Selector(Kept):
         open_ = sorted(self._rounds.waiting())
         shown = ", ".join(map(str, open_[:3])) + (f" and {len(open_) - 3} more" if len(open_) > 3 else "")
         return (
-            f"<{type(self).__name__} with {self.policy!r}: {len(self._members.slots())} members, cohorts of "
+            f"<{type(self).__name__} with {self.policy!r}: {counted(len(self._members.slots()), 'member')}, cohorts of "
             f"{self.cohort_size}, round {self.round}, open rounds: {shown or 'none'}>"
         )
 

@@ -12,6 +12,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_choice, real, shown
 from fedroster.core.errors import InvalidInputError
 from fedroster.core.ids import ClientId, checked_ids
+from fedroster.core.parameters import Named
 from fedroster.folder.events import Observer
 from fedroster.folder.record import Observers
 from fedroster.queues import falls_short
@@ -29,7 +30,7 @@ Contexts = Mapping[ClientId, ArrayLike] | ArrayLike | Collection[ClientId] | Non
 """Context of each client by its id, or an array of them, or ids of clients without contexts, or nothing."""
 
 
-class Views:
+class Views(Named):
     """The methods that change nothing."""
 
     _learner: Learner

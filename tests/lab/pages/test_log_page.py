@@ -196,7 +196,7 @@ def test_it_follows_a_running_federation_and_waits_for_one(tmp_path: Path, monke
     assert "There is no log yet" in page()
     selector = played(folder, 1)
     turn.release()
-    assert "1 rounds" in page()
+    assert "1 round," in page()
     selector.select()
     turn.release()
     assert "2 rounds" in page()

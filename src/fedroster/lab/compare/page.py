@@ -28,7 +28,7 @@ from fedroster.lab.compare.tables import (
 from fedroster.lab.pages.charts import MANY
 from fedroster.lab.pages.report import Number, Picture, Report, Section, Table
 from fedroster.lab.statistics import mean_interval
-from fedroster.parts import wants_losses
+from fedroster.parts import counted, wants_losses
 from fedroster.types import FloatArray
 
 
@@ -192,8 +192,8 @@ def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
         what += ", with an update memory" * bool(settings.task.get("memory"))
         what += ", in free places (a round is one choice)" * bool(settings.task.get("free_places"))
     yield (
-        f"{what}: {len(values)} {'policy' if len(values) == 1 else 'policies'}, {clients:,} clients, "
-        f"{settings.rounds} rounds, {len(settings.seeds)} seeds, scenario {settings.scenario}."
+        f"{what}: {counted(len(values), 'policy')}, {counted(clients, 'client')}, "
+        f"{counted(settings.rounds, 'round')}, {counted(len(settings.seeds), 'seed')}, scenario {settings.scenario}."
     )
     if settings.task is None and (blind := [text for text in values if wants_losses(make_policy(text))]):
         yield f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
@@ -236,7 +236,7 @@ def notes_of(settings: Settings) -> list[str]:
     notes = [
         " ".join(columns),
         "Bands in figures, and numbers behind ± and in brackets, are 95 % intervals (Student's t over "
-        f"{len(settings.seeds)} seeds). Every policy meets the same devices, partitions and first models.",
+        f"{counted(len(settings.seeds), 'seed')}). Every policy meets the same devices, partitions and first models.",
     ]
     if aided := [text for text in settings.policies if text in settings.omniscient]:
         notes.append(f"Possible in a simulation only, because they know the network's true times: {joined(aided)}.")

@@ -24,7 +24,7 @@ from fedroster.lab.compare.tables import (
 )
 from fedroster.lab.pages.report import as_html, html_table, latex_table, picture, write_page
 from fedroster.lab.trials.store import read_table, write_json, write_table
-from fedroster.parts import write_text_atomically
+from fedroster.parts import counted, write_text_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -170,8 +170,8 @@ class Comparison:
         settings = self.settings
         trained = "" if settings.task is None else f", task {settings.task['name']}"
         return (
-            f"{len(settings.policies)} policies in {settings.scenario}, {settings.rounds} rounds, "
-            f"{len(settings.seeds)} seeds{trained}"
+            f"{counted(len(settings.policies), 'policy')} in {settings.scenario}, {counted(settings.rounds, 'round')}, "
+            f"{counted(len(settings.seeds), 'seed')}{trained}"
         )
 
     def __repr__(self) -> str:

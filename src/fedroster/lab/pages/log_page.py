@@ -17,7 +17,7 @@ from fedroster.catalogue import policy_of_label
 from fedroster.errors import FedrosterError
 from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.report import Number, Report, Section, Table, as_html, picture
-from fedroster.parts import ClientId, StatusArray, write_text_atomically
+from fedroster.parts import ClientId, StatusArray, counted, write_text_atomically
 from fedroster.queues import falls_short
 from fedroster.record import OPEN, Log, LoggedRound
 from fedroster.types import FloatArray, IntArray, Status
@@ -203,7 +203,7 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
         least = members.rows[0] if members.rows else ("",) * 4
         lengths = [length for length, _ in view.lengths.values() if math.isfinite(length)]
         mean_s = float(np.mean(lengths)) if lengths else math.nan
-        numbers = [Number(str(len(view.lengths)), "rounds", f"{len(members.rows)} members")]
+        numbers = [Number(str(len(view.lengths)), "rounds", there := counted(len(members.rows), "member"))]
         if lengths:
             note = f"{np.mean(lengths[-_LATELY:]):.3g} s lately: expect the next ones to take as long"
             numbers.append(Number(f"{mean_s:.3g} s", "mean length of a round", note))
@@ -213,7 +213,7 @@ def page_of(view: View | None, folder: Path, *, trouble: str = "", follows: bool
             numbers.append(Number(least[1], "of its rounds for the client served least", promised, tone))
         page = replace(
             page,
-            lead=[f"{view.log.header.policy}: {len(view.lengths)} rounds, {len(members.rows)} members.", why],
+            lead=[f"{view.log.header.policy}: {counted(len(view.lengths), 'round')}, {there}.", why],
             sections=_sections(view, members),
             headline=trouble or view.headline(least[0], rate, mean_s),
             numbers=numbers,
