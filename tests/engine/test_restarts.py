@@ -14,6 +14,7 @@ from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.errors import ConfigurationError
+from fedroster.policies import ParticipationWeights
 from fedroster.record import Log, verify
 
 POLICY = RBCSF(V=5.0, beta=0.1)
@@ -64,6 +65,21 @@ def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):
         again.release()
     assert verify(tmp_path / "run", POLICY).is_whole
     assert not Log(tmp_path / "run").header.has_contexts
+
+
+def test_weights_go_on_and_are_refused_where_nobody_applies_them(tmp_path):
+    def weighing(folder):
+        selector = Selector(ParticipationWeights(), cohort_size=2)
+        return Rounds(selector, rules=RoundRules(), state_dir=folder, log=logging.getLogger(__name__), weighs=True)
+
+    rounds = weighing(tmp_path / "run")
+    choice = rounds.choose(NODES, 1e6)
+    assert choice.weights == dict.fromkeys(choice.clients, 0.25)
+    again = weighing(after_a_kill(tmp_path / "run", tmp_path / "begun"))
+    resumed = again.go_on([node for node in NODES if node.name in choice.clients])
+    assert (resumed.is_resumed, resumed.weights) == (True, choice.weights)
+    with pytest.raises(ConfigurationError, match="says how much each update counts"):
+        run(tmp_path / "other", Selector(ParticipationWeights(), cohort_size=2))
 
 
 def test_nodes_that_are_forgotten_leave_no_measure(tmp_path):

@@ -90,6 +90,7 @@ class Choice:
         edges: Edge server of each, where there are any.
         predicted_s: How long the policy expects them to take, seconds; NaN when it believes nothing about times.
         is_resumed: Whether it had been chosen before the server was restarted.
+        weights: How much the update of each counts, by name, >= 0; None for weights by samples.
     """
 
     round: int
@@ -97,3 +98,4 @@ class Choice:
     edges: Mapping[str, str] = field(default_factory=dict)
     predicted_s: float = math.nan
     is_resumed: bool = False
+    weights: Mapping[str, float] | None = None

@@ -14,6 +14,7 @@ import numpy as np
 from fedroster.core.errors import ConfigurationError, InvalidInputError, RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
+from fedroster.core.protocols import refuse_weights
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
@@ -24,7 +25,7 @@ from fedroster.folder.record import Record
 from fedroster.selector import EdgeCohort, Selector, entered, note, noted
 from fedroster.selector.edges import EdgeSelector
 
-_ROUND, _EDGES, _BANDWIDTH, _SETTLED = "round", "edges", "bandwidth_bps", "settled"
+_ROUND, _EDGES, _BANDWIDTH, _SETTLED, _WEIGHTS = "round", "edges", "bandwidth_bps", "settled", "weights"
 
 
 @dataclass(slots=True)
@@ -36,12 +37,14 @@ class Round:
         clients: The engine's id of each chosen node, by its name; 0 where it is not known.
         is_done: Whether training has gone on since: the round's aggregation is through.
         edges: Edge server of each chosen node, where there are any.
+        weights: How much the update of each counts; None for weights by samples.
     """
 
     number: int = 0
     clients: dict[str, int] = field(default_factory=dict)
     is_done: bool = True
     edges: dict[str, str] = field(default_factory=dict)
+    weights: Mapping[str, float] | None = None
 
 
 class Rounds:
@@ -66,6 +69,7 @@ class Rounds:
         edge_rules: EdgeRules | None = None,
         state_dir: str | Path | None = None,
         log: logging.Logger,
+        weighs: bool = False,
     ) -> None:
         """Begin, or go on with what is saved.
 
@@ -78,12 +82,16 @@ class Rounds:
             state_dir: Folder in which the run is kept, without contexts of nodes, and from which it is resumed; None
                 for that of the selector's record, or nowhere.
             log: Where rounds are logged.
+            weighs: Whether the adapter applies the weights that a policy gives the updates of its cohort.
 
         Raises:
-            ConfigurationError: If the run has another cohort size, number of features or budgets, or two folders.
+            ConfigurationError: If the run has another cohort size, number of features or budgets, or two folders; or
+                the policy weighs updates, and the adapter does not.
             InUseError: If another process holds ``state_dir``.
             LogFileError: If it is damaged or belongs to another policy.
         """
+        if not weighs:
+            refuse_weights(selector.policy, "this engine averages updates by its own weights")
         self._rules = rules
         self._sinks = tuple(each for each in selector.observers if isinstance(each, RoundSink))
         for sink in self._sinks:
@@ -139,7 +147,7 @@ class Rounds:
         choice = self._chosen(nodes, model_bit, is_last=is_last)
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
-        self.current = Round(choice.round, clients, False, dict(choice.edges))
+        self.current = Round(choice.round, clients, False, dict(choice.edges), choice.weights)
         self._note()
         return choice
 
@@ -147,6 +155,8 @@ class Rounds:
         """Keep the ids of the round's nodes."""
         if self._record is None:
             return
+        if self.current.weights is not None:
+            note(self.selector, _WEIGHTS, self.current.weights)
         note(self.selector, _ROUND, self.current.clients)
         if isinstance(self.selector, EdgeSelector):
             number_of = {label: number for number, label in enumerate(self.selector.budgets)}
@@ -194,7 +204,9 @@ class Rounds:
         row_of = dict(zip(names, range(len(names)), strict=True))
         chosen = features[[row_of[name] for name in clients]]
         expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else np.empty(0)
-        return Choice(cohort.round, clients, edges, float(expected_s.max()) if clients else math.nan)
+        weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))
+        predicted_s = float(expected_s.max()) if clients else math.nan
+        return Choice(cohort.round, clients, edges, predicted_s, weights=weights)
 
     def _let_in(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that are members now; one whose name reads as that of another client stays out."""
@@ -258,7 +270,8 @@ class Rounds:
         if not here:
             return None
         self._note()
-        return Choice(self.current.number, tuple(self.current.clients), self.current.edges, is_resumed=True)
+        current = self.current
+        return Choice(current.number, tuple(current.clients), current.edges, is_resumed=True, weights=current.weights)
 
     def end(
         self,
@@ -317,13 +330,16 @@ def _last_round(selector: Selector) -> Round:
     """The round that an engine began last; where it was killed before it noted more, only who has not answered."""
     number, is_done = selector.round, noted(selector, _SETTLED)[0] == selector.round
     noted_in, clients = noted(selector, _ROUND)
+    weighed_in, weights = noted(selector, _WEIGHTS)
+    known = {str(name): weight for name, weight in weights.items()} if weighed_in == number else None
     if noted_in != number:
-        return Round(number, dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0), is_done)
+        open_ = dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0)
+        return Round(number, open_, is_done, weights=known)
     edges = {}
     if isinstance(selector, EdgeSelector):
         labels = [*selector.budgets]
         edges = {str(name): labels[int(at)] for name, at in noted(selector, _EDGES)[1].items()}
-    return Round(number, {str(name): int(node_id) for name, node_id in clients.items()}, is_done, edges)
+    return Round(number, {str(name): int(node_id) for name, node_id in clients.items()}, is_done, edges, known)
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:

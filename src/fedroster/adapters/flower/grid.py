@@ -23,6 +23,7 @@ from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply, is_dropout
 from fedroster.adapters.flower.roster import Roster
+from fedroster.adapters.flower.weights import check_weights, weigh
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextRules
@@ -102,7 +103,9 @@ class SelectingGrid(Grid):
             edge_rules=edge_rules,
             state_dir=state_dir,
             log=log,
+            weighs=True,
         )
+        check_weights(selector.policy, self._needs)
         self._exchange = Exchange(grid, SystemClock() if clock is None else clock)
         self._checks = {kind: ReplyCheck(check, self._needs.weight_key) for kind in ("train", "evaluate")}
         self._checks[""] = ReplyCheck(check)
@@ -235,8 +238,10 @@ class SelectingGrid(Grid):
             desk.lost(round_, by_id[node_id].name, "its message could not be sent")
         left = self._exchange.wait(flights, ending.until_s, lambda: desk.is_complete(round_))
         self._roster.late |= {by_id[flight.node_id].name: flight for flight in left}
-        replies = [reply.content for reply in desk.close(round_, odd)]
-        return needs.usable([*replies, *errors])
+        used = desk.close(round_, odd)
+        if round_.choice.weights is not None:
+            weigh(messages[0], used, round_.choice.weights, needs.weight_key)
+        return needs.usable([*(reply.content for reply in used), *errors])
 
     def _take(self, round_: OpenRound, node: Node, arrival: Arrival, model_bit: float) -> None:
         """Take a reply to a training message, in time or late."""
