@@ -14,6 +14,7 @@ from fedroster.core.protocols import (
     NoState,
     Owes,
     Policy,
+    Rescales,
     Stateless,
     Weighs,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "Policy",
     "Poll",
     "ProblemSpec",
+    "Rescales",
     "RoundContext",
     "Selection",
     "Stateless",

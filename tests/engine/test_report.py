@@ -39,7 +39,7 @@ def test_counts_of_a_report():
 
 
 def test_metrics_are_flat_and_always_of_the_same_names():
-    report = a_report(num_capped=1, at_s=7.0)
+    report = a_report(num_capped=1, at_s=7.0, used_s=1.5)
     metrics = report.metrics()
     assert (metrics["round"], metrics["chosen"], metrics["missed"], metrics["at_s"]) == (3, 4, 2, 7.0)
     assert (metrics["expected_s"], metrics["longest_queue"], metrics["capped_share"]) == (1.25, 2.5, 0.5)
@@ -50,6 +50,7 @@ def test_metrics_are_flat_and_always_of_the_same_names():
         "predicted_s",
         "least_rate",
         "longest_queue",
+        "used_s",
     }
     assert (unknown["expected_s"], unknown["capped_share"]) == (1.5, 0.0)
 
@@ -59,7 +60,7 @@ def test_the_lines_of_a_round():
     ((level, line),) = report.lines({})
     assert level == logging.INFO
     assert line == (
-        "round 3: 1 of 3 updates used in 1.5 s (expected 1.2 s): a; not answered yet b; lost c (it was refused)"
+        "round 3: 1 of 3 updates used in 1.5 s (expected 1.2 s): a; not answered yet b; failed c (it was refused)"
     )
     lines = a_report(status={"b": Status.LATE, "c": Status.DROPPED}, predicted_s=math.nan, resumed=True).lines({})
     assert lines == [

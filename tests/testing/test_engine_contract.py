@@ -23,7 +23,8 @@ class Loop:
 
     def _tell(self, number, how, name, time_s=None):
         times_s = None if time_s is None else {name: time_s}
-        self.selector.observe(number, **{how: [name]} if how else {}, times_s=times_s)
+        round_s = None if time_s is not None or self.fault == "tells no length" else self.contract.deadline_s
+        self.selector.observe(number, **{how: [name]} if how else {}, times_s=times_s, round_s=round_s)
 
     def _meet(self, until_s):
         """Take the answers of stragglers."""
@@ -114,6 +115,8 @@ def test_what_an_engine_cannot_is_a_test_of_the_contract_with_a_reason():
         ("drops the late", "a_late_update_is_not_used_and_is_learned_from"),
         ("calls the busy", "a_client_that_is_still_busy_is_not_called_again"),
         ("a failure is an answer", "a_client_that_fails_neither_stops_the_run_nor_looks_fast"),
+        ("tells no length", "a_failure_never_looks_fast"),
+        ("tells no length", "a_drop_out_never_looks_fast"),
         ("stops at a failure", "a_round_in_which_all_fail_ends"),
         ("uses anything", "a_malformed_update_is_refused"),
         ("forgets stragglers", "a_silent_client_drops_out_and_comes_back"),

@@ -85,6 +85,7 @@ def _row(log: Log, played: LoggedRound) -> dict[str, Any]:
         "status": [None if each == 255 else Status(each).name.lower() for each in played.status.tolist()],
         "time_s": played.exchange_time_s.tolist(),
         "round_s": None if math.isnan(played.round_s) else played.round_s,
+        "used_s": None if math.isnan(played.used_s) else played.used_s,
     } | ({"not_begun": played.not_begun} if played.not_begun else {})
 
 

@@ -166,6 +166,18 @@ class Weighs(Protocol):
         ...
 
 
+@runtime_checkable
+class Rescales(Protocol):
+    """A policy that can change its mind about a client's first time, which may have the start of a process in it."""
+
+    def rescale(self, state: Any, clients: IntArray, factor: FloatArray, /) -> Any:
+        """Multiply the only time of each of some clients (k,) by a factor (k,) in [0, 1]; 0 forgets it.
+
+        Nothing else changes, such as what the client is owed.
+        """
+        ...
+
+
 class Environment(Protocol[E]):
     """A simulated network: the four-stage loop asks it what is reported and what happens.
 
@@ -221,6 +233,11 @@ def owes(policy: AnyPolicy) -> TypeGuard[Owes]:
 def expects_times(policy: AnyPolicy) -> TypeGuard[ExpectsTimes]:
     """Whether a policy believes something about exchange times."""
     return hasattr(policy, "expected_times_s")
+
+
+def rescales(policy: AnyPolicy) -> TypeGuard[Rescales]:
+    """Whether a policy can change its mind about a first time."""
+    return hasattr(policy, "rescale")
 
 
 def wants_losses(policy: AnyPolicy) -> bool:

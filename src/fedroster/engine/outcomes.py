@@ -28,16 +28,15 @@ class Outcomes:
         status: How each ended; None while a straggler is awaited.
         times_s: Exchange times of those that answered with something usable, seconds, > 0.
         losses: What these told of their losses.
-        reasons: Why a reply failed or was refused, where that is known.
-        unlearned: Those of ``times_s`` that say nothing about later ones, such as a node's first without contexts, in
-            which its process starts.
+        reasons: Why a reply failed, was refused or is not used, where that is known.
+        refused: Those that answered, with something that cannot be used.
     """
 
     status: dict[str, Status | None] = field(default_factory=dict)
     times_s: dict[str, float] = field(default_factory=dict)
     losses: dict[str, Losses] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    unlearned: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
 
     def answered(self, name: str, time_s: float, losses: Losses) -> None:
         """Book a usable reply, whose status is not known yet."""
@@ -50,13 +49,13 @@ class Outcomes:
         self.reasons[name] = shown(reason)
         self.times_s.pop(name, None)
 
-    def tell(self, selector: Selector, number: int, round_s: float) -> None:
+    def tell(self, selector: Selector, number: int, round_s: float | None) -> None:
         """Report to a selector, which ignores what it knows already.
 
         Args:
             selector: The selector.
             number: The round.
-            round_s: How long it took, seconds, > 0.
+            round_s: How long it took, seconds, > 0: no reply took longer; None where that is told already.
         """
         status: dict[ClientId, Status | None] = {name: how for name, how in self.status.items() if how is not None}
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
@@ -73,7 +72,6 @@ class Outcomes:
                 losses=measured("loss"),
                 squared_losses=measured("squared_loss"),
                 num_samples=measured("num_samples"),
-                round_s=max(round_s, *(self.times_s[name] for name in answered), 1e-6),
-                unlearned=self.unlearned,
+                round_s=round_s,
                 again="ignore",
             )

@@ -18,10 +18,13 @@ from fedroster.engine.choose import Choice, Clients, Node
 from fedroster.engine.losses import Losses, LossReader, LossRules
 from fedroster.engine.outcomes import Outcomes, shown
 from fedroster.engine.rounds import Rounds
-from fedroster.engine.rules import Ending, NoNodesError, RoundRules
+from fedroster.engine.rules import AllRefusedError, Ending, NoNodesError, RoundRules
 from fedroster.selector import Selector
 
 _LEAST_TIME_S = 1e-6
+_MINUTE_S = 60.0
+_SILENCE = 3.0
+"""A client that takes so many times what was expected, or what others took, is said to be waited for."""
 _LOOK_S = 0.05
 """How often a wait looks at what is not pushed: failures, and whether the run is ended from outside."""
 
@@ -55,7 +58,11 @@ class OpenRound:
         outcomes: How the other exchanges ended.
         usable: Replies that can be used; when the round is over, those that count, fastest first.
         is_over: Whether it has ended: what comes now is late.
-        round_s: Time from sending to the last reply that counts, or to the deadline, seconds.
+        round_s: Time from sending until every client was settled, or to the round's end by its rules, seconds.
+        used_s: Time from sending to the last reply that counts, seconds; NaN without one.
+        flaw: What is wrong with the model that was sent: then no client is blamed for its reply; empty for nothing.
+        was_said: Whether it was said that it takes long.
+        settled_s: Time from sending until a client was settled last, seconds.
     """
 
     choice: Choice
@@ -68,6 +75,10 @@ class OpenRound:
     usable: list[Reply] = field(default_factory=list)
     is_over: bool = False
     round_s: float = 0.0
+    used_s: float = math.nan
+    flaw: str = ""
+    was_said: bool = False
+    settled_s: float = _LEAST_TIME_S
 
     @property
     def sent_s(self) -> float:
@@ -113,7 +124,8 @@ class PushedRounds:
         self._losses = LossReader(LossRules() if losses is None else losses) if wants else None
         self.lock = threading.Condition(threading.RLock())
         self._stragglers: dict[str, OpenRound] = {}
-        self._is_first = True
+        self._is_first, self._was_used = True, False
+        self._last_round_s, self._hinted = math.inf, False
 
     @property
     def selector(self) -> Selector:
@@ -147,20 +159,21 @@ class PushedRounds:
         started_s = self._now()
         with self.lock:
             self.rounds.settle(save=False)
+            self._rules.of(self.selector.round + 1)  # raises before anything is booked
             if self.rounds.is_resuming:
                 here = self._wait_for(clients, self.rounds.current.clients)
                 choice = self.rounds.go_on(here)
                 if choice is not None:
                     self._is_first = False
                     return OpenRound(choice, clients.num_connected, len(here), self._now() - started_s)
-            until_s = math.inf
+            until_s, limit_s = math.inf, self._rules.waits_s(is_first=self._is_first)
             while True:
                 nodes = self._wait_for(clients, None)
                 if not nodes:
                     why = clients.why_none(len(self._stragglers))
-                    raise NoNodesError(f"no client can be chosen after {self._rules.wait_s:g} s: {why}")
+                    raise NoNodesError(f"no client can be chosen after {limit_s:g} s: {why}")
                 self._is_first = False
-                until_s = min(until_s, self._now() + self._rules.wait_s)
+                until_s = min(until_s, self._now() + self._rules.waits_s(is_first=True))
                 is_over = self._now() >= until_s
                 try:
                     choice = self.rounds.choose(nodes, model_bit, is_last=is_over)
@@ -172,7 +185,8 @@ class PushedRounds:
 
     def _wait_for(self, clients: Clients, cohort: Mapping[str, int] | None) -> list[Node]:
         """Clients that can be chosen, enough of them or one at least; or those of a cohort that are there."""
-        until_s = self._now() + self._rules.wait_s
+        until_s = self._now() + self._rules.waits_s(is_first=self._is_first)
+        warned_s = self._now()
         wanted = (self._rules.min_nodes or self.selector.cohort_size) if self._is_first else 1
         while True:
             nodes = clients.nodes(cohort)
@@ -186,6 +200,9 @@ class PushedRounds:
                 is_enough = len(found) >= wanted or bool(found and not clients.may_more_come())
             if is_enough or left_s <= 0.0:
                 return found
+            if self._now() - warned_s >= _MINUTE_S:
+                warned_s = self._now()
+                self._log.warning("waiting for clients: %s", clients.why_none(len(self._stragglers)))
             self._pause(left_s)
 
     def _wait_on_lock(self, seconds: float) -> None:
@@ -209,7 +226,6 @@ class PushedRounds:
         wrong: str | None = None,
         metrics: Mapping[str, object] | None = None,
         time_s: float | None = None,
-        is_learned: bool = True,
     ) -> bool:
         """Book a reply.
 
@@ -220,30 +236,31 @@ class PushedRounds:
             wrong: What is wrong with it; None for nothing.
             metrics: Its losses, by name.
             time_s: How long it took from sending, seconds; None if it came now.
-            is_learned: Whether its time says something about later ones.
 
         Returns:
             Whether it counts.
         """
         with self.lock:
-            if wrong is not None:
-                self._warn_of_refused(round_, name, wrong)
-                self.failed(round_, name, wrong)
-                return False
             if not self._is_awaited(round_, name) or round_.ending is None:
                 return False
+            if wrong is not None:
+                self._warn_of_refused(round_, name, wrong)
+                if not round_.flaw:
+                    (Outcomes() if round_.is_over else round_.outcomes).refused.add(name)
+                    self.failed(round_, name, wrong)
+                    return False
             time_s = max(self._now() - round_.sent_s if time_s is None else time_s, _LEAST_TIME_S)
             losses = Losses() if self._losses is None or metrics is None else self._losses.read(metrics)
             outcomes = Outcomes() if round_.is_over else round_.outcomes
             outcomes.answered(name, time_s, losses)
-            if not is_learned:
-                outcomes.unlearned.add(name)
             counts = False
-            if not round_.is_over:
+            if wrong is not None:
+                outcomes.reasons[name] = wrong
+            elif not round_.is_over:
                 round_.usable.append(Reply(name, content, time_s))
                 counts = round_.ending.counts([reply.time_s for reply in round_.usable])[-1]
             outcomes.status[name] = Status.COMPLETED if counts else Status.LATE
-            self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used")
+            self._booked(round_, name, outcomes, f"its update came after {time_s:.1f} s and is not used", time_s)
             return counts
 
     def failed(self, round_: OpenRound, name: str, reason: str) -> None:
@@ -260,7 +277,8 @@ class PushedRounds:
                 return
             outcomes = Outcomes() if round_.is_over else round_.outcomes
             outcomes.failed(name, reason, status)
-            self._booked(round_, name, outcomes, outcomes.reasons[name])
+            took_s = max(self._now() - round_.sent_s, round_.settled_s)
+            self._booked(round_, name, outcomes, outcomes.reasons[name], took_s)
 
     def _warn_of_refused(self, round_: OpenRound, name: str, reason: str) -> None:
         self._log.warning("the reply of %s in round %d is refused: %s", plain(name), round_.choice.round, shown(reason))
@@ -268,11 +286,16 @@ class PushedRounds:
     def _is_awaited(self, round_: OpenRound, name: str) -> bool:
         return self._stragglers.get(name) is round_ if round_.is_over else name in round_.waiting
 
-    def _booked(self, round_: OpenRound, name: str, outcomes: Outcomes, what: str) -> None:
+    def _booked(self, round_: OpenRound, name: str, outcomes: Outcomes, what: str, took_s: float) -> None:
+        """Book how an exchange ended, seconds after its message was sent."""
         if round_.is_over:
             del self._stragglers[name]
             self._log.info("%s in round %d, which is over: %s", plain(name), round_.choice.round, plain(what))
-            outcomes.tell(self.selector, round_.choice.round, round_.round_s)
+            # A client that is lost only now costs the time for which it was waited for.
+            lost_s = None if name in outcomes.times_s else max(round_.round_s, took_s)
+            outcomes.tell(self.selector, round_.choice.round, lost_s)
+        else:
+            round_.settled_s = max(round_.settled_s, took_s)
         round_.waiting.discard(name)
         self.lock.notify_all()
 
@@ -282,7 +305,34 @@ class PushedRounds:
             now_s, ending = self._now(), round_.ending
             if ending is None:
                 return False
+            self._say_who_is_waited_for(round_, now_s - ending.sent_s)
             return not round_.waiting or now_s >= ending.until_s or ending.is_over(len(round_.usable), now_s)
+
+    def _say_who_is_waited_for(self, round_: OpenRound, waited_s: float) -> None:
+        """One line in a round that takes several times its expected time, for which no deadline is set."""
+        expected_s = max([round_.choice.predicted_s, *(reply.time_s for reply in round_.usable)])
+        if (
+            not round_.was_said
+            and round_.waiting
+            and self._rules.of(round_.choice.round).deadline_s == math.inf
+            and waited_s >= max(_MINUTE_S, _SILENCE * (0.0 if math.isnan(expected_s) else expected_s))
+        ):
+            round_.was_said = True
+            names = ", ".join(sorted(round_.waiting)[:10])
+            self._log.warning("still waiting for %s, %.0f s; no deadline is set", names, waited_s)
+
+    def evaluated(self, num_asked: int, num_answered: int, took_s: float) -> None:
+        """Log how long an evaluation took, with one hint if that is longer than training."""
+        number, trained_s = self.rounds.current.number, self._last_round_s
+        self._log.info("round %d: evaluated by %d of %d clients in %.1f s", number, num_answered, num_asked, took_s)
+        if took_s > trained_s and not self._hinted:
+            self._hinted = True
+            self._log.warning(
+                "evaluation took %.1f s and training %.1f s: evaluate='cohort' lets the chosen clients evaluate, and "
+                "evaluate='idle' with a deadline no straggler",
+                took_s,
+                trained_s,
+            )
 
     def wait(self, round_: OpenRound, check: Callable[[], None] = lambda: None) -> None:
         """Wait until a round is complete.
@@ -302,16 +352,22 @@ class PushedRounds:
         moments = [] if ending is None else [ending.until_s, ending.sent_s + ending.rules.deadline_s]
         return min([_LOOK_S, *(moment - now_s for moment in moments if now_s < moment < math.inf)])
 
-    def close(self, round_: OpenRound, odd: Callable[[list[Reply]], dict[str, str]] | None = None) -> list[Reply]:
+    def close(
+        self, round_: OpenRound, odd: Callable[[list[Reply]], dict[str, str]] | None = None, *, least: int = 0
+    ) -> list[Reply]:
         """End a round: tell the selector, save and report; its stragglers are awaited further.
 
         Args:
             round_: The round.
             odd: Says what is wrong with usable replies beside each other, by name: then others may count in their
                 place; None for nothing.
+            least: Fewer updates than these are not used.
 
         Returns:
             The replies that count, fastest first.
+
+        Raises:
+            AllRefusedError: If nothing was used since the start, and the round's replies are refused for one reason.
         """
         with self.lock:
             round_.is_over = True
@@ -319,24 +375,47 @@ class PushedRounds:
             outcomes = round_.outcomes
             wrong = {} if odd is None else odd(round_.usable)
             for name, reason in wrong.items():
-                outcomes.failed(name, reason)
                 self._warn_of_refused(round_, name, reason)
+                if round_.flaw:
+                    outcomes.status[name], outcomes.reasons[name] = Status.LATE, reason
+                else:
+                    outcomes.refused.add(name)
+                    outcomes.failed(name, reason)
             rest = [reply for reply in round_.usable if reply.name not in wrong]
             if wrong and round_.ending is not None:
                 for reply, counts in zip(rest, round_.ending.counts([each.time_s for each in rest]), strict=True):
                     outcomes.status[reply.name] = Status.COMPLETED if counts else Status.LATE
             round_.usable = [reply for reply in rest if outcomes.status[reply.name] is Status.COMPLETED]
+            if len(round_.usable) < least:
+                said = f"{len(round_.usable)} updates came, and the strategy needs {least}: none is used"
+                outcomes.reasons |= dict.fromkeys((reply.name for reply in round_.usable), said)
+                outcomes.status |= dict.fromkeys((reply.name for reply in round_.usable), Status.LATE)
+                self._log.warning("round %d: %s", round_.choice.round, said)
+                round_.usable = []
             for name in round_.waiting:
                 outcomes.status[name] = None
                 self._stragglers[name] = round_
-            is_complete = round_.usable and not round_.waiting and Status.LATE not in outcomes.status.values()
-            round_.round_s = round_.usable[-1].time_s if is_complete else self._now() - round_.sent_s
+            over_s = round_.settled_s if not round_.waiting else self._now() - round_.sent_s
+            round_.used_s = max((reply.time_s for reply in round_.usable), default=math.nan)
+            self._last_round_s = round_.round_s = max(over_s, _LEAST_TIME_S)
             self.rounds.end(
                 round_.choice,
                 outcomes,
                 round_.round_s,
+                used_s=round_.used_s,
                 select_s=round_.select_s,
                 num_connected=round_.num_connected,
                 num_available=round_.num_available,
             )
+            self._was_used |= bool(round_.usable)
+            reasons = {outcomes.reasons.get(name) for name in round_.choice.clients}
+            if (
+                not self._was_used
+                and outcomes.refused >= set(round_.choice.clients)
+                and len(reasons) == 1 < len(outcomes.refused)
+            ):
+                raise AllRefusedError(
+                    f"all {len(outcomes.refused)} replies of the first round are refused: {reasons.pop()}; if that is "
+                    "how your clients answer, give check=None or a function of your own"
+                )
             return round_.usable

@@ -7,7 +7,7 @@ a reply claims, and hears what is wrong with it.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ import numpy as np
 T = TypeVar("T")
 
 Form = frozenset[tuple[object, ...]]
-"""What a reply holds, apart from its values: names, and which of them are lists of what length."""
+"""What a reply holds, apart from its values: names."""
 
 _NUMBERS = "biufc"  # kinds of NumPy's types that hold numbers
 _MOST_WEIGHT = 1e18
@@ -106,44 +106,91 @@ def check_weight(value: object) -> str | None:
     """Look at the weight with which a reply is to be averaged.
 
     Returns:
-        What is wrong; None for a finite number in [0, 1e18].
+        What is wrong; None for a number above 0, up to 1e18.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _MOST_WEIGHT:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= _MOST_WEIGHT:
         return None
-    return f"is {str(value)[:40]}; expected a number from 0 to {_MOST_WEIGHT:g}"
+    return f"is {str(value)[:40]}; expected a number above 0, up to {_MOST_WEIGHT:g}"
 
 
 class UsualForm:
     """Finds the replies of a round that have an unusual form, in any order of arrival.
 
-    The form of more than half of a round's replies is usual.  Otherwise that is the one of them that most nodes of the
-    run had in their last reply, each of which counts once.  Where this leaves a tie, too, a form that all others
-    contain counts, and they are cut down to it; when there is none, all replies are odd.
+    The form of more than half of a round's replies is usual; else that which most nodes of the run had in their last
+    reply, each of which counts once.  With a tie there, too, all replies are odd.
     """
 
     def __init__(self) -> None:
         """Start without replies."""
         self._last: dict[str, Form] = {}
 
-    def settle(self, forms: Mapping[str, Form]) -> tuple[set[str], Form | None]:
-        """Compare the replies of a round.
-
-        Args:
-            forms: Form of each reply, by its node's name.
-
-        Returns:
-            The nodes whose replies are odd, and the form to which the others must be cut down; None when they have one.
-        """
+    def odd(self, forms: Mapping[str, Form]) -> set[str]:
+        """The nodes whose replies are odd, given the form of each reply of a round by its node's name."""
         self._last |= forms
         held = Counter(forms.values())
         if len(held) < 2:
-            return set(), None
-        usual, count = held.most_common(1)[0]
-        if 2 * count <= len(forms):
-            votes = Counter(form for form in self._last.values() if form in held).most_common(2)
-            if votes[0][1] == votes[1][1]:
-                smallest = min(held, key=len)
-                is_part = all(smallest <= form for form in held)
-                return (set(), smallest) if is_part else (set(forms), None)
-            usual = votes[0][0]
-        return {name for name, form in forms.items() if form != usual}, None
+            return set()
+        votes = Counter(form for form in self._last.values() if form in held)
+        rank = {form: (2 * count > len(forms), votes[form]) for form, count in held.items()}
+        best = max(rank.values())
+        usual = [form for form, each in rank.items() if each == best]
+        return {name for name, form in forms.items() if len(usual) > 1 or form != usual[0]}
+
+
+class Sizes:
+    """Finds replies that would outweigh all others: by how far they are from what was sent, and by their weight.
+
+    A value is too large beyond 1,000 times the median of its round; where that has fewer than three, recent ones count,
+    too.  Without them a change is too large beyond 10^6 times the largest number of the model that was sent, or 1.
+    """
+
+    def __init__(self) -> None:
+        """Start without replies."""
+        self._recent: dict[str, deque[float]] = {}
+        self._largest = 1.0
+
+    def flaw(self, largest: float) -> str:
+        """What is wrong with a model that is about to be sent, by its largest absolute number; empty for nothing."""
+        if not math.isfinite(largest):
+            return "holds numbers that are not finite"
+        if self._recent and largest > _GROWTH * self._largest:
+            return f"has grown from at most {self._largest:.3g} to {largest:.3g}"
+        self._largest = max(self._largest, largest)
+        return ""
+
+    def odd(self, what: str, values: Mapping[str, float]) -> dict[str, str]:
+        """What is wrong with the replies of a round, by name; ``what`` is "change" or "weight"."""
+        recent = self._recent.setdefault(what, deque(maxlen=_RECENT))
+        pool = sorted([*values.values(), *(recent if len(values) < _ENOUGH else ())])
+        usual = pool[(len(pool) - 1) // 2] if len(pool) >= _ENOUGH else 0.0
+        most = _TIMES_MEDIAN * usual if usual else _GROWTH * self._largest if what == "change" else math.inf
+        odd = {
+            name: f"its {what} is {value:.3g}, and that of others {usual:.3g}"
+            for name, value in values.items()
+            if not value <= most
+        }
+        recent.extend(value for name, value in values.items() if name not in odd)
+        return odd
+
+
+_TIMES_MEDIAN, _GROWTH = 1e3, 1e6
+_RECENT, _ENOUGH = 64, 3
+
+
+def largest(arrays: Iterable[np.ndarray[Any, np.dtype[Any]]]) -> float:
+    """The largest absolute number of some arrays; of those that are no floats nothing counts, and NaN is infinite."""
+    found = 0.0
+    with np.errstate(all="ignore"):
+        for array in arrays:
+            if array.dtype.kind in "fc" and array.size:
+                most = float(np.abs(array).max())
+                found = max(found, math.inf if math.isnan(most) else most)
+    return found
+
+
+def change(sent: np.ndarray[Any, np.dtype[Any]], returned: np.ndarray[Any, np.dtype[Any]]) -> float:
+    """The largest absolute difference of two arrays; 0 for what is no array of floats, or of another shape."""
+    if sent.shape != returned.shape or sent.dtype.kind not in "fc":
+        return 0.0
+    with np.errstate(all="ignore"):
+        return largest([returned.astype(np.result_type(sent, np.float64)) - sent])

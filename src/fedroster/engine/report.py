@@ -42,7 +42,8 @@ class RoundReport:
         status: How the exchange with each chosen node ended, by name; None while a straggler is awaited.
         times_s: Exchange times by name, seconds, where one was measured.
         select_s: Time to gather contexts and to choose, seconds.
-        round_s: Time from sending to the last reply that counts, or to the deadline, seconds.
+        round_s: Time from sending until every node was settled, or to the round's end by its rules, seconds.
+        used_s: Time from sending to the last reply that counts, seconds; NaN without one.
         predicted_s: What the policy expected ``round_s`` to be; NaN for policies without a belief about times.
         members: Names of all members.
         rate: Rounds in which each member was chosen, by rounds since it joined, shape (members,).
@@ -50,7 +51,8 @@ class RoundReport:
         edges: Edge server that each chosen node serves, by name; empty without edges.
         capped: Times of each member so far that were longer than ``longest_s``, shape (members,).
         resumed: Whether the round had been chosen before the server was restarted.
-        reasons: Why the reply of a chosen node failed or was refused, by name.
+        reasons: Why the reply of a chosen node failed, was refused or is not used, by name.
+        refused: Chosen nodes whose reply was refused.
         paused: Members that failed again and again, and the rounds for which they are not chosen now, by name.
         num_capped: Times of this round that were longer than ``longest_s``.
         broken: Members that take part less than the policy promises (:meth:`Selector.below_promise`).
@@ -76,6 +78,8 @@ class RoundReport:
     paused: Mapping[str, int] = field(default_factory=dict)
     num_capped: int = 0
     broken: tuple[str, ...] = ()
+    used_s: float = math.nan
+    refused: frozenset[str] = frozenset()
     at_s: float = field(default_factory=time.time)
 
     @property
@@ -114,6 +118,7 @@ class RoundReport:
             "connected": self.num_connected,
             "select_s": self.select_s,
             "round_s": self.round_s,
+            "used_s": self.used_s,
             "predicted_s": self.predicted_s,
             "least_rate": self.least_rate,
             "longest_queue": float(self.backlog.max()) if self.backlog.shape[0] else math.nan,
@@ -132,15 +137,18 @@ class RoundReport:
         Args:
             paused_before: ``paused`` of the report before.
         """
-        used, late, waited, lost = (
-            [name for name, status in self.status.items() if status in wanted]
-            for wanted in ((Status.COMPLETED,), (Status.LATE,), (None,), (Status.DROPPED, Status.FAILED))
+        used, late, waited, failed, lost = (
+            [name for name, each in self.status.items() if each is wanted and name not in self.refused]
+            for wanted in (Status.COMPLETED, Status.LATE, None, Status.FAILED, Status.DROPPED)
         )
         expected = f" (expected {self.predicted_s:.1f} s)" if self.predicted_s > 0.0 else ""
         parts = [f"{len(used)} of {len(self.status)} updates used in {self.round_s:.1f} s{expected}: {_listed(used)}"]
+        if self.round_s > self.used_s + 0.05:
+            parts[0] += f", the last after {self.used_s:.1f} s"
         parts += [f"late {_listed(late)}"] * bool(late) + [f"not answered yet {_listed(waited)}"] * bool(waited)
-        if lost:
-            parts.append("lost " + _listed([f"{name} ({self.reasons.get(name) or 'gone'})" for name in lost]))
+        for what, names in (("failed", failed), ("refused", sorted(self.refused)), ("lost", lost)):
+            if names:
+                parts.append(f"{what} " + _listed([f"{name} ({self.reasons.get(name) or 'gone'})" for name in names]))
         resumed = " (resumed)" * self.resumed
         lines = [(logging.INFO, f"round {self.round}{resumed}: {'; '.join(parts)}")]
         newly = {name: left for name, left in self.paused.items() if left >= paused_before.get(name, left)}
@@ -171,6 +179,7 @@ def report_of(
     num_connected: int,
     num_available: int,
     select_s: float = math.nan,
+    used_s: float = math.nan,
 ) -> RoundReport:
     """The report of a round, with what the selector knows of its members after it.
 
@@ -183,6 +192,7 @@ def report_of(
         num_connected: Nodes that are connected.
         num_available: Nodes that could be chosen.
         select_s: Time to gather contexts and to choose, seconds.
+        used_s: Time until the last reply that counts, seconds; NaN without one.
     """
     capped = selector.participation("capped", as_array=True)
     return RoundReport(
@@ -205,6 +215,8 @@ def report_of(
         paused={str(name): left for name, left in selector.paused().items()},
         num_capped=max(int(capped.sum()) - capped_before, 0),
         broken=tuple(map(str, selector.below_promise())),
+        used_s=used_s,
+        refused=frozenset(outcomes.refused),
     )
 
 

@@ -183,7 +183,10 @@ class Rounds:
                 "that are there"
             )
         contexts = [node.context for node in nodes]
+        # A node that was never measured is like the others, whose bandwidths have the start of a process in them, too.
+        measured = [node.measured_bps for node in nodes if node.measured_bps]
         cold, assumed_bps = self.selector.cold(), self._contexts.assumed_bandwidth_bps
+        assumed_bps = float(np.median(measured)) if measured else assumed_bps
         features = self._contexts.features(
             contexts,
             bandwidth_bps=np.array([node.bandwidth_bps(assumed_bps) for node in nodes]),
@@ -203,10 +206,11 @@ class Rounds:
         edges = dict(zip(clients, cohort.servers, strict=True)) if isinstance(cohort, EdgeCohort) else {}
         row_of = dict(zip(names, range(len(names)), strict=True))
         chosen = features[[row_of[name] for name in clients]]
-        expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else np.empty(0)
+        expected_s = self.selector.expected_times_s(chosen, clients=clients, as_array=True) if clients else [math.nan]
+        longest_s = self.selector.longest_s  # nothing longer is ever learned
+        most_s = longest_s if isinstance(longest_s, float) else math.inf
         weights = None if cohort.weights is None else dict(zip(clients, cohort.weights, strict=True))
-        predicted_s = float(expected_s.max()) if clients else math.nan
-        return Choice(cohort.round, clients, edges, predicted_s, weights=weights)
+        return Choice(cohort.round, clients, edges, min(float(np.max(expected_s)), most_s), weights=weights)
 
     def _let_in(self, nodes: Sequence[Node]) -> list[Node]:
         """The nodes that are members now; one whose name reads as that of another client stays out."""
@@ -259,7 +263,7 @@ class Rounds:
         self.is_resuming = False
         cohort = self.current.clients
         lost = set(cohort) - {node.name for node in here}
-        round_s = min(self._rules.of(self.current.number).deadline_s, self._rules.wait_s or 1.0)
+        round_s = min(self._rules.of(self.current.number).deadline_s, self._rules.waits_s(is_first=True) or 1.0, 60.0)
         Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, self.current.number, round_s)
         self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
         if lost:
@@ -279,6 +283,7 @@ class Rounds:
         outcomes: Outcomes,
         round_s: float,
         *,
+        used_s: float = math.nan,
         select_s: float,
         num_connected: int,
         num_available: int,
@@ -289,6 +294,7 @@ class Rounds:
             choice: The round.
             outcomes: How its exchanges ended.
             round_s: How long it took, seconds.
+            used_s: Time until the last reply that counts, seconds; NaN without one.
             select_s: Time to gather contexts and to choose, seconds.
             num_connected: Nodes that are connected.
             num_available: Nodes that could be chosen.
@@ -304,6 +310,7 @@ class Rounds:
             num_connected=num_connected,
             num_available=num_available,
             select_s=select_s,
+            used_s=used_s,
         )
         self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):

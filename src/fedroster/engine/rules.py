@@ -13,6 +13,13 @@ from fedroster.core.errors import ConfigurationError, FedrosterError
 T = TypeVar("T")
 
 
+_WAIT_S = 60.0
+
+
+class AllRefusedError(FedrosterError, RuntimeError):
+    """Every reply of a run's first round is refused, for one reason: nothing would ever be trained."""
+
+
 class NoNodesError(FedrosterError, RuntimeError):
     """Not enough nodes are connected, and none came within the allowed time."""
 
@@ -33,8 +40,9 @@ class RoundRules:
             a single one must not outweigh all others.
         min_nodes: The first round after a start waits for this many nodes that can be chosen, up to ``wait_s`` and as
             long as a connected one has not answered; 0 for the cohort size.
-        wait_s: How long to wait for a first node that can be chosen before giving up with an error, for ``min_nodes``,
-            and after a restart for the nodes of the interrupted round, seconds, >= 0.
+        wait_s: How long to wait for a node that can be chosen before giving up with an error, for ``min_nodes``, and
+            after a restart for the nodes of the interrupted round, seconds, >= 0; infinite for ever.  None for 60 s
+            before the first round or while rules leave too few nodes, else for ever, with a warning a minute.
         evaluate: Which nodes evaluate: "all" that the strategy asks, those of them that are "idle", not stragglers, or
             the last "cohort".  Empty for "idle" with a deadline and "all" without: a straggler would answer when it
             has trained.
@@ -52,7 +60,7 @@ class RoundRules:
     give_up_s: float = 0.0
     longest_s: float = 0.0
     min_nodes: int = 0
-    wait_s: float = 60.0
+    wait_s: float | None = None
     evaluate: Literal["", "all", "idle", "cohort"] = ""
     evaluate_deadline_s: float = 0.0
     absent_rounds: int = 100
@@ -69,14 +77,19 @@ class RoundRules:
         for name in ("longest_s", "evaluate_deadline_s"):
             if getattr(self, name) != math.inf:
                 check_number(name, getattr(self, name), least=0.0)
-        for name in ("give_up_s", "wait_s"):
-            check_number(name, getattr(self, name), least=0.0)
+        check_number("give_up_s", self.give_up_s, least=0.0)
+        if self.wait_s is not None and self.wait_s != math.inf:
+            check_number("wait_s", self.wait_s, least=0.0)
         for name in ("first", "min_replies", "min_nodes"):
             check_integer(name, getattr(self, name), least=0)
         check_integer("absent_rounds", self.absent_rounds, least=1)
         check_choice("evaluate", self.evaluate, ("", "all", "idle", "cohort"))
         if self.deadline_of is not None and not callable(self.deadline_of):
             raise ConfigurationError(f"deadline_of is {shown(self.deadline_of)}; expected a function of the round")
+
+    def waits_s(self, *, is_first: bool) -> float:
+        """How long to wait for nodes, in the first round after a start or in a later one, seconds."""
+        return (_WAIT_S if is_first else math.inf) if self.wait_s is None else self.wait_s
 
     def of(self, number: int) -> RoundRules:
         """The rules of one round, with its own deadline.

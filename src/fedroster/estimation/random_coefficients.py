@@ -382,6 +382,27 @@ def learn(
     )
 
 
+def rescale(state: CoefficientsState, client: IntArray, factor: FloatArray) -> CoefficientsState:
+    """Multiply the one time that there is of each of some clients; 0 forgets the observation, if there is one."""
+    one = state.count[client] == 1.0
+    client, factor = client[one], factor[one]
+    less_s = float((np.sqrt(state.square[client]) * (1.0 - factor)).sum())
+    kept = factor > 0.0
+    less = float((~kept).sum())
+    for array in (state.moment, state.coefficients):
+        array[:, client] *= factor
+    state.square[client] *= factor**2
+    state.information[:, client] *= kept
+    state.count[client] *= kept
+    return replace(
+        state,
+        total_s=max(state.total_s - less_s, 0.0),
+        num_counted=max(state.num_counted - less, 0.0),
+        begun_total_s=max(state.begun_total_s - less_s, 0.0),
+        begun_counted=max(state.begun_counted - less, 0.0),
+    )
+
+
 def estimate_population(state: CoefficientsState, *, scale_s: FloatArray) -> CoefficientsState:
     """Estimate the population, and with it every client, again; the state's arrays are reused.
 

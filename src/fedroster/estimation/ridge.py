@@ -169,6 +169,15 @@ def observe(state: RidgeState, client: IntArray, features: FloatArray, target: F
     return state
 
 
+def rescale(state: RidgeState, client: IntArray, factor: FloatArray, *, ridge: float) -> RidgeState:
+    """Multiply all observed times of some clients; 0 forgets the observations."""
+    state.moment[:, client] *= factor
+    gone = client[factor == 0.0]
+    state.factor[:, gone] = 0.0
+    state.factor[: state.moment.shape[0], gone] = 1.0 / math.sqrt(ridge)
+    return state
+
+
 def alpha_schedule(
     round: int, *, noise: float, feature_norm: float, coefficient_norm: float, delta: float, ridge: float
 ) -> float:

@@ -19,6 +19,7 @@ from fedroster.estimation.random_coefficients import (
     coefficients_init,
     estimate_population,
     learn,
+    rescale,
 )
 
 LEAST_USUAL = 0.05
@@ -125,6 +126,12 @@ def learn_times(state: UsualTimesState, feedback: Feedback, *, memory: float) ->
     if times.is_known:
         state.usual_s[client] = (times.coefficients[:, client] * state.usual_context[:, client]).sum(axis=0)
     return replace(state, times=times)
+
+
+def rescale_times(state: UsualTimesState, client: IntArray, factor: FloatArray) -> UsualTimesState:
+    """Multiply the one time that there is of each of some clients; 0 forgets it."""
+    state.usual_s[client] *= factor
+    return replace(state, times=rescale(state.times, client, factor))
 
 
 def expected_times(state: UsualTimesState, clients: IntArray, features: FloatArray) -> FloatArray:

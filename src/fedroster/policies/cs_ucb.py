@@ -196,6 +196,13 @@ class CSUCB(ForOneServer):
         state.total_s[client] += time_s
         return replace(state, longest_s=max(state.longest_s, float(time_s.max(initial=0.0))))
 
+    def rescale(self, state: CSUCBState, clients: IntArray, factor: FloatArray, /) -> CSUCBState:
+        """Multiply the measured times of some clients; tau_max stays."""
+        state.total_s[clients] *= factor
+        state.answers[clients] *= factor > 0.0
+        state.measured[clients] *= factor > 0.0
+        return state
+
     def backlog(self, state: CSUCBState, /) -> FloatArray:
         """Virtual queues D, shape (clients,), rounds owed; zeros for CS-UCB, which has none."""
         return state.backlog

@@ -29,6 +29,7 @@ from fedroster.estimation.usual_times import (
     expected_times,
     learn_times,
     next_round,
+    rescale_times,
     usual_times_init,
 )
 from fedroster.optimization.drift_plus_penalty import explained, least_drift_plus_penalty
@@ -251,6 +252,10 @@ class Floor(ForOneServer):
     def update(self, state: FloorState, feedback: Feedback, /) -> FloorState:
         """Times are learned.  Drop-outs and failures teach nothing about them."""
         return replace(state, belief=learn_times(state.belief, feedback, memory=self.memory))
+
+    def rescale(self, state: FloorState, clients: IntArray, factor: FloatArray, /) -> FloorState:
+        """Multiply the observed times of some clients."""
+        return replace(state, belief=rescale_times(state.belief, clients, factor))
 
     def backlog(self, state: FloorState, /) -> FloatArray:
         """Debt of each client, counted as ``share_of`` says, shape (clients,); 0 for one that is ahead."""

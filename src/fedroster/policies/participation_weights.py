@@ -99,6 +99,8 @@ class ParticipationWeights(Parameters):
         found = getattr(self.policy, name)
         if name in ("backlog", "expected_times_s", "explain"):
             return lambda state, *asked: found(state.inner, *asked)
+        if name == "rescale":
+            return lambda state, *asked: replace(state, inner=found(state.inner, *asked))
         return found
 
     def check(self, spec: ProblemSpec, /) -> None:

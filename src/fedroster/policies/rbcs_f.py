@@ -20,7 +20,7 @@ from fedroster.core.parameters import NotNegative, Positive, Range, Share
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection
 from fedroster.core.protocols import Commits, Draws, ForOneServer
 from fedroster.core.state import per_client
-from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, ridge_init
+from fedroster.estimation.ridge import RidgeState, alpha_schedule, lower_bounds, observe, rescale, ridge_init
 from fedroster.optimization.drift_plus_penalty import explained, least_drift_plus_penalty
 from fedroster.queues import check_rate, empty_queues, queue_step, snap_rate
 
@@ -152,6 +152,11 @@ class RBCSF(ForOneServer):
     def update(self, state: RBCSFState, feedback: Feedback, /) -> RBCSFState:
         """Algorithm 2, lines 15 and 16: the estimates.  Drop-outs and failures teach nothing about times."""
         observe(state.ridge, feedback.client, feedback.features, feedback.exchange_time_s)
+        return state
+
+    def rescale(self, state: RBCSFState, clients: IntArray, factor: FloatArray, /) -> RBCSFState:
+        """Multiply the observed times of some clients."""
+        rescale(state.ridge, clients, factor, ridge=self.ridge)
         return state
 
     def backlog(self, state: RBCSFState, /) -> FloatArray:

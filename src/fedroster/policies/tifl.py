@@ -272,6 +272,12 @@ class TiFL(ForOneServer):
         learn_losses(state.loss, state.reported, feedback)
         return state
 
+    def rescale(self, state: TiFLState, clients: IntArray, factor: FloatArray, /) -> TiFLState:
+        """Multiply the measured times of some clients."""
+        state.total_s[clients] *= factor
+        state.measured[clients] *= factor > 0.0
+        return state
+
     def expected_times_s(self, state: TiFLState, clients: IntArray, features: FloatArray, /) -> FloatArray:
         """Mean of each client's measured times, shape (k,), seconds; NaN before the first."""
         measured = state.measured[clients]

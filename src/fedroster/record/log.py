@@ -19,6 +19,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.checks import counted, shown
 from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
+from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.chain import LONGEST_LINE, Line, files_of, lines_of, opened, parse, standing, torn_bytes
 from fedroster.folder.events import Decided, Joined, Left, Observer, Told
@@ -114,6 +115,12 @@ class LoggedRound(Decided):
     rules: Mapping[str, Any]
 
     @property
+    def used_s(self) -> float:
+        """Time until the last update that was used, seconds; NaN without one."""
+        times_s = self.exchange_time_s[self.status == Status.COMPLETED]
+        return float(np.fmax.reduce(times_s, initial=math.nan))
+
+    @property
     def cohort_size(self) -> int:
         """Largest number of clients that could be chosen."""
         return self.places
@@ -152,8 +159,8 @@ class _Place:
         found = order[np.searchsorted(self.chosen[order], told.client)]
         self.status[found] = told.status
         self.time_s[found], self.learned_s[found] = told.exchange_time_s, answer.learned_s
-        if answer.round_s is not None:
-            self.round_s = np.fmax(self.round_s, answer.round_s)
+        if answer.round_s is not None and math.isnan(self.round_s):  # later ones are of stragglers
+            self.round_s = answer.round_s
 
 
 class Memberships:

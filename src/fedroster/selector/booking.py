@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.arrays import BoolArray, IntArray
+from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_flag, check_integer, check_number, shown
 from fedroster.core.errors import (
     ConfigurationError,
@@ -69,10 +70,14 @@ class Heard:
     Attributes:
         judged: The feedback as the guard believes it.
         learned: The feedback as the policy learns it.
+        rescaled: Slots of clients whose only time so far counts less, shape (k,).
+        factor: How much less, shape (k,): 0 where the second has come.
     """
 
     judged: Judged
     learned: Feedback
+    rescaled: IntArray
+    factor: FloatArray
 
 
 class Books(Views):
@@ -187,10 +192,25 @@ class Books(Views):
             feedback, judged_s = without_times(told, np.array(unlearned, np.int64)), None
         cohort, contexts = self._rounds.cohort(told.round)
         expected_s = self._learner.expected_times_s(told.client, contexts[np.isin(cohort, told.client)])
-        judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort)
-        learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s())
-        found = Heard(judged, learned)
+        once = self._once()
+        again = feedback.client[feedback.observed & once[feedback.client]]
+        judged = self._guard.judge(feedback, expected_s, round_s=judged_s, cohort=cohort, again=again)
+        least_s = expected_s if self._guard.is_on else math.nan  # a failure never makes a client look faster
+        learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s(), least_s)
+        once[feedback.client] = False
+        doubted, factor = self._guard.doubted(once, self._members.trained, self._learner.spec.cohort_size)
+        rescaled, factors = np.append(again, doubted), np.append(np.zeros(again.shape[0]), factor)
+        found = Heard(judged, learned, rescaled, factors)
         return Told(told.round, at_s, told, round_s, learned.exchange_time_s, charged, unlearned, found)
+
+    def _once(self) -> BoolArray:
+        """Which slots' clients have timed one exchange, and failed in none: what is known may be a start."""
+        once = self._members.trained == 1
+        if not self._guard.is_on or not once.any():
+            return np.zeros_like(once)
+        waiting = np.concatenate([np.zeros(0, np.int64), *self._rounds.waiting().values()])
+        settled = self._members.chosen - np.bincount(waiting, minlength=once.shape[0])
+        return np.asarray(once & (settled == 1))
 
     @property
     def _beta(self) -> float:
@@ -286,10 +306,10 @@ class Books(Views):
 
     def _book_answers(self, event: Told, keep: Callable[[], None]) -> None:
         heard: Heard = event.found
-        book = self._learner.learned(heard.learned)
+        book = self._learner.learned(heard.learned, heard.rescaled, heard.factor)
         keep()
         book()
-        self._guard.book(heard.judged)
+        self._guard.book(heard.judged, heard.rescaled, heard.factor)
         self._guard.charge(event.costs)
         self._members.capped[heard.judged.cut] += 1
         self._members.count_answers(heard.learned)

@@ -6,6 +6,7 @@ about: it would be chosen more often than any other.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -89,17 +90,21 @@ class Failures:
             resting[here] = False
         return resting
 
-    def cost(self, feedback: Feedback, round_s: float | None, longest_s: float) -> Feedback:
+    def cost(
+        self, feedback: Feedback, round_s: float | None, longest_s: float, least_s: FloatArray | float = math.nan
+    ) -> Feedback:
         """Put what failures cost, the length of their round but at most ``longest_s``, where no time was measured.
 
-        Without a length it is the longest time of the feedback.
+        Without a length it is the longest time of the feedback.  It is not less than ``least_s``, NaN for anything.
         """
         measured_s = feedback.exchange_time_s[feedback.observed]
-        cost_s = float(measured_s.max(initial=0.0)) if round_s is None else round_s
-        if not self.rules.learned or not cost_s:
+        cost_s = np.fmax(float(measured_s.max(initial=0.0)) if round_s is None else round_s, least_s)
+        lost = (feedback.status >= Status.DROPPED) & (cost_s > 0.0)
+        if not self.rules.learned or not lost.any():
             return feedback
-        lost = feedback.status >= Status.DROPPED
-        return replace(feedback, exchange_time_s=np.where(lost, min(cost_s, longest_s), feedback.exchange_time_s))
+        return replace(
+            feedback, exchange_time_s=np.where(lost, np.minimum(cost_s, longest_s), feedback.exchange_time_s)
+        )
 
     def count(self, feedback: Feedback, round: int) -> None:
         """Count failures in a row, and let those that fail again and again pause from the round after ``round`` on."""

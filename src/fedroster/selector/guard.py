@@ -7,7 +7,8 @@ policy, and learns from each client's own record how far its word goes:
   their place, :math:`\tilde c_n = w_n c_n + (1 - w_n) \operatorname{med} c`.
 * **Times.**  A time counts as ten times the median of recent times at most, and never as more than the round took by
   the server's clock.  If all reported times are shorter than the round was, the member that was in most of such rounds
-  took the rest.
+  took the rest.  A client's first time may have the start of its process in it: it counts until the second comes, and
+  less if it is more than thrice the median of recent times, so that the second does come.
 * **Absence.**  Debts of a client rest while it is away for long, so that it cannot stay away and then claim the rounds
   of the others.  With :math:`R_n(T)` rounds of rest, RBCS-F's queues bound participation by
   :math:`x_n(T) \ge \beta (T - R_n(T)) - Z_n(T)`: (6) summed over the rounds in which the queue does not rest.
@@ -40,6 +41,8 @@ _FIRST_REPORTS = 3  # before a client's errors count
 _FEWEST = 2  # times that have a median: the shorter of two
 _SHORTEST_S = 5e-324  # above 0
 _RECENT = 500  # times that the median is of
+_FIRST_BEYOND = 3.0  # times that median: a first time beyond it is doubted
+_FEW_ROUNDS = 10  # that the second looks at doubted clients may take
 _TIMES_MEDIAN = 10.0  # a longer time is cut
 _TOLERANCE = 0.9  # of a round's length that its longest reported time must explain
 
@@ -151,7 +154,9 @@ class Guard:
 
     # ---------------------------------------------------------------- tell
 
-    def judge(self, feedback: Feedback, expected_s: FloatArray, *, round_s: float | None, cohort: IntArray) -> Judged:
+    def judge(
+        self, feedback: Feedback, expected_s: FloatArray, *, round_s: float | None, cohort: IntArray, again: IntArray
+    ) -> Judged:
         """Judge what was reported of a round; nothing is booked yet.
 
         Args:
@@ -160,6 +165,7 @@ class Guard:
                 where it expects nothing.
             round_s: How long the round took by the server's clock, seconds; None if it is not known.
             cohort: Slots of the whole cohort.
+            again: Slots of clients whose first time counts no longer.
         """
         client, told_s = feedback.client, feedback.exchange_time_s
         timed = feedback.observed
@@ -171,8 +177,31 @@ class Guard:
             if round_s is not None:
                 whole = client.shape[0] == cohort.shape[0] and bool(timed.all())
                 time_s = self._explained(client, time_s, min(round_s, longest_s), whole, changes)
-            self._judge_contexts(client, time_s, expected_s, timed, changes)
+            self._judge_contexts(client, time_s, expected_s, timed, np.isin(client, again), changes)
         return Judged(replace(feedback, exchange_time_s=time_s), cut, time_s[timed], changes)
+
+    def doubted(self, once: BoolArray, trained: IntArray, cohort_size: int) -> tuple[IntArray, FloatArray]:
+        """Slots of clients whose only time so far is far beyond what others take, and by what to multiply it.
+
+        None while most recent times are first ones.  A few get the median of these, so that a second look is taken at
+        each.  Many keep their order if they are most of all clients, and else their times: they are slow.
+
+        Args:
+            once: Which slots' clients have one time, shape (slots,).
+            trained: How many times each has, shape (slots,).
+            cohort_size: m.
+        """
+        none = np.zeros(0, np.int64), np.zeros(0)
+        firsts = np.count_nonzero(trained)
+        if not once.any() or trained.sum() - firsts < min(firsts, _RECENT) or not self._recent_s.shape[0]:
+            return none
+        usual_s, mean_s = float(_median(self._recent_s)), self._slots.mean_s
+        slots = np.flatnonzero(once & (mean_s > _FIRST_BEYOND * usual_s))
+        if slots.shape[0] <= _FEW_ROUNDS * cohort_size:
+            return slots, usual_s / mean_s[slots]
+        if 2 * slots.shape[0] <= firsts:
+            return none
+        return slots, np.full(slots.shape[0], usual_s / float(_median(mean_s[slots])))
 
     def cap_s(self, told_s: FloatArray | None = None) -> float:
         """Longest time that is learned, seconds; the first round is judged by its own median, of ``told_s``."""
@@ -199,10 +228,16 @@ class Guard:
         return time_s
 
     def _judge_contexts(
-        self, client: IntArray, time_s: FloatArray, expected_s: FloatArray, timed: BoolArray, changes: dict[str, Any]
+        self,
+        client: IntArray,
+        time_s: FloatArray,
+        expected_s: FloatArray,
+        timed: BoolArray,
+        is_anew: BoolArray,
+        changes: dict[str, Any],
     ) -> None:
         """Errors of each client's contexts and of its mean time, in units of that mean."""
-        reports, mean_s = self._slots.reports[client], self._slots.mean_s[client]
+        reports, mean_s = np.where(is_anew, 0.0, self._slots.reports[client]), self._slots.mean_s[client]
         counts = timed & (reports >= _FIRST_REPORTS) & np.isfinite(expected_s) & (mean_s > 0.0)
         scale_s = np.where(mean_s > 0.0, mean_s, 1.0)
         for name, guess_s in (("context_error", expected_s), ("own_error", mean_s)):
@@ -214,8 +249,9 @@ class Guard:
         step = np.where(timed, (time_s - mean_s) / np.clip(more, 1.0, _HORIZON), 0.0)
         changes["reports"], changes["mean_s"] = more, mean_s + step
 
-    def book(self, judged: Judged) -> None:
-        """Book what was judged, after it was learned."""
+    def book(self, judged: Judged, rescaled: IntArray, factor: FloatArray) -> None:
+        """Book what was judged, after it was learned, and that the only times of some clients count less."""
+        self._slots.mean_s[rescaled] *= factor
         for name, values in judged.changes.items():
             getattr(self._slots, name)[judged.feedback.client] = values
         if self.is_on or self.longest_s == "auto":

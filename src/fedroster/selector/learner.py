@@ -15,7 +15,16 @@ from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.because import Because, because
 from fedroster.core.errors import ConfigurationError, FedrosterError, StateFileError
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Selection, check_context, check_selection
-from fedroster.core.protocols import AnyPolicy, check_limits, check_policy, expects_times, owes, refuses_first, weighed
+from fedroster.core.protocols import (
+    AnyPolicy,
+    check_limits,
+    check_policy,
+    expects_times,
+    owes,
+    refuses_first,
+    rescales,
+    weighed,
+)
 from fedroster.core.state import grow, is_fixed, pack, reset, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.rules.composing import Limits, compose
@@ -253,9 +262,15 @@ class Learner:
 
         return book
 
-    def learned(self, feedback: Feedback) -> Change:
-        """The learning of feedback."""
-        return self._changed(self.state, lambda state: self.policy.update(state, feedback))
+    def learned(self, feedback: Feedback, slots: IntArray, factor: FloatArray) -> Change:
+        """The learning of feedback, once the only time so far of some slots' clients is multiplied."""
+
+        def learn(state: Any) -> Any:
+            if slots.shape[0] and rescales(self.policy):
+                state = self.policy.rescale(state, slots, factor)
+            return self.policy.update(state, feedback)
+
+        return self._changed(self.state, learn)
 
     def _met(self, context: RoundContext, *, knows_contexts: bool) -> tuple[ProblemSpec, Any]:
         """``spec`` and ``state`` for the contexts of a round: the first ones say their length."""

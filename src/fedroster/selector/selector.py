@@ -118,7 +118,8 @@ class Selector(Kept):
             patience_rounds: Rounds after which missing feedback is given up.
             longest_s: Longer exchange times count as this, seconds, > 0, so that one report cannot outweigh all others;
                 "auto" for ten times the median of recent times, None for no cap.
-            guarded: Whether contexts and times are weighed by each client's record.
+            guarded: Whether contexts and times are weighed by each client's record, and its first time, which may have
+                the start of its process in it, counts only until its second.  False for clean times.
             longest_absence: Rounds of absence in a row after which what a client is owed rests until it is back, >= 1;
                 None for never.
             failures: What becomes of clients that drop out or fail; None for the usual rules.
@@ -257,9 +258,9 @@ class Selector(Kept):
             squared_losses: Mean over the same samples of the squared loss, >= 0, by client.
             num_samples: Numbers of these samples, > 0, by client.
             round_s: How long the round took by the server's own clock, seconds, > 0: what a client that dropped out or
-                failed cost.  If clients measure their own times, none counts as longer, and if all times of a
-                cohort are shorter, the difference counts for the client that was in most such rounds.  None for the
-                longest of ``times_s``.
+                failed cost, unless the policy expects more of it.  If clients measure their own times, none counts as
+                longer, and if all times of a cohort are shorter, the difference counts for the client that was in most
+                such rounds.  None for the longest of ``times_s``.
             costs: Measured cost of clients at their edge server, >= 0: a client that costs more than its price is
                 charged its mean cost from then on.
             unlearned: Those of ``times_s`` whose time says nothing about later ones, such as one in which a process was

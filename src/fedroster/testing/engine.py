@@ -86,13 +86,17 @@ class _Spy:
     def __init__(self) -> None:
         self.status: dict[str, list[Status]] = {}
         self.times_s: dict[str, list[float]] = {}
+        self.learned_s: dict[str, list[float]] = {}
 
     def __call__(self, event: Any, selector: Any) -> None:
         if isinstance(event, Told):
             told = event.feedback
             names = [str(name) for name in selector.ids_of(told.client)]
-            for name, status, time_s in zip(names, told.status, told.exchange_time_s, strict=True):
+            for name, status, time_s, learned_s in zip(
+                names, told.status, told.exchange_time_s, event.learned_s, strict=True
+            ):
                 self.status.setdefault(name, []).append(Status(status))
+                self.learned_s.setdefault(name, []).append(float(learned_s))
                 if np.isfinite(time_s):
                     self.times_s.setdefault(name, []).append(float(time_s))
 
@@ -233,6 +237,25 @@ class EngineContract:
             set(spy.status.get("bad", [])) == {Status.FAILED}, f"the failure was reported as {spy.status.get('bad')}"
         )
         require("bad" not in spy.times_s, f"a failure was reported with the time {spy.times_s.get('bad')}")
+
+    def test_a_failure_never_looks_fast(self) -> None:
+        """It is learned as an exchange that took as long as its round, however soon it came."""
+        self._never_looks_fast("fails")
+        self._never_looks_fast("malformed")
+
+    def test_a_drop_out_never_looks_fast(self) -> None:
+        """It is learned as an exchange that took as long as its round."""
+        self._never_looks_fast("silent")
+
+    def _never_looks_fast(self, fate: str) -> None:
+        engine, *_, spy = self._play(1, good="slow", bad=(fate, "ok"))
+        engine.wait(self.give_up_s)
+        engine.play()
+        learned_s = spy.learned_s.get("bad", [0.0])[0]
+        require(
+            learned_s >= 0.9 * self.slow_s,
+            f"a client that is {fate} was learned as {learned_s} s in a round of {self.slow_s} s; expected no less",
+        )
 
     def test_a_malformed_update_is_refused(self) -> None:
         """It is not used, and reported as failed."""

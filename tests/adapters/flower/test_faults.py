@@ -22,6 +22,7 @@ from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesErro
 from fedroster.core.errors import ConfigurationError, InUseError, LogFileError
 from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Status
+from fedroster.folder.events import Told
 from fedroster.record import verify
 
 # ---------------------------------------------------------------- restarts
@@ -207,8 +208,12 @@ def test_every_round_has_one_line_in_flowers_log(caplog):
     assert line.name == "flwr.fedroster"
     assert line.levelname == "INFO"
     text = line.getMessage()
-    assert "1 of 5 updates used in 3.0 s: n00; not answered yet n01; lost" in text
-    for part in ("n02 (raised)", "n03 (array 'w' holds numbers that are not finite)", "n04 (node unavailable)"):
+    assert "1 of 5 updates used in 3.0 s: n00, the last after 1.0 s; not answered yet n01; failed" in text
+    for part in (
+        "failed n02 (raised)",
+        "refused n03 (array 'w' holds numbers that are not finite)",
+        "lost n04 (node unavailable)",
+    ):
         assert part in text
     fake.clock.sleep(5.0)
     play(grid, fake)
@@ -314,8 +319,8 @@ def test_without_contexts_the_first_exchange_starves_nobody():
     grid, fake, reports = selecting(nodes, m=2, policy=RBCSF(V=1.0, beta=0.2), contexts=False)
     play(grid, fake, 60)
     assert min(grid.selector.participation_rates().values()) >= 0.18
-    assert max(reports[0].times_s.values()) > 28.0  # they are measured, and not learned
-    assert max(report.predicted_s for report in reports) < 2.0
+    assert max(reports[0].times_s.values()) > 28.0  # they are measured, and leave what is believed
+    assert max(report.predicted_s for report in reports[20:]) < 2.0
 
 
 def test_reports_of_real_rounds_hold_what_the_policy_knows():
@@ -409,14 +414,6 @@ def test_a_monitor_that_polls_who_is_connected_ends_no_run():
     assert failed == []
 
 
-def test_a_strategy_that_has_its_nodes_does_not_wait_for_them():
-    strategy = FedAvg(min_available_nodes=2)
-    grid, fake, _ = selecting(fleet(3), strategy=strategy, rules=RoundRules(wait_s=20.0))
-    for _ in range(40):
-        fake.clock.sleep(5.0)
-        assert len(list(grid.get_node_ids())) == 3
-
-
 # ---------------------------------------------------------------- nodes' own reports
 
 
@@ -499,3 +496,41 @@ def test_one_run_has_one_folder(tmp_path):
     told = {"observers": [Record(tmp_path / "log")]}
     with pytest.raises(ConfigurationError, match="state_dir"):
         selecting(fleet(2), state_dir=tmp_path / "state", told=told)
+
+
+# ---------------------------------------------------------------- times
+
+
+def broken(content):
+    content["arrays"] = ArrayRecord({"w": Array(np.full((3, 2), np.nan)), "b": Array(np.zeros(2))})
+
+
+@pytest.mark.parametrize("fate", ["error", "expired", "gone", broken, "silent"])
+@pytest.mark.parametrize("deadline_s", [math.inf, 100.0, 20.0])
+def test_a_drop_out_of_a_minute_costs_a_minute(fate, deadline_s):
+    """It is learned as the time at which it was settled; the last update that is used has a number of its own."""
+    told = []
+    nodes = fleet(2)
+    nodes[101].fate, nodes[101].delay_s = (fate,), 60.0
+    rules = RoundRules(deadline_s=deadline_s, give_up_s=200.0, longest_s=math.inf)
+    grid, fake, reports = selecting(nodes, m=2, rules=rules)
+    grid.selector._observers._observers += (lambda event, _: told.append(event),)
+    list(grid.send_and_receive(train_messages(nodes), timeout=300.0))
+    for _ in range(20):
+        fake.clock.sleep(20.0)
+        grid._exchange.look()
+        grid._desk.busy()
+    round_s = min(deadline_s, 300.0 if fate == "silent" else 60.0)
+    settled_s = max(200.0, round_s) if fate == "silent" else 60.0
+    learned_s = [
+        float(time_s)
+        for event in told
+        if isinstance(event, Told)
+        for slot, time_s in zip(event.feedback.client, event.learned_s, strict=True)
+        if grid.selector.ids_of(np.array([slot])) == ("n01",)
+    ]
+    assert learned_s == [pytest.approx(settled_s, abs=21.0)]
+    assert learned_s[0] >= settled_s - 1.0
+    assert reports[0].used_s == pytest.approx(1.0, abs=0.2)
+    assert reports[0].round_s == pytest.approx(round_s, abs=1.0)
+    assert reports[0].metrics()["used_s"] < reports[0].round_s

@@ -482,12 +482,23 @@ def test_nobody_there_is_an_error_not_a_success():
     assert clock.now() == pytest.approx(1020.0, abs=1.0)
 
 
-def test_a_strategy_that_waits_for_nodes_forever_is_told(monkeypatch):
-    clock = Clock()
-    grid, _, _ = selecting(fleet(2), clock=clock, rules=RoundRules(wait_s=20.0))
-    monkeypatch.setattr("flwr.serverapp.strategy.strategy_utils.sleep", clock.sleep)
-    with pytest.raises(NoNodesError, match="2 nodes are connected, and the strategy has waited"):
-        FedAvg(min_available_nodes=5).start(grid=grid, initial_arrays=model(), num_rounds=1)
+def test_in_mid_run_nodes_are_waited_for_with_a_warning_a_minute(caplog):
+    nodes = fleet(2)
+    grid, fake, reports = selecting(nodes)
+    play(grid, fake)
+    for node in nodes.values():
+        node.is_online = False
+
+    def sleep(seconds):
+        fake.clock.sleep(seconds)
+        for node in nodes.values():
+            node.is_online = fake.clock.now() > gone_s + 3600.0
+
+    gone_s = fake.clock.now()
+    grid._exchange.clock = ClockThat(fake.clock, sleep)
+    list(grid.send_and_receive(train_messages(nodes)))
+    assert [report.num_in_time for report in reports] == [2, 2]
+    assert 55 <= caplog.text.count("waiting for clients: 0 nodes are connected") <= 60
 
 
 def test_nobody_willing_says_so():

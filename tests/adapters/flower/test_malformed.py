@@ -9,11 +9,12 @@ pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the
 
 from fake_grid import fleet, model, train_messages
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
+from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian, Krum, QFedAvg
 from test_grid import counts, play, selecting
 
 from fedroster.adapters.flower import RoundRules
 from fedroster.core.problem import Status
+from fedroster.engine.rules import AllRefusedError
 
 
 def arrays(change):
@@ -132,23 +133,100 @@ def test_a_malformed_reply_is_refused_and_the_run_goes_on(kind, m, strategy, cap
         assert result.arrays["w"].dtype == "float64"
 
 
-@pytest.mark.parametrize("m", [1, 2])
-def test_weights_that_add_up_to_nothing_are_refused(m, caplog):
-    nodes = fleet(m, fate=(metrics(num_examples=0),))
-    strategy = FedAvg(min_train_nodes=1, min_available_nodes=1, fraction_evaluate=0.0)
-    grid, _, reports = selecting(nodes, m=m, strategy=strategy)
-    strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
-    assert {status for report in reports for status in report.status.values()} == {Status.FAILED}
-    assert "the weights 'num-examples' of all replies are 0" in caplog.text
-
-
-def test_a_node_without_examples_does_not_hinder_others():
-    nodes = fleet(2)
-    nodes[100].fate = (metrics(num_examples=0),)
-    strategy = FedAvg(min_available_nodes=1, fraction_evaluate=0.0)
+def test_a_run_whose_replies_are_all_refused_for_one_reason_is_no_success():
+    nodes = fleet(2, fate=(metrics(num_examples=0),))
+    strategy = FedAvg(fraction_evaluate=0.0)
     grid, _, reports = selecting(nodes, m=2, strategy=strategy)
-    strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
-    assert all(report.num_in_time == 2 for report in reports)
+    with pytest.raises(
+        AllRefusedError, match="all 2 replies of the first round are refused: its weight 'num-examples' is 0"
+    ):
+        strategy.start(grid=grid, initial_arrays=model(), num_rounds=2)
+    assert [report.refused for report in reports] == [{"n00", "n01"}]
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, lambda **given: Krum(num_malicious_nodes=0, **given)])
+def test_a_node_without_examples_does_not_hinder_others(strategy):
+    nodes = fleet(3)
+    nodes[100].fate = (metrics(num_examples=0),)
+    grid, _, reports = selecting(nodes, m=3, strategy=strategy(fraction_evaluate=0.0))
+    grid.start(model(), num_rounds=2)
+    assert [report.num_in_time for report in reports] == [2, 2]
+
+
+LARGE = {
+    "1e300": values(lambda array: array + 1e300),
+    "1e30": values(lambda array: array + 1e30),
+    "a weight of 1e18": metrics(num_examples=1e18),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+@pytest.mark.parametrize(("nodes", "m"), [(4, 4), (4, 2), (6, 1)])
+def test_one_diverged_node_owns_no_model_and_nobody_else_is_blamed(kind, nodes, m, caplog):
+    nodes = fleet(nodes)
+    nodes[100].fate = ("ok", "ok", LARGE[kind])
+    grid, _, reports = selecting(nodes, m=m, strategy=FedAvg(fraction_evaluate=0.0))
+    result = grid.start(model(), num_rounds=40)
+    assert result.arrays["w"].numpy() == pytest.approx(np.full((3, 2), 40.0), abs=1.0)
+    assert {name for report in reports for name in report.refused} == {"n00"}
+    assert caplog.text.count("is refused: its ") == sum(bool(report.refused) for report in reports)
+    assert sum(grid.selector.participation("used").values()) == sum(report.num_in_time for report in reports)
+
+
+def test_of_a_broken_model_no_node_is_blamed(caplog):
+    nodes = fleet(3)
+    grid, _, reports = selecting(nodes)
+    messages = train_messages(nodes)
+    for message in messages:
+        message.content["arrays"] = model(float("nan"))
+    assert list(grid.send_and_receive(messages)) == []
+    assert "the model that is sent holds numbers that are not finite; no node is blamed" in caplog.text
+    assert set(reports[0].status.values()) == {Status.LATE}
+    assert grid.selector.paused() == {}
+
+
+def test_a_metric_that_the_strategy_needs_is_needed():
+    nodes = fleet(4, metrics={"train_loss": 1.0})
+    nodes[100].metrics = {}
+    grid, _, reports = selecting(nodes, m=2, strategy=QFedAvg(client_learning_rate=0.1, q=0.1, fraction_evaluate=0.0))
+    grid.start(model(), num_rounds=8)
+    assert {name for report in reports for name in report.refused} == {"n00"}
+
+
+def test_an_update_of_the_app_and_lists_of_several_lengths_are_no_failures():
+    nodes = fleet(6)
+    for number, node in enumerate(nodes.values()):
+        node.metrics = {"losses": [0.5] * (number + 1)} | ({"new": 1.0} if number % 2 else {})
+    grid, _, reports = selecting(nodes, m=3, strategy=FedAvg(fraction_evaluate=0.0))
+    result = grid.start(model(), num_rounds=10)
+    assert {report.num_in_time for report in reports} == {3}
+    assert all(set(each) <= {"loss", "new"} for each in result.train_metrics_clientapp.values())
+
+
+def test_arrays_get_the_order_that_was_sent():
+    def turned(content):
+        record = content["arrays"]
+        content["arrays"] = ArrayRecord({key: record[key] for key in reversed(list(record))})
+
+    nodes = fleet(3, metrics={"train_loss": 1.0})
+    nodes[100].fate = (turned,)
+    grid, fake, _ = selecting(nodes)
+    assert {tuple(reply.content["arrays"]) for reply in play(grid, fake)[0]} == {("w", "b")}
+
+
+def test_arrays_of_the_legacy_workflow_say_no_type(caplog):
+    nodes = fleet(2)
+    nodes[101].fate = (values(lambda array: array * np.nan),)
+    grid, _, reports = selecting(nodes, m=2)
+    messages = train_messages(nodes)
+    untyped = claims(dtype="")
+    for node in nodes.values():
+        fate = node.fate[0]
+        node.fate = (lambda content, fate=fate: [fate(content) if callable(fate) else None, untyped(content)],)
+    untyped(messages[0].content)
+    list(grid.send_and_receive(messages))
+    assert reports[0].status["n00"] is Status.COMPLETED
+    assert "not finite" in reports[0].reasons["n01"]
 
 
 @pytest.mark.parametrize("extra", ["one more", "one less", "a list"])
@@ -213,11 +291,12 @@ def test_what_a_reply_is_alone_it_is_in_evaluation_too(caplog):
 
 def test_a_check_of_ones_own_that_raises_refuses_the_reply(caplog):
     def check(sent, reply):
-        raise ZeroDivisionError("mine")
+        if reply.metadata.src_node_id == 101:
+            raise ZeroDivisionError("mine")
 
     grid, fake, reports = selecting(fleet(2), m=2, check=check, rules=RoundRules(deadline_s=5.0))
-    assert play(grid, fake) == [[]]
-    assert reports[0].num_lost == 2
+    assert len(play(grid, fake)[0]) == 1
+    assert reports[0].num_lost == 1
     assert "it cannot be read (ZeroDivisionError: mine)" in caplog.text
 
 

@@ -9,11 +9,13 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
 
-from fake_grid import fleet, model, train_messages
+from fake_grid import ClockThat, fleet, model, train_messages
 from flwr import serverapp
 from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
 )
@@ -83,7 +85,7 @@ def test_amplification_is_refused_with_the_reason():
 
 def test_what_strategies_need():
     assert needs_of(None) == StrategyNeeds()
-    assert needs_of(FedAvg(min_available_nodes=5)) == StrategyNeeds(weight_key="num-examples", least_nodes=5)
+    assert needs_of(FedAvg(min_available_nodes=5)) == StrategyNeeds(weight_key="num-examples")
     needs = needs_of(SimpleNamespace(held_under_any_name=wrapped(2)))
     assert (needs.strategy, needs.num_updates) == ("DifferentialPrivacyServerSideFixedClipping", 2)
     circle = SimpleNamespace(num_sampled_clients=True)
@@ -121,11 +123,70 @@ def test_neither_another_grid_around_ours_nor_a_plain_function_goes_past_the_gua
     assert grid.selector.round == 0
 
 
-def test_the_inner_strategy_is_not_the_one_that_is_started():
+def test_a_clipping_norm_among_the_hyperparameters_is_no_privacy():
+    strategy = FedAvg()
+    grid, *_ = selecting(fleet(4), m=2, strategy=strategy)
+    config = ConfigRecord({"lr": 0.1, "clipping_norm": 1.0})
+    grid.start(model(), num_rounds=1, train_config=config)
+    assert grid.round == 1
+
+
+def test_the_grid_starts_the_strategy_that_it_guards():
     strategy = DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1e-6, 1.0, 3)
-    grid, *_ = selecting(fleet(8), m=4, strategy=strategy.strategy)
-    with pytest.raises(ConfigurationError, match="expected the one that is started"):
-        strategy.start(grid=grid, initial_arrays=model(), num_rounds=1)
+    grid, *_ = selecting(fleet(4), m=4, strategy=strategy)
+    with pytest.raises(ConfigurationError, match="a round here uses 4"):
+        grid.start(model(), num_rounds=1)
+    grid, *_ = selecting(fleet(4))
+    with pytest.raises(ConfigurationError, match="expected one of Flower's message API"):
+        grid.start(model(), num_rounds=1)
+
+
+WRAPPERS = [
+    lambda k: DifferentialPrivacyServerSideFixedClipping(FedAvg(), 1e-6, 100.0, k),
+    lambda k: DifferentialPrivacyClientSideFixedClipping(FedAvg(), 1e-6, 1.0, k),
+    lambda k: DifferentialPrivacyServerSideAdaptiveClipping(FedAvg(), 0.0, k),
+    lambda k: DifferentialPrivacyClientSideAdaptiveClipping(FedAvg(), 0.0, k),
+]
+
+
+def no_bit(content):
+    del content["metrics"]["norm_bit"]
+
+
+@pytest.mark.parametrize("fate", ["error", "nan", "expired", "gone", "silent", 8.0, no_bit])
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_an_absence_ends_no_run_and_what_is_used_is_what_the_strategy_got(wrapper, fate):
+    nodes = fleet(3, metrics={"norm_bit": 1})
+    nodes[100].fate = (fate, "ok")
+    strategy, got = wrapper(3), []
+    inner = strategy.strategy.aggregate_train
+    strategy.strategy.aggregate_train = lambda number, replies: got.append(len(list(replies))) or inner(number, replies)
+    rules = RoundRules(deadline_s=5.0, give_up_s=6.0, wait_s=120.0)
+    grid, fake, reports = selecting(nodes, m=3, strategy=strategy, rules=rules)
+    if fate == "gone":
+        grid._exchange.clock = ClockThat(
+            fake.clock, lambda s: (fake.clock.sleep(s), nodes[100].__setattr__("is_online", len(reports) > 0))
+        )
+    grid.start(model(), num_rounds=4)
+    is_needed = fate is not no_bit or isinstance(strategy, DifferentialPrivacyClientSideAdaptiveClipping)
+    assert sum(got) == sum(grid.selector.participation("used").values())
+    assert [report.num_in_time for report in reports][:1] == [0 if is_needed else 3]
+    assert sum(got) >= 3
+
+
+def test_rounds_go_on_counting_after_a_restart(tmp_path):
+    numbers, nodes = [], fleet(3)
+
+    class Noting(FedAvg):
+        def configure_train(self, server_round, *given):
+            numbers.append(server_round)
+            return super().configure_train(server_round, *given)
+
+    for total in (2, 5, 5):
+        grid, *_ = selecting(nodes, strategy=Noting(), state_dir=tmp_path)
+        grid.start(model(), num_rounds=total)
+        list(grid.send_and_receive([]))
+    assert numbers == [1, 2, 3, 4, 5]
 
 
 def test_the_stages_of_secure_aggregation_are_no_rounds():
@@ -134,5 +195,8 @@ def test_the_stages_of_secure_aggregation_are_no_rounds():
     for message in messages:
         message.content["secaggplus_configs"] = ConfigRecord({"stage": "setup"})
     with pytest.raises(ConfigurationError, match="SecAgg"):
+        list(grid.send_and_receive(messages))
+    grid, *_ = selecting(fleet(4), m=4, strategy=wrapped(3))
+    with pytest.raises(ConfigurationError, match="SecAgg"):  # before the number of updates
         list(grid.send_and_receive(messages))
     assert grid.selector.round == 0

@@ -15,6 +15,7 @@ from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedroster import RBCSF, Selector, Uniform
 from fedroster.adapters.nvflare import RoundRules, RoundSink, Selecting
+from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Status
 
 
@@ -194,3 +195,16 @@ def test_a_controller_without_a_selector_says_so():
 
     with pytest.raises(NotImplementedError, match="Bare has no make_selector"):
         Bare(num_clients=1).start_controller(None)
+
+
+def test_a_mixin_that_comes_last_is_refused():
+    with pytest.raises(TypeError, match=r"FedAvg comes before Selecting; expected \(Selecting, FedAvg\)"):
+
+        class Last(FedAvg, Selecting):
+            pass
+
+
+def test_a_controller_without_the_private_hooks_is_refused(monkeypatch):
+    monkeypatch.setattr("fedroster.adapters.nvflare.controllers._HOOKS", ("broadcast", "_renamed"))
+    with pytest.raises(ConfigurationError, match="has no _renamed"):
+        SelectingFedAvg(num_clients=2).start_controller(None)

@@ -47,6 +47,7 @@ class TestSelectedDataset(EngineContract):
     cannot = {
         "test_a_client_that_is_still_busy_is_not_called_again": "an exchange is over when its round is",
         "test_a_client_that_fails_neither_stops_the_run_nor_looks_fast": "an error while a user trains ends pfl's run",
+        "test_a_failure_never_looks_fast": "an error while a user trains ends pfl's run",
         "test_a_malformed_update_is_refused": "pfl aggregates every update of a cohort as it is",
         "test_a_round_in_which_all_fail_ends": "an iteration needs an update: a round without one does not count",
     }

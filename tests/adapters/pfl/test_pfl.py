@@ -183,7 +183,7 @@ def test_noise_that_counts_on_random_sampling_is_refused() -> None:
 
 
 def test_the_separation_that_noise_counts_on_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where rounds without an update lie between, the rules are relaxed, and the run goes on after a restart."""
+    """Also where rounds without an update lie between, and the rules are relaxed; a restart is refused."""
     monkeypatch.chdir(tmp_path)
     network = OftenEmpty(make_scenario(SCENARIO))
 
@@ -195,15 +195,19 @@ def test_the_separation_that_noise_counts_on_is_kept(tmp_path: Path, monkeypatch
 
     data = begin()
     played = cohorts(data, 6)
-    data.save(str(tmp_path))
-    data = begin()
-    data.load(str(tmp_path))
     data.selector.rules = None
     played += cohorts(data, 6)
     for number, cohort in enumerate(played):
         for later in played[number + 1 : number + 4]:
             assert not set(cohort) & set(later)
     assert sum(map(len, played)) > 60
+    data.save(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="adds noise that depends on earlier iterations"):
+        begin().load(str(tmp_path))
+    again = users(selector("random", rules=Rules(least_separation=4)), network)
+    again.load(str(tmp_path))
+    with pytest.raises(ConfigurationError, match="adds noise that depends on earlier iterations"):
+        again.keep_separation()
 
 
 class Part:

@@ -8,20 +8,20 @@ runs in full (FedAdam keeps its state, FedProx adds its mu) and its own ``aggreg
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import ArrayRecord, Error, Message, RecordDict
 from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
 
 from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
-from fedroster.adapters.flower.replies import CheckReply, ReplyCheck, check_reply, is_dropout
+from fedroster.adapters.flower.replies import NODE_UNAVAILABLE, CheckReply, ReplyCheck, check_reply, is_dropout
 from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.weights import check_weights, weigh
 from fedroster.core.errors import ConfigurationError
@@ -32,14 +32,12 @@ from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
 from fedroster.engine.rounds import Rounds, warn_of_untested
-from fedroster.engine.rules import NoNodesError, RoundRules
+from fedroster.engine.rules import RoundRules
 from fedroster.rules.rules import Rules
 from fedroster.selector import Selector
 
 _TESTED = (1, 42)
 """Newest version of Flower with which this adapter's tests were run."""
-_WAITING_CALLS_S = 10.0
-"""Calls of ``get_node_ids`` that are closer than this belong to one loop that waits for nodes."""
 
 
 class SelectingGrid(Grid):
@@ -47,9 +45,8 @@ class SelectingGrid(Grid):
 
     Example, in a server app::
 
-        strategy = FedAvg()
         selector = Selector(RBCSF(V=20.0, beta=0.1), cohort_size=10)
-        strategy.start(grid=SelectingGrid(grid, selector, strategy), initial_arrays=arrays, num_rounds=100)
+        SelectingGrid(grid, selector, FedAvg()).start(arrays, num_rounds=100)
 
     With ``contexts``, nodes must run the client mod :data:`~.context.report_context`; without, all nodes look alike and
     have no stable names.
@@ -67,6 +64,7 @@ class SelectingGrid(Grid):
         losses: LossRules | None = None,
         check: CheckReply | None = check_reply,
         state_dir: str | Path | None = None,
+        kinds: Collection[str] = ("train",),
         clock: Clock | None = None,
     ) -> None:
         """Wrap a grid.
@@ -85,15 +83,20 @@ class SelectingGrid(Grid):
             check: Says what is wrong with a reply; None to let everything pass.
             state_dir: Folder in which the selector and measured bandwidths are saved in every round, and from which
                 they are resumed; None for nowhere.
+            kinds: Kinds of messages for which nodes are chosen; "query", say, for an app that trains nothing.  Others
+                pass as they are.
             clock: Where time comes from; None for this machine's clock.
 
         Raises:
-            ConfigurationError: If a saved selector has another cohort size, number of features or budgets.
+            ConfigurationError: If a saved selector has another cohort size, number of features or budgets, or the grid
+                selects already.
             InUseError: If another server app holds ``state_dir``.
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
+        if isinstance(grid, SelectingGrid):
+            raise ConfigurationError("the grid is a SelectingGrid, whose policy would never be asked; expected one")
         warn_of_untested("Flower", metadata.version("flwr"), _TESTED, log)
-        self._grid = grid
+        self._grid, self._strategy = grid, strategy
         self._needs = needs_of(strategy)
         self._rules = RoundRules() if rules is None else rules
         self._rounds = Rounds(
@@ -107,7 +110,8 @@ class SelectingGrid(Grid):
         )
         check_weights(selector.policy, self._needs)
         self._exchange = Exchange(grid, SystemClock() if clock is None else clock)
-        self._checks = {kind: ReplyCheck(check, self._needs.weight_key) for kind in ("train", "evaluate")}
+        needs = self._needs
+        self._checks = {kind: ReplyCheck(check, needs.weight_key, needs.metrics) for kind in ("train", "evaluate")}
         self._checks[""] = ReplyCheck(check)
         self._book = NodeBook(contexts)
         self._book.measured_bps = self._rounds.bandwidth_bps
@@ -120,8 +124,9 @@ class SelectingGrid(Grid):
             pause=self._exchange.rest,
         )
         self._roster = Roster(grid, self._exchange, self._book, self._desk, self._rules)
-        self._warm: set[int] = set()
-        self._waiting = _Waiting(self._rules.wait_s, self._needs.least_nodes)
+        self._kinds, self._has_selected, self._has_said = frozenset(kinds), False, False
+        if self._needs.is_ordered:
+            log.warning("the strategy asks its nodes in an order of its own; the policy's choice takes its place")
 
     @property
     def selector(self) -> Selector:
@@ -131,6 +136,36 @@ class SelectingGrid(Grid):
     def release(self) -> None:
         """Let another server app have ``state_dir``, before this process ends."""
         self._rounds.release()
+
+    @property
+    def round(self) -> int:
+        """Rounds that are done, before a restart, too."""
+        current = self._rounds.current
+        return current.number if current.is_done else current.number - 1
+
+    def start(self, initial_arrays: ArrayRecord, *, num_rounds: int, **options: Any) -> Result:
+        """Start the strategy that the grid was given, on this grid.
+
+        Args:
+            initial_arrays: The model; after a restart, the one that was saved last.
+            num_rounds: Number of the last round: after a restart the rest is played, and numbers go on.
+            **options: Further arguments of the strategy's own ``start``.
+
+        Returns:
+            What the strategy's ``start`` returns; rounds of a restarted run are counted from its start.
+
+        Raises:
+            ConfigurationError: If the grid was given no strategy that can be started.
+        """
+        strategy, done = self._strategy, self.round
+        if not isinstance(strategy, Strategy):
+            raise ConfigurationError(f"the strategy is {shown(repr(strategy))}; expected one of Flower's message API")
+        if done and type(strategy).start is Strategy.start:
+            strategy = Continued(strategy, done)
+            if (evaluate := options.get("evaluate_fn")) is not None:
+                options["evaluate_fn"] = lambda number, arrays: evaluate(number + done, arrays)
+        left = max(num_rounds - done, 0)
+        return strategy.start(grid=self, initial_arrays=initial_arrays, num_rounds=left, **options)
 
     # ---------------------------------------------------------------- a grid
 
@@ -150,15 +185,9 @@ class SelectingGrid(Grid):
         return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """All connected nodes.
-
-        Raises:
-            NoNodesError: If a strategy keeps asking for longer than ``wait_s``, as it does while it waits for more
-                nodes than are connected; it would wait forever.
-        """
-        ids = list(self._grid.get_node_ids())
-        self._waiting.asked(len(ids), self._exchange.clock.now())
-        return ids
+        """All connected nodes; a strategy that waits for more than there are waits as with any grid."""
+        node_ids: Iterable[int] = self._grid.get_node_ids()
+        return node_ids
 
     def get_nodes(self) -> Iterable[Any]:
         """All connected nodes, with what the wrapped grid knows of them."""
@@ -193,33 +222,49 @@ class SelectingGrid(Grid):
             silent, or answer with garbage.
 
         Raises:
+            AllRefusedError: If every reply of the first round is refused for one reason.
             ConfigurationError: If training and other messages are mixed, if messages that differ are meant for nodes
                 that were not chosen, or if the strategy needs what this selection cannot give.
-            NoNodesError: If no node can be chosen for longer than ``wait_s``.
+            NoNodesError: If no node can be chosen for longer than ``wait_s`` allows.
             RoundNotBegunError: If the selector's rules leave too few nodes for as long.
         """
         outgoing = list(messages)
-        with self._waiting.sending():
-            is_training = [_category(message) == "train" for message in outgoing]
-            self._rounds.settle(save=not any(is_training))
-            if not any(is_training):
-                return self._ask(outgoing, timeout)
-            if not all(is_training):
-                raise ConfigurationError(
-                    f"{sum(is_training)} of {len(outgoing)} messages are for training; expected all of them or none"
-                )
-            return self._train(outgoing, timeout)
+        is_training = [_category(message) in self._kinds for message in outgoing]
+        self._rounds.settle(save=not any(is_training))
+        if not any(is_training):
+            self._say_what_passes(outgoing)
+            return self._ask(outgoing, timeout)
+        if not all(is_training):
+            raise ConfigurationError(
+                f"{sum(is_training)} of {len(outgoing)} messages are for training; expected all of them or none"
+            )
+        self._has_selected = True
+        return self._train(outgoing, timeout)
+
+    def _say_what_passes(self, messages: Sequence[Message]) -> None:
+        """Warn once of messages that pass although nothing was ever selected; strategies evaluate first, too."""
+        kinds = {_category(message) for message in messages} - {"evaluate"}
+        if kinds and not self._has_selected and not self._has_said:
+            self._has_said = True
+            log.warning(
+                "messages of the kind %s go to all nodes that they are for: this grid selects for %s only (kinds=)",
+                ", ".join(sorted(kinds)),
+                ", ".join(sorted(self._kinds)),
+            )
 
     # ---------------------------------------------------------------- training
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Play a round: send the chosen nodes a message each, and take replies until it ends."""
         needs, desk = self._needs, self._desk
-        needs.check(self._rules.first or self.selector.cohort_size)
         needs.check_messages(messages)
+        needs.check(self._rules.first or self.selector.cohort_size)
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
         model_bit = 8.0 * sum(sizes)
         round_ = desk.begin(self._roster, model_bit)
+        round_.flaw = self._checks["train"].flaw(messages[0])
+        if round_.flaw:
+            log.error("round %d: the model that is sent %s; no node is blamed", round_.choice.round, round_.flaw)
         nodes = [node for node in map(self._book.named, round_.choice.clients) if node is not None]
         by_id = {node.node_id: node for node in nodes}
         errors: list[Message] = []
@@ -229,19 +274,30 @@ class SelectingGrid(Grid):
                 errors.append(arrival.reply)
             self._take(round_, by_id[arrival.flight.node_id], arrival, model_bit)
 
-        def odd(usable: Sequence[Reply]) -> dict[str, str]:
-            return self._checks["train"].odd({reply.name: reply.content for reply in usable})
+        outgoing = addressed(messages, list(by_id), self._strategy)
+        sent = {by_id[message.metadata.dst_node_id].name: message for message in outgoing}
 
-        flights, refused = self._exchange.send(addressed(messages, list(by_id)), take)
+        def odd(usable: Sequence[Reply]) -> dict[str, str]:
+            return self._checks["train"].odd({reply.name: (sent[reply.name], reply.content) for reply in usable})
+
+        flights, refused = self._exchange.send(outgoing, take)
         ending = desk.sent(round_, timeout_s=timeout)
         for node_id in refused:
             desk.lost(round_, by_id[node_id].name, "its message could not be sent")
         left = self._exchange.wait(flights, ending.until_s, lambda: desk.is_complete(round_))
         self._roster.late |= {by_id[flight.node_id].name: flight for flight in left}
-        used = desk.close(round_, odd)
+        used = desk.close(round_, odd, least=needs.num_updates)
         if round_.choice.weights is not None:
             weigh(messages[0], used, round_.choice.weights, needs.weight_key)
-        return needs.usable([*(reply.content for reply in used), *errors])
+        replies = [reply.content for reply in used]
+        if not needs.num_updates:
+            return [*replies, *errors]
+        # Without all of its updates a strategy is shown an error, at which Flower's wrappers skip the round.
+        return (
+            replies
+            or errors
+            or [Message(Error(NODE_UNAVAILABLE, "too few updates"), reply_to=each) for each in outgoing[:1]]
+        )
 
     def _take(self, round_: OpenRound, node: Node, arrival: Arrival, model_bit: float) -> None:
         """Take a reply to a training message, in time or late."""
@@ -256,10 +312,7 @@ class SelectingGrid(Grid):
         if RECORD in reply.content:
             del reply.content[RECORD]  # the strategy gets what it would get without us
         records = list(reply.content.metric_records.values())[::-1]
-        is_cold = self._book.rules is None and node.node_id not in self._warm  # no query has started its process before
         wrong = self._checks["train"].wrong(arrival.flight.message, reply)
-        if wrong is None:
-            self._warm.add(node.node_id)
         self._desk.answered(
             round_,
             node.name,
@@ -267,7 +320,6 @@ class SelectingGrid(Grid):
             wrong=wrong,
             metrics={key: value for record in records for key, value in record.items()},
             time_s=arrival.time_s,
-            is_learned=not is_cold,
         )
 
     # ---------------------------------------------------------------- everything else
@@ -279,22 +331,27 @@ class SelectingGrid(Grid):
             check = self._checks["evaluate"]
             if self._rules.who_evaluates == "cohort":
                 last = [self._book.named(name) for name in self._rounds.current.clients]
-                messages = addressed(messages, [node.node_id for node in last if node is not None])
+                messages = addressed(messages, [node.node_id for node in last if node is not None], self._strategy)
             elif self._rules.who_evaluates == "idle":
                 busy = self._roster.busy()
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
             messages = self._allowed_to_evaluate(messages)
             limit_s = self._rules.evaluation_limit_s(timeout)
         arrivals: list[Arrival] = []
+        started_s = self._exchange.clock.now()
         flights, _ = self._exchange.send(messages, arrivals.append)
         left = self._exchange.wait(flights, self._exchange.clock.now() + limit_s)
         self._exchange.forget(left)
+        if check is self._checks["evaluate"] and flights:
+            took_s = self._exchange.clock.now() - started_s
+            self._desk.evaluated(len(flights), len(flights) - len(left), took_s)
         if left:
             log.warning("%d of %d nodes have not answered in %.0f s", len(left), len(flights), limit_s)
         good = {f"node {each.flight.node_id}": each for each in arrivals if each.reply.has_content()}
         found = {name: check.wrong(each.flight.message, each.reply) for name, each in good.items()}
         wrong = {name: reason for name, reason in found.items() if reason is not None}
-        wrong |= check.odd({name: each.reply for name, each in good.items() if name not in wrong})
+        rest = {name: (each.flight.message, each.reply) for name, each in good.items() if name not in wrong}
+        wrong |= check.odd(rest)
         for name, reason in wrong.items():
             log.warning("the reply of %s is refused: %s", name, shown(reason))
         refused = {good[name] for name in wrong}
@@ -312,48 +369,36 @@ class SelectingGrid(Grid):
         return [message for message in messages if message.metadata.dst_node_id in ids]
 
 
-class _Waiting:
-    """Distinguishes a strategy that waits for nodes forever from others that ask for the connected nodes."""
+class Continued(Strategy):
+    """A strategy whose rounds have the numbers after those that were played before a restart."""
 
-    def __init__(self, wait_s: float, least_nodes: int) -> None:
-        self._wait_s = wait_s
-        self._least_nodes = least_nodes
-        self._thread = threading.get_ident()
-        self._is_sending = False
-        self._since_s, self._asked_s = math.inf, -math.inf
+    def __init__(self, strategy: Strategy, done: int) -> None:
+        """Go on after so many rounds."""
+        self.strategy, self._done = strategy, done
 
-    def __enter__(self) -> None:
-        self._is_sending = True
+    def configure_train(self, server_round: int, *given: Any, **named: Any) -> Any:
+        """Configure the training of a round."""
+        return self.strategy.configure_train(server_round + self._done, *given, **named)
 
-    def __exit__(self, *_: object) -> None:
-        self._is_sending = False
-        self._asked_s = -math.inf  # what asks from now on begins again
+    def aggregate_train(self, server_round: int, *given: Any, **named: Any) -> Any:
+        """Aggregate its replies."""
+        return self.strategy.aggregate_train(server_round + self._done, *given, **named)
 
-    def sending(self) -> _Waiting:
-        """While the strategy waits for replies, in this thread, it does not wait for nodes."""
-        self._thread = threading.get_ident()
-        return self
+    def configure_evaluate(self, server_round: int, *given: Any, **named: Any) -> Any:
+        """Configure its evaluation."""
+        return self.strategy.configure_evaluate(server_round + self._done, *given, **named)
 
-    def asked(self, num_connected: int, now_s: float) -> None:
-        """Count one query for the connected nodes.
+    def aggregate_evaluate(self, server_round: int, *given: Any, **named: Any) -> Any:
+        """Aggregate the replies of that."""
+        return self.strategy.aggregate_evaluate(server_round + self._done, *given, **named)
 
-        Raises:
-            NoNodesError: If it is the strategy, which has asked for too long.
-        """
-        if self._is_sending or threading.get_ident() != self._thread:
-            return
-        if now_s - self._asked_s > _WAITING_CALLS_S:
-            self._since_s = now_s
-        self._asked_s = now_s
-        is_enough = 0 < self._least_nodes <= num_connected
-        if now_s - self._since_s > self._wait_s and not is_enough:
-            raise NoNodesError(
-                f"{num_connected} nodes are connected, and the strategy has waited for more for {self._wait_s:g} s; "
-                "connect more, lower its min_train_nodes, min_evaluate_nodes and min_available_nodes, or raise wait_s"
-            )
+    def summary(self) -> None:
+        """Log what the strategy says of itself."""
+        log.info("%s goes on after round %d", type(self.strategy).__name__, self._done)
+        self.strategy.summary()
 
 
-def addressed(messages: Sequence[Message], node_ids: Sequence[int]) -> list[Message]:
+def addressed(messages: Sequence[Message], node_ids: Sequence[int], strategy: object) -> list[Message]:
     """One message for each of some nodes, of what the strategy made for those that it sampled, which is not empty.
 
     Raises:
@@ -362,10 +407,11 @@ def addressed(messages: Sequence[Message], node_ids: Sequence[int]) -> list[Mess
     made = {message.metadata.dst_node_id: message for message in messages}
     sample = messages[0]
     missing = [node_id for node_id in node_ids if node_id not in made]
+    fraction = "fraction_fit" if hasattr(strategy, "fraction_fit") else "fraction_train"
     if missing and any(message.content is not sample.content for message in messages):
         raise ConfigurationError(
             f"the strategy makes a message of its own for each node, and made none for {len(missing)} of the "
-            f"{len(node_ids)} chosen nodes; expected one for every connected node: set fraction_train = 1.0"
+            f"{len(node_ids)} chosen nodes; expected one for every connected node: set {fraction} = 1.0"
         )
     for node_id in missing:
         made[node_id] = Message(

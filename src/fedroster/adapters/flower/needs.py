@@ -1,6 +1,6 @@
 """What a strategy needs of a selection: it is asked, and so is every strategy that it wraps.
 
-Nothing is recognised by its class or its class's name.  A strategy that works with a fixed number of updates says so
+A strategy that works with a fixed number of updates says so
 by an integer attribute ``num_sampled_clients``, as Flower's differential-privacy wrappers do: their noise is calibrated
 for it.  An ``accountant`` says whether it counts on random sampling, which a policy that adapts its choice is not.
 """
@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flwr.app import Message
+from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedXgbCyclic
 
-from fedroster.adapters.flower.exchange import log
 from fedroster.core.errors import ConfigurationError
 
-_CLIPPING_NORM = "clipping_norm"
-"""What Flower's wrappers that clip at the nodes write in their messages."""
+_SECURE_AGGREGATION = "secaggplus_configs"
+"""Record of the messages of SecAgg+ (Flower has the name in a module that is not public)."""
+_NORM_BIT = "norm_bit"
+"""Metric of Flower's wrapper that adapts its clipping at the nodes (likewise)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +30,16 @@ class StrategyNeeds:
         num_updates: Number of updates that a round must have; 0 for any.
         amplification: Name of a sampling method that its privacy accounting counts on; empty for none.
         weight_key: Metric by which replies are weighed; empty when it does not say.
-        least_nodes: Connected nodes that it waits for.
+        metrics: Further metrics that it cannot do without.
+        is_ordered: Whether it asks one node after the other, in an order of its own.
     """
 
     strategy: str = ""
     num_updates: int = 0
     amplification: str = ""
     weight_key: str = ""
-    least_nodes: int = 0
+    metrics: frozenset[str] = frozenset()
+    is_ordered: bool = False
 
     def check(self, num_used: int) -> None:
         """Refuse what would make a guarantee void, by the number of updates that a full round uses.
@@ -54,40 +58,18 @@ class StrategyNeeds:
                 f"{num_used} updates; expected the same number"
             )
 
-    def check_messages(self, messages: list[Message]) -> None:
-        """Refuse training messages of another strategy than the one that was asked.
+    @staticmethod
+    def check_messages(messages: list[Message]) -> None:
+        """Refuse messages of secure aggregation, whose stages are no rounds.
 
         Raises:
-            ConfigurationError: If they are of a differential-privacy wrapper, and no needs of one are known, or of
-                secure aggregation, whose stages are no rounds.
+            ConfigurationError: If they are.
         """
-        for message in messages[:1]:
-            records = message.content.config_records
-            if any("secaggplus" in name.lower() for name in records):
-                raise ConfigurationError(
-                    "the messages are of secure aggregation (SecAgg+), each of whose stages must reach the same nodes; "
-                    "this grid chooses again for every training message; expected a strategy without it"
-                )
-            if not self.num_updates and any(_CLIPPING_NORM in record for record in records.values()):
-                raise ConfigurationError(
-                    f"the messages hold a {_CLIPPING_NORM!r}, as differential-privacy wrappers send it, and the "
-                    "strategy that the grid was given asks for no number of updates; expected the one that is started"
-                )
-
-    def usable(self, replies: list[Message]) -> list[Message]:
-        """The replies of a round; none with fewer updates than the noise is for: each would weigh more than it may."""
-        if not self.num_updates:
-            return replies
-        updates = [reply for reply in replies if reply.has_content()]
-        if len(updates) == self.num_updates:
-            return updates
-        log.warning(
-            "%d updates came, but the noise of %s is for %d: this round is not aggregated",
-            len(updates),
-            self.strategy,
-            self.num_updates,
-        )
-        return []
+        if _SECURE_AGGREGATION in messages[0].content.config_records:
+            raise ConfigurationError(
+                "the messages are of secure aggregation (SecAgg+), each of whose stages must reach the same nodes; "
+                "this grid chooses again for every training message; expected a strategy without it"
+            )
 
 
 def _strategies(strategy: object) -> Iterator[object]:
@@ -111,7 +93,7 @@ def _integer(strategy: object, name: str) -> int:
 
 def needs_of(strategy: object) -> StrategyNeeds:
     """Ask a strategy, and all that it wraps, for their needs; None asks for nothing."""
-    name, num_updates, amplification, weight_key, least_nodes = "", 0, "", "", 0
+    name, num_updates, amplification, weight_key, metrics, is_ordered = "", 0, "", "", set[str](), False
     for one in _strategies(strategy):
         fixed = _integer(one, "num_sampled_clients")
         if fixed and not num_updates:
@@ -120,8 +102,9 @@ def needs_of(strategy: object) -> StrategyNeeds:
         method = str(getattr(getattr(config, "sampling_method", None), "value", "no-amplification"))
         if method != "no-amplification" and not amplification:
             name, amplification = name or type(one).__name__, method
-        key = getattr(one, "weighted_by_key", "")
+        key, loss = getattr(one, "weighted_by_key", ""), getattr(one, "train_loss_key", "")
         weight_key = weight_key or (key if isinstance(key, str) else "")
-        wanted = ("min_available_nodes", "min_train_nodes", "min_evaluate_nodes")
-        least_nodes = max(least_nodes, *(_integer(one, attribute) for attribute in wanted))
-    return StrategyNeeds(name, num_updates, amplification, weight_key, least_nodes)
+        metrics |= {loss} if isinstance(loss, str) and loss else set()
+        metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
+        is_ordered |= isinstance(one, FedXgbCyclic)
+    return StrategyNeeds(name, num_updates, amplification, weight_key, frozenset(metrics), is_ordered)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
@@ -10,23 +10,29 @@ from flwr.app import Array, ArrayRecord, Message, RecordDict
 from fedroster.engine.replies import (
     ArrayForm,
     Form,
+    Sizes,
     UsualForm,
+    change,
     check_array,
     check_number,
     check_weight,
+    largest,
     named,
     wrong_with,
 )
 
+_NUMPY = "numpy.ndarray"
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
 
-_UNAVAILABLE = (3, 4, 5)  # message expired, reply expired, node gone: no answer
+MESSAGE_UNAVAILABLE, REPLY_UNAVAILABLE, NODE_UNAVAILABLE = 3, 4, 5
+"""Codes of errors that are no answer: the message or its reply has expired, or the node is gone.  Flower has them in a
+module that is not public."""
 
 
 def is_dropout(reply: Message) -> bool:
     """Whether an error reply says that there was no answer, rather than that the node failed."""
-    return reply.has_error() and reply.error.code in _UNAVAILABLE
+    return reply.has_error() and reply.error.code in (MESSAGE_UNAVAILABLE, REPLY_UNAVAILABLE, NODE_UNAVAILABLE)
 
 
 def check_reply(sent: Message, reply: Message) -> str | None:
@@ -67,8 +73,11 @@ def _kind(message: Message) -> str:
 def _wrong_array(array: Array, sent: Array | None) -> str | None:
     if sent is not None and array.stype != sent.stype:
         return f"is a {array.stype[:40]!r}; expected a {sent.stype!r}"
-    if array.stype != "numpy.ndarray":  # only its strategy knows how to read it
-        return None if sent is not None else f"is a {array.stype[:40]!r}; expected a 'numpy.ndarray'"
+    if array.stype != _NUMPY:  # only its strategy knows how to read it
+        return None if sent is not None else f"is a {array.stype[:40]!r}; expected a {_NUMPY!r}"
+    if sent is not None and array.dtype == sent.dtype == "":  # what the legacy workflow sends says no type
+        known = sent.numpy()
+        return check_array(ArrayForm(known.shape, known.dtype.name), None, array.numpy)
     claimed = ArrayForm(tuple(array.shape), array.dtype)
     return check_array(claimed, None if sent is None else ArrayForm(tuple(sent.shape), sent.dtype), array.numpy)
 
@@ -81,14 +90,15 @@ def _sent_arrays(content: RecordDict, name: str, num_records: int) -> ArrayRecor
     return only[0] if len(only) == 1 and num_records == 1 else None
 
 
-def form_of(content: RecordDict) -> Form:
-    """Names of a content's arrays and metrics, and which metrics are lists of what length."""
+def form_of(content: RecordDict, *, of_metrics: bool) -> Form:
+    """Names of a content's arrays and records of metrics, and of the metrics in them."""
     arrays = {("array", name, key) for name, record in content.array_records.items() for key in record}
-    return frozenset(arrays) | {
-        ("metric", name, key, len(value) if isinstance(value, list) else None)
+    metrics = {
+        ("metric", name, key if of_metrics else "")
         for name, record in content.metric_records.items()
-        for key, value in record.items()
+        for key in (record if of_metrics else ("",))
     }
+    return frozenset(arrays | metrics)
 
 
 @dataclass(slots=True)
@@ -99,16 +109,32 @@ class ReplyCheck:
         check: Looks at each reply; None to let everything pass.
         weight_key: Metric by which the strategy weighs replies; it then wants exactly one record of metrics, and of
             arrays from training.  Empty when it is not known.
+        metrics: Further metrics that it cannot do without.
         usual: Compares the forms of a round's replies.
+        sizes: Compares how large their changes and weights are.
     """
 
     check: CheckReply | None
     weight_key: str = ""
+    metrics: frozenset[str] = frozenset()
     usual: UsualForm = field(default_factory=UsualForm)
+    sizes: Sizes = field(default_factory=Sizes)
+
+    def flaw(self, sent: Message) -> str:
+        """What is wrong with the model that a message holds; empty for nothing."""
+        records = sent.content.array_records.values()
+        arrays = (array.numpy() for record in records for array in record.values() if array.stype == _NUMPY)
+        return "" if self.check is None else self.sizes.flaw(largest(arrays))
 
     def wrong(self, sent: Message, reply: Message) -> str | None:
-        """What is wrong with one reply with content; None when nothing is."""
-        return wrong_with(self.check, sent, reply) or wrong_with(self._check_records, sent, reply)
+        """What is wrong with one reply with content; None when nothing is.  Its arrays get the order that was sent."""
+        wrong = wrong_with(self.check, sent, reply) or wrong_with(self._check_records, sent, reply)
+        if wrong is None and self.check is not None:
+            for name, record in reply.content.array_records.items():
+                known = _sent_arrays(sent.content, name, len(reply.content.array_records))
+                if known is not None and list(known) != list(record) and set(known) == set(record):
+                    reply.content[name] = ArrayRecord({key: record[key] for key in known})
+        return wrong
 
     def _check_records(self, sent: Message, reply: Message) -> str | None:
         content = reply.content
@@ -119,34 +145,60 @@ class ReplyCheck:
         if len(content.metric_records) != 1:
             return f"it holds {len(content.metric_records)} records of metrics; expected one"
         (metrics,) = content.metric_records.values()
-        if self.weight_key not in metrics:
-            return f"it lacks the metric {self.weight_key!r}, its weight"
+        needed = {self.weight_key} | (self.metrics if _kind(sent) == "train" else set())
+        if missing := needed - set(metrics):
+            return f"it lacks the metric {min(missing)!r}, which the strategy needs"
         wrong = check_weight(metrics[self.weight_key])
         return None if wrong is None else f"its weight {self.weight_key!r} {wrong}"
 
-    def odd(self, replies: Mapping[str, Message]) -> dict[str, str]:
+    def odd(self, replies: Mapping[str, tuple[Message, Message]]) -> dict[str, str]:
         """What is wrong with a round's replies, compared with each other, by the names of those that are refused.
 
-        In each by itself nothing is wrong; they may be reduced to what all of them hold.
+        In each by itself nothing is wrong.  The others are cut down to the metrics that all of them hold alike.
+
+        Args:
+            replies: What was sent, and the reply, by name.
         """
         if self.check is None or not replies:
             return {}
-        odd, common = self.usual.settle({name: form_of(reply.content) for name, reply in replies.items()})
+        # A strategy that is not known may need any metric that most replies have.
+        of_metrics = not self.weight_key
+        odd = self.usual.odd(
+            {name: form_of(reply.content, of_metrics=of_metrics) for name, (_, reply) in replies.items()}
+        )
         wrong = dict.fromkeys(odd, "its records differ from those of other nodes")
-        if common is not None:
-            for reply in replies.values():
-                _cut(reply.content, common)
-        rest = [next(iter(reply.content.metric_records.values())) for name, reply in replies.items() if name not in odd]
-        if self.weight_key and rest and not any(metrics[self.weight_key] for metrics in rest):
-            wrong |= dict.fromkeys(replies.keys() - odd, f"the weights {self.weight_key!r} of all replies are 0")
+        rest = {name: pair for name, pair in replies.items() if name not in odd}
+        if _kind(next(iter(replies.values()))[0]) != "evaluate":
+            wrong |= self.sizes.odd("change", {name: _change(*pair) for name, pair in rest.items()})
+        if self.weight_key:
+            metrics = {name: next(iter(reply.content.metric_records.values())) for name, (_, reply) in rest.items()}
+            weights = {name: float(each[self.weight_key]) for name, each in metrics.items()}
+            wrong = self.sizes.odd("weight", weights) | wrong
+        _cut([reply.content for name, (_, reply) in rest.items() if name not in wrong])
         return wrong
 
 
-def _cut(content: RecordDict, form: Form) -> None:
-    kept = {part[:3] for part in form}
-    for kind, records in (("array", content.array_records), ("metric", content.metric_records)):
-        for name, record in records.items():
-            for key in [key for key in record if (kind, name, key) not in kept]:
-                del record[key]
-            if not record:
-                del content[name]
+def _change(sent: Message, reply: Message) -> float:
+    """How far the arrays of a reply are from those that were sent."""
+    most, records = 0.0, reply.content.array_records
+    for name, record in records.items():
+        known = _sent_arrays(sent.content, name, len(records)) or {}
+        for key, array in record.items():
+            if key in known and array.stype == known[key].stype == _NUMPY:
+                most = max(most, change(known[key].numpy(), array.numpy()))
+    return most
+
+
+def _cut(contents: Sequence[RecordDict]) -> None:
+    """Cut replies down to the metrics that all of them hold, lists of one length."""
+    forms: list[set[tuple[object, ...]]] = [
+        {
+            (name, key, len(value) if isinstance(value, list) else None)
+            for name, record in content.metric_records.items()
+            for key, value in record.items()
+        }
+        for content in contents
+    ]
+    for content, form in zip(contents, forms, strict=True):
+        for name, key, _ in set[tuple[object, ...]]().union(*(form - other for other in forms)):
+            del content.metric_records[str(name)][str(key)]

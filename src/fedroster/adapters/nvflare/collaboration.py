@@ -12,7 +12,7 @@ from typing import Any
 from nvflare.collab import collab
 from nvflare.collab.api.exceptions import RunAborted
 
-from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, form_of, read_update
+from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextRules, NodeContext
@@ -20,7 +20,7 @@ from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
-from fedroster.engine.replies import UsualForm, wrong_with
+from fedroster.engine.replies import Sizes, change, largest, wrong_with
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
 from fedroster.selector import Selector
@@ -82,7 +82,7 @@ class SelectingClients:
         warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
         self._rules = RoundRules() if rules is None else rules
         self._check = check
-        self._usual = UsualForm()
+        self._sizes = Sizes()
         rounds = Rounds(
             selector,
             rules=self._rules,
@@ -137,6 +137,10 @@ class SelectingClients:
         sent = read_update(model)
         desk = self._desk
         round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
+        sizes = None if self._check is None else self._sizes
+        round_.flaw = "" if sizes is None else sizes.flaw(largest(sent.numbers.values()))
+        if round_.flaw:
+            log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, round_.flaw)
         ending = desk.sent(round_)
         updates: dict[str, Update] = {}
 
@@ -155,9 +159,7 @@ class SelectingClients:
         desk.wait(round_, self._look)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
-            forms = {reply.name: form_of(updates[reply.name]) for reply in usable}
-            names = self._usual.settle(forms)[0] if self._check is not None else set()
-            return dict.fromkeys(names, "its metrics differ from those of other clients")
+            return {} if sizes is None else odd_updates(sizes, sent, {each.name: updates[each.name] for each in usable})
 
         return desk.close(round_, odd)
 
@@ -216,3 +218,15 @@ class SelectingClients:
                     book(round_, client, str(error.cause))
             if len(results) + len(results.failures) >= results.limit:
                 self._calls.remove(call)
+
+
+def odd_updates(sizes: Sizes, sent: Update, updates: Mapping[str, Update]) -> dict[str, str]:
+    """What is wrong with the updates of a round beside each other, by the names of their clients."""
+    model = sent.numbers
+    changes = {
+        name: max((change(model[key], array) for key, array in update.numbers.items() if key in model), default=0.0)
+        for name, update in updates.items()
+    }
+    weights = {name: update.metrics[WEIGHT] for name, update in updates.items() if WEIGHT in update.metrics}
+    numbers = {name: float(weight) for name, weight in weights.items() if isinstance(weight, int | float)}
+    return sizes.odd("weight", numbers) | sizes.odd("change", changes)

@@ -34,6 +34,8 @@ from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import Selector
 
 _PAUSE_S = 0.5
+_HOOKS = ("_process_result", "sample_clients", "broadcast", "broadcast_and_wait", "get_num_standing_tasks")
+"""Methods of a model controller that are overridden; the first is private to FLARE."""
 
 
 class RunEnded(FedrosterError):
@@ -80,6 +82,18 @@ class Selecting(_Controller):
     _desk: Any = None
     _num_used: int = 0
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Refuse a class in which the controller's own methods come first: FLARE would sample at random, silently.
+
+        Raises:
+            TypeError: If it is one.
+        """
+        super().__init_subclass__(**options)
+        above = cls.__mro__[: cls.__mro__.index(Selecting)]
+        first = [base.__name__ for base in above if hasattr(base, _HOOKS[0]) and not issubclass(base, Selecting)]
+        if first:
+            raise TypeError(f"in {cls.__name__}, {first[0]} comes before Selecting; expected (Selecting, {first[0]})")
+
     def make_selector(self) -> Selector:
         """The selector; clients are the sites' names, and join by themselves.
 
@@ -92,6 +106,9 @@ class Selecting(_Controller):
     def start_controller(self, fl_ctx: FLContext) -> None:
         """Begin the run, or go on with the one that is saved."""
         warn_of_untested("NVFlare", metadata.version("nvflare"), TESTED, log)
+        controller = super()
+        if missing := [name for name in _HOOKS if not hasattr(controller, name)]:
+            raise ConfigurationError(f"the controller of this version of FLARE has no {missing[0]}, which is needed")
         rounds = Rounds(
             self.make_selector(),
             rules=self.rules,
@@ -139,7 +156,7 @@ class Selecting(_Controller):
         if num_clients not in (None, 0, size):
             raise ConfigurationError(f"num_clients is {num_clients} and cohort_size is {size}; expected the same")
         self._drop_answered_tasks()
-        until_s = time.monotonic() + self.rules.wait_s
+        until_s = time.monotonic() + (limit_s := self.rules.waits_s(is_first=True))
         while self._sampled is None:
             round_ = self._desk.begin(Clients(self._connected, self._check_run), self._model_bit())
             if round_.choice.clients:
@@ -148,7 +165,7 @@ class Selecting(_Controller):
                 self._desk.sent(round_)
                 self._desk.close(round_)
                 if time.monotonic() >= until_s:
-                    raise NoNodesError(f"the policy has chosen no client for {self.rules.wait_s:g} s")
+                    raise NoNodesError(f"the policy has chosen no client for {limit_s:g} s")
                 time.sleep(_PAUSE_S)
         return list(self._sampled.choice.clients)
 

@@ -12,7 +12,7 @@ from nvflare.apis.fl_constant import FLMetaKey
 from nvflare.app_common.abstract.fl_model import FLModel
 
 from fedroster.core.errors import InvalidInputError
-from fedroster.engine.replies import ArrayForm, Form, check_array, check_weight, named
+from fedroster.engine.replies import ArrayForm, check_array, check_weight, named
 
 WEIGHT = "num-examples"
 """Metric by which a reply is weighed; of an ``FLModel`` it is ``meta["NUM_STEPS_CURRENT_ROUND"]``."""
@@ -29,6 +29,11 @@ class Update:
 
     arrays: Mapping[str, Any]
     metrics: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def numbers(self) -> dict[str, np.ndarray[Any, np.dtype[Any]]]:
+        """Its arrays as NumPy has them."""
+        return {str(name): np.asarray(array) for name, array in self.arrays.items()}
 
     @property
     def num_bits(self) -> float:
@@ -69,7 +74,7 @@ def check_update(sent: Update, reply: Update) -> str | None:
     """Look for what no aggregation can use.
 
     Arrays must hold finite numbers and have the names, shapes and kinds of numbers that were sent.  Metrics that are
-    numbers must be finite, and the weight at least 0.
+    numbers must be finite, and the weight above 0.
 
     Returns:
         What is wrong; None when nothing is.
@@ -90,8 +95,3 @@ def check_update(sent: Update, reply: Update) -> str | None:
             return f"metric {str(name)[:80]!r} is {value}; expected a finite number"
     wrong = check_weight(reply.metrics[WEIGHT]) if WEIGHT in reply.metrics else None
     return None if wrong is None else f"its weight {WEIGHT!r} {wrong}"
-
-
-def form_of(update: Update) -> Form:
-    """Names of a reply's metrics; those of its arrays are compared with what was sent."""
-    return frozenset(("metric", str(name)) for name in update.metrics)

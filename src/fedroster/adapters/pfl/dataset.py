@@ -36,6 +36,11 @@ _LOG = logging.getLogger(__name__)
 _MOST_EMPTY_ROUNDS = 1_000
 """After this many consecutive rounds without an update, none will come."""
 
+_NOISE_IS_LOST = (
+    "the run goes on from a checkpoint, and a mechanism for which a separation is kept adds noise that depends on "
+    "earlier iterations, which pfl does not save: its guarantee would be void; expected a run from the beginning, in a "
+    "new folder"
+)
 _SELECTOR, _NETWORK = "fedroster-selector.npz", "fedroster-network"
 
 
@@ -153,8 +158,10 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
             The separation, as pfl's mechanisms want it.
 
         Raises:
-            ConfigurationError: If the rules guarantee less.
+            ConfigurationError: If the rules guarantee less, or the run goes on from a checkpoint.
         """
+        if self.iterations:
+            raise ConfigurationError(_NOISE_IS_LOST)
         iterations = self.least_separation if iterations is None else iterations
         check_integer("separation", iterations, least=2)
         if iterations > self.least_separation:
@@ -229,6 +236,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                     if came
                 },
                 "status": dict(zip(chosen, status, strict=True)),
+                "round_s": self.round_s,
             },
         )
         used: IntArray = links[feedback.status == Status.COMPLETED]
@@ -292,9 +300,11 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
         Raises:
             CheckpointNotFoundError: If nothing was saved there (pfl's own error: a first run begins then).
             StateFileError: If a file is damaged.
-            ConfigurationError: If it belongs to another network.
+            ConfigurationError: If it belongs to another network, or the run has noise that depends on earlier rounds.
         """
         folder = Path(dir_path)
+        if self._kept_separation > 1 and (folder / _SELECTOR).exists():
+            raise ConfigurationError(_NOISE_IS_LOST)
         try:
             selector = Selector.load(
                 folder / _SELECTOR,

@@ -257,10 +257,7 @@ def _lengths_figure(view: View) -> Figure:
 
 def _length_s(played: LoggedRound) -> float:
     """How long a round took: by the server's clock, else the longest answer in time; NaN where neither is known."""
-    if math.isfinite(played.round_s):
-        return played.round_s
-    times_s = played.exchange_time_s[(played.status == Status.COMPLETED) & np.isfinite(played.exchange_time_s)]
-    return float(times_s.max()) if times_s.shape[0] else math.nan
+    return played.round_s if math.isfinite(played.round_s) else played.used_s
 
 
 def _cells(played: LoggedRound, names: Sequence[str], length_s: float, expected_s: float) -> tuple[str, ...]:
