@@ -441,7 +441,8 @@ def test_queues_are_the_policys():
 
 
 def test_expected_times_are_those_of_the_ridge_regression():
-    selector = Selector(RBCSF(V=0.0, beta=0.0, ridge=1.0), cohort_size=3, num_features=1, clients=["a", "b", "c"])
+    policy = RBCSF(V=0.0, beta=0.0, ridge=1.0)  # of clean times, so the first counts, too
+    selector = Selector(policy, cohort_size=3, num_features=1, clients=["a", "b", "c"], guarded=False)
     answer(selector, 4)
     # 4 observations (c, 3 c) of one feature: theta = 4 c 3 c / (1 + 4 c^2).
     expected = {client: 12.0 * value**2 / (1.0 + 4.0 * value**2) * value for client, (value,) in FEATURES.items()}
@@ -562,13 +563,11 @@ def test_a_longest_time_out_of_range_is_refused(value):
     assert selector.longest_s == 4.0
 
 
-def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_not_cut():
+def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_neither_cut_nor_provisional():
     """Feedback as in docs/policies: a first time of 10^6 s where others take 5."""
 
-    def rounds_without(longest_s):
-        selector = Selector(
-            RBCSF(V=1.0, beta=0.2), cohort_size=2, num_features=1, clients=range(6), longest_s=longest_s
-        )
+    def rounds_without(**told):
+        selector = Selector(RBCSF(V=1.0, beta=0.2), cohort_size=2, num_features=1, clients=range(6), **told)
         seen = 0
         for t in range(1, 301):
             cohort = selector.select(np.ones((6, 1)))
@@ -579,8 +578,9 @@ def test_one_endless_first_time_keeps_a_client_out_only_if_it_is_not_cut():
                 seen = t
         return 300
 
-    assert rounds_without(None) == 300
-    assert rounds_without(10.0) < 40
+    assert rounds_without(longest_s=None, guarded=False) == 300
+    assert rounds_without(longest_s=10.0, guarded=False) < 40
+    assert rounds_without(longest_s=None) < 40
 
 
 # -------------------------------------------------------------------- without contexts
@@ -596,7 +596,7 @@ def test_nothing_need_be_known_of_clients(tmp_path):
         lambda selector, here: selector.select(available=[client in here for client in LETTERS]),
         lambda selector, here: selector.select(np.ones((10, 1)), available=[client in here for client in LETTERS]),
     ]
-    selectors = [Selector(POLICY, cohort_size=3, clients=LETTERS_LIST) for _ in ways]
+    selectors = [Selector(POLICY, cohort_size=3, clients=LETTERS_LIST, guarded=False) for _ in ways]
     for number in range(1, 20):
         rng = np.random.default_rng(number)
         here = [client for client in LETTERS if rng.random() < 0.7]

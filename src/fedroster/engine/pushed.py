@@ -319,7 +319,7 @@ class PushedRounds:
         ):
             round_.was_said = True
             names = ", ".join(sorted(round_.waiting)[:10])
-            self._log.warning("still waiting for %s, %.0f s; no deadline is set", names, waited_s)
+            self._log.warning("still waiting for %s, %.0f s; no deadline is set", plain(names), waited_s)
 
     def evaluated(self, num_asked: int, num_answered: int, took_s: float) -> None:
         """Log how long an evaluation took, with one hint if that is longer than training."""

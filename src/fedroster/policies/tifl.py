@@ -266,9 +266,8 @@ class TiFL(ForOneServer):
 
     def update(self, state: TiFLState, feedback: Feedback, /) -> TiFLState:
         """Learn times, and each client's latest loss."""
-        timed = feedback.observed
-        state.measured[feedback.client[timed]] += 1
-        state.total_s[feedback.client[timed]] += np.minimum(feedback.exchange_time_s[timed], LARGEST)
+        state.measured[feedback.client] += feedback.observed
+        state.total_s[feedback.client] += np.where(feedback.observed, np.fmin(feedback.exchange_time_s, LARGEST), 0.0)
         learn_losses(state.loss, state.reported, feedback)
         return state
 
@@ -280,5 +279,4 @@ class TiFL(ForOneServer):
 
     def expected_times_s(self, state: TiFLState, clients: IntArray, features: FloatArray, /) -> FloatArray:
         """Mean of each client's measured times, shape (k,), seconds; NaN before the first."""
-        measured = state.measured[clients]
-        return np.where(measured > 0, state.total_s[clients] / np.maximum(measured, 1), np.nan)
+        return state.total_s[clients] / np.where(state.measured[clients] > 0, state.measured[clients], np.nan)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from fedroster.adapters.flower.context import ContextReporter as ContextReporter
     from fedroster.adapters.flower.context import report_context as report_context
     from fedroster.adapters.flower.grid import SelectingGrid as SelectingGrid
+    from fedroster.adapters.flower.older import with_selector as with_selector
     from fedroster.adapters.flower.replies import check_reply as check_reply
     from fedroster.engine.contexts import ContextRules as ContextRules
     from fedroster.engine.contexts import NodeContext as NodeContext
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "adapters.flower.context": "ContextReporter report_context",
     "adapters.flower.grid": "SelectingGrid",
+    "adapters.flower.older": "with_selector",
     "adapters.flower.replies": "check_reply",
     "engine.contexts": "ContextRules NodeContext paper_features",
     "engine.edges": "EdgeRules edge_features",

@@ -113,7 +113,8 @@ class Exchange:
             ids = [
                 message.metadata.message_id if message.metadata.message_id in known else None for message in messages
             ]
-        flights, refused = [], []
+        flights = []
+        refused = []
         for message, message_id in zip(messages, ids, strict=True):
             node_id = message.metadata.dst_node_id
             if message_id:
@@ -155,7 +156,8 @@ class Exchange:
         """
         if not self.open:
             return
-        before_s, self._looked_s = self._looked_s, self.clock.now()
+        before_s = self._looked_s
+        self._looked_s = self.clock.now()
         arrivals = []
         for reply in self._grid.pull_messages(list(self.open)):
             flight = self.open.get(reply.metadata.reply_to_message_id)

@@ -96,7 +96,8 @@ class SelectingGrid(Grid):
         if isinstance(grid, SelectingGrid):
             raise ConfigurationError("the grid is a SelectingGrid, whose policy would never be asked; expected one")
         warn_of_untested("Flower", metadata.version("flwr"), _TESTED, log)
-        self._grid, self._strategy = grid, strategy
+        self._grid = grid
+        self._strategy = strategy
         self._needs = needs_of(strategy)
         self._rules = RoundRules() if rules is None else rules
         self._rounds = Rounds(
@@ -124,7 +125,9 @@ class SelectingGrid(Grid):
             pause=self._exchange.rest,
         )
         self._roster = Roster(grid, self._exchange, self._book, self._desk, self._rules)
-        self._kinds, self._has_selected, self._has_said = frozenset(kinds), False, False
+        self._kinds = frozenset(kinds)
+        self._has_selected = False
+        self._has_said = False
         if self._needs.is_ordered:
             log.warning("the strategy asks its nodes in an order of its own; the policy's choice takes its place")
 
@@ -157,7 +160,8 @@ class SelectingGrid(Grid):
         Raises:
             ConfigurationError: If the grid was given no strategy that can be started.
         """
-        strategy, done = self._strategy, self.round
+        strategy = self._strategy
+        done = self.round
         if not isinstance(strategy, Strategy):
             raise ConfigurationError(f"the strategy is {shown(repr(strategy))}; expected one of Flower's message API")
         if done and type(strategy).start is Strategy.start:
@@ -256,7 +260,8 @@ class SelectingGrid(Grid):
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Play a round: send the chosen nodes a message each, and take replies until it ends."""
-        needs, desk = self._needs, self._desk
+        needs = self._needs
+        desk = self._desk
         needs.check_messages(messages)
         needs.check(self._rules.first or self.selector.cohort_size)
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
@@ -326,7 +331,8 @@ class SelectingGrid(Grid):
 
     def _ask(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Evaluate, or whatever else the strategy sends."""
-        limit_s, check = math.inf if timeout is None else timeout, self._checks[""]
+        limit_s = math.inf if timeout is None else timeout
+        check = self._checks[""]
         if messages and all(_category(message) == "evaluate" for message in messages):
             check = self._checks["evaluate"]
             if self._rules.who_evaluates == "cohort":
@@ -374,7 +380,8 @@ class Continued(Strategy):
 
     def __init__(self, strategy: Strategy, done: int) -> None:
         """Go on after so many rounds."""
-        self.strategy, self._done = strategy, done
+        self.strategy = strategy
+        self._done = done
 
     def configure_train(self, server_round: int, *given: Any, **named: Any) -> Any:
         """Configure the training of a round."""

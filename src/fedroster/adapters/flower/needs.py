@@ -19,6 +19,7 @@ _SECURE_AGGREGATION = "secaggplus_configs"
 """Record of the messages of SecAgg+ (Flower has the name in a module that is not public)."""
 _NORM_BIT = "norm_bit"
 """Metric of Flower's wrapper that adapts its clipping at the nodes (likewise)."""
+_OF_A_STRATEGY = ("aggregate_train", "configure_train", "aggregate_fit")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class StrategyNeeds:
 
 def _strategies(strategy: object) -> Iterator[object]:
     """A strategy and all that it wraps, under whatever name."""
-    waiting, seen = [strategy], set()
+    waiting = [strategy]
+    seen = set()
     while waiting:
         one = waiting.pop(0)
         if one is None or id(one) in seen:
@@ -82,7 +84,7 @@ def _strategies(strategy: object) -> Iterator[object]:
         seen.add(id(one))
         yield one
         held = getattr(one, "__dict__", {}).values()
-        waiting += [inner for inner in held if hasattr(inner, "aggregate_train") or hasattr(inner, "configure_train")]
+        waiting += [inner for inner in held if any(hasattr(inner, name) for name in _OF_A_STRATEGY)]
         waiting.append(getattr(one, "strategy", None))
 
 
@@ -93,16 +95,24 @@ def _integer(strategy: object, name: str) -> int:
 
 def needs_of(strategy: object) -> StrategyNeeds:
     """Ask a strategy, and all that it wraps, for their needs; None asks for nothing."""
-    name, num_updates, amplification, weight_key, metrics, is_ordered = "", 0, "", "", set[str](), False
+    name = ""
+    num_updates = 0
+    amplification = ""
+    weight_key = ""
+    metrics = set[str]()
+    is_ordered = False
     for one in _strategies(strategy):
         fixed = _integer(one, "num_sampled_clients")
         if fixed and not num_updates:
-            name, num_updates = type(one).__name__, fixed
+            name = type(one).__name__
+            num_updates = fixed
         config = getattr(getattr(one, "accountant", None), "config", None)
         method = str(getattr(getattr(config, "sampling_method", None), "value", "no-amplification"))
         if method != "no-amplification" and not amplification:
-            name, amplification = name or type(one).__name__, method
-        key, loss = getattr(one, "weighted_by_key", ""), getattr(one, "train_loss_key", "")
+            name = name or type(one).__name__
+            amplification = method
+        key = getattr(one, "weighted_by_key", "")
+        loss = getattr(one, "train_loss_key", "")
         weight_key = weight_key or (key if isinstance(key, str) else "")
         metrics |= {loss} if isinstance(loss, str) and loss else set()
         metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()

@@ -166,7 +166,8 @@ class NodeBook:
         self.doubt(node_id, context.doubt)
         if known is None:
             return self._meet(node_id, context, now_s, self._counts(bool(registered)))
-        known.context, known.seen_s = context, now_s
+        known.context = context
+        known.seen_s = now_s
         return known
 
     def time_transfer(self, node: Node, model_bit: float, exchange_time_s: float) -> None:

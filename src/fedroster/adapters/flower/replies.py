@@ -25,7 +25,9 @@ _NUMPY = "numpy.ndarray"
 CheckReply = Callable[[Message, Message], str | None]
 """Given what was sent and the reply with content, returns what is wrong with the reply, or None."""
 
-MESSAGE_UNAVAILABLE, REPLY_UNAVAILABLE, NODE_UNAVAILABLE = 3, 4, 5
+MESSAGE_UNAVAILABLE = 3
+REPLY_UNAVAILABLE = 4
+NODE_UNAVAILABLE = 5
 """Codes of errors that are no answer: the message or its reply has expired, or the node is gone.  Flower has them in a
 module that is not public."""
 
@@ -180,7 +182,8 @@ class ReplyCheck:
 
 def _change(sent: Message, reply: Message) -> float:
     """How far the arrays of a reply are from those that were sent."""
-    most, records = 0.0, reply.content.array_records
+    most = 0.0
+    records = reply.content.array_records
     for name, record in records.items():
         known = _sent_arrays(sent.content, name, len(records)) or {}
         for key, array in record.items():

@@ -26,8 +26,12 @@ class Roster(Clients):
 
     def __init__(self, grid: Grid, exchange: Exchange, book: NodeBook, desk: PushedRounds, rules: RoundRules) -> None:
         """Start without nodes."""
-        self._grid, self._exchange, self._book, self._desk = grid, exchange, book, desk
-        self._cohort_size, self._min_nodes = desk.selector.cohort_size, rules.min_nodes
+        self._grid = grid
+        self._exchange = exchange
+        self._book = book
+        self._desk = desk
+        self._cohort_size = desk.selector.cohort_size
+        self._min_nodes = rules.min_nodes
         self.late: dict[str, Flight] = {}
         self._asked: dict[int, Flight] = {}
         self._ids: list[int] = []
@@ -61,7 +65,8 @@ class Roster(Clients):
 
     def why_none(self, num_busy: int) -> str:
         """Why no node can be chosen."""
-        known, reasons = self._known(), "; ".join(self._book.reasons(self._ids))
+        known = self._known()
+        reasons = "; ".join(self._book.reasons(self._ids))
         return (
             f"{len(self._ids)} nodes are connected, of which {len(self._ids) - len(known)} gave no fresh context (do "
             "their apps have the mod report_context, and report_context.register(app)?), "
@@ -85,7 +90,8 @@ class Roster(Clients):
 
         Newcomers are not waited for when there are nodes enough; their answers are met while others train.
         """
-        contexts, busy = self._book.rules, self.busy()
+        contexts = self._book.rules
+        busy = self.busy()
         if contexts is None:
             return set()
         now_s = self._exchange.clock.now()
@@ -114,7 +120,8 @@ class Roster(Clients):
         return set(self._book.stale(aging, self._exchange.clock.now()))
 
     def _take_context(self, arrival: Arrival) -> None:
-        node_id, reply = arrival.flight.node_id, arrival.reply
+        node_id = arrival.flight.node_id
+        reply = arrival.reply
         if self._asked.get(node_id) is arrival.flight:
             del self._asked[node_id]
         if reply.has_content():

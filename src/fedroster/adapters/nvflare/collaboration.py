@@ -145,7 +145,8 @@ class SelectingClients:
         updates: dict[str, Update] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
-            name, arrived_s = str(context.caller), time.monotonic()
+            name = str(context.caller)
+            arrived_s = time.monotonic()
             self._gone.discard(name)
             update, wrong = self._read(sent, result)
             updates[name] = update
@@ -175,7 +176,8 @@ class SelectingClients:
             Results by name, of ``who_evaluates``: all clients, those that are not busy, or the last cohort.  A client
             that was lost at its last call, or that the selector's rules exclude, is not asked.
         """
-        who, cohort = self._rules.who_evaluates, self._desk.rounds.current.clients
+        who = self._rules.who_evaluates
+        cohort = self._desk.rounds.current.clients
         out = self._gone | (self._desk.busy() if who != "all" else set())
         nodes = [node for node in self._connected() if node.name not in out]
         nodes = [node for node in nodes if who != "cohort" or node.name in cohort]
@@ -197,7 +199,8 @@ class SelectingClients:
         return update, wrong_with(self._check, sent, update)
 
     def _connected(self) -> list[Node]:
-        now_s, nodes = time.monotonic(), []
+        now_s = time.monotonic()
+        nodes = []
         for number, proxy in enumerate(collab.clients):
             above = ["", *str(proxy.fqn).split(".")][-2]  # in FLARE's client hierarchy; empty for none
             nodes.append(Node(number, NodeContext(str(proxy.name), edge=above), now_s, registered=True))

@@ -176,7 +176,8 @@ class Selecting(_Controller):
         names = [getattr(target, "name", target) for target in targets or ()]
         round_ = self._sampled
         if round_ is not None and set(names) == set(round_.choice.clients):
-            self._sampled, self._under_way = None, round_
+            self._sampled = None
+            self._under_way = round_
             timeout_s, task.timeout = task.timeout or None, 0  # a task that ends takes late results with it
             min_responses = 0
             self._tasks[task.msg_root_id] = task, round_, read_update(FLModelUtils.from_shareable(task.data))
@@ -208,7 +209,8 @@ class Selecting(_Controller):
 
     def _process_result(self, client_task: ClientTask, fl_ctx: FLContext) -> None:
         """Time a result, look at it, and hand it on when it counts."""
-        arrived_s, name = time.monotonic(), str(client_task.client.name)
+        arrived_s = time.monotonic()
+        name = str(client_task.client.name)
         self._seen_s[name] = arrived_s
         known = self._tasks.get(client_task.task.msg_root_id)
         if known is None:

@@ -30,7 +30,8 @@ from fedroster.selector.edges import EdgeSelector
 
 _CLIENTS = "clients"
 """Metric of an edge server's reply: time of each client in seconds, or why there is none."""
-_LATE, _BUSY = "late", "busy"
+_LATE = "late"
+_BUSY = "busy"
 
 _busy: set[str] = set()
 _lock = threading.Lock()
@@ -59,7 +60,8 @@ def call_clients(
         The mean of the usable models, weighted by ``num-examples``, and metrics; the model as it was sent when none is
         usable.
     """
-    sent, started_s = read_update(model), time.monotonic()
+    sent = read_update(model)
+    started_s = time.monotonic()
     told: dict[str, object] = {}
     updates: list[tuple[Update, float]] = []
     with _lock:
@@ -69,12 +71,14 @@ def call_clients(
     is_over = False
 
     def take(gcc: object, result: object, context: Any = None) -> None:
-        name, time_s = str(context.caller), time.monotonic() - started_s
+        name = str(context.caller)
+        time_s = time.monotonic() - started_s
         try:
             update = read_update(result)
             wrong = check(sent, update)
         except Exception as error:  # what a client sends may be anything
-            update, wrong = Update({}), str(error)
+            update = Update({})
+            wrong = str(error)
         weight = update.metrics.get(WEIGHT, 1.0)
         with _lock:
             _busy.discard(name)
@@ -146,7 +150,8 @@ class SelectingEdges(SelectingClients):
         if rules.deadline_of is not None:
             raise ConfigurationError("deadline_of is given; expected one deadline_s for all rounds of edge servers")
         self._away: dict[str, tuple[str, float]] = {}
-        self._wait_s, self._edges = rules.deadline_s, frozenset(map(str, selector.budgets))
+        self._wait_s = rules.deadline_s
+        self._edges = frozenset(map(str, selector.budgets))
         super().__init__(
             selector,
             rules=replace(rules, deadline_s=rules.deadline_s + grace_s),
@@ -170,7 +175,8 @@ class SelectingEdges(SelectingClients):
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
         """
-        sent, desk = read_update(model), self._desk
+        sent = read_update(model)
+        desk = self._desk
         round_ = desk.begin(Clients(self._connected, self._look), sent.num_bits)
         ending = desk.sent(round_)
         members: dict[str, list[str]] = {}
@@ -179,12 +185,14 @@ class SelectingEdges(SelectingClients):
         replies: dict[str, Reply] = {}
 
         def take(gcc: object, result: object, context: Any = None) -> None:
-            edge, arrived_s = str(context.caller), time.monotonic()
+            edge = str(context.caller)
+            arrived_s = time.monotonic()
             update, wrong = self._read(sent, result)
             told = update.metrics.get(_CLIENTS)
             if wrong is None and not isinstance(told, Mapping):
                 wrong = f"its metric {_CLIENTS!r} is {type(told).__name__}; expected times by client"
-            busy, used = update.metrics.get(_BUSY), False
+            busy = update.metrics.get(_BUSY)
+            used = False
             for name in [name for name, (where, _) in list(self._away.items()) if where == edge]:
                 if not isinstance(busy, list) or name not in busy:
                     self._away.pop(name, None)

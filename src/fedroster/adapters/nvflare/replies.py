@@ -83,7 +83,8 @@ def check_update(sent: Update, reply: Update) -> str | None:
         return f"its arrays are {named(reply.arrays)}; expected {named(sent.arrays)}"
     for name, array in reply.arrays.items():
         try:
-            values, wanted = np.asarray(array), np.asarray(sent.arrays[name])
+            values = np.asarray(array)
+            wanted = np.asarray(sent.arrays[name])
         except Exception as error:  # what a client sends may be anything
             return f"array {str(name)[:80]!r} cannot be read ({type(error).__name__}: {error})"
         forms = [ArrayForm(each.shape, each.dtype.name) for each in (values, wanted)]

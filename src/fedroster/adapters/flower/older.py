@@ -1,0 +1,309 @@
+"""Flower's older strategies (``flwr.server.strategy``), for which a policy chooses the clients that fit.
+
+The strategy samples from a client manager that has the chosen clients only, so it makes each its own instructions; its
+own ``aggregate_fit`` gets ordinary results.  Four of its methods are replaced at the object, so its class stays.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.common import Code, FitIns, FitRes, Parameters, bytes_to_ndarray
+from flwr.server import ClientManager
+from flwr.server.client_proxy import ClientProxy
+from flwr.server.strategy import Strategy
+
+from fedroster.adapters.flower.exchange import log
+from fedroster.adapters.flower.needs import needs_of
+from fedroster.core.errors import ConfigurationError
+from fedroster.engine.choose import Clients, Node
+from fedroster.engine.contexts import NodeContext
+from fedroster.engine.losses import LossRules
+from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
+from fedroster.engine.replies import ArrayForm, Sizes, change, check_array, check_weight, largest, wrong_with
+from fedroster.engine.rounds import Rounds
+from fedroster.engine.rules import RoundRules
+from fedroster.selector import Selector
+
+T = TypeVar("T")
+AnyStrategy = TypeVar("AnyStrategy", bound=Strategy)
+CheckFit = Callable[[FitIns, FitRes], str | None]
+"""Given what a client was sent and its result, returns what is wrong with the result, or None."""
+_LOOK_S = 0.05
+
+
+def check_fit(sent: FitIns, result: FitRes) -> str | None:
+    """Look for what no strategy can use: numbers that are not finite, another shape, a weight of 0.
+
+    A result with more or fewer arrays than were sent is the strategy's own affair: only its numbers are looked at.
+
+    Returns:
+        What is wrong; None when nothing is.
+    """
+    known = _arrays(sent.parameters)
+    arrays = _arrays(result.parameters)
+    for number, array in enumerate(arrays):
+        like = known[number] if len(known) == len(arrays) else None
+        form = None if like is None else ArrayForm(like.shape, like.dtype.name)
+        wrong = check_array(ArrayForm(array.shape, array.dtype.name), form, partial(np.asarray, array))
+        if wrong is not None:
+            return f"its array {number} {wrong}"
+    wrong = check_weight(result.num_examples)
+    return None if wrong is None else f"its weight num_examples {wrong}"
+
+
+def with_selector(
+    strategy: AnyStrategy,
+    selector: Selector,
+    *,
+    rules: RoundRules | None = None,
+    losses: LossRules | None = None,
+    check: CheckFit | None = check_fit,
+    state_dir: str | Path | None = None,
+    name_of: Callable[[ClientProxy], str] = lambda proxy: str(proxy.cid),
+) -> AnyStrategy:
+    """Let a selector choose the clients that a strategy of ``flwr.server.strategy`` fits.
+
+    Example, in ``server_fn``::
+
+        strategy = with_selector(FedProx(proximal_mu=0.1), Selector(RBCSF(V=20.0, beta=0.1), cohort_size=10))
+        return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=100))
+
+    Args:
+        strategy: The outermost strategy, the one that the server is given.
+        selector: Chooses; clients join and leave by themselves.  Its :class:`~fedroster.Record` keeps the run.
+        rules: When rounds end; ``evaluate_deadline_s`` has no meaning here: give the server a ``round_timeout``.
+        losses: Where results hold losses, for policies that learn from them; None for the usual names.
+        check: Says what is wrong with a result; None to let everything pass.
+        state_dir: Folder of the run if the selector has no record, from which it is resumed; None for nowhere.
+        name_of: A client's stable name: by default its id, which changes when a client is not known by a key.
+
+    Returns:
+        The strategy itself, which selects from now on.  Its new attribute ``selecting`` has the ``selector``, resumed
+        if there was a saved one, the number of the last ``round`` that is done, and ``release()``.
+
+    Raises:
+        ConfigurationError: If the run has another cohort size, or the strategy needs what selection cannot give.
+        InUseError: If another process holds the folder.
+        LogFileError: If it is damaged or belongs to another policy.
+    """
+    selecting = OlderRounds(strategy, selector, rules, losses, check, state_dir, name_of)
+    _replace(
+        strategy,
+        configure_fit=selecting.configure_fit,
+        aggregate_fit=selecting.aggregate_fit,
+        configure_evaluate=selecting.configure_evaluate,
+        aggregate_evaluate=selecting.aggregate_evaluate,
+        selecting=selecting,
+    )
+    return strategy
+
+
+class OlderRounds:
+    """The rounds of one strategy."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        selector: Selector,
+        rules: RoundRules | None,
+        losses: LossRules | None,
+        check: CheckFit | None,
+        state_dir: str | Path | None,
+        name_of: Callable[[ClientProxy], str],
+    ) -> None:
+        """Keep the strategy's own methods; see :func:`with_selector`."""
+        self._strategy = strategy
+        self._rules = RoundRules() if rules is None else rules
+        self._strategy = strategy
+        self._configure_fit = strategy.configure_fit
+        self._aggregate_fit = strategy.aggregate_fit
+        self._configure_evaluate = strategy.configure_evaluate
+        self._aggregate_evaluate = strategy.aggregate_evaluate
+        self._check = check
+        self._sizes = Sizes()
+        self._name_of = name_of
+        self._needs = needs_of(strategy)
+        self._needs.check(self._rules.first or selector.cohort_size)
+        rounds = Rounds(selector, rules=self._rules, state_dir=state_dir, log=log)
+        self._desk = PushedRounds(rounds, self._rules, losses=losses, log=log)
+        self._open: OpenRound | None = None
+        self._chosen: dict[str, ClientProxy] = {}
+        self._sent = Parameters([], "")
+        self._evaluated = 0, 0.0
+
+    @property
+    def selector(self) -> Selector:
+        """The selector, resumed if there was a saved one."""
+        return self._desk.selector
+
+    @property
+    def round(self) -> int:
+        """Rounds that are done, before a restart, too."""
+        current = self._desk.rounds.current
+        return current.number if current.is_done else current.number - 1
+
+    def release(self) -> None:
+        """Let another server have the folder, before this process ends."""
+        self._desk.rounds.release()
+
+    # ---------------------------------------------------------------- fit
+
+    def configure_fit(self, server_round: int, parameters: Parameters, client_manager: ClientManager) -> Any:
+        """Let the strategy make instructions for the clients that the policy chooses."""
+        model_bit = 8.0 * sum(map(len, parameters.tensors))
+        round_ = self._desk.begin(Clients(lambda: self._nodes(client_manager)), model_bit)
+        there = self._proxies(client_manager)
+        self._chosen = {name: there[name] for name in round_.choice.clients if name in there}
+        self._open = round_
+        self._sent = parameters
+        round_.flaw = "" if self._check is None else self._sizes.flaw(largest(_arrays(parameters)))
+        if round_.flaw:
+            log.error("round %d: the model that is sent %s; no client is blamed", round_.choice.round, round_.flaw)
+        made = self._configure_fit(server_round, parameters, _only(client_manager, self._chosen))
+        name_of = {id(proxy): name for name, proxy in self._chosen.items()}
+        pairs = {name_of[id(proxy)]: (proxy, ins) for proxy, ins in made if id(proxy) in name_of}
+        if not pairs:
+            raise ConfigurationError(
+                "the strategy made no instruction for any chosen client; expected one that asks its client manager"
+            )
+        self._desk.sent(round_)
+        for name in set(round_.choice.clients) - set(pairs):
+            self._desk.lost(round_, name, "the strategy made no instruction for it")
+        return [
+            (_replace(copy(proxy), fit=partial(self._fit, round_, name, proxy)), ins)
+            for name, (proxy, ins) in pairs.items()
+        ]
+
+    def _fit(
+        self, round_: OpenRound, name: str, proxy: ClientProxy, ins: FitIns, timeout: float | None, group_id: int | None
+    ) -> FitRes:
+        """Fit a client, as long as the round goes on; what comes later is learned from, and never aggregated."""
+        desk = self._desk
+        ended = list[FitRes | Exception]()
+
+        def run() -> None:
+            started_s = time.monotonic()
+            wrong = None
+            found: FitRes | Exception
+            try:
+                found = proxy.fit(ins, timeout, group_id)
+                wrong = wrong_with(self._check, ins, found)
+            except Exception as error:  # whatever the engine's transport raises is this client's failure
+                found = error
+            time_s = time.monotonic() - started_s
+            with desk.lock:
+                if isinstance(found, Exception):
+                    desk.failed(round_, name, f"{type(found).__name__}: {found}")
+                elif found.status.code != Code.OK:
+                    desk.failed(round_, name, found.status.message)
+                else:
+                    desk.answered(round_, name, found, wrong=wrong, metrics=found.metrics, time_s=time_s)
+                ended.append(found)
+
+        with desk.lock:
+            if desk.is_complete(round_):  # the server's pool had no thread for it before
+                desk.lost(round_, name, "the round was over before it was sent")
+                raise TimeoutError(f"round {round_.choice.round} is over")
+            threading.Thread(target=run, name=f"fedroster fit {name}", daemon=True).start()
+            while not ended and not desk.is_complete(round_):
+                desk.lock.wait(_LOOK_S)
+        if not ended:
+            raise TimeoutError(f"{name} is late in round {round_.choice.round}")
+        if isinstance(ended[0], Exception):
+            raise ended[0]
+        return ended[0]
+
+    def aggregate_fit(self, server_round: int, results: Any, failures: Any) -> Any:
+        """Let the strategy aggregate the results that count; the others are failures."""
+        round_ = self._open
+        self._open = None
+        if round_ is None:
+            return self._aggregate_fit(server_round, results, failures)
+        takes_all = not getattr(self._strategy, "accept_failures", True)
+        least = len(round_.choice.clients) if takes_all else self._needs.num_updates
+        usable = self._desk.close(round_, None if self._check is None else self._odd, least=least)
+        proxies = {proxy.cid: proxy for proxy in self._chosen.values()}
+        used = {id(reply.content) for reply in usable}
+        back = [(proxies.get(proxy.cid, proxy), result) for proxy, result in results]
+        missed = [each if isinstance(each, BaseException) else (proxies.get(each[0].cid), each[1]) for each in failures]
+        missed += [pair for pair in back if id(pair[1]) not in used]
+        return self._aggregate_fit(server_round, [pair for pair in back if id(pair[1]) in used], missed)
+
+    def _odd(self, usable: Sequence[Reply]) -> dict[str, str]:
+        """What is wrong with results beside each other: a change or a weight far beyond the median."""
+        sent = _arrays(self._sent)
+        changes = {
+            reply.name: max(map(change, sent, _arrays(reply.content.parameters)), default=0.0) for reply in usable
+        }
+        weights = {reply.name: float(reply.content.num_examples) for reply in usable}
+        return self._sizes.odd("change", changes) | self._sizes.odd("weight", weights)
+
+    # ---------------------------------------------------------------- evaluate
+
+    def configure_evaluate(self, server_round: int, parameters: Parameters, client_manager: ClientManager) -> Any:
+        """Let the strategy evaluate with the clients that the rules leave."""
+        self._desk.rounds.settle()
+        there = self._proxies(client_manager)
+        who = self._rules.who_evaluates
+        allowed = self._desk.rounds.may_evaluate(self._nodes(client_manager))
+        if who == "cohort":
+            allowed &= set(self._desk.rounds.current.clients)
+        elif who == "idle":
+            allowed -= self._desk.busy()
+        manager = client_manager
+        if who == "cohort":
+            manager = _only(client_manager, {name: there[name] for name in there.keys() & allowed})
+        made = self._configure_evaluate(server_round, parameters, manager)
+        made = [(proxy, ins) for proxy, ins in made if self._name_of(proxy) in allowed]
+        self._evaluated = len(made), time.monotonic()
+        return made
+
+    def aggregate_evaluate(self, server_round: int, results: Any, failures: Any) -> Any:
+        """Let the strategy aggregate; the log says how long evaluation took."""
+        asked, started_s = self._evaluated
+        if asked:
+            self._desk.evaluated(asked, len(results), time.monotonic() - started_s)
+        return self._aggregate_evaluate(server_round, results, failures)
+
+    # ---------------------------------------------------------------- clients
+
+    def _proxies(self, client_manager: ClientManager) -> dict[str, ClientProxy]:
+        return {self._name_of(proxy): proxy for proxy in client_manager.all().values()}
+
+    def _nodes(self, client_manager: ClientManager) -> list[Node]:
+        now_s = time.monotonic()
+        return [
+            Node(int(getattr(proxy, "node_id", number)), NodeContext(name), now_s, registered=True)
+            for number, (name, proxy) in enumerate(self._proxies(client_manager).items())
+        ]
+
+
+def _replace(one: T, **parts: object) -> T:
+    """An object with methods of its own in place of its class's."""
+    for name, part in parts.items():
+        setattr(one, name, part)
+    return one
+
+
+def _only(client_manager: ClientManager, chosen: Mapping[str, ClientProxy]) -> ClientManager:
+    """A client manager of its class whose samples, of whatever kind, are some clients."""
+
+    def sample(*_: object, **__: object) -> list[ClientProxy]:
+        return list(chosen.values())
+
+    names = [name for name in dir(client_manager) if name.startswith("sample")]
+    by_cid = {proxy.cid: proxy for proxy in chosen.values()}
+    return _replace(copy(client_manager), all=lambda: by_cid, **dict.fromkeys(names, sample))
+
+
+def _arrays(parameters: Parameters) -> list[Any]:
+    """Arrays of a model; none of one that is no list of arrays, such as trees."""
+    return [bytes_to_ndarray(tensor) for tensor in parameters.tensors if parameters.tensor_type == "numpy.ndarray"]
