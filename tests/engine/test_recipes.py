@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import sys
 import time
@@ -117,3 +118,48 @@ def test_plato_fills_free_places(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy.on_reports_received(rest, None)
     assert strategy.selector.open_rounds() == {}
     assert sum(strategy.selector.participation("used").values()) == 4
+
+
+class FLSpec:
+    """openfl.experimental.workflow.interface.FLSpec of 1.9: each step names the next, on one side or the other."""
+
+    def __init__(self, **options: Any) -> None:
+        assert not options
+
+    def next(self, step: Any, foreach: str = "") -> None:
+        self.coming = step.__name__, foreach
+
+    def run(self) -> None:
+        step: Any = self.start  # type: ignore[attr-defined]
+        while step.__name__ != "end":
+            step()
+            name, foreach = self.coming
+            if foreach:
+                sent = [copy.copy(self) for _ in getattr(self, foreach)]
+                for one, site in zip(sent, getattr(self, foreach), strict=True):
+                    one.input, one.pace_s = site, self.runtime.collaborators[site]
+                    getattr(one, name)()
+                self.join(sent)  # type: ignore[attr-defined]
+                name, _ = self.coming
+            step = getattr(self, name)
+
+
+def test_openfl_sends_a_step_to_the_chosen_collaborators(monkeypatch: pytest.MonkeyPatch) -> None:
+    stub(monkeypatch, "openfl.experimental.workflow.interface", FLSpec=FLSpec)
+    stub(monkeypatch, "openfl.experimental.workflow.placement", aggregator=lambda f: f, collaborator=lambda f: f)
+
+    class Flow(recipe("openfl_workflow").SelectedFlow):
+        def fit(self, model: float) -> float:
+            time.sleep(self.pace_s)
+            return model + 1.0
+
+        def average(self, models: list[float]) -> float:
+            return sum(models) / len(models)
+
+    flow = Flow(0.0, Selector(RBCSF(V=20.0, beta=0.1), cohort_size=2), num_rounds=30)
+    flow.runtime = SimpleNamespace(collaborators={"a": 0.0, "b": 0.0, "c": 0.0, "slow": 0.02})
+    flow.run()
+    used = flow.selector.participation("used")
+    assert flow.model == pytest.approx(30.0)
+    assert sum(used.values()) == 60
+    assert used["slow"] == min(used.values()) >= 3

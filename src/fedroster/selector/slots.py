@@ -34,7 +34,7 @@ class Slots:
         failed: Times that it failed in a row.
         paused_until: The last round in which it pauses for that.
         away: Rounds of absence in a row.
-        reports: Times that it reported.
+        reports: Times that it reported; without the first when there is a second.
         mean_s: Their mean over the last reports, seconds.
         context_error: Discounted sum of squared errors of what was expected under its contexts, in units of its mean.
         own_error: The same of its mean time.
