@@ -8,6 +8,7 @@ import pytest
 from fedroster import RBCSF, Floor, Selector, make_policy
 from fedroster.folder.events import Told
 from fedroster.selector.guard import Guard
+from fedroster.selector.slots import blank
 
 START_S = 29.0
 POLICIES = ("rbcs-f:V=20,beta=0.15", "floor:beta=0.15", "tifl", "cs-ucb", "oort")
@@ -72,13 +73,13 @@ def test_clean_times_all_count():
 
 def doubted(first_s, *, many=0):
     """The factors of first times beside forty usual ones of 1 s, in a guard whose cohorts have one client."""
-    guard = Guard(longest_s="auto", is_on=True, longest_absence=None)
     once = np.array([True] * len(first_s) + [False] * many)
-    guard.grow(once.shape[0])
-    guard.record.mean_s[:] = [*first_s, *[1.0] * many]
+    slots = blank(once.shape[0])
+    slots.mean_s[:] = [*first_s, *[1.0] * many]
+    guard = Guard(slots, longest_s="auto", is_on=True, longest_absence=None)
     guard._recent_s = np.ones(40)
-    slots, factor = guard.doubted(once, np.where(once, 1, 41), 1)
-    return dict(zip(slots.tolist(), factor.tolist(), strict=True))
+    which, factor = guard.doubted(once, np.where(once, 1, 41), 1)
+    return dict(zip(which.tolist(), factor.tolist(), strict=True))
 
 
 def test_a_few_first_times_far_beyond_the_usual_count_as_usual():

@@ -17,7 +17,7 @@ from nvflare.app_common.abstract.fl_model import FLModel
 from nvflare.app_common.workflows.fedavg import FedAvg
 
 from fedroster.adapters.nvflare import RoundRules, RoundSink, Selecting, SelectingClients
-from fedroster.folder.events import Observers
+from fedroster.folder.record import Observers
 from fedroster.testing import EngineContract
 
 
