@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 
-import numpy as np
 import pytest
 from benchmarks.growth import (
     FLAT,
@@ -36,15 +34,6 @@ def costs(policy: str, exponent: float, *, family: str = "flat", factor: float =
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.37, 2.0])
 def test_the_slope_of_a_power_is_its_exponent(exponent):
     assert slope(SIZES, [3e-6 * size**exponent for size in SIZES]) == pytest.approx(exponent, abs=1e-12)
-
-
-def test_the_slope_is_the_least_squares_one():
-    rng = np.random.default_rng(0)
-    x = rng.uniform(2.0, 6.0, 40)
-    y = 0.8 * x - 7.0 + 0.1 * rng.standard_normal(40)
-    by_hand = ((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum()
-    assert slope(10.0**x, 10.0**y) == pytest.approx(by_hand)
-    assert math.isnan(slope([100], [1.0]))
 
 
 def test_small_sizes_where_overhead_rules_do_not_count():

@@ -259,18 +259,6 @@ def test_ranges_cover_every_row_once(monkeypatch, num_rows, threads):
     assert (seen == 1).all()
 
 
-def test_an_error_in_a_range_is_not_lost(monkeypatch):
-    monkeypatch.setattr(parallel, "num_threads", lambda: 2)
-    monkeypatch.setattr(parallel, "MIN_ROWS_PER_THREAD", 10)
-
-    def kernel(start, stop):
-        if start > 0:
-            raise RuntimeError("in the other range")
-
-    with pytest.raises(RuntimeError, match="in the other range"):
-        parallel.for_ranges(kernel, 100)
-
-
 def test_num_threads_is_configurable(monkeypatch):
     for value, expected in (("3", 3), ("0", None), ("many", None), ("", None)):
         monkeypatch.setenv("FEDROSTER_NUM_THREADS", value)

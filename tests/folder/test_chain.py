@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import stat
 import tracemalloc
 
 import pytest
@@ -37,12 +36,6 @@ def test_each_line_holds_the_digest_of_the_one_before(tmp_path):
     assert lines[0].before == FIRST
     assert [line.before for line in lines[1:]] == [line.digest for line in lines[:-1]]
     assert (writer.number, writer.digest) == (10, lines[-1].digest)
-
-
-def test_a_writer_goes_on_with_the_chain(tmp_path):
-    for _ in range(3):
-        written(tmp_path, 4)
-    assert numbers(tmp_path) == [*range(1, 13)]
 
 
 def test_full_files_are_compressed_and_the_chain_goes_on(tmp_path):
@@ -281,15 +274,6 @@ def test_a_fork_does_not_write_into_the_log_of_its_parent(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     writer.append(noted(1))
     assert numbers(tmp_path) == [1, 2]
-
-
-def test_all_files_are_their_owners_alone(tmp_path):
-    old = os.umask(0)
-    try:
-        written(tmp_path, 20, rotate_bytes=1000, size=200)
-    finally:
-        os.umask(old)
-    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
 
 
 def test_a_log_of_another_version_is_refused_with_a_word(tmp_path):

@@ -30,21 +30,10 @@ def test_intervals_are_students(seeds, confidence):
     assert (ours.mean, ours.low, ours.high) == pytest.approx((x.mean(), low, high), rel=1e-12)
 
 
-def test_an_interval_by_hand():
-    # mean 2, standard deviation 1, t(0.975, 2) = 4.302653
-    interval = mean_interval([1.0, 2.0, 3.0])
-    assert interval.mean == 2.0
-    assert interval.high - interval.mean == pytest.approx(4.302652729749464 / math.sqrt(3.0))
-
-
 def test_one_seed_has_no_width():
     assert mean_interval([2.5]) == Interval(2.5, 2.5, 2.5)
     values = np.array([[1.0, 4.0]])
     assert [edge.tolist() for edge in band(values)] == [[1.0, 4.0]] * 3
-
-
-def test_equal_seeds_have_no_width():
-    assert mean_interval([2.5, 2.5, 2.5]) == Interval(2.5, 2.5, 2.5)
 
 
 def test_a_band_is_an_interval_at_every_point():
@@ -53,12 +42,6 @@ def test_a_band_is_an_interval_at_every_point():
     for point in range(7):
         own = mean_interval(values[:, point], confidence=0.9)
         np.testing.assert_allclose(bands[:, point], [own.mean, own.low, own.high], rtol=1e-12)
-
-
-def test_intervals_cover_as_often_as_they_say():
-    samples = np.random.default_rng(1).normal(1.0, 1.0, (2000, 5))
-    _, low, high = band(samples.T, confidence=0.9)
-    assert np.mean((low <= 1.0) & (high >= 1.0)) == pytest.approx(0.9, abs=0.02)
 
 
 @pytest.mark.parametrize("shift", [-2.0, -0.3, 0.0, 0.3, 2.0])
@@ -180,13 +163,6 @@ def test_as_many_seeds_as_it_says_find_the_effect(shift, level):
     count = math.ceil(seeds_needed(x, level))
     power = stats.nct.sf(stats.t.isf(level, count - 1), count - 1, shift * math.sqrt(count))
     assert 0.77 <= power <= 0.97
-
-
-def test_the_issues_numbers_of_seeds():
-    """Under Holm for 22 tests ten seeds find a mean of 1.5 standard deviations, five one of 3.2."""
-    x = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
-    for shift, seeds in ((1.5, 10), (3.2, 5)):
-        assert seeds_needed(shift + x / x.std(ddof=1), 0.05 / 22) == pytest.approx(seeds, abs=0.6)
 
 
 def test_no_number_of_seeds_shows_what_is_not_there():

@@ -10,7 +10,6 @@ import pytest
 from fedroster.bounds import shares_by_speed
 from fedroster.core.problem import Feedback, ProblemSpec, RoundContext, Status
 from fedroster.core.streams import Streams
-from fedroster.errors import ConfigurationError
 from fedroster.policies import BySpeed
 from fedroster.policies.by_speed import draw_weights
 from fedroster.testing import PolicyContract
@@ -97,16 +96,6 @@ def test_shares_are_those_of_all_sets(exponent):
     np.testing.assert_allclose(share, (at_work / times) / (at_work / times).sum())
 
 
-def test_with_exponent_one_all_work_alike():
-    times = np.random.default_rng(0).uniform(1.0, 1000.0, 400)
-    at_work, share = shares_by_speed(times, places=20)
-    np.testing.assert_allclose(at_work, 20 / 400)
-    np.testing.assert_allclose(1 / share, (times[:, None] / times).sum(axis=1))
-    assert (shares_by_speed(times, places=400)[0] == 1.0).all()
-    with pytest.raises(ConfigurationError, match="at most the 400 clients"):
-        shares_by_speed(times, places=401)
-
-
 def test_simulated_shares_are_those_of_the_theorem():
     """The times are known beforehand here: a slow reading of the draw, as in the theorem's chain."""
     times, places, rng = np.array([1.0, 1.0, 2.0, 3.0, 5.0, 8.0]), 2, np.random.default_rng(1)
@@ -123,12 +112,3 @@ def test_simulated_shares_are_those_of_the_theorem():
             counts[client] += 1
         _, share = shares_by_speed(times, places=places, exponent=exponent)
         np.testing.assert_allclose(counts / counts.sum(), share, rtol=0.08)
-
-
-def test_what_is_learned_comes_near_the_theorem():
-    """Expected times are learned: shares of answers within a tenth of those with known times."""
-    times = np.repeat([1.0, 2.0, 4.0, 8.0], 3)
-    _, answered = play(BySpeed(least=0.0), times, fillings=6000, places=3)
-    counts = np.bincount(answered[1000:], minlength=12).reshape(4, 3).sum(axis=1)
-    _, share = shares_by_speed(times, places=3)
-    np.testing.assert_allclose(counts / counts.sum(), share.reshape(4, 3).sum(axis=1), rtol=0.12)

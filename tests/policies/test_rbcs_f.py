@@ -7,11 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from fedroster import RBCSF, Selector, Uniform
+from fedroster import RBCSF, Selector
 from fedroster.bounds import rbcs_f_regret, rbcs_f_regret_as_printed
 from fedroster.core.errors import ConfigurationError
 from fedroster.networks import FlatNetwork
-from fedroster.policies import OmniscientP3
 from fedroster.queues import snap_rate
 from fedroster.simulation import simulate
 from reference import Ridge, algorithm_1, inclusion_p_value, p4_objective, queue_formula
@@ -133,38 +132,6 @@ def test_regret_bound_takes_at_least_one():
         ridge=1.0,
     )
     assert bound == pytest.approx(2.0 + 1.0, rel=1e-14)
-
-
-def test_theorem_3_holds_on_a_simulated_run():
-    """(23) against the omniscient P3 of the same V (Choice A8), averaged over seeds; the bound is a loose one."""
-    network = FlatNetwork(num_clients=12, cohort_size=3)
-    regret, random = [], []
-    for seed in range(6):
-        times = {
-            policy: np.array([played.time_s for played in simulate(policy, network, rounds=400, seed=seed)])
-            for policy in (RBCSF(V=20.0), OmniscientP3(V=20.0), Uniform())
-        }
-        optimal = times[OmniscientP3(V=20.0)]
-        regret.append(np.cumsum(times[RBCSF(V=20.0)] - optimal) / np.arange(1, 401))
-        random.append(np.mean(times[Uniform()] - optimal))
-    regret = np.mean(regret, axis=0)
-    for rounds in (10, 50, 100, 400):
-        bound = rbcs_f_regret_as_printed(
-            rounds,
-            num_clients=12,
-            beta=0.15,
-            V=20.0,
-            max_time_s=network.max_expected_time_s,
-            noise=network.max_expected_time_s,  # bounded by K, hence K-sub-Gaussian
-            feature_norm=network.feature_norm,
-            coefficient_norm=network.coefficient_norm,
-            delta=0.05,
-            ridge=1.0,
-        )
-        assert regret[rounds - 1] <= bound
-    # What the bound promises beyond its constants: regret falls, and lies well below that of not learning.
-    assert regret[399] < 0.7 * regret[49]
-    assert regret[399] < 0.3 * np.mean(random)
 
 
 def test_the_sum_that_theorem_3_bounds_for_one_client_is_larger_for_clients_in_turn():

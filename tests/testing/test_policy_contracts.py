@@ -19,7 +19,6 @@ from fedroster.core.errors import SelectionError
 from fedroster.core.problem import Selection
 from fedroster.core.protocols import Stateless
 from fedroster.core.state import per_client
-from fedroster.policies import Dirichlet
 from fedroster.testing import HierarchicalPolicyContract, PolicyContract
 
 
@@ -317,10 +316,6 @@ def broken(**methods):
 def test_the_contract_says_what_is_missing(message, policy):
     with pytest.raises(AssertionError, match=re.escape(message)):
         contract(policy)().test_the_state_is_kept()
-
-
-def test_a_state_may_be_drawn_once_and_for_all():
-    contract(Dirichlet())().test_the_state_is_kept()
 
 
 @dataclass(frozen=True, slots=True)
