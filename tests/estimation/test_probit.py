@@ -282,9 +282,9 @@ class TestCurve:
 
     def test_knots_wait_for_enough_contexts(self):
         state = probit_init(2, 1, 1, intervals=4, **SIX)
-        for number in range(1, 7):
+        for number in range(1, 9):  # 64 contexts are enough
             assert not state.num_knots.any()
-            state = begin_round(state, np.arange(1), np.linspace(0, 1, 12)[:, None], round=number, share=0.0)
+            state = begin_round(state, np.arange(1), np.linspace(0, 1, 8)[:, None], round=number, share=0.0)
             state = fed(state, np.zeros((1, 1)), np.ones(1, np.bool_))
         assert_allclose(state.knot[0], np.linspace(0, 1, 5), atol=0.07)
         assert state.sample.shape == (0, 1)

@@ -137,8 +137,9 @@ def test_the_pacer_is_the_authors():
         (98.0, 100.0, 100.0, 40, 100.0),
         (30.0, 100.0, 95.0, 20, 30.0),
         (30.0, 0.0, 0.0, 40, 30.0),
+        (30.0, 0.5, 0.5, 40, 35.0),
     ],
-    ids=["flat", "moves", "between", "leap", "floor", "ceiling", "too-early", "nothing-known"],
+    ids=["flat", "moves", "between", "leap", "floor", "ceiling", "too-early", "nothing-known", "below-one"],
 )
 def test_the_pacer_steps(start, window, previous, round, expected):
     state = pace(PacerState(start, 0.0, 0, window, previous), round, step=20, delta=5.0)

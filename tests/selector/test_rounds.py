@@ -275,3 +275,20 @@ def test_a_wrong_status_teaches_nothing(tmp_path, words, message):
     with pytest.raises((FeedbackError, InvalidInputError), match=message):
         selector.observe(1, **words)
     assert kept(selector, tmp_path) == before
+
+
+def test_a_new_promise_is_judged_by_what_came_since():
+    selector = Selector(RBCSF(beta=0.0), cohort_size=2, clients=[*"abcd"])
+
+    def rounds(number, available):
+        for _ in range(number):
+            cohort = selector.select(available=available)
+            selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+
+    rounds(60, [True] * 4)
+    assert selector.participation()["a"] > 20
+    selector.policy = RBCSF(beta=0.25)
+    rounds(49, [False, True, True, True])
+    assert selector.below_promise() == ()
+    rounds(1, [False, True, True, True])
+    assert selector.below_promise() == ("a",)

@@ -322,8 +322,16 @@ def test_a_comparison_on_a_cluster_by_its_address_and_again_here(cluster, tmp_pa
 
 
 def test_a_ray_of_its_own_ends_with_the_study():
-    asked = ("simulate", "rbcs-f/table-1", "--policy", "random", "--rounds", "20", "--seeds", "0-2", "--json")
-    assert command(*asked, "--engine", "ray", "--workers", "1") == command(*asked)
+    asked = ["simulate", "rbcs-f/table-1", "--policy", "random", "--rounds", "20", "--seeds", "0-2", "--json"]
+    code = "import ray, fedroster.__main__ as command\ntry: command.main()\nfinally: assert not ray.is_initialized()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *asked, "--engine", "ray", "--workers", "1"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    assert done.stdout == command(*asked)
 
 
 @pytest.mark.parametrize(

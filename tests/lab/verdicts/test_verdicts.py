@@ -124,9 +124,11 @@ def test_one_panel_does_not_contradict_a_general_sentence():
 def test_the_smallest_effects_of_interest():
     later, more = np.array([100.0, 200.0]), np.array([100.0, 300.0])
     assert time_gap(np.array([95.0, 100.0]), later).surplus == pytest.approx((0.0, 90.0))
+    assert time_gap(np.array([100.0, 100.0]), later).slack == pytest.approx((5.0, 105.0))
     assert time_gap(np.array([95.0, 100.0]), later, at_most=0.9).advantage == pytest.approx((-5.0, 80.0))
     assert time_gap(np.array([95.0, 100.0]), later, at_most=0.9).surplus == pytest.approx((-5.0, 80.0))
     assert gain(more, np.array([99.0, 200.0])).surplus == pytest.approx((0.0, 97.0))
+    assert gain(more, np.array([100.0, 200.0])).slack == pytest.approx((1.0, 102.0))
     assert accuracy_gap(np.array([0.52]), np.array([0.5])).surplus == pytest.approx((1.0,))
 
 
