@@ -100,6 +100,9 @@ PANELS: Mapping[str, Sequence[str]] = {
         "e3cs",
         "cs-ucb",
         "by-speed",
+        "afl",
+        "refl",
+        "pisces",
     ),
     "one server, simpler ones": (
         "random",

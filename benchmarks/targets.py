@@ -114,6 +114,9 @@ TARGETS: Mapping[str, Target] = {
     "pooling-cost": Target(7, "decision of partial-pooling", "at most twice COCS's", 2.0, "growth", relative=True),
     "record-10000": Target(16, "a round in the log, N = 10,000, no contexts", "at most 0.1 sorts", 0.1, "record"),
     "record-1000000": Target(16, "a round in the log, N = 1,000,000, no contexts", "at most 10 sorts", 10.0, "record"),
+    "method-cost": Target(
+        30, "decision of a published method, N = 10,000, k = 100", "at most 2 sorts", 2.0, "methods", relative=True
+    ),
     "import": Target(13, "`import fedroster`", "at most 0.1 s", 0.1, "startup"),
     "help": Target(13, "`fedroster --help`", "at most 0.5 s", 0.5, "startup"),
     "list": Target(13, "`fedroster list`", "at most 0.5 s", 0.5, "startup"),
@@ -125,6 +128,7 @@ TARGETS: Mapping[str, Target] = {
 BENCHMARKS = (
     "startup",
     "selection",
+    "methods",
     "hierarchy",
     "assignment",
     "growth",

@@ -167,3 +167,39 @@ def inclusion_p_value(counts, size, draws):
     assert counts.sum() == size * draws
     statistic = (n - 1) / n * float(((counts - draws * p) ** 2).sum()) / (draws * p * (1 - p))
     return float(chi2.sf(statistic, n - 1))
+
+
+# --- AFL, Goetz et al. 2019, Algorithm 1 ------------------------------------------------------------------------------
+
+
+def afl_inclusion(value, size, alpha_1, alpha_2, alpha_3):
+    """Probability of each client to be in the cohort, summed over all orders of draws; values do not tie."""
+    count, by_value = len(value), int((1 - alpha_3) * size + 1e-9)
+    kept = sorted(range(count), key=lambda k: value[k])[int(alpha_1 * count) :]
+    by_value = min(by_value, len(kept))
+    found = np.zeros(count)
+    for order in itertools.permutations(kept, by_value):
+        left, p = {k: math.exp(alpha_2 * value[k]) for k in kept}, 1.0
+        for k in order:
+            p *= left[k] / sum(left.values())
+            del left[k]
+        rest = [k for k in range(count) if k not in order]
+        found[list(order)] += p
+        found[rest] += p * (size - by_value) / len(rest)
+    return found
+
+
+# --- REFL, Abdelmoniem et al. 2023 ------------------------------------------------------------------------------------
+
+
+def refl_forecasts(history, period):
+    """For each round after the first: the forecast of each client, from the rounds (lists of who was there) before."""
+    found = []
+    for number in range(1, len(history) + 1):
+        row = []
+        for client in range(len(history[0])):
+            same = [here[client] for t, here in enumerate(history[: number - 1], 1) if t % period == number % period]
+            seen = same or [here[client] for here in history[: number - 1]]
+            row.append((sum(seen) + 1) / (len(seen) + 2))
+        found.append(row)
+    return np.array(found)

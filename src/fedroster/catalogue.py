@@ -147,6 +147,9 @@ POLICIES: Mapping[str, Entry] = {
     "participation-weights": _policy(
         "ParticipationWeights", "FedAU's weights around any policy: corrects how often clients take part", FEDAU
     ),
+    "afl": _policy("AFL", "draws that grow with the clients' losses, some at random", "Goetz et al., arXiv:1909.12641"),
+    "refl": _policy("REFL", "first the clients that will be there least", "Abdelmoniem et al., EuroSys 2023"),
+    "pisces": _policy("Pisces", "free places to useful clients whose updates come fresh", "Jiang et al., SoCC 2022"),
     "round-robin": _policy(
         "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
     ),

@@ -31,6 +31,9 @@ FLAT = {
     "tifl:tiers=3,interval=2": {},
     "e3cs": {},
     "cs-ucb": EQUIVARIANT,
+    "afl": {},
+    "refl:period=2": {},
+    "pisces": {},
 }
 PRICED = {
     "cocs": {},
@@ -68,6 +71,8 @@ VARIANTS = [
     ("e3cs:fairness=0,eta=5", SMALL),
     ("e3cs:schedule=increasing,horizon=4", SMALL),
     ("cs-ucb:queues=false", SMALL),
+    ("afl:alpha_1=0.5,alpha_2=0,alpha_3=0.5", SMALL),
+    ("pisces:exploration_min=0", SMALL),
     *[(text, SMALL) for text in PRICED if text not in ("cocs", "oracle-p")],
     ("cocs:scale=0.01,h_T=2,low=0/0/0,high=100/100/100", SMALL),
     ("partial-pooling:beta=0.2", SMALL),

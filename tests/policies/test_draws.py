@@ -9,7 +9,7 @@ from fedroster.core.streams import Streams
 from fedroster.networks.flat import FlatNetwork
 from fedroster.simulation import simulate
 
-DRAWING = {"by-speed", "dirichlet", "e3cs", "oort", "power-of-choice", "size-weighted", "tifl"}
+DRAWING = {"afl", "by-speed", "dirichlet", "e3cs", "oort", "pisces", "power-of-choice", "size-weighted", "tifl"}
 KINDS = {name: draws(make_policy(name)) for name in policies()}
 
 

@@ -37,6 +37,9 @@ FLAT = [
     "cs-ucb",
     "cs-ucb:queues=false",
     "round-robin",
+    "afl",
+    "refl",
+    "pisces",
     "size-weighted",
     "size-weighted:size_feature=0",
 ]

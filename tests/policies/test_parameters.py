@@ -24,6 +24,7 @@ BAD = {
         "longest_gap": [0.5, math.nan],
         "memory": [0.5, math.inf],
     },
+    "AFL": {"alpha_1": [1.1, math.nan], "alpha_2": [-1.0, 1e7], "alpha_3": [-0.1]},
     "COCS": SOLVER
     | {
         "h_T": [-1, 2.5],
@@ -83,6 +84,12 @@ BAD = {
         "share": [1.0],
     },
     "ParticipationWeights": {"policy": ["floor", Drawn()], "longest_gap": [0, 1.5]},
+    "Pisces": {
+        "exploration": [1.5],
+        "exploration_decay": [0.0],
+        "exploration_min": [-0.1],
+        "penalty": [-1.0, 11.0],
+    },
     "PowerOfChoice": {"d": [-1], "variant": ["cpow-d"]},
     "RBCSF": {
         "V": [-1.0, math.nan, math.inf, "20"],
@@ -95,6 +102,7 @@ BAD = {
         "S": [-0.5],
         "delta": [0.0, 1.0],
     },
+    "REFL": {"period": [0], "rest": [-1, 2.5]},
     "SizeWeighted": {"size_feature": [-2]},
     "TiFL": {
         "tiers": [0],

@@ -1,5 +1,6 @@
 """One file for each published algorithm."""
 
+from fedroster.policies.afl import AFL
 from fedroster.policies.by_speed import BySpeed
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cs_ucb import CSUCB
@@ -14,19 +15,23 @@ from fedroster.policies.oort import Oort
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.participation_weights import ParticipationWeights
+from fedroster.policies.pisces import Pisces
 from fedroster.policies.power_of_choice import PowerOfChoice
 from fedroster.policies.rbcs_f import RBCSF
+from fedroster.policies.refl import REFL
 from fedroster.policies.round_robin import RoundRobin
 from fedroster.policies.size_weighted import SizeWeighted
 from fedroster.policies.tifl import TiFL
 from fedroster.policies.uniform import Uniform
 
 __all__ = [
+    "AFL",
     "COCS",
     "CSUCB",
     "CUCB",
     "E3CS",
     "RBCSF",
+    "REFL",
     "BySpeed",
     "CUCBPairs",
     "Dirichlet",
@@ -41,6 +46,7 @@ __all__ = [
     "OracleP",
     "PartialPooling",
     "ParticipationWeights",
+    "Pisces",
     "PowerOfChoice",
     "RoundRobin",
     "SizeWeighted",

@@ -52,6 +52,9 @@ _LOOKS: Mapping[str, Look] = {
     "tifl": Look("#7F1D3F"),
     "e3cs": Look("#7F1D3F", "--"),
     "cs-ucb": Look("#7A7A1F", "-."),
+    "afl": Look("#CC79A7", "-."),
+    "refl": Look("#7A7A1F", "--"),
+    "pisces": Look("#CC79A7", ":"),
 }
 
 

@@ -1,0 +1,65 @@
+"""One decision of each published method that needs no solver, among 10,000 clients, beside a sort.
+
+Run as ``python -m benchmarks.methods``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from benchmarks.rows import Row, Session
+from benchmarks.timing import interleaved
+from fedroster.catalogue import make_policy
+from fedroster.core.problem import Selection
+from fedroster.core.streams import Streams
+from fedroster.networks.flat import FlatNetwork
+
+NAMES = ("afl", "refl", "pisces")
+NETWORK = FlatNetwork(num_clients=10_000, cohort_size=100)
+ROUNDS_BEFORE = 30  # of 1,000 clients each, so that most clients are known
+
+
+def _decision(name: str) -> Callable[[], Selection]:
+    """A decision in the middle of a run, with losses and sizes that differ from client to client."""
+    policy, streams, rng = make_policy(name), Streams(5), np.random.default_rng(5)
+    world, state = NETWORK.init(rng=streams.at("world")), policy.init(NETWORK.spec, rng=streams.at("policy-init"))
+    for number in range(1, ROUNDS_BEFORE + 2):
+        context, outcome = NETWORK.observe(world, number, rng=streams.at("world", number))
+        if number > ROUNDS_BEFORE:
+            break
+        selection = policy.select(state, replace(context, cohort_size=1000), rng=streams.at("policy", number))
+        told = outcome.reveal(context, selection)
+        loss = rng.gamma(2.0, 1.0, told.client.shape[0])
+        told = replace(told, loss=loss, squared_loss=1.5 * loss**2, num_samples=100.0 + told.client % 900)
+        state = policy.update(policy.commit(state, context, selection), told)
+    return lambda: policy.select(state, context, rng=np.random.default_rng(3))
+
+
+def main() -> None:
+    """Measure everything and publish it."""
+    session = Session("methods", __doc__, seed="5 for the network, losses and earlier rounds, 3 for the decision")
+    repeats = 5 if session.parser.parse_args().quick else 40
+    numbers = np.random.default_rng(0).random(1_000_000)
+    medians = interleaved(
+        {"sort": lambda: np.sort(numbers)} | {name: _decision(name) for name in NAMES}, repeats=repeats
+    )
+    session.publish(
+        [
+            Row(
+                what=f"{name}: decision, N = 10,000, k = 100",
+                ours=medians[name] * 1e3,
+                unit="ms",
+                target="method-cost",
+                peer=medians["sort"] * 1e3,
+                peer_name="np.sort of 1,000,000 float64",
+            )
+            for name in NAMES
+        ]
+    )
+
+
+if __name__ == "__main__":
+    main()
