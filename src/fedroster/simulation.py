@@ -54,7 +54,8 @@ class AtWork:
     @classmethod
     def empty(cls, spec: ProblemSpec) -> AtWork:
         """Before the first filling."""
-        none, rows = np.empty(0, np.int64), np.empty((0, spec.num_features))
+        none = np.empty(0, np.int64)
+        rows = np.empty((0, spec.num_features))
         began = np.zeros(spec.num_clients, np.bool_)
         return cls(none, np.empty(0), none, rows, np.empty(0, np.uint8), np.empty((0, 4)), began)
 

@@ -76,7 +76,8 @@ def choose(
     """Ask about your engine, your clients and your aim; print a suitable policy, and the code."""
     from fedroster.catalogue import find_policy
 
-    rounds, own_data = _asked("rounds", rounds, bool, usual=True), _asked("own-data", own_data, bool, usual=False)
+    rounds = _asked("rounds", rounds, bool, usual=True)
+    own_data = _asked("own-data", own_data, bool, usual=False)
     keep = _asked("keep", keep, get_args(Keep))
     limit = "slowest" if keep in ("turns", "chances") else _asked("limit", limit, get_args(End))
     found = leaf(rounds=bool(rounds), own_data=bool(own_data), keep=keep or "choices", limit=limit or "slowest")

@@ -338,12 +338,14 @@ class _PlacesExchange(_Trainer):
     def begin(self, places: FreePlaces, spec: ProblemSpec, kept: _Arrays | None) -> None:
         """Start with the updates of clients at work and of the buffer, those kept at a checkpoint if there are."""
         self.places, self.num_places = places, spec.cohort_size
-        none, shapes = np.empty(0, np.int64), {name: np.shape(value) for name, value in self.parameters.items()}
+        none = np.empty(0, np.int64)
+        shapes = {name: np.shape(value) for name, value in self.parameters.items()}
         self._under_way: dict[str, NDArray[Any]] = dict.fromkeys(("client", "sent", "samples"), none)
         self._under_way |= dict.fromkeys(("loss", "weight"), np.empty(0))
         self._under_way |= {f"w.{name}": np.empty((0, *shape), np.float32) for name, shape in shapes.items()}
         self._buffer = dict(self._under_way)
-        self._samples, self._version = np.zeros(spec.num_clients), np.zeros(1, np.int64)
+        self._samples = np.zeros(spec.num_clients)
+        self._version = np.zeros(1, np.int64)
         if kept is None:
             return
         for part in (self._under_way, self._buffer):

@@ -90,7 +90,8 @@ def median_interval(values: Sequence[float] | FloatArray, *, confidence: float =
     count = x.shape[0]
     outside = max((k for k in range(count // 2) if 2.0 * bdtr(k, count, 0.5) <= 1.0 - confidence), default=-1)
     low, high = (float(x[outside]), float(x[count - 1 - outside])) if outside >= 0 else (-math.inf, math.inf)
-    below, above = float(x[(count - 1) // 2]), float(x[count // 2])
+    below = float(x[(count - 1) // 2])
+    above = float(x[count // 2])
     return Interval(below if below == above else 0.5 * (below + above), low, high)
 
 

@@ -242,7 +242,8 @@ class FlatNetwork(Parameters):
         client = context.clients_of(links)
         group = self.client_class[client]
         work, cold, transfer = context.features[links].T
-        train_s, cold_s = np.asarray(self.train_time_s)[group], np.asarray(self.cold_start_s)[group]
+        train_s = np.asarray(self.train_time_s)[group]
+        cold_s = np.asarray(self.cold_start_s)[group]
         times_s: FloatArray = work * train_s / 3.0 + cold * cold_s + transfer / self.spectral_efficiency[group]
         if self.drift > 0.0:
             times_s *= self._drifted(state.phase[client], context.round)

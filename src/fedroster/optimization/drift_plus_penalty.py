@@ -296,7 +296,8 @@ def least_drift_plus_penalty(
 def _best_sums(queues: FloatArray, size: int) -> FloatArray:
     """Sum of the ``size`` longest of the first i + 1 queues, by i; -inf while there are fewer."""
     heap: list[float] = []
-    sums, total = np.full(queues.shape[0], -math.inf if size else 0.0), 0.0
+    sums = np.full(queues.shape[0], -math.inf if size else 0.0)
+    total = 0.0
     for i, queue in enumerate(queues.tolist() if size else ()):
         heapq.heappush(heap, queue)
         total += queue - (heapq.heappop(heap) if len(heap) > size else 0.0)

@@ -147,7 +147,8 @@ class _Place:
         self.round = round
         self.chosen = chosen.astype(np.int32)
         self.status = np.full(chosen.shape, OPEN, np.uint8)
-        self.time_s, self.learned_s = np.full(chosen.shape, math.nan), np.full(chosen.shape, math.nan)
+        self.time_s = np.full(chosen.shape, math.nan)
+        self.learned_s = np.full(chosen.shape, math.nan)
         self.round_s = math.nan
 
     def answer(self, answer: Told) -> None:

@@ -184,7 +184,8 @@ def _by_rules(played: LoggedRound, slot: int, ids: list[ClientId | None]) -> tup
         )
         limits = [f"at least {group.least}"] * bool(group.least) + [f"at most {group.most}"] * (group.most is not None)
         parts.append(f"its group {name!r} has {count} of the places ({' and '.join(limits) or 'no limit'})")
-        others, whose = others[[judged[each][1] == number for each in others.tolist()]], "the others of its group"
+        others = others[[judged[each][1] == number for each in others.tolist()]]
+        whose = "the others of its group"
     return parts, others, whose
 
 

@@ -148,7 +148,8 @@ class RuleBook:
         """Judge the names of all slots that were not judged before; a slot without a client is in no group."""
         if more := members.capacity - self._group.shape[0]:
             none = np.zeros(more, np.int64)
-            self._reason, self._priority = np.append(self._reason, none), np.append(self._priority, none)
+            self._reason = np.append(self._reason, none)
+            self._priority = np.append(self._priority, none)
             self._group = np.append(self._group, none - 1)
         if not self.rules.name_clients or self._changes == members.changes:
             return
@@ -277,7 +278,8 @@ class RuleBook:
         members.last_s[chosen] = now_s = self._time_s(at_s)
         if chosen.shape[0]:
             self._recent.append((round, now_s, chosen.copy()))
-        needed, entries = 1 + len(self._in_window(round, now_s)), sum(slots.shape[0] for *_, slots in self._recent)
+        needed = 1 + len(self._in_window(round, now_s))
+        entries = sum(slots.shape[0] for *_, slots in self._recent)
         while len(self._recent) > needed:
             if self._recent[0][0] > round - _KEPT_ROUNDS and entries <= _KEPT_ENTRIES:
                 break

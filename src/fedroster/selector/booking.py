@@ -199,7 +199,8 @@ class Books(Views):
         learned = self._failures.cost(judged.feedback, judged_s, self._guard.cap_s(), least_s)
         once[feedback.client] = False
         doubted, factor = self._guard.doubted(once, self._members.trained, self._learner.spec.cohort_size)
-        rescaled, factors = np.append(again, doubted), np.append(np.zeros(again.shape[0]), factor)
+        rescaled = np.append(again, doubted)
+        factors = np.append(np.zeros(again.shape[0]), factor)
         found = Heard(judged, learned, rescaled, factors)
         return Told(told.round, at_s, told, round_s, learned.exchange_time_s, charged, unlearned, found)
 

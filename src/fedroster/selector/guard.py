@@ -237,7 +237,8 @@ class Guard:
         changes: dict[str, Any],
     ) -> None:
         """Errors of each client's contexts and of its mean time, in units of that mean."""
-        reports, mean_s = np.where(is_anew, 0.0, self._slots.reports[client]), self._slots.mean_s[client]
+        reports = np.where(is_anew, 0.0, self._slots.reports[client])
+        mean_s = self._slots.mean_s[client]
         counts = timed & (reports >= _FIRST_REPORTS) & np.isfinite(expected_s) & (mean_s > 0.0)
         scale_s = np.where(mean_s > 0.0, mean_s, 1.0)
         for name, guess_s in (("context_error", expected_s), ("own_error", mean_s)):

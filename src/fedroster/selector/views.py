@@ -183,7 +183,8 @@ class Views(Named):
         book, here = self._book, self._members.here
         separation = min(int(book.rules.least_separation), book.closest or int(book.rules.least_separation))
         most, so_far = book.rules.most_participations, int(self._members.chosen.max(initial=0))
-        num_members, were_all_there = int(np.count_nonzero(here)), bool((self._members.seen[here] == self.round).all())
+        num_members = int(np.count_nonzero(here))
+        were_all_there = bool((self._members.seen[here] == self.round).all())
         may_pause = self._failures.rules.pause_after > 0
         left_out = were_all_there and not book.drew_from_all and book.is_empty
         against = {

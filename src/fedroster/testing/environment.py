@@ -191,7 +191,8 @@ class EnvironmentContract:
         for what, parts in errors.items():
             error = np.concatenate(parts) if parts else np.zeros(0)
             if error.size:
-                mean, spread = float(error.mean()), float(error.std()) / math.sqrt(error.size)
+                mean = float(error.mean())
+                spread = float(error.std()) / math.sqrt(error.size)
                 require(
                     abs(mean) <= 4.5 * spread + 1e-9,
                     f"{what}: {100 * mean:+.2f} % off the expectation (standard error {100 * spread:.2f} %)",

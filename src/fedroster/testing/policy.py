@@ -333,7 +333,8 @@ class PolicyContract:
     def test_the_state_is_kept(self) -> None:
         """A policy with a state uses it: ``init`` draws it, or ``commit`` or ``update`` changes it."""
         spec = self.spec()
-        first, other = frozen_pack(self._init(spec)), frozen_pack(self._init(spec, seed=1))
+        first = frozen_pack(self._init(spec))
+        other = frozen_pack(self._init(spec, seed=1))
         state = self._play(spec, self._init(spec), range(1, 41))
         require(
             not first or not same_arrays(first, other) or not same_arrays(first, frozen_pack(state)),

@@ -60,7 +60,8 @@ def check_resume(policy: AnyPolicy, environment: AnyEnvironment, folder: Path) -
     resumed = list(simulate(policy, environment, rounds=end, seed=seed, start=start))
     require(trace(resumed) == expected, "the resumed run differs from the uninterrupted one")
     for name in ("policy_state", "environment_state"):
-        left, right = pack(getattr(resumed[-1], name)), pack(getattr(through[-1], name))
+        left = pack(getattr(resumed[-1], name))
+        right = pack(getattr(through[-1], name))
         require(same_arrays(left, right), f"{name} differs after resuming")
     names = [type(value).__module__ for value in (policy, environment)]
     if "__main__" in names:

@@ -168,7 +168,8 @@ def _number(
         size = means[0] / means[1] if measure.is_ratio and means[1] else means[0] - means[1]
         word, tone = "not tested", ""
     else:
-        size, word = test.difference.mean, ": ".join(filter(None, (test.verdict, test.needed)))
+        size = test.difference.mean
+        word = ": ".join(filter(None, (test.verdict, test.needed)))
         tone = "holds" if word.startswith("better") else "fails" if word.startswith("worse") else ""
     value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
     return Number(value.replace("-", "\u2212"), _SAID[measure].label, f"{note}; {word}", tone)

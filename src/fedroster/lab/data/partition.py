@@ -192,7 +192,8 @@ def couple_with_speed(
     clients, samples = partition.shape
     rank = np.argsort(np.argsort(times_s, kind="stable"), kind="stable")
     group, of_group = rank * GROUPS // clients, labels * GROUPS // num_classes
-    count, least = round(coupling * samples), int(np.bincount(of_group, minlength=GROUPS).min())
+    count = round(coupling * samples)
+    least = int(np.bincount(of_group, minlength=GROUPS).min())
     if count > least:
         raise ConfigurationError(f"a client would hold {count} samples of its group's labels, which have {least}")
     coupled = rng.permuted(partition, axis=1)  # what stays is drawn: rows may be in the order of their classes

@@ -216,7 +216,8 @@ def _drawn(
     if any((curve.high > curve.low).any() for curve in curves):
         band = alt.Chart().mark_area(opacity=0.16, clip=True)
         layers.append(band.encode(x=x, y=up("low:Q"), y2="high:Q", color=colour))
-    dash, told = dash_of(looks, legend=columns > 0), tips(x=axes.x_label, mean="mean", low="from", high="to")
+    dash = dash_of(looks, legend=columns > 0)
+    told = tips(x=axes.x_label, mean="mean", low="from", high="to")
     line = alt.Chart().mark_line(strokeWidth=2, clip=True)
     layers.append(line.encode(x=x, y=up("mean:Q"), color=colour, strokeDash=dash, tooltip=told))
     if level is not None:
@@ -349,7 +350,8 @@ def told(numbers: pl.DataFrame) -> str:
 
 def numbers_of(numbers: pl.DataFrame) -> tuple[list[str], list[tuple[str, ...]]]:
     """Columns and rows of what :func:`data_of` found in a figure: of a curve, as many points as a reader takes in."""
-    names, rows = [name for name in numbers.columns if name != "place"], list[tuple[str, ...]]()
+    names = [name for name in numbers.columns if name != "place"]
+    rows = list[tuple[str, ...]]()
     for part in _curves(numbers):
         shown = np.unique(np.linspace(0, part.height - 1, min(part.height, _TOLD)).round().astype(np.int64))
         rows += [tuple(map(_short, row)) for row in part[shown].select(names).iter_rows()]

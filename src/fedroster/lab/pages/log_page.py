@@ -101,7 +101,8 @@ class View:
             self._row_of |= {each: row for row, each in enumerate(new, start=len(self.names))}
             self.names += map(str, new)
             self.counts = np.append(self.counts, np.full(len(new), _UNKNOWN))
-            self._changes, self._rows = changes, np.array([self._row_of[each] for each in ids], np.int64)
+            self._changes = changes
+            self._rows = np.array([self._row_of[each] for each in ids], np.int64)
         return self._rows
 
     def _take(self, played: LoggedRound) -> None:

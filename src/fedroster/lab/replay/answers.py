@@ -52,7 +52,8 @@ class Leaves:
         self._at_s, self._away = history.at_s, looks(history.available)
         self._last, self._available = history.num_rounds, history.available
         # Leaves of each client by the looks at which it was available, drawn towards those of all.
-        there, gone = history.available[:-1], history.available[:-1] & ~history.available[1:]
+        there = history.available[:-1]
+        gone = history.available[:-1] & ~history.available[1:]
         usual = (gone.sum() + 0.5) / (there.sum() + 1.0)
         share = (gone.sum(axis=0) + _LOOKS * usual) / (there.sum(axis=0) + _LOOKS)
         gap_s = float(np.diff(history.at_s).mean()) if history.num_rounds > 1 else 1.0

@@ -165,7 +165,8 @@ def _rate(history: History, played: Sequence[_InWorld]) -> tuple[float, float, f
     ever = history.members.any(axis=0)
     least = np.array([float(one.chosen[ever].min()) for one in played])
     middle, half = float(least.mean()), _T * float(least.std(ddof=1))
-    low, high = max(math.ceil(middle - half - 0.5), 0), min(math.floor(middle + half + 0.5), history.num_rounds)
+    low = max(math.ceil(middle - half - 0.5), 0)
+    high = min(math.floor(middle + half + 0.5), history.num_rounds)
     return float(np.median(least)) / history.num_rounds, low / history.num_rounds, high / history.num_rounds
 
 
@@ -181,7 +182,8 @@ def _count(values: FloatArray, logged: int) -> tuple[float, float, float]:
     half = 1.2 * _T * math.hypot(float(root.std(ddof=1)), away)
     estimate = float(values.mean())
     low, high = max(middle - half, 0.0) ** 2 - 0.375, (middle + half) ** 2 - 0.375
-    least, most = min(math.ceil(low - 0.5), math.floor(estimate)), max(math.floor(high + 0.5), math.ceil(estimate))
+    least = min(math.ceil(low - 0.5), math.floor(estimate))
+    most = max(math.floor(high + 0.5), math.ceil(estimate))
     return estimate, float(max(least, 0)), float(most)
 
 

@@ -173,7 +173,8 @@ def play(
     ending, clock = RoundEnd() if ending is None else ending, _WorldTime()
     index_of = {client: index for index, client in enumerate(world.ids)}
     ids = np.array([*world.ids], object)
-    here, rules = np.zeros(ids.shape[0], np.bool_), dict[str, Any]()
+    here = np.zeros(ids.shape[0], np.bool_)
+    rules = dict[str, Any]()
     selector: Selector | None = None
     rounds: list[PlayedRound] = []
     with warnings.catch_warnings():

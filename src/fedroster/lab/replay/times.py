@@ -164,7 +164,8 @@ class _Sampler:
         self.variance = np.tile((0.3 * self.mean_s) ** 2 * np.eye(width), (_GROUPS, 1, 1))
         self.weight = np.full(_GROUPS, 1.0 / _GROUPS)
         self.group = np.zeros(history.num_clients, np.int64)
-        self.level, self.here = np.ones((1, 1)), np.ones(self.rows.shape[0])
+        self.level = np.ones((1, 1))
+        self.here = np.ones(self.rows.shape[0])
         self.sigma, self.spread = 0.5, np.ones(history.num_clients)
         self.means = usual[self.client]  # what the scatter is in proportion to
         for _ in range(_BURN_IN):
@@ -201,7 +202,8 @@ class _Sampler:
             # Times scatter in proportion to the group's means: with a client's own, low ones would weigh more.
             noise = wide * self._at_least(self.design @ self.centre[group])
             x, y = self.design * (self.here / noise)[:, None], self.time_s / noise
-            data, right = np.empty((clients, width, width)), np.empty((clients, width))
+            data = np.empty((clients, width, width))
+            right = np.empty((clients, width))
             for i in range(width):
                 right[:, i] = np.bincount(self.client, x[:, i] * y, minlength=clients)
                 for j in range(i + 1):

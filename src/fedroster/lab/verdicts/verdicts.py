@@ -367,7 +367,8 @@ def _compared(claim: Claim, up: Chain, down: Chain, level: float) -> Verdict:
     panels = Counter(one.panel for one in parts)
     levels = [(level / up.times, level / down.times / panels[one.panel]) for one in parts]
     against = _p(parts, lambda one: one.advantage, -1.0)
-    weakest, worst = int(np.argmax(_p(parts, lambda one: one.advantage))), int(np.argmin(against))
+    weakest = int(np.argmax(_p(parts, lambda one: one.advantage)))
+    worst = int(np.argmin(against))
     least = int(np.argmin(_p(parts, lambda one: one.surplus, -1.0)))
     is_small = bool(parts[least].least) and up.p[0] < level and down.p[0] < level
     word: Word = "undecided"
@@ -417,7 +418,8 @@ def _round_up(seeds: float) -> int:
 def _promised(claim: Claim) -> Verdict:
     promises = [one for one in claim.parts if isinstance(one, Promise)]
     broken = np.array([one.broken for one in promises])
-    count, seeds = int((broken > 0).any(axis=0).sum()), broken.shape[1]
+    count = int((broken > 0).any(axis=0).sum())
+    seeds = broken.shape[1]
     worst = int(np.argmax((broken > 0).sum(axis=1)))
     if count:
         return Verdict(claim, "contradicted", f"{count} of {seeds} seeds broke it", worst)

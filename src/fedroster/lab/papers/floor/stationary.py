@@ -47,7 +47,8 @@ class _OneContext:
         there = np.flatnonzero(np.isfinite(time_s))
         self.rows = there[np.argsort(time_s[there], kind="stable")]
         mean_s = time_s[self.rows]
-        low, high = math.log(mean_s[0] * ratios[0]) - _STEP, math.log(mean_s[-1] * ratios[-1]) + _STEP
+        low = math.log(mean_s[0] * ratios[0]) - _STEP
+        high = math.log(mean_s[-1] * ratios[-1]) + _STEP
         self._points = np.exp(np.arange(low, high + _STEP, _STEP))
         self._below = np.searchsorted(ratios, self._points / mean_s[:, None], side="right") / ratios.shape[0]
 

@@ -46,7 +46,8 @@ def _as_fair(runs: Runs) -> tuple[str, float, FloatArray]:
     for rate in TUNED_RATES:
         for low, high in pairwise(_TUNED_PENALTIES):
             fairer, faster = (f"RBCS-F({penalty:g}, {rate:g})" for penalty in (low, high))
-            above, below = each(runs, fairer, least_chosen).mean(), each(runs, faster, least_chosen).mean()
+            above = each(runs, fairer, least_chosen).mean()
+            below = each(runs, faster, least_chosen).mean()
             if not above >= ours > below:
                 continue
             part = (above - ours) / (above - below)
