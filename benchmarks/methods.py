@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.rows import Row, Session
 from benchmarks.timing import interleaved
 from fedroster.catalogue import make_policy
+from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 from fedroster.networks.flat import FlatNetwork
@@ -32,8 +33,10 @@ def _decision(name: str) -> Callable[[], Selection]:
             break
         selection = policy.select(state, replace(context, cohort_size=1000), rng=streams.at("policy", number))
         told = outcome.reveal(context, selection)
-        loss = rng.gamma(2.0, 1.0, told.client.shape[0])
-        told = replace(told, loss=loss, squared_loss=1.5 * loss**2, num_samples=100.0 + told.client % 900)
+        loss: FloatArray = rng.gamma(2.0, 1.0, told.client.shape)
+        squared_loss: FloatArray = 1.5 * loss * loss
+        num_samples: FloatArray = 100.0 + (told.client % 900).astype(np.float64)
+        told = replace(told, loss=loss, squared_loss=squared_loss, num_samples=num_samples)
         state = policy.update(policy.commit(state, context, selection), told)
     return lambda: policy.select(state, context, rng=np.random.default_rng(3))
 

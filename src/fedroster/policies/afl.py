@@ -62,6 +62,7 @@ class AFL(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
+    decides: ClassVar[str] = "drawn"
     refuses_first: ClassVar[bool] = True
 
     alpha_1: Share = 0.75
@@ -78,7 +79,8 @@ class AFL(ForOneServer):
         rows = np.flatnonzero(context.available)
         value = valuations(state.loss, state.num_samples)[context.clients_of(rows)]
         kept = greatest(value, rows.shape[0] - int(self.alpha_1 * rows.shape[0]), rng=rng)
-        value, score = value[kept], rng.gumbel(size=kept.shape[0])
+        value = value[kept]
+        score: FloatArray = rng.gumbel(size=value.shape)
         known = value < np.inf
         score[known] += self.alpha_2 * value[known]
         score[~known] = np.inf

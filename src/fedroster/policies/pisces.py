@@ -100,6 +100,7 @@ class Pisces(ForOneServer):
 
     citation: ClassVar[str] = CITATION
     wants_losses: ClassVar[bool] = True
+    decides: ClassVar[str] = "drawn"
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
 

@@ -70,7 +70,8 @@ def forecast(there: IntArray, rounds: IntArray, place: int) -> FloatArray:
     """
     known = rounds[place] > 0
     seen = np.where(known, there[place], there.sum(axis=0))
-    return (seen + 1.0) / (np.where(known, rounds[place], rounds.sum(axis=0)) + 2.0)
+    found: FloatArray = (seen + 1.0) / (np.where(known, rounds[place], rounds.sum(axis=0)) + 2.0)
+    return found
 
 
 def stale_weights(staleness: IntArray, deviation: FloatArray | None = None, *, share: float = 0.35) -> FloatArray:
@@ -84,9 +85,10 @@ def stale_weights(staleness: IntArray, deviation: FloatArray | None = None, *, s
             >= 0; None where it is not known, and the second term is then left out.
         share: b, in [0, 1].
     """
-    weight: FloatArray = (1.0 - share) / (staleness + 1.0)
-    if deviation is not None and deviation.max(initial=0.0) > 0.0:
-        weight = weight - share * np.expm1(-deviation / deviation.max())
+    weight: FloatArray = (1.0 - share) / (staleness.astype(np.float64) + 1.0)
+    most = 0.0 if deviation is None else float(deviation.max(initial=0.0))
+    if deviation is not None and most > 0.0:
+        weight = weight + share * -np.expm1(-deviation / most)
     return weight
 
 
@@ -117,6 +119,7 @@ class REFL(ForOneServer):
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "system"
+    decides: ClassVar[str] = "presence"
 
     period: Count = 24
     rest: Natural = 5
