@@ -13,22 +13,11 @@ from fedroster.core.problem import RoundContext, Selection
 from fedroster.core.protocols import draws
 
 Reason: TypeAlias = Literal[
-    "everybody",
-    "urgent",
-    "owed",
-    "price",
-    "time",
-    "turn",
-    "loss",
-    "tier",
-    "worth",
-    "untried",
-    "arm",
-    "presence",
-    "drawn",
+    "everybody", "urgent", "owed", "price", "time", "turn", "loss", "tier", "worth", "untried", "arm", "away", "drawn"
 ]
 """What decided: room for all, a debt that must be met, what is owed, the price of a place, time, whose turn it is,
-losses, the tier of speed, the best links, links that were hardly tried, a cohort of a fixed pool, who will be there least, chance."""
+losses, the tier of speed, the best links, links that were hardly tried, a cohort of a fixed pool, who will be
+away, chance."""
 
 Quantity: TypeAlias = Literal["expected_s", "owed", "last", "chosen", "loss"]
 """Expected time (s), participations owed, round of the last turn (0 for never), rounds as one of a cohort, loss."""

@@ -119,7 +119,7 @@ class REFL(ForOneServer):
     commits: ClassVar[Commits] = "cohort"
     refuses_first: ClassVar[bool] = True
     reads: ClassVar[str] = "system"
-    decides: ClassVar[str] = "presence"
+    decides: ClassVar[str] = "away"
 
     period: Count = 24
     rest: Natural = 5

@@ -40,10 +40,7 @@ _REASONS: Mapping[Reason, tuple[str, str]] = {
     "tier": ("its tier of speed was drawn, or is next to it", "another tier of speed was drawn"),
     "worth": ("the best links within the budgets include one of its own", "other links are better within the budgets"),
     "untried": ("who was hardly tried goes first",) * 2,
-    "presence": (
-        "others will rather be there next time, or rest",
-        "it will rather be there next time than others, or rests",
-    ),
+    "away": ("it may be away next time, rather than others", "others may rather be away next time, or it rests"),
     "arm": ("it is in the cohort of the pool that was played", "it is not in the cohort of the pool that was played"),
     "drawn": ("chance decided",) * 2,
 }
