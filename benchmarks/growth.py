@@ -103,6 +103,8 @@ PANELS: Mapping[str, Sequence[str]] = {
         "afl",
         "refl",
         "pisces",
+        "f3ast",
+        "clustered-sampling",
     ),
     "one server, simpler ones": (
         "random",

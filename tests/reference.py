@@ -6,6 +6,7 @@ import heapq
 import itertools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -203,3 +204,40 @@ def refl_forecasts(history, period):
             row.append((sum(seen) + 1) / (len(seen) + 2))
         found.append(row)
     return np.array(found)
+
+
+# --- clustered sampling 1, Fraboni et al. 2021, Algorithm 1 -----------------------------------------------------------
+
+
+def pour_urns(sizes, num_urns):
+    """Mass r of each client in each urn, exactly: a list of urns with a Fraction for each client."""
+    total = sum(Fraction(size) for size in sizes)
+    urns = [[Fraction(0)] * len(sizes) for _ in range(num_urns)]
+    urn, room = 0, Fraction(1)
+    for client in sorted(range(len(sizes)), key=lambda k: -sizes[k]):
+        mass = num_urns * Fraction(sizes[client]) / total
+        while mass:
+            poured = min(mass, room)
+            urns[urn][client] += poured
+            mass, room = mass - poured, room - poured
+            if not room:
+                urn, room = urn + 1, Fraction(1)
+    return urns
+
+
+# --- F3AST, Ribero et al. 2023 ----------------------------------------------------------------------------------------
+
+
+def f3ast_rates(share, size, beta, history):
+    """Long-run share of rounds in which each client is chosen, and the last r; ties go to the lower index.
+
+    ``history`` has who was there in each round.
+    """
+    r, turns = [1 / len(share)] * len(share), [0] * len(share)
+    for here in history:
+        ranked = sorted((k for k in range(len(share)) if here[k]), key=lambda k: -(share[k] ** 2) / r[k] ** 2)
+        chosen = ranked[:size]
+        r = [(1 - beta) * r[k] + beta * (k in chosen) for k in range(len(share))]
+        for k in chosen:
+            turns[k] += 1
+    return np.array(turns) / len(history), np.array(r)

@@ -150,6 +150,12 @@ POLICIES: Mapping[str, Entry] = {
     "afl": _policy("AFL", "draws that grow with the clients' losses, some at random", "Goetz et al., arXiv:1909.12641"),
     "refl": _policy("REFL", "first the clients that will be there least", "Abdelmoniem et al., EuroSys 2023"),
     "pisces": _policy("Pisces", "free places to useful clients whose updates come fresh", "Jiang et al., SoCC 2022"),
+    "f3ast": _policy(
+        "F3AST", "the turns that reduce the variance most; weights p / r", "Ribero et al., IEEE JSTSP 2023"
+    ),
+    "clustered-sampling": _policy(
+        "ClusteredSampling", "unbiased draws by sample size, one from each urn", "Fraboni et al., ICML 2021"
+    ),
     "round-robin": _policy(
         "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
     ),

@@ -21,6 +21,8 @@ FLAT = {
     "random": set(),
     "dirichlet": set(),
     "size-weighted": set(),
+    "clustered-sampling": set(),
+    "f3ast": set(),
     "participation-weights": set(),
     "e3cs": set(),
     "oort": set(),

@@ -34,6 +34,8 @@ FLAT = {
     "afl": {},
     "refl:period=2": {},
     "pisces": {},
+    "f3ast": {},
+    "clustered-sampling": {},
 }
 PRICED = {
     "cocs": {},
@@ -73,6 +75,8 @@ VARIANTS = [
     ("cs-ucb:queues=false", SMALL),
     ("afl:alpha_1=0.5,alpha_2=0,alpha_3=0.5", SMALL),
     ("pisces:exploration_min=0", SMALL),
+    ("clustered-sampling:scheme=multinomial", SMALL),
+    ("clustered-sampling:scheme=systematic", SMALL),
     *[(text, SMALL) for text in PRICED if text not in ("cocs", "oracle-p")],
     ("cocs:scale=0.01,h_T=2,low=0/0/0,high=100/100/100", SMALL),
     ("partial-pooling:beta=0.2", SMALL),

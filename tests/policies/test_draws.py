@@ -9,7 +9,8 @@ from fedroster.core.streams import Streams
 from fedroster.networks.flat import FlatNetwork
 from fedroster.simulation import simulate
 
-DRAWING = {"afl", "by-speed", "dirichlet", "e3cs", "oort", "pisces", "power-of-choice", "size-weighted", "tifl"}
+DRAWING = {"afl", "by-speed", "clustered-sampling", "dirichlet", "e3cs", "oort", "pisces", "power-of-choice"}
+DRAWING |= {"size-weighted", "tifl"}
 KINDS = {name: draws(make_policy(name)) for name in policies()}
 
 

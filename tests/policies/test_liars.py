@@ -40,6 +40,10 @@ FLAT = [
     "afl",
     "refl",
     "pisces",
+    "f3ast",
+    "clustered-sampling",
+    "clustered-sampling:scheme=multinomial",
+    "clustered-sampling:scheme=systematic",
     "size-weighted",
     "size-weighted:size_feature=0",
 ]
@@ -124,7 +128,8 @@ def play(policy, *, times="", contexts="", losses="", available="all", late=0, r
             selector.join([5])
         features = (CONTEXTS[contexts] if contexts else usual_context)(rng)
         cohort = selector.select(features, clients=range(NUM_CLIENTS), available=here)
-        assert len(cohort.clients) == min(COHORT, np.count_nonzero(here))
+        most = min(COHORT, np.count_nonzero(here))
+        assert len(cohort.clients) == most if policy.fills_cohort else min(most, 1) <= len(cohort.clients) <= most
         assert here[list(cohort.clients)].all()
         told = {client: TIMES[times](rng, t, client) if times else usual_time(rng, client) for client in cohort.clients}
         held.append((cohort.round, told))

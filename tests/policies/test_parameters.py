@@ -38,8 +38,10 @@ BAD = {
     "CSUCB": {"balance": [-0.5], "fairness": [-0.5], "longest_s": [-0.5], "queues": ["false"]},
     "CUCB": {"pool_size": [0], "width": [-1.0, math.nan]},
     "CUCBPairs": P2 | {"width": [-1.0]},
+    "ClusteredSampling": {"scheme": ["poisson"]},
     "Dirichlet": {"gamma_2": [0.0, -1.0, math.inf]},
     "E3CS": {"fairness": [1.1], "eta": [0.0, 1e16], "schedule": ["step"], "horizon": [0]},
+    "F3AST": {"beta": [0.0, 1.0, math.nan]},
     "FedCS": {"deadline_s": [0.0, math.nan, math.inf]},
     "FedCSGreedy": {
         "deadline_s": [-1.0],

@@ -10,7 +10,7 @@ import pytest
 
 from fedroster.catalogue import POLICIES, make_policy
 from fedroster.core.protocols import polls, weighed
-from fedroster.policies import RBCSF, Floor, ParticipationWeights, RoundRobin, Uniform
+from fedroster.policies import RBCSF, ClusteredSampling, Floor, ParticipationWeights, RoundRobin, Uniform
 from fedroster.types import Feedback, ProblemSpec, RoundContext, Selection, Status, Streams
 from weighing import Drawn
 
@@ -69,6 +69,7 @@ CASES = [(policy, ALL_THERE) for policy in (Drawn(), *CLAIMS)] + [
     for world in (ALL_THERE, INTERMITTENT)
 ]
 CASES += [(ParticipationWeights(), replace(INTERMITTENT, cohort_size=N))]
+CASES += [(ClusteredSampling(scheme), ALL_THERE) for scheme in ("multinomial", "systematic")]
 
 
 @pytest.mark.parametrize(("policy", "world"), CASES, ids=lambda value: type(value).__name__)

@@ -15,7 +15,7 @@ import pytest
 from fedroster import EdgeSelector, Group, Rules, Selector
 from fedroster.catalogue import make_policy, policies
 from fedroster.core.problem import Outcome, RoundContext, Selection, check_selection
-from fedroster.core.protocols import NoState, Stateless
+from fedroster.core.protocols import ForOneServer, NoState, Stateless
 from fedroster.errors import RoundNotBegunError, SelectionError
 from fedroster.rules.composing import Limits, compose
 
@@ -97,7 +97,11 @@ def with_edges(policy):
 FLAT = [
     name for name in policies() if not (p := make_policy(name)).omniscient and not getattr(p, "needs_limits", False)
 ]
-EDGE = [name for name in policies() if not (p := make_policy(name)).omniscient and not p.fills_cohort]
+EDGE = [
+    name
+    for name in policies()
+    if not (p := make_policy(name)).omniscient and not p.fills_cohort and not isinstance(p, ForOneServer)
+]
 KNOWING = [name for name in policies() if make_policy(name).omniscient]
 
 

@@ -2,11 +2,13 @@
 
 from fedroster.policies.afl import AFL
 from fedroster.policies.by_speed import BySpeed
+from fedroster.policies.clustered_sampling import ClusteredSampling
 from fedroster.policies.cocs import COCS
 from fedroster.policies.cs_ucb import CSUCB
 from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.dirichlet import Dirichlet
 from fedroster.policies.e3cs import E3CS
+from fedroster.policies.f3ast import F3AST
 from fedroster.policies.fedcs import FedCS, FedCSGreedy
 from fedroster.policies.floor import Floor
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
@@ -30,10 +32,12 @@ __all__ = [
     "CSUCB",
     "CUCB",
     "E3CS",
+    "F3AST",
     "RBCSF",
     "REFL",
     "BySpeed",
     "CUCBPairs",
+    "ClusteredSampling",
     "Dirichlet",
     "FedCS",
     "FedCSGreedy",

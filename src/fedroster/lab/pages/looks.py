@@ -55,6 +55,8 @@ _LOOKS: Mapping[str, Look] = {
     "afl": Look("#CC79A7", "-."),
     "refl": Look("#7A7A1F", "--"),
     "pisces": Look("#CC79A7", ":"),
+    "f3ast": Look("#2E6F40"),
+    "clustered-sampling": Look("#2E6F40", "--"),
 }
 
 
