@@ -9,10 +9,18 @@ try:
     from fedroster.adapters.pfl.checkpoint import Checkpoint
     from fedroster.adapters.pfl.dataset import SelectedDataset, without_amplification
     from fedroster.adapters.pfl.losses import ReportLosses
+    from fedroster.adapters.pfl.memory import RememberUpdates
     from fedroster.adapters.pfl.metrics import SelectionMetrics
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] != "pfl":
         raise
     raise MissingDependencyError.of("pfl", "pfl") from error
 
-__all__ = ["Checkpoint", "ReportLosses", "SelectedDataset", "SelectionMetrics", "without_amplification"]
+__all__ = [
+    "Checkpoint",
+    "RememberUpdates",
+    "ReportLosses",
+    "SelectedDataset",
+    "SelectionMetrics",
+    "without_amplification",
+]

@@ -1,0 +1,144 @@
+r"""An update memory behind an engine: replies are rewritten, so that whatever averages them takes the memory's step.
+
+A reply :math:`x + \Delta_k` becomes :math:`x + c_k (\Delta_k - s\, y_k) + s \sum_n p_n y_n`
+(:mod:`fedroster.aggregation.memory`).  The average of such replies, by the samples that the rows count by, is the model
+after that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from hashlib import blake2b
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedroster.aggregation.memory import UpdateMemory, UpdateTable
+from fedroster.core.errors import ConfigurationError, StateFileError
+from fedroster.core.state import load_arrays, save_arrays
+
+_KIND = "update"
+_KEPT = 2
+"""Updates of a client that stay on the disk: the model that an engine goes on from may be a round old."""
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class RememberedUpdates:
+    """The last update of each member, and what replies become by it.
+
+    In a folder each update is a file, ``ROUND-CLIENT.npz`` with a digest of the client's name, that says from which
+    model it was trained.  So table and model are of one step after a restart: updates that were trained from the model
+    with which the engine goes on, or later, are not in it, and not in the table.
+    """
+
+    def __init__(self, memory: UpdateMemory, folder: Path | None = None) -> None:
+        """Begin, or go on with what is in ``folder``; None to keep nothing.
+
+        Raises:
+            ConfigurationError: If the memory's step is no average of replies.
+        """
+        if memory.rule != "difference":
+            raise ConfigurationError(f"rule is {memory.rule!r}, whose step is no average of replies; use 'difference'")
+        self._memory, self._folder = memory, folder
+        self._table: UpdateTable | None = None
+        self._row: dict[str, int] = {}  # by digest
+        self._model: Arrays = {}
+        self._held: dict[str, tuple[Arrays, float]] = {}
+
+    def begin(self, model: Mapping[str, Any], members: Collection[object]) -> None:
+        """A round begins with a model; whoever is no member any more is forgotten.
+
+        Raises:
+            ConfigurationError: If the table would be too large.
+            StateFileError: If an update on the disk is damaged, or of another model.
+        """
+        self._model, self._held = _floats(model), {}
+        files, names = self._files(), {_digest(str(name).encode()) for name in members}
+        for digest in sorted((names | {file.stem[10:] for file in files}) - set(self._row)):
+            self._row[digest] = len(self._row)
+        if self._table is None:
+            self._table = UpdateTable(self._memory, self._model, len(self._row))
+            self._load(self._table, files)
+        elif len(self._row) > self._table.known.shape[0]:
+            self._table.grow(len(self._row))
+        gone = np.array([row for digest, row in self._row.items() if digest not in names], np.int64)
+        self._table.forget(gone[self._table.known[gone]])
+        for file in files:
+            if file.stem[10:] not in names:
+                file.unlink(missing_ok=True)
+
+    def rewritten(self, name: str, reply: Mapping[str, Any], *, samples: float = 1.0, weight: float = 1.0) -> Arrays:
+        """What a reply to the model becomes, its arrays of floats; :meth:`end` remembers it.
+
+        Args:
+            name: The client.
+            reply: Its model; one whose update is not finite is neither rewritten nor remembered.
+            samples: What it counts in the average, > 0.
+            weight: c, >= 0.
+        """
+        assert self._table is not None
+        returned, digest = _floats(reply), _digest(name.encode())
+        update = {key: (returned[key].astype(np.float64) - array)[None] for key, array in self._model.items()}
+        if not self._table.usable(update, 1)[0]:
+            return returned
+        self._held[digest] = update, samples
+        moved = self._table.rewritten(np.array([self._row[digest]]), update, np.array([weight]))
+        return {key: (array + moved[key][0]).astype(returned[key].dtype) for key, array in self._model.items()}
+
+    def end(self, number: int, used: Iterable[str]) -> None:
+        """Remember the updates of a round that are used; they are on the disk when this returns."""
+        assert self._table is not None
+        digests = [digest for name in used if (digest := _digest(name.encode())) in self._held]
+        self._learn(self._table, {digest: self._held[digest] for digest in digests})
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        for digest in digests:
+            arrays = {key: array.astype(self._memory.dtype) for key, array in self._held[digest][0].items()}
+            header = {"samples": self._held[digest][1], "sent": self._sent()}
+            save_arrays(self._folder / f"{number:09d}-{digest}.npz", arrays, header, kind=_KIND, private=True)
+            for old in self._files(digest)[:-_KEPT]:
+                old.unlink(missing_ok=True)
+
+    def _learn(self, table: UpdateTable, found: Mapping[str, tuple[Arrays, float]]) -> None:
+        updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
+        rows = np.array([self._row[digest] for digest in found], np.int64)
+        table.learn(rows, updates, np.array([samples for _, samples in found.values()]))
+
+    def _sent(self) -> str:
+        return _digest(*(array.tobytes() for array in self._model.values()))
+
+    def _files(self, digest: str = "*") -> list[Path]:
+        """Updates on the disk, the oldest first."""
+        return [] if self._folder is None else sorted(self._folder.glob(f"{'[0-9]' * 9}-{digest}.npz"))
+
+    def _load(self, table: UpdateTable, files: list[Path]) -> None:
+        """Learn round by round what is on the disk, up to the model that is sent now."""
+        sent, shapes, last = self._sent(), {key: array.shape for key, array in self._model.items()}, 0
+        for number, of_round in groupby(files, key=lambda file: int(file.stem[:9])):
+            found = {file.stem[10:]: load_arrays(file, kind=_KIND) for file in of_round}
+            if any(header["sent"] == sent for _, header in found.values()):
+                for file in files:
+                    if int(file.stem[:9]) >= number:
+                        file.unlink()
+                return
+            if any({key: array.shape[1:] for key, array in each.items()} != shapes for each, _ in found.values()):
+                raise StateFileError(f"{str(self._folder)!r} has updates of another model; expected another folder")
+            for _ in range(number - last - 1):
+                self._learn(table, {})  # rows grow older in rounds without an update, too
+            self._learn(table, {digest: (each, header["samples"]) for digest, (each, header) in found.items()})
+            last = number
+
+
+def _floats(arrays: Mapping[str, Any]) -> Arrays:
+    """The arrays of floats: counters, as layers for batch normalization have them, are not remembered."""
+    found = {str(name): np.asarray(array) for name, array in arrays.items()}
+    return {name: array for name, array in found.items() if array.dtype.kind == "f"}
+
+
+def _digest(*parts: bytes) -> str:
+    return blake2b(b"".join(parts), digest_size=16).hexdigest()
