@@ -185,7 +185,7 @@ def test_rows_in_a_file_are_the_same_and_a_budget_is_kept(tmp_path):
         np.testing.assert_array_equal(*steps)
     assert isinstance(tables[1].arrays()["rows"], np.memmap)
     assert not list(tmp_path.iterdir())  # no name that another process could open, and nothing to remove after a kill
-    assert tables[0].num_bytes == 4 * 19 * CLIENTS
+    assert tables[0].arrays()["rows"].nbytes == 4 * 19 * CLIENTS
     with pytest.raises(ConfigurationError, match="most_bytes = 100"):
         UpdateTable(UpdateMemory(most_bytes=100), MODEL, CLIENTS)
     UpdateTable(UpdateMemory(most_bytes=2 * 19 * CLIENTS, dtype="float16"), MODEL, CLIENTS)

@@ -115,11 +115,6 @@ class UpdateTable:
         found: BoolArray = self._samples[self._row_of(np.arange(self._clients))] > 0.0
         return found
 
-    @property
-    def num_bytes(self) -> int:
-        """Size of the rows."""
-        return int(self._rows.nbytes)
-
     def _row_of(self, clients: IntArray) -> IntArray:
         rows: IntArray = clients % self._rows.shape[0]
         return rows

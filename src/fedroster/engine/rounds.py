@@ -128,6 +128,11 @@ class Rounds:
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
 
+    @property
+    def folder(self) -> Path | None:
+        """Where the run is kept; None for nowhere."""
+        return None if self._record is None else self._record.folder
+
     def release(self) -> None:
         """Release the folder for another process, before this one ends."""
         if self._record is not None:

@@ -238,3 +238,9 @@ def train_messages(node_ids: Iterable[int], kind: str = "train") -> list[Message
 
 def fleet(num_nodes: int, **options) -> dict[int, FakeNode]:
     return {100 + n: FakeNode(f"n{n:02d}", **options) for n in range(num_nodes)}
+
+
+def shift(by: float, content) -> None:
+    """A node's fate: its update is moved by this much, up in w and down in b."""
+    content["arrays"]["w"] = Array(content["arrays"]["w"].numpy() + by)
+    content["arrays"]["b"] = Array((content["arrays"]["b"].numpy() - by).astype(np.float32))

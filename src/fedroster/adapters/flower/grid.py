@@ -21,9 +21,17 @@ from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
-from fedroster.adapters.flower.replies import NODE_UNAVAILABLE, CheckReply, ReplyCheck, check_reply, is_dropout
+from fedroster.adapters.flower.replies import (
+    NODE_UNAVAILABLE,
+    CheckReply,
+    ReplyCheck,
+    arrays_of,
+    check_reply,
+    is_dropout,
+)
 from fedroster.adapters.flower.roster import Roster
-from fedroster.adapters.flower.weights import check_weights, weigh
+from fedroster.adapters.flower.weights import check_weights, rewrite
+from fedroster.aggregation.memory import UpdateMemory
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextRules
@@ -31,6 +39,7 @@ from fedroster.engine.edges import EdgeRules
 from fedroster.engine.losses import LossRules
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
+from fedroster.engine.remembered import RememberedUpdates
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
 from fedroster.rules.rules import Rules
@@ -63,6 +72,7 @@ class SelectingGrid(Grid):
         edge_rules: EdgeRules | None = None,
         losses: LossRules | None = None,
         check: CheckReply | None = check_reply,
+        memory: UpdateMemory | None = None,
         state_dir: str | Path | None = None,
         kinds: Collection[str] = ("train",),
         clock: Clock | None = None,
@@ -81,15 +91,17 @@ class SelectingGrid(Grid):
             losses: Where replies hold losses, for policies that learn from them; None for the names of
                 :class:`~fedroster.engine.losses.LossRules`.
             check: Says what is wrong with a reply; None to let everything pass.
-            state_dir: Folder in which the selector and measured bandwidths are saved in every round, and from which
-                they are resumed; None for nowhere.
+            memory: Remembers each node's last update, and rewrites replies so that the strategy's average takes its
+                step; None for not.  Strategies that do not average, and noise for privacy, are refused.
+            state_dir: Folder in which the selector, measured bandwidths and remembered updates are saved in every
+                round, and from which they are resumed; None for nowhere.
             kinds: Kinds of messages for which nodes are chosen; "query", say, for an app that trains nothing.  Others
                 pass as they are.
             clock: Where time comes from; None for this machine's clock.
 
         Raises:
-            ConfigurationError: If a saved selector has another cohort size, number of features or budgets, or the grid
-                selects already.
+            ConfigurationError: If a saved selector has another cohort size, number of features or budgets, the grid
+                selects already, or the strategy cannot have a memory.
             InUseError: If another server app holds ``state_dir``.
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
@@ -99,6 +111,8 @@ class SelectingGrid(Grid):
         self._grid = grid
         self._strategy = strategy
         self._needs = needs_of(strategy)
+        if memory is not None:
+            self._needs.check_memory()
         self._rules = RoundRules() if rules is None else rules
         self._rounds = Rounds(
             selector,
@@ -110,6 +124,8 @@ class SelectingGrid(Grid):
             weighs=True,
         )
         check_weights(selector.policy, self._needs)
+        folder = self._rounds.folder
+        self._updates = None if memory is None else RememberedUpdates(memory, folder and folder / "updates")
         self._exchange = Exchange(grid, SystemClock() if clock is None else clock)
         needs = self._needs
         self._checks = {kind: ReplyCheck(check, needs.weight_key, needs.metrics) for kind in ("train", "evaluate")}
@@ -292,8 +308,13 @@ class SelectingGrid(Grid):
         left = self._exchange.wait(flights, ending.until_s, lambda: desk.is_complete(round_))
         self._roster.late |= {by_id[flight.node_id].name: flight for flight in left}
         used = desk.close(round_, odd, least=needs.num_updates)
-        if round_.choice.weights is not None:
-            weigh(messages[0], used, round_.choice.weights, needs.weight_key)
+        weights, updates = round_.choice.weights, self._updates
+        if updates is not None:
+            updates.begin(arrays_of(messages[0].content), self.selector.clients)
+        if weights is not None or updates is not None:
+            rewrite(messages[0], used, needs.weight_key, weights=weights, updates=updates)
+        if updates is not None:
+            updates.end(round_.choice.round, [reply.name for reply in used])
         replies = [reply.content for reply in used]
         if not needs.num_updates:
             return [*replies, *errors]

@@ -20,6 +20,10 @@ _SECURE_AGGREGATION = "secaggplus_configs"
 _NORM_BIT = "norm_bit"
 """Metric of Flower's wrapper that adapts its clipping at the nodes (likewise)."""
 _OF_A_STRATEGY = ("aggregate_train", "configure_train", "aggregate_fit")
+_NO_AVERAGE = {
+    "Bulyan", "FedMedian", "FedTrimmedAvg", "FedXgbBagging", "FedXgbCyclic", "Krum", "MultiKrum", "QFedAvg",
+}  # fmt: skip
+"""Flower's strategies that do not average replies by their weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class StrategyNeeds:
         weight_key: Metric by which replies are weighed; empty when it does not say.
         metrics: Further metrics that it cannot do without.
         is_ordered: Whether it asks one node after the other, in an order of its own.
+        no_average: Name of what does not average replies; empty when everything does, as far as is known.
     """
 
     strategy: str = ""
@@ -41,6 +46,7 @@ class StrategyNeeds:
     weight_key: str = ""
     metrics: frozenset[str] = frozenset()
     is_ordered: bool = False
+    no_average: str = ""
 
     def check(self, num_used: int) -> None:
         """Refuse what would make a guarantee void, by the number of updates that a full round uses.
@@ -57,6 +63,23 @@ class StrategyNeeds:
             raise ConfigurationError(
                 f"{self.strategy} adds noise for num_sampled_clients = {self.num_updates}, and a round here uses "
                 f"{num_used} updates; expected the same number"
+            )
+
+    def check_memory(self) -> None:
+        """Refuse an update memory where it has no sense.
+
+        Raises:
+            ConfigurationError: If it has none.
+        """
+        if self.num_updates:
+            raise ConfigurationError(
+                f"{self.strategy} bounds what an update does in its own round, and a remembered one counts in all "
+                "later rounds: its guarantee would be void; expected no differential privacy, or no memory"
+            )
+        if self.no_average:
+            raise ConfigurationError(
+                f"{self.no_average} does not average replies, and an update memory rewrites them for an average; "
+                "expected a strategy that averages, such as FedAvg or FedAdam, or no memory"
             )
 
     @staticmethod
@@ -101,6 +124,7 @@ def needs_of(strategy: object) -> StrategyNeeds:
     weight_key = ""
     metrics = set[str]()
     is_ordered = False
+    no_average = ""
     for one in _strategies(strategy):
         fixed = _integer(one, "num_sampled_clients")
         if fixed and not num_updates:
@@ -117,4 +141,6 @@ def needs_of(strategy: object) -> StrategyNeeds:
         metrics |= {loss} if isinstance(loss, str) and loss else set()
         metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
         is_ordered |= isinstance(one, FedXgbCyclic)
-    return StrategyNeeds(name, num_updates, amplification, weight_key, frozenset(metrics), is_ordered)
+        if _NO_AVERAGE & {each.__name__ for each in type(one).__mro__}:
+            no_average = no_average or type(one).__name__
+    return StrategyNeeds(name, num_updates, amplification, weight_key, frozenset(metrics), is_ordered, no_average)

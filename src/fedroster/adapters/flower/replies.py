@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
@@ -205,3 +206,9 @@ def _cut(contents: Sequence[RecordDict]) -> None:
     for content, form in zip(contents, forms, strict=True):
         for name, key, _ in set[tuple[object, ...]]().union(*(form - other for other in forms)):
             del content.metric_records[str(name)][str(key)]
+
+
+def arrays_of(content: RecordDict) -> dict[str, Any]:
+    """The arrays of a content, NumPy's, by name; those of several records must differ in their names."""
+    records = content.array_records.values()
+    return {name: array.numpy() for record in records for name, array in record.items() if array.stype == _NUMPY}

@@ -1,16 +1,20 @@
-"""Weights of a decision inside a strategy that averages: replies are scaled so that its own average applies them."""
+"""Replies are rewritten, so that a strategy's own average applies a decision's weights and an update memory's step."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, Message
+from numpy.typing import NDArray
 
 from fedroster.adapters.flower.needs import StrategyNeeds
+from fedroster.adapters.flower.replies import arrays_of
 from fedroster.aggregation.memory import corrected
 from fedroster.core.protocols import AnyPolicy, refuse_weights
 from fedroster.engine.pushed import Reply
+from fedroster.engine.remembered import RememberedUpdates
 
 
 def check_weights(policy: AnyPolicy, needs: StrategyNeeds) -> None:
@@ -25,27 +29,47 @@ def check_weights(policy: AnyPolicy, needs: StrategyNeeds) -> None:
         refuse_weights(policy, "the strategy has no weighted_by_key, the metric by which it averages")
 
 
-def weigh(sent: Message, replies: Sequence[Reply], weights: Mapping[str, float], weight_key: str) -> None:
-    r"""Put :math:`x + w_k \frac{\sum_j n_j}{n_k} \Delta_k` in the place of each reply :math:`x + \Delta_k`.
+def rewrite(
+    sent: Message,
+    replies: Sequence[Reply],
+    weight_key: str,
+    *,
+    weights: Mapping[str, float] | None = None,
+    updates: RememberedUpdates | None = None,
+) -> None:
+    r"""Put :math:`x + c_k (\Delta_k - s\, y_k) + s \sum_n p_n y_n` in the place of each reply :math:`x + \Delta_k`.
 
-    Their average by n is then :math:`x + \sum_k w_k \Delta_k`.  Only arrays of floats that were sent are changed.
+    With :math:`c_k = w_k \frac{\sum_j n_j}{n_k}` their average by n is
+    :math:`x + \sum_k w_k (\Delta_k - s\, y_k) + s \sum_n p_n y_n`.  Only arrays of floats that were sent are changed.
 
     Args:
         sent: A training message, with the model x.
         replies: Replies with content, whose arrays are replaced.
-        weights: w of each, by the name of its node.
-        weight_key: Metric that holds n, > 0.
+        weight_key: Metric that holds n, > 0; empty for 1.
+        weights: w of each, by the name of its node; None for c = 1.
+        updates: What is remembered, y, in a round that has begun; None for s = 0.
     """
-    metrics = [next(iter(reply.content.content.metric_records.values())) for reply in replies]
-    samples = np.array([float(each[weight_key]) for each in metrics])
-    before = {key: array for record in sent.content.array_records.values() for key, array in record.items()}
+    metrics = [next(iter(reply.content.content.metric_records.values()), {}) for reply in replies]
+    samples = np.array([float(each[weight_key]) if weight_key else 1.0 for each in metrics])
+    before = arrays_of(sent.content)
     for reply, count in zip(replies, samples, strict=True):
-        factor = weights[reply.name] * samples.sum() / count if count else 0.0
+        factor = 1.0 if weights is None else weights[reply.name] * samples.sum() / count if count else 0.0
+        found = arrays_of(reply.content.content)
+        if updates is None:
+            moved = _scaled(before, found, factor)
+        else:
+            moved = updates.rewritten(reply.name, found, samples=count, weight=factor)
         for record in reply.content.content.array_records.values():
-            for key, array in record.items():
-                if key not in before or array.stype != "numpy.ndarray" or (values := array.numpy()).dtype.kind != "f":
-                    continue
-                model = before[key].numpy().astype(np.float64)
-                zero = np.zeros_like(model)
-                moved = model + corrected(values - model, zero, zero, share=0.0, weight=factor)
-                record[key] = Array(moved.astype(values.dtype))
+            for key in moved.keys() & record.keys():
+                record[key] = Array(np.asarray(moved[key]))  # of a 0-d array NumPy makes a scalar
+
+
+def _scaled(before: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]], factor: float) -> dict[str, Any]:
+    """Arrays of floats that were sent, with their updates times a factor."""
+    moved = {}
+    for key in (key for key, values in found.items() if key in before and values.dtype.kind == "f"):
+        model = before[key].astype(np.float64)
+        zero = np.zeros_like(model)
+        update = corrected(found[key] - model, zero, zero, share=0.0, weight=factor)
+        moved[key] = (model + update).astype(found[key].dtype)
+    return moved

@@ -18,6 +18,7 @@ from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules, edge_features
 from fedroster.engine.losses import LossRules
 from fedroster.engine.pushed import Reply
+from fedroster.engine.remembered import RememberedUpdates
 from fedroster.engine.report import CsvLog, RoundReport, RoundSink
 from fedroster.engine.rules import NoNodesError, RoundRules
 
@@ -27,6 +28,7 @@ __all__ = [
     "EdgeRules",
     "LossRules",
     "NoNodesError",
+    "RememberedUpdates",
     "Reply",
     "RoundReport",
     "RoundRules",

@@ -1,0 +1,140 @@
+"""Flower's own strategies take the step of an update memory; restarts; strategies that cannot have one."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the extra 'flower'")
+
+from fake_grid import Clock, FakeGrid, fleet, held, model, shift
+from flwr.app import Array
+from flwr.serverapp.strategy import (
+    Bulyan,
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedTrimmedAvg,
+    Krum,
+    MultiKrum,
+)
+
+from fedroster import Selector, Uniform
+from fedroster.adapters.flower import ContextRules, RoundSink, SelectingGrid
+from fedroster.aggregation.memory import UpdateMemory, UpdateTable
+from fedroster.core.errors import ConfigurationError
+
+NODES = 6
+
+
+def moved(round_: int, name: int) -> float:
+    return float(np.random.default_rng([round_, name]).normal())
+
+
+class Saving(FedAvg):
+    """Keeps each round's model, as an app saves it."""
+
+    def __init__(self, **options) -> None:
+        super().__init__(**options)
+        self.models = []
+
+    def aggregate_train(self, server_round, replies):
+        arrays, metrics = super().aggregate_train(server_round, replies)
+        self.models.append({key: array.numpy() for key, array in arrays.items()})
+        return arrays, metrics
+
+
+def selecting(strategy, memory, **options):
+    nodes = fleet(NODES)
+    for number, node in enumerate(nodes.values()):
+        node.fate = tuple(partial(shift, moved(at, number)) for at in range(30))
+        node.metrics = {"num-examples": 10 + 7 * number}
+    reports = []
+    fake = FakeGrid(Clock(), nodes)
+    selector = Selector(Uniform(), cohort_size=2, observers=[RoundSink(reports.append)])
+    grid = held(
+        partial(SelectingGrid, fake, selector, strategy, contexts=ContextRules(), clock=fake.clock, memory=memory),
+        **options,
+    )
+    return grid, nodes, reports
+
+
+def formula(reports, options, *, lost=()):
+    """The models of the formula, by the table that ``aggregation`` has tests of against plain sums."""
+    current = {key: array.numpy() for key, array in model(0.5).items()}
+    table, trained, models = UpdateTable(options, current, NODES), [0] * NODES, []
+    for report in reports:
+        clients = np.array(sorted(int(name[1:]) for name in report.clients))
+        by = np.array([moved(trained[client], client) for client in clients])
+        for client in clients:
+            trained[client] += 1
+        if report not in lost:
+            updates = {"w": 1.0 + by[:, None, None] * np.ones((3, 2)), "b": 1.0 - by[:, None] * np.ones(2)}
+            step = table.step(clients, updates, 10.0 + 7.0 * clients)
+            current = {key: current[key] + step[key] for key in current}
+            models.append(current)
+    return models
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("unknown", ["left-out", "zero"])
+def test_fedavg_takes_the_step_of_the_formula(share: float, unknown: str) -> None:
+    options, strategy = UpdateMemory(share=share, unknown=unknown), Saving()
+    grid, _, reports = selecting(strategy, options)
+    strategy.start(grid=grid, initial_arrays=model(0.5), num_rounds=12)
+    for mine, expected in zip(strategy.models, formula(reports, options), strict=True):
+        for key in ("w", "b"):
+            np.testing.assert_allclose(mine[key], expected[key], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [FedAdam, lambda: FedAvgM(server_learning_rate=0.5, server_momentum=0.9)])
+def test_adaptive_strategies_get_the_step_as_their_gradient(make) -> None:
+    """Without anything remembered they do what they did; with it they do something else, and stay finite."""
+    ends = {}
+    for name, memory in {"none": None, "zero": UpdateMemory(share=0.0), "whole": UpdateMemory()}.items():
+        strategy = make()
+        grid, *_ = selecting(strategy, memory)
+        ends[name] = strategy.start(grid=grid, initial_arrays=model(0.5), num_rounds=6).arrays["w"].numpy()
+    np.testing.assert_allclose(ends["none"], ends["zero"], rtol=1e-5)
+    assert not np.allclose(ends["none"], ends["whole"], rtol=1e-3)
+    assert np.isfinite(ends["whole"]).all()
+
+
+@pytest.mark.parametrize("saved", [0, 1])
+def test_after_a_restart_model_and_table_are_of_one_step(tmp_path: Path, saved: int) -> None:
+    """The app goes on from its newest model, or from the one before it: its save was cut off."""
+    options, first = UpdateMemory(), Saving()
+    grid, nodes, reports = selecting(first, options, state_dir=tmp_path)
+    first.start(grid=grid, initial_arrays=model(0.5), num_rounds=7)
+    arrays = model(0.0)
+    for key in arrays:
+        arrays[key] = Array(first.models[-1 - saved][key])
+    second = Saving()
+    grid, again, more = selecting(second, options, state_dir=tmp_path)
+    for node, old in zip(again.values(), nodes.values(), strict=True):
+        node.fate = node.fate[old.trained :]
+    second.start(grid=grid, initial_arrays=arrays, num_rounds=1 + saved)
+    # A lost round's updates are in no model, and not in the table.
+    expected = formula([*reports, *more], options, lost=reports[7 - saved :])
+    np.testing.assert_allclose(second.models[-1]["w"], expected[-1]["w"], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (FedMedian, "FedMedian does not average"),
+        (lambda: FedTrimmedAvg(beta=0.1), "FedTrimmedAvg does not average"),
+        (lambda: Krum(num_malicious_nodes=0), "Krum does not average"),
+        (lambda: MultiKrum(num_malicious_nodes=0, num_nodes_to_select=2), "Krum does not average"),
+        (lambda: Bulyan(num_malicious_nodes=0), "Bulyan does not average"),
+        (lambda: DifferentialPrivacyServerSideFixedClipping(FedAvg(), 0.1, 1.0, 2), "guarantee would be void"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(make, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        selecting(make(), UpdateMemory())
