@@ -43,21 +43,24 @@ class RememberedUpdates:
         """
         if memory.rule != "difference":
             raise ConfigurationError(f"rule is {memory.rule!r}, whose step is no average of replies; use 'difference'")
-        self._memory, self._folder = memory, folder
+        self._memory = memory
+        self._folder = folder
         self._table: UpdateTable | None = None
         self._row: dict[str, int] = {}  # by digest
         self._model: Arrays = {}
         self._held: dict[str, tuple[Arrays, float]] = {}
 
     def begin(self, model: Mapping[str, Any], members: Collection[object]) -> None:
-        """A round begins with a model; whoever is no member any more is forgotten.
+        """A round begins with a model; clients that are no members any more are forgotten.
 
         Raises:
             ConfigurationError: If the table would be too large.
             StateFileError: If an update on the disk is damaged, or of another model.
         """
-        self._model, self._held = _floats(model), {}
-        files, names = self._files(), {_digest(str(name).encode()) for name in members}
+        self._model = _floats(model)
+        self._held = {}
+        files = self._files()
+        names = {_digest(str(name).encode()) for name in members}
         for digest in sorted((names | {file.stem[10:] for file in files}) - set(self._row)):
             self._row[digest] = len(self._row)
         if self._table is None:
@@ -81,7 +84,8 @@ class RememberedUpdates:
             weight: c, >= 0.
         """
         assert self._table is not None
-        returned, digest = _floats(reply), _digest(name.encode())
+        returned = _floats(reply)
+        digest = _digest(name.encode())
         update = {key: (returned[key].astype(np.float64) - array)[None] for key, array in self._model.items()}
         if not self._table.usable(update, 1)[0]:
             return returned
@@ -118,7 +122,9 @@ class RememberedUpdates:
 
     def _load(self, table: UpdateTable, files: list[Path]) -> None:
         """Learn round by round what is on the disk, up to the model that is sent now."""
-        sent, shapes, last = self._sent(), {key: array.shape for key, array in self._model.items()}, 0
+        sent = self._sent()
+        shapes = {key: array.shape for key, array in self._model.items()}
+        last = 0
         for number, of_round in groupby(files, key=lambda file: int(file.stem[:9])):
             found = {file.stem[10:]: load_arrays(file, kind=_KIND) for file in of_round}
             if any(header["sent"] == sent for _, header in found.values()):

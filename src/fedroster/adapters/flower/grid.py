@@ -308,7 +308,8 @@ class SelectingGrid(Grid):
         left = self._exchange.wait(flights, ending.until_s, lambda: desk.is_complete(round_))
         self._roster.late |= {by_id[flight.node_id].name: flight for flight in left}
         used = desk.close(round_, odd, least=needs.num_updates)
-        weights, updates = round_.choice.weights, self._updates
+        weights = round_.choice.weights
+        updates = self._updates
         if updates is not None:
             updates.begin(arrays_of(messages[0].content), self.selector.clients)
         if weights is not None or updates is not None:

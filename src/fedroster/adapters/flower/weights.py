@@ -49,8 +49,10 @@ def rewrite(
         weights: w of each, by the name of its node; None for c = 1.
         updates: What is remembered, y, in a round that has begun; None for s = 0.
     """
-    metrics = [next(iter(reply.content.content.metric_records.values()), {}) for reply in replies]
-    samples = np.array([float(each[weight_key]) if weight_key else 1.0 for each in metrics])
+    samples = np.ones(len(replies))
+    if weight_key:
+        metrics = [next(iter(reply.content.content.metric_records.values())) for reply in replies]
+        samples = np.array([float(each[weight_key]) for each in metrics])
     before = arrays_of(sent.content)
     for reply, count in zip(replies, samples, strict=True):
         factor = 1.0 if weights is None else weights[reply.name] * samples.sum() / count if count else 0.0

@@ -42,7 +42,9 @@ class RememberUpdates(Postprocessor):
         if this_worker()[1] > 1:
             raise ConfigurationError("each of several workers would remember its own users; expected one worker")
         self._updates = RememberedUpdates(memory, None if folder is None else Path(folder))
-        self._dataset, self._model, self._came = dataset, model, list[str]()
+        self._dataset = dataset
+        self._model = model
+        self._came = list[str]()
 
     def after(self, *others: Postprocessor) -> list[Postprocessor]:
         """All postprocessors of a run, this one last.
@@ -61,7 +63,9 @@ class RememberUpdates(Postprocessor):
         self, *, stats: MappedVectorStatistics, user_context: UserContext
     ) -> tuple[MappedVectorStatistics, Metrics]:
         """Rewrite the statistics of one user."""
-        ops, weight, name = get_default_framework_module(), float(stats.weight), str(user_context.user_id)
+        ops = get_default_framework_module()
+        weight = float(stats.weight)
+        name = str(user_context.user_id)
         model = {key: ops.to_numpy(value) for key, value in self._model.get_parameters().items()}
         if not self._came:
             self._updates.begin(model, self._dataset.users)
