@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from federations import LETTERS_LIST, POLICY, play
-from fedroster import RBCSF, Floor, Record, Rules, Selector, Uniform, cli
+from fedroster import RBCSF, Floor, Group, Record, Rules, Selector, Uniform, cli
 from fedroster.folder.chain import files_of
 from fedroster.policies import Dirichlet
 from fedroster.record import Log
@@ -139,6 +139,22 @@ def test_a_decision_in_a_group_is_compared_within_it(tmp_path):
                 found[said.partition("because ")[2].partition(";")[0]] = said
     assert found.keys() >= {"others were owed more", "others were faster"}
     assert "it would have been preferred if it had been" in found["others were owed more"]
+
+
+def test_a_name_with_a_bar_adds_no_cell_to_the_letter(tmp_path):
+    rules = Rules(groups={"north | east": Group(["a*"], most=1)}, deny=["a|2"])
+    clients = ["a|1", "a|2", "a3", "b"]
+    selector = Selector(
+        Floor(beta=0.25), cohort_size=2, clients=clients, observers=[record := Record(tmp_path / "log")], rules=rules
+    )
+    for _ in range(8):
+        cohort = selector.select()
+        selector.observe(cohort.round, times_s=dict.fromkeys(cohort.clients, 1.0))
+    record.close()
+    said = run("log", "report", tmp_path / "log", "--client", "a|2")
+    assert "denied by 'a\\|2'" in said
+    tables = [part for part in said.split("\n\n") if part.startswith("| ")]
+    assert [{line.replace("\\|", "").count("|") for line in table.splitlines()} for table in tables] == [{3}, {4}]
 
 
 def test_the_letter_about_a_client_holds_all_its_rounds(tmp_path):

@@ -122,7 +122,6 @@ class OlderRounds:
         """Keep the strategy's own methods; see :func:`with_selector`."""
         self._strategy = strategy
         self._rules = RoundRules() if rules is None else rules
-        self._strategy = strategy
         self._configure_fit = strategy.configure_fit
         self._aggregate_fit = strategy.aggregate_fit
         self._configure_evaluate = strategy.configure_evaluate

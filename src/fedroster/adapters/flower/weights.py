@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from fedroster.adapters.flower.needs import StrategyNeeds
 from fedroster.adapters.flower.replies import arrays_of
-from fedroster.aggregation.memory import corrected
 from fedroster.core.protocols import AnyPolicy, refuse_weights
 from fedroster.engine.pushed import Reply
 from fedroster.engine.remembered import RememberedUpdates
@@ -71,7 +70,5 @@ def _scaled(before: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]
     moved = {}
     for key in (key for key, values in found.items() if key in before and values.dtype.kind == "f"):
         model = before[key].astype(np.float64)
-        zero = np.zeros_like(model)
-        update = corrected(found[key] - model, zero, zero, share=0.0, weight=factor)
-        moved[key] = (model + update).astype(found[key].dtype)
+        moved[key] = (model + factor * (found[key] - model)).astype(found[key].dtype)
     return moved
