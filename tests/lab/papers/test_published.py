@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from fedroster.catalogue import find_scenario
 from fedroster.lab.verdicts.paper import find_paper, papers
 from fedroster.lab.verdicts.registry import registered
 from fedroster.lab.verdicts.verdicts import WORDS
@@ -33,16 +32,9 @@ def published():
 
 
 PAGES = sorted(path for path in published() if path.name == "index.md")
-JUDGED = [page for page in PAGES if (page.parent / "claims.csv").exists()]
 
 # Before the registry: these pages say so, and are made again by the command that each names, at the registered seeds.
-BEFORE = {
-    *("cocs/older", "floor/older", "floor/volatile", "partial-pooling", "partial-pooling/large"),
-    *("rbcs-f/training", "rbcs-f/cifar-10", "rbcs-f/cifar-10-small"),
-}
-
-# Of these one is older than verdicts with words.
-OLDER = [page for page in JUDGED if ",margin," in (page.parent / "claims.csv").read_text().partition("\n")[0]]
+BEFORE = {"cocs/older", "floor/older", "floor/volatile", "partial-pooling"}
 
 
 def name(page):
@@ -67,30 +59,54 @@ def test_links_lead_somewhere_and_no_picture_is_left_over(page):
 
 
 def test_every_paper_has_its_page_under_its_name():
-    assert {name(page) for page in JUDGED} >= BEFORE
+    assert {name(page) for page in PAGES} >= BEFORE
     for paper in papers():
         assert settings_of(FOLDER / paper / "index.md")["paper"] == paper
 
 
-@pytest.mark.parametrize("page", [page for page in JUDGED if page not in OLDER], ids=name)
+def asked_by(command):
+    """Paper, options and figures of a command; all figures that are not on request if it names none."""
+    program, verb, paper, *options = shlex.split(command)
+    assert (program, verb) == ("fedroster", "reproduce")
+    made, given = find_paper(paper), dict(itertools.pairwise(options))
+    recipes = {**made.figures, **(made.scales[given["--scale"]].figures if "--scale" in given else {})}
+    named = [value for option, value in itertools.pairwise(options) if option == "--figure"]
+    assert set(named) <= recipes.keys()
+    wanted = named or [figure for figure, recipe in recipes.items() if not recipe.on_request]
+    return paper, given, {figure: recipes[figure] for figure in wanted}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_command_makes_the_figures_of_the_page(page):
     settings = settings_of(page)
-    program, verb, paper, *options = shlex.split(settings["command"])
-    assert (program, verb) == ("fedroster", "reproduce")
+    paper, options, recipes = asked_by(settings["command"])
     assert page.read_text().count(f"```\n{settings['command']}\n```") == 1
     assert paper == settings["paper"] == page.relative_to(FOLDER).parts[0]
-    assert options[options.index("--out") + 1] == f"docs/reproduction/{name(page)}"
-    made = find_paper(paper)
-    recipes = {**made.figures, **(made.scales[settings["scale"]].figures if "scale" in settings else {})}
-    asked = [value for option, value in itertools.pairwise(options) if option == "--figure"]
-    wanted = asked or [figure for figure, recipe in recipes.items() if not recipe.on_request]
-    assert set(wanted) <= recipes.keys()
-    drawn = {figure for figure in wanted if recipes[figure].draw is not None}
+    assert options["--out"] == f"docs/reproduction/{name(page)}"
+    assert options.get("--scale") == settings.get("scale")
+    drawn = {figure for figure, recipe in recipes.items() if recipe.draw is not None}
     shown = {path.stem for path in page.parent.iterdir() if path.suffix in (".png", ".svg")} - {"verdicts"}
     assert shown == {f"figure-{figure}" for figure in drawn}
 
 
-@pytest.mark.parametrize("page", [page for page in JUDGED if page not in OLDER], ids=name)
+def test_what_is_registered_is_published_or_said_to_be_missing():
+    """A figure cannot stay away because of what came out: a page shows it, or the table names its command and seeds."""
+    missing = re.findall(r"`(fedroster reproduce [^`]*)`", FOLDER.with_suffix(".md").read_text())
+    commands = [settings_of(page)["command"] for page in PAGES if name(page) not in BEFORE] + missing
+    there = {(paper, figure) for command in commands for paper, _, figures in [asked_by(command)] for figure in figures}
+    made = {paper: find_paper(paper) for paper in papers()}
+    known = {(name, figure) for name, own in made.items() for figure in {**own.figures, **own.scales["cpu"].figures}}
+    assert there == known
+    for command in missing:
+        paper, options, figures = asked_by(command)
+        seeds = registered(paper).seeds
+        for figure, recipe in figures.items():
+            own = seeds.get(figure, seeds["training" if recipe.trains else "simulation"])
+            asked = options["--training-seeds" if recipe.trains else "--seeds"]
+            assert asked == f"{own[0]}-{own[-1]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_the_page_says_what_the_claims_say(page):
     """Verdict, statement and place of every claim stand in the groups' tables, and its p-values in the folded one."""
     with (page.parent / "claims.csv").open() as file:
@@ -126,7 +142,7 @@ def test_the_page_says_what_the_claims_say(page):
         assert f"{shown}, {against} contradicted, {undecided} undecided" in text
 
 
-@pytest.mark.parametrize("page", JUDGED, ids=name)
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_no_page_is_older_than_its_registry(page):
     """All that it judges was registered before its runs, or it is one of those that say that they are older."""
     settings, entry, text = settings_of(page), registered(page.relative_to(FOLDER).parts[0]), page.read_text()
@@ -143,12 +159,3 @@ def test_no_page_is_older_than_its_registry(page):
             assert (row["statement"], row["measure"], row["asked_by"]) == tuple(
                 said[key] for key in ("says", "tested", "asked_by")
             )
-
-
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in JUDGED], ids=name)
-def test_comparisons_name_what_there_is(page):
-    command = re.search(r"```\n(fedroster compare .*)\n```", page.read_text())
-    words = shlex.split(command.group(1))
-    for option, value in itertools.pairwise(words):
-        if option == "--scenario" and value != "all":
-            find_scenario(value)
