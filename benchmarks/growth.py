@@ -105,6 +105,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "pisces",
         "f3ast",
         "clustered-sampling",
+        "fedcor",
     ),
     "one server, simpler ones": (
         "random",

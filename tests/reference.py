@@ -241,3 +241,17 @@ def f3ast_rates(share, size, beta, history):
         for k in chosen:
             turns[k] += 1
     return np.array(turns) / len(history), np.array(r)
+
+
+# --- FedCor, Tang et al. 2022 -----------------------------------------------------------------------------------------
+
+
+def fedcor_cohort(covariance, share, discount, available, size):
+    """The greedy choice with the whole covariance matrix, deflated after each choice."""
+    sigma, chosen = np.array(covariance, np.float64), []
+    for _ in range(size):
+        score = {k: discount[k] * (share @ sigma[:, k]) / math.sqrt(sigma[k, k]) for k in available if k not in chosen}
+        best = max(score, key=score.get)
+        chosen.append(best)
+        sigma = sigma - np.outer(sigma[:, best], sigma[best]) / sigma[best, best]
+    return chosen

@@ -156,6 +156,9 @@ POLICIES: Mapping[str, Entry] = {
     "clustered-sampling": _policy(
         "ClusteredSampling", "unbiased draws by sample size, one from each urn", "Fraboni et al., ICML 2021"
     ),
+    "fedcor": _policy(
+        "FedCor", "reduces the losses of all most, as they correlate; asks all", "Tang et al., CVPR 2022"
+    ),
     "round-robin": _policy(
         "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
     ),
@@ -193,6 +196,13 @@ SCENARIOS: Mapping[str, Entry] = {
         OURS,
         untrained_rounds=500,
         policies=("floor", "rbcs-f:V=20", REFERENCE),
+    ),
+    "rbcs-f/patterns": Entry(
+        "fedroster.networks.patterns.PatternedNetwork",
+        "the same, under one of ten availability patterns of the field: by data, by label, by time",
+        "arXiv:2205.06730, arXiv:2409.17446, arXiv:2211.13975",
+        untrained_rounds=500,
+        policies=("floor", "f3ast", REFERENCE),
     ),
     "cocs/mnist": _edge("HierarchicalNetwork", "50 clients, 3 edge servers, a small model, every pair in reach"),
     "cocs/cifar-10": _edge("HierarchicalCifar10", "the same with a large model"),

@@ -12,6 +12,7 @@ from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks.flat import FlatNetwork
 from fedroster.networks.hidden_causes import HiddenCauses
 from fedroster.networks.hierarchical import HierarchicalCifar10, HierarchicalNetwork
+from fedroster.networks.patterns import PatternedNetwork
 from fedroster.networks.volatile import VolatileNetwork
 
 NAN, INF = math.nan, math.inf
@@ -37,6 +38,7 @@ BAD = {
         "churn": [-0.1, 1.0, 1.5, NAN, False],
         "churn_rounds": [0.0, -1.0, 0.5, 1e-320, INF, "200"],
     },
+    PatternedNetwork: {"pattern": ["sinus", ""], "strength": [-0.1, 1.0, NAN]},
     VolatileNetwork: {
         "presence_min": [-0.1, 0.95],
         "presence_max": [0.1, 1.1],

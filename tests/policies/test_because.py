@@ -23,6 +23,7 @@ FLAT = {
     "size-weighted": set(),
     "clustered-sampling": set(),
     "f3ast": set(),
+    "fedcor": set(),
     "participation-weights": set(),
     "e3cs": set(),
     "oort": set(),

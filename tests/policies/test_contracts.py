@@ -36,6 +36,7 @@ FLAT = {
     "pisces": {},
     "f3ast": {},
     "clustered-sampling": {},
+    "fedcor:warm_up=1,interval=2": {},
 }
 PRICED = {
     "cocs": {},

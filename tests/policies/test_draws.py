@@ -9,7 +9,7 @@ from fedroster.core.streams import Streams
 from fedroster.networks.flat import FlatNetwork
 from fedroster.simulation import simulate
 
-DRAWING = {"afl", "by-speed", "clustered-sampling", "dirichlet", "e3cs", "oort", "pisces", "power-of-choice"}
+DRAWING = {"afl", "by-speed", "clustered-sampling", "dirichlet", "e3cs", "fedcor", "oort", "pisces", "power-of-choice"}
 DRAWING |= {"size-weighted", "tifl"}
 KINDS = {name: draws(make_policy(name)) for name in policies()}
 

@@ -43,6 +43,13 @@ BAD = {
     "E3CS": {"fairness": [1.1], "eta": [0.0, 1e16], "schedule": ["step"], "horizon": [0]},
     "F3AST": {"beta": [0.0, 1.0, math.nan]},
     "FedCS": {"deadline_s": [0.0, math.nan, math.inf]},
+    "FedCor": {
+        "warm_up": [0],
+        "interval": [1],
+        "discount": [0.0, 1.1],
+        "gamma": [0.0],
+        "noise": [0.0, math.nan],
+    },
     "FedCSGreedy": {
         "deadline_s": [-1.0],
         "fraction": [0.0, 1.1],

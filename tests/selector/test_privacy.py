@@ -17,7 +17,17 @@ from fedroster.selector.privacy import reads
 CLIENTS = [f"c{number}" for number in range(12)]
 READS = {
     "nothing": {"random", "dirichlet", "round-robin"},
-    "losses": {"afl", "clustered-sampling", "f3ast", "oort", "pisces", "power-of-choice", "tifl", "size-weighted"},
+    "losses": {
+        "afl",
+        "clustered-sampling",
+        "f3ast",
+        "fedcor",
+        "oort",
+        "pisces",
+        "power-of-choice",
+        "tifl",
+        "size-weighted",
+    },
 }
 STEADY = FailureRules(pause_after=0)
 

@@ -192,6 +192,8 @@ class Selection:
             client was available: an empty round is an ordinary, explicit event.
         polled: Rows whose clients were asked for their loss on the way, ascending, shape (d,); None for none.  Set by
             the loop, because asking takes time.
+        heard: What these clients answered, shape (d,), NaN for no answer; set by a policy whose ``commit`` learns from
+            it.  No log holds it: where logs are written, there is nothing to ask.
         gap: What the policy maximised can be better by this share of the best at most, for policies that solve P2
             (Qu et al. 2021): 0 for a proven optimum, NaN where their solver proves nothing; None from other policies.
         drawn: For how many draws each link stands, shape (k,), > 0: r for a client that was drawn r times, 1 / p for
@@ -204,6 +206,7 @@ class Selection:
     round: int
     links: IntArray
     polled: IntArray | None = None
+    heard: FloatArray | None = None
     gap: float | None = None
     drawn: FloatArray | None = None
     weights: FloatArray | None = None

@@ -9,6 +9,7 @@ from fedroster.policies.cucb import CUCB, CUCBPairs
 from fedroster.policies.dirichlet import Dirichlet
 from fedroster.policies.e3cs import E3CS
 from fedroster.policies.f3ast import F3AST
+from fedroster.policies.fedcor import FedCor
 from fedroster.policies.fedcs import FedCS, FedCSGreedy
 from fedroster.policies.floor import Floor
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
@@ -41,6 +42,7 @@ __all__ = [
     "Dirichlet",
     "FedCS",
     "FedCSGreedy",
+    "FedCor",
     "Floor",
     "LinUCB",
     "LinUCBPairs",
