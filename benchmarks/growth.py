@@ -106,6 +106,7 @@ PANELS: Mapping[str, Sequence[str]] = {
         "f3ast",
         "clustered-sampling",
         "fedcor",
+        "optimal-client-sampling",
     ),
     "one server, simpler ones": (
         "random",

@@ -18,7 +18,7 @@ from fedroster.core.problem import Selection
 from fedroster.core.streams import Streams
 from fedroster.networks.flat import FlatNetwork
 
-NAMES = ("afl", "refl", "pisces", "f3ast", "clustered-sampling")
+NAMES = ("afl", "refl", "pisces", "f3ast", "clustered-sampling", "optimal-client-sampling")
 NETWORK = FlatNetwork(num_clients=10_000, cohort_size=100)
 ROUNDS_BEFORE = 30  # of 1,000 clients each, so that most clients are known
 

@@ -255,3 +255,22 @@ def fedcor_cohort(covariance, share, discount, available, size):
         chosen.append(best)
         sigma = sigma - np.outer(sigma[:, best], sigma[best]) / sigma[best, best]
     return chosen
+
+
+# --- optimal client sampling, Chen et al. 2022 ------------------------------------------------------------------------
+
+
+def ocs_probabilities(norm, size):
+    """Probabilities in proportion to norms; whoever would exceed 1 has 1, and the others share what is left."""
+    certain, rest = set(), {i for i, u in enumerate(norm) if u > 0}
+    while rest and size > len(certain):
+        scale = (size - len(certain)) / sum(norm[i] for i in rest)
+        over = {i for i in rest if scale * norm[i] >= 1}
+        if not over:
+            break
+        certain, rest = certain | over, rest - over
+    left = size - len(certain)
+    total = sum(norm[i] for i in rest)
+    return [
+        1.0 if i in certain else left * norm[i] / total if i in rest and left > 0 else 0.0 for i in range(len(norm))
+    ]

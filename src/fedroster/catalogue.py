@@ -159,6 +159,9 @@ POLICIES: Mapping[str, Entry] = {
     "fedcor": _policy(
         "FedCor", "reduces the losses of all most, as they correlate; asks all", "Tang et al., CVPR 2022"
     ),
+    "optimal-client-sampling": _policy(
+        "OptimalClientSampling", "candidates train, large updates are sent; unbiased weights", "Chen et al., TMLR 2022"
+    ),
     "round-robin": _policy(
         "RoundRobin", "clients chosen longest ago first", "Yang et al., IEEE TCOM 2020, arXiv:1908.06287"
     ),

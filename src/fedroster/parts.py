@@ -12,7 +12,7 @@ from fedroster.core.outside import cell, plain
 from fedroster.core.parallel import for_ranges, num_threads
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import check_selection
-from fedroster.core.protocols import missing_signals, polls, wants_losses
+from fedroster.core.protocols import asks, missing_signals, polls, wants_losses
 from fedroster.core.sources import code, code_of
 from fedroster.core.state import (
     load_arrays,
@@ -37,6 +37,7 @@ __all__ = [
     "Positive",
     "Share",
     "StatusArray",
+    "asks",
     "cell",
     "check_choice",
     "check_integer",

@@ -19,7 +19,7 @@ from fedroster.aggregation.hierarchical import hierarchical_round_time
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray, StatusArray
 from fedroster.core.errors import ConfigurationError, FairnessWarning, SelectionError
 from fedroster.core.problem import Feedback, Outcome, ProblemSpec, RoundContext, Selection, check_selection
-from fedroster.core.protocols import AnyEnvironment, AnyPolicy, check_policy, poll_times, polls, weighed
+from fedroster.core.protocols import AnyEnvironment, AnyPolicy, asks, check_policy, poll_times, polls, weighed
 from fedroster.core.state import is_label_of, kept, load_arrays, pack, per_client, save_arrays, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.queues import AVAILABILITY_PERIOD, seen_too_rarely
@@ -114,19 +114,29 @@ Exchange: TypeAlias = Callable[[RoundContext, Selection, Outcome], Feedback]
 """What happens with the chosen links, and what the server learns from it."""
 
 Ask: TypeAlias = Callable[[RoundContext, IntArray], FloatArray]
-"""What the clients of some rows say when they are asked for the loss of the present model."""
+"""What the clients of some rows say when they are asked: a loss of the present model, or the norm of their update."""
 
 
 class _Polling:
     """What a policy polls with in one round; remembers the asked clients and the wait for the slowest answer.
 
-    A client that leaves before it could answer does not; the round notices this when the answer was due.
+    A client that leaves before it could answer does not; the round notices this when the answer was due.  Clients that
+    are asked for the norm of their update train first, and only upload when they are chosen.
     """
 
-    def __init__(self, environment: AnyEnvironment, state: Any, context: RoundContext, outcome: Outcome, ask: Ask):
+    def __init__(
+        self,
+        environment: AnyEnvironment,
+        state: Any,
+        context: RoundContext,
+        outcome: Outcome,
+        ask: Ask,
+        *,
+        trains: bool,
+    ) -> None:
         self._environment, self._state = environment, state
         self._context, self._outcome = context, outcome
-        self._ask = ask
+        self._ask, self._trains = ask, trains
         self.asked = np.zeros(context.num_links, np.bool_)
         self.wait_s = 0.0
         self.asking_s = 0.0
@@ -137,15 +147,28 @@ class _Polling:
             row = int(links[~self._context.available[links]][0])
             raise SelectionError(f"row {row} was polled and is not available in round {self._context.round}")
         self.asked[links] = True
-        time_s = poll_times(self._environment, self._state, self._context, links)
+        outcome, answers = self._outcome, np.ones(links.shape[0], np.bool_)
+        if self._trains:
+            trained_s = outcome.training_s[links]
+            time_s = np.minimum(trained_s, outcome.deadline_s)
+            answers = (trained_s <= time_s) & (outcome.responds[links] | (outcome.stay_s is not None))
+        else:
+            time_s = poll_times(self._environment, self._state, self._context, links)
         self.wait_s = max(self.wait_s, float(time_s.max(initial=0.0)))
-        stay_s = self._outcome.stay_s
-        answers = np.ones(links.shape[0], np.bool_) if stay_s is None else time_s <= stay_s[links]
-        loss = np.full(links.shape[0], np.nan)
+        if outcome.stay_s is not None:
+            answers &= time_s <= outcome.stay_s[links]
+        answer = np.full(links.shape[0], np.nan)
         if answers.any():
-            loss[answers] = self._ask(self._context, links[answers])
+            answer[answers] = self._ask(self._context, links[answers])
         self.asking_s += time.perf_counter() - started
-        return loss
+        return answer
+
+    def played(self, selection: Selection) -> tuple[Selection, Outcome]:
+        """The decision with the rows that were asked for it, and what would happen after the wait."""
+        if not self.asked.any():
+            return selection, self._outcome
+        after = self._outcome.after_training if self._trains else self._outcome.after
+        return replace(selection, polled=np.flatnonzero(self.asked)), after(self.wait_s)
 
 
 Arrive: TypeAlias = Callable[[Feedback], None]
@@ -304,7 +327,8 @@ def simulate(
     Raises:
         InfeasibleError: If the policy's guarantee is impossible.
         SelectionError: If a decision breaks a hard constraint.
-        ConfigurationError: If there are free places and several servers, or a policy that polls.
+        ConfigurationError: If there are free places and several servers, or a policy that polls; or a policy asks for
+            norms in a network that goes by a clock.
 
     Warns:
         FairnessWarning: If clients turn out to be available less often than the policy's beta.
@@ -314,6 +338,11 @@ def simulate(
     check_policy(policy)
     watch = _Watch(policy, spec.num_clients)
     policy.check(spec)
+    if ask is not None and asks(policy) == "norms" and hasattr(environment, "at"):
+        raise ConfigurationError(
+            f"{type(policy).__name__} asks for norms between training and upload, and {type(environment).__name__} has "
+            "a clock that knows whole exchanges; expected another network"
+        )
     if free_places and (spec.num_servers > 1 or (ask is not None and polls(policy))):
         raise ConfigurationError(
             f"free places with {spec.num_servers} servers and {type(policy).__name__}; expected one server, and a "
@@ -334,16 +363,16 @@ def simulate(
         context = everyone if places is None else places.idle(everyone)
         # 2. The server selects.
         known = context.with_truth(outcome) if policy.omniscient else context
-        polling = _Polling(environment, network, context, outcome, ask) if ask is not None and polls(policy) else None
-        if polling is not None:
+        polling = None
+        if ask is not None and polls(policy):
+            polling = _Polling(environment, network, context, outcome, ask, trains=asks(policy) == "norms")
             known = known.with_poll(polling)
         rng = streams.at("policy", number)
         started = time.perf_counter()
         selection = policy.select(state, known, rng=rng)
         decision_s = time.perf_counter() - started - (0.0 if polling is None else polling.asking_s)
-        if polling is not None and polling.asked.any():
-            selection = replace(selection, polled=np.flatnonzero(polling.asked))
-            outcome = outcome.after(polling.wait_s)
+        if polling is not None:
+            selection, outcome = polling.played(selection)
         check_selection(selection, context, fills_cohort=policy.fills_cohort)
         started = time.perf_counter()
         selection = weighed(policy, state, known, selection)

@@ -264,7 +264,7 @@ def test_names_are_those_of_the_catalogue():
 
 def test_cite():
     every = call("cite").stdout
-    assert every.count("@") == 21  # twenty papers and fedroster itself
+    assert every.count("@") == 22  # twenty-one papers and fedroster itself
     one = call("cite", "rbcs-f").stdout
     assert one in every
     assert "10.1109/TPDS.2020.3040887" in one

@@ -31,7 +31,7 @@ from fedroster.core.problem import (
 )
 from fedroster.core.protocols import missing_signals, wants_losses
 from fedroster.core.units import dbm_to_w
-from fedroster.policies import COCS, E3CS, Uniform
+from fedroster.policies import COCS, E3CS, OptimalClientSampling, Uniform
 
 SPEC = ProblemSpec(num_clients=3, cohort_size=2, num_features=2)
 
@@ -301,4 +301,6 @@ def test_losses_are_measured_only_when_asked_for():
     assert missing_signals(Asks(), losses=True, contexts=False, deadline=False) == ()
     assert missing_signals(E3CS(), losses=False, contexts=False, deadline=False) == ("a deadline",)
     assert missing_signals(COCS(), losses=False, contexts=False, deadline=False) == ("contexts",)
+    lacks = missing_signals(OptimalClientSampling(), losses=False, contexts=False, deadline=False)
+    assert lacks == ("losses", "norms of updates")
     assert not wants_losses(Uniform())

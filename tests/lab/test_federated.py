@@ -20,7 +20,7 @@ from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.lab.worlds.network import TraceNetwork
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork
-from fedroster.policies import FedCS, Oort, Oracle, PowerOfChoice
+from fedroster.policies import FedCS, Oort, OptimalClientSampling, Oracle, PowerOfChoice
 from fedroster.simulation import simulate
 
 torch = pytest.importorskip("torch", reason="trains networks")
@@ -357,6 +357,36 @@ def test_polling_decides_by_the_present_model_and_takes_time(network):
         assert one.time_s == exchange_s + waited_s
         before = one.environment_state
     assert len(trainer.polled) == ROUNDS
+
+
+def test_candidates_tell_the_norms_of_their_updates_before_some_are_sent():
+    class Far(Measuring):
+        def train(self, parameters, clients, /, *, round, streams):
+            updates = super().train(parameters, clients, round=round, streams=streams)
+            rows = parameters["w"] + np.outer(clients, [3.0, 4.0])
+            rows[np.isin(clients, self.bad)] = np.nan
+            return replace(updates, parameters={"w": rows})
+
+    told = []
+
+    class Listening(OptimalClientSampling):
+        def select(self, state, context, /, *, rng):
+            def poll(rows):
+                told.append((rows, context.poll(rows)))
+                return told[-1][1]
+
+            return OptimalClientSampling.select(self, state, context.with_poll(poll), rng=rng)
+
+    total = np.zeros(2)
+    for played in play(Listening(candidates=12), Far(bad=[7]), rounds=30):
+        rows, norms = told[-1]
+        np.testing.assert_allclose(norms, np.where(rows == 7, np.nan, 5.0 * rows))
+        selection = played.round.selection
+        np.testing.assert_array_equal(selection.polled, rows)
+        total += selection.weights @ np.outer(selection.links, [3.0, 4.0])
+        np.testing.assert_allclose(played.parameters["w"], total, rtol=1e-4)
+        assert not np.isin([0, 7], selection.links).any()  # one whose model stays as it was, one that is not finite
+    assert any(7 in rows for rows, _ in told)
 
 
 def test_the_clock_counts_the_polls():

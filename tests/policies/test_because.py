@@ -24,6 +24,7 @@ FLAT = {
     "clustered-sampling": set(),
     "f3ast": set(),
     "fedcor": set(),
+    "optimal-client-sampling": set(),
     "participation-weights": set(),
     "e3cs": set(),
     "oort": set(),

@@ -81,6 +81,7 @@ BAD = {
         "max_left_out": [1.5],
         "slowness_feature": [-2],
     },
+    "OptimalClientSampling": {"candidates": [-1, 2.5], "variant": ["approximate"]},
     "Oracle": SOLVER,
     "OracleP": SOLVER,
     "PartialPooling": P2

@@ -23,6 +23,7 @@ READS = {
         "f3ast",
         "fedcor",
         "oort",
+        "optimal-client-sampling",
         "pisces",
         "power-of-choice",
         "tifl",

@@ -21,8 +21,8 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError, Selecti
 from fedroster.core.parameters import Count, Parameters
 
 Poll: TypeAlias = Callable[[IntArray], FloatArray]
-"""Asks clients for the loss of the present model: rows of a context, shape (k,), to mean losses over their samples, NaN
-for one that does not answer."""
+"""Asks clients for a number: rows of a context, shape (k,), to mean losses of the present model over their samples, or
+to norms of the updates that they have trained but not sent (``asks``); NaN for one that does not answer."""
 
 
 class Status(IntEnum):
@@ -106,6 +106,19 @@ class Outcome:
         return replace(self, responds=self.responds & (wait_s + self.exchange_time_s <= self.stay_s))
 
     @property
+    def training_s(self) -> FloatArray:
+        """Time of each link until its client has trained, shape (links,), seconds: upload has its expected part."""
+        times_s: FloatArray = self.exchange_time_s * (1.0 - self.expected_upload_s / self.expected_time_s)
+        return times_s
+
+    def after_training(self, wait_s: float) -> Outcome:
+        """Return what would happen if clients that have trained uploaded ``wait_s`` after the round began."""
+        upload_s = self.exchange_time_s - self.training_s
+        left_s = max(self.deadline_s - wait_s, 0.0)
+        uploads = replace(self, exchange_time_s=upload_s, expected_time_s=self.expected_upload_s, deadline_s=left_s)
+        return uploads.after(wait_s)
+
+    @property
     def in_time(self) -> BoolArray:
         """X of Qu et al. 2021: whether each link's update would be there by the deadline, shape (links,)."""
         return self.responds & (self.exchange_time_s <= self.deadline_s)
@@ -142,8 +155,8 @@ class RoundContext:
         members: Which clients belong to the federation now, shape (clients,); None for all.  Others owe and are owed
             nothing.
         truth: The outcome of every link; set by the simulator for policies that declare ``omniscient``.
-        poll: Asks available clients for their loss before the decision; set for policies that declare ``polls`` where
-            there is a model to ask about, else None.
+        poll: Asks available clients for a loss or a norm before the decision; set for policies that declare ``polls``
+            where there is a model to ask about, else None.
     """
 
     round: int

@@ -24,6 +24,9 @@ Estimates: TypeAlias = Literal["nothing", "samples", "clients"]
 """Of what the weighted sum of a cohort's updates is an unbiased estimate, at least in the limit: of nothing, of the
 mean of all clients' updates by their samples, or of their plain mean."""
 
+Asks: TypeAlias = Literal["losses", "norms"]
+"""What a poll asks for: losses of the present model, or norms of the updates that clients have trained from it."""
+
 S = TypeVar("S")
 E = TypeVar("E")
 
@@ -39,11 +42,12 @@ class Policy(Protocol[S]):
         fills_cohort: Whether every decision has exactly ``min(m, available)`` clients (Huang et al. 2021, Eq. 4).
 
     A policy that learns from losses or sample counts also sets ``wants_losses = True`` (:func:`wants_losses`), one that
-    asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), and one that only asks
-    whether updates come in time sets ``needs_limits = True`` (:func:`check_limits`).  Of ``wants_contexts`` and
-    ``wants_deadline`` users are told where there are none (:func:`missing_signals`).  One that owes participations is
-    also an :class:`Owes`, one that believes something about times an :class:`ExpectsTimes`, and one that says how much
-    each update counts a :class:`Weighs`; if that makes their sum an unbiased estimate it says of what by ``estimates``.
+    asks candidates for their losses before it decides sets ``polls = True`` (:func:`polls`), with ``asks = "norms"`` if
+    they train first, and one that only asks whether updates come in time sets ``needs_limits = True``
+    (:func:`check_limits`).  Of ``wants_contexts`` and ``wants_deadline`` users are told where there are none
+    (:func:`missing_signals`).  One that owes participations is also an :class:`Owes`, one that believes something about
+    times an :class:`ExpectsTimes`, and one that says how much each update counts a :class:`Weighs`; if that makes their
+    sum an unbiased estimate it says of what by ``estimates``.
     How chance decides is said by ``draws`` (:func:`draws`), "unknown" where nothing is said.
     ``citation``, BibTeX, is what ``fedroster cite`` prints.
     """
@@ -252,12 +256,19 @@ def missing_signals(policy: AnyPolicy, *, losses: bool, contexts: bool, deadline
     """
     there = {"losses": losses, "contexts": contexts, "deadline": deadline}
     words = {"losses": "losses", "contexts": "contexts", "deadline": "a deadline"}
-    return tuple(words[name] for name, has in there.items() if not has and getattr(policy, f"wants_{name}", False))
+    lacks = tuple(words[name] for name, has in there.items() if not has and getattr(policy, f"wants_{name}", False))
+    return lacks + (("norms of updates",) if asks(policy) == "norms" and not losses else ())
 
 
 def polls(policy: AnyPolicy) -> bool:
     """Whether a policy declares ``polls``: in ``select`` it asks for losses of the model by ``context.poll``."""
     return bool(getattr(policy, "polls", False))
+
+
+def asks(policy: AnyPolicy) -> Asks:
+    """What a policy that polls asks for."""
+    found: Asks = getattr(policy, "asks", "losses")
+    return found
 
 
 def draws(policy: AnyPolicy) -> Draws:
@@ -314,6 +325,15 @@ def check_limits(policy: AnyPolicy, *, limited: bool) -> None:
             f"{type(policy).__name__} chooses the updates that come in time; it needs several servers, a deadline or "
             "budgets, and this federation has none of them; expected a policy that looks at times, such as "
             "fedroster.Floor()"
+        )
+
+
+def refuse_unseen(policy: AnyPolicy) -> None:
+    """Refuse a policy that needs to know of updates what no engine tells."""
+    if asks(policy) == "norms":
+        raise ConfigurationError(
+            f"{type(policy).__name__} asks clients for the norm of an update before they send it, and engines have no "
+            "such exchange; it runs in simulate, federate and compare"
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fedroster.core.errors import ConfigurationError, InvalidInputError, RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
-from fedroster.core.protocols import refuse_weights
+from fedroster.core.protocols import refuse_unseen, refuse_weights
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextRules
 from fedroster.engine.edges import EdgeRules
@@ -86,10 +86,11 @@ class Rounds:
 
         Raises:
             ConfigurationError: If the run has another cohort size, number of features or budgets, or two folders; or
-                the policy weighs updates, and the adapter does not.
+                the policy weighs updates, and the adapter does not, or needs to know of them what no engine tells.
             InUseError: If another process holds ``state_dir``.
             LogFileError: If it is damaged or belongs to another policy.
         """
+        refuse_unseen(selector.policy)
         if not weighs:
             refuse_weights(selector.policy, "this engine averages updates by its own weights")
         self._rules = rules

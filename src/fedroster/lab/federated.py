@@ -22,6 +22,7 @@ from fedroster.parts import (
     Model,
     NotNegative,
     Parameters,
+    asks,
     check_integer,
     load_arrays,
     polls,
@@ -266,6 +267,17 @@ class _Trainer:
             )
         return self._trainer.losses(self.parameters, context.clients_of(links))
 
+    def norms(self, context: RoundContext, links: IntArray) -> FloatArray:
+        """Norms of the updates that the clients of some rows would send, shape (k,); NaN where one is not finite."""
+        clients = context.clients_of(links)
+        updates = self._trainer.train(self.parameters, clients, round=context.round, streams=self._streams)
+        moves = [
+            (values.astype(np.float64) - self.parameters[name]).reshape(clients.shape[0], -1)
+            for name, values in updates.parameters.items()
+        ]
+        squares: FloatArray = np.sum([np.einsum("kp,kp->k", move, move) for move in moves], axis=0)
+        return np.where(np.isfinite(squares), np.sqrt(squares), np.nan)
+
     def kept(self) -> dict[str, NDArray[Any]]:
         """What the server remembers beside the model."""
         return self.aggregation.arrays()
@@ -436,7 +448,7 @@ def federate(
         policy: Chooses the clients, and may weigh them; else updates count by samples.  If it wants losses, it learns
             for each client whose update is used what the trainer measured before training: the mean loss, the mean of
             its square, and the number of samples.  One that polls asks for the loss of the global model before it
-            decides; the network says how long that takes.
+            decides, or lets candidates train and asks for the norms of their updates; the round's time has both legs.
         environment: The network.
         trainer: Trains cohorts and tests models.
         rounds: Last round to play.
@@ -486,7 +498,7 @@ def federate(
         seed=seed,
         start=None if start is None else start.rounds,
         exchange=exchange,
-        ask=exchange.losses if polls(policy) else None,
+        ask=None if not polls(policy) else exchange.norms if asks(policy) == "norms" else exchange.losses,
         free_places=places is not None,
         arrive=exchange.arrive if isinstance(exchange, _PlacesExchange) else None,
     )

@@ -15,6 +15,7 @@ from fedroster.policies.floor import Floor
 from fedroster.policies.linucb import LinUCB, LinUCBPairs
 from fedroster.policies.omniscient import OmniscientP3
 from fedroster.policies.oort import Oort
+from fedroster.policies.optimal_client_sampling import OptimalClientSampling
 from fedroster.policies.oracle import Oracle, OracleP
 from fedroster.policies.partial_pooling import PartialPooling
 from fedroster.policies.participation_weights import ParticipationWeights
@@ -48,6 +49,7 @@ __all__ = [
     "LinUCBPairs",
     "OmniscientP3",
     "Oort",
+    "OptimalClientSampling",
     "Oracle",
     "OracleP",
     "PartialPooling",

@@ -24,7 +24,7 @@ from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError, RoundNotBegunError, StateFileError
 from fedroster.core.ids import ClientId, checked_ids
 from fedroster.core.problem import RoundContext, Selection, Status
-from fedroster.core.protocols import AnyEnvironment, refuse_weights
+from fedroster.core.protocols import AnyEnvironment, refuse_unseen, refuse_weights
 from fedroster.core.state import load_arrays, pack, save_arrays, take, unpack, whole
 from fedroster.core.streams import Streams
 from fedroster.selector import Selector
@@ -122,6 +122,7 @@ class SelectedDataset(FederatedDatasetBase, Saveable):
                 f"the network has {network.spec.num_servers} servers and the selector is a {type(selector).__name__}; "
                 "pfl has one server: expected a flat network and a fedroster.Selector"
             )
+        refuse_unseen(selector.policy)
         refuse_weights(selector.policy, "pfl adds statistics by the users' own weights")
         self.users = tuple(range(num_clients) if users is None else checked_ids(users))
         if len(self.users) != num_clients:

@@ -55,6 +55,7 @@ _LOOKS: Mapping[str, Look] = {
     "afl": Look("#CC79A7", "-."),
     "refl": Look("#7A7A1F", "--"),
     "fedcor": Look("#2E6F40", ":"),
+    "optimal-client-sampling": Look("#2E6F40", "-."),
     "pisces": Look("#CC79A7", ":"),
     "f3ast": Look("#2E6F40"),
     "clustered-sampling": Look("#2E6F40", "--"),
