@@ -261,7 +261,7 @@ def fedcor_cohort(covariance, share, discount, available, size):
 
 
 def ocs_probabilities(norm, size):
-    """Probabilities in proportion to norms; whoever would exceed 1 has 1, and the others share what is left."""
+    """Probabilities in proportion to norms; a client that would exceed 1 has 1, and the others share what is left."""
     certain, rest = set(), {i for i, u in enumerate(norm) if u > 0}
     while rest and size > len(certain):
         scale = (size - len(certain)) / sum(norm[i] for i in rest)

@@ -218,7 +218,7 @@ class FedCor(ForOneServer):
             state = self._heard(state, context.round, client, np.clip(selection.heard[answered], -_LARGEST, _LARGEST))
         if self._is_fitted(context.round) and state.rounds.any():
             known = state.rounds > 0
-            weight = self.gamma ** (context.round - state.rounds[known])
+            weight: FloatArray = self.gamma ** (context.round - state.rounds[known]).astype(np.float64)
             change = state.changes[known]
             change = change - weight @ change / weight.sum()
             steps = 1000 if context.round == self.warm_up + 1 else 100
