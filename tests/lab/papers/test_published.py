@@ -34,7 +34,7 @@ def published():
 PAGES = sorted(path for path in published() if path.name == "index.md")
 
 # Before the registry: these pages say so, and are made again by the command that each names, at the registered seeds.
-BEFORE = {"cocs/older", "floor/older", "floor/volatile", "partial-pooling"}
+BEFORE = {"cocs/older", "partial-pooling"}
 
 
 def name(page):
