@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from benchmarks.rows import Row, Session
 from fedroster import RBCSF, Selector
-from fedroster.adapters.flower import ContextRules, NodeContext, RoundRules, RoundSink, SelectingGrid, report_context
+from fedroster.adapters.flower import ContextOptions, NodeContext, RoundRules, RoundSink, SelectingGrid, report_context
 from fedroster.engine.choose import Node
 
 
@@ -131,7 +131,7 @@ def overhead(num_nodes: int = 100, cohort_size: int = 20, num_rounds: int = 12) 
                 fake,
                 Selector(RBCSF(V=5.0, beta=0.1), cohort_size=cohort_size, observers=[RoundSink(reports.append)]),
                 strategy,
-                contexts=ContextRules(),
+                contexts=ContextOptions(),
                 rules=RoundRules(),
                 state_dir=folder.name if name == "saving" else None,
             )
@@ -165,7 +165,7 @@ def selecting(num_nodes: int = 10_000, cohort_size: int = 100, repeats: int = 15
         fake,
         Selector(RBCSF(V=5.0, beta=0.005), cohort_size=cohort_size),
         None,
-        contexts=ContextRules(fresh_s=1e6),
+        contexts=ContextOptions(fresh_s=1e6),
         state_dir=folder.name,
     )
     rng = np.random.default_rng(0)
@@ -196,7 +196,7 @@ def exactness(num_nodes: int = 100, num_rounds: int = 5) -> dict[str, float]:
     reports: list[Any] = []
     strategy = FedAvg(fraction_evaluate=0.0)
     selector = Selector(RBCSF(beta=0.0), cohort_size=num_nodes, observers=[RoundSink(reports.append)])
-    grid = SelectingGrid(fake, selector, strategy, contexts=ContextRules())
+    grid = SelectingGrid(fake, selector, strategy, contexts=ContextOptions())
     stop = threading.Event()
 
     def work() -> None:

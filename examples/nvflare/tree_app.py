@@ -11,7 +11,7 @@ from digits_task import initial_model, train_at
 from nvflare.collab import collab
 
 from fedroster import COCS, EdgeSelector
-from fedroster.adapters.nvflare import EdgeRules, RoundReport, RoundRules, RoundSink, SelectingEdges, call_clients
+from fedroster.adapters.nvflare import EdgeMap, RoundReport, RoundRules, RoundSink, SelectingEdges, call_clients
 
 BUDGETS = {"site-1": 2.0, "site-2": 1.0}
 REACH = {"site-3": ["site-1"], "site-4": ["site-1", "site-2"], "site-5": ["site-1", "site-2"], "site-6": ["site-2"]}
@@ -45,7 +45,7 @@ def fedavg():
     edges = SelectingEdges(
         EdgeSelector(COCS(), budgets=BUDGETS, cohort_size=4, num_features=2, observers=[RoundSink(write)]),
         rules=RoundRules(deadline_s=settings["deadline_s"]),
-        edge_rules=EdgeRules(edges=REACH),
+        edge_rules=EdgeMap(edges=REACH),
     )
     model = initial_model()
     for _ in range(settings["num_rounds"]):

@@ -27,7 +27,7 @@ from pfl.model.pytorch import PyTorchModel
 from sklearn.datasets import load_digits
 
 from fedroster import Selector, make_policy, make_scenario
-from fedroster.adapters.pfl import Checkpoint, SelectedDataset, SelectionMetrics
+from fedroster.adapters.pfl import RunCheckpoint, SelectedDataset, SelectionMetrics
 
 EVALUATION = NNEvalHyperParams(local_batch_size=None)
 
@@ -87,7 +87,7 @@ def train(policy: str, *, rounds: int, folder: Path) -> SelectedDataset:
         [
             evaluation,
             SelectionMetrics(users),
-            RestoreTrainingCallback([Checkpoint(model, algorithm, users)], str(folder)),
+            RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], str(folder)),
         ],
     )
     accuracy = model.evaluate(Dataset(test), eval_params=EVALUATION)

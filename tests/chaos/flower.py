@@ -120,13 +120,13 @@ def _grid(fake: Any, reports: list[Any], strategy: Any, **options: Any) -> Any:
     from fake_grid import held
 
     from fedroster import RBCSF, Selector
-    from fedroster.adapters.flower import ContextRules, RoundRules, RoundSink, SelectingGrid
+    from fedroster.adapters.flower import ContextOptions, RoundRules, RoundSink, SelectingGrid
 
     def make(**more: Any) -> Any:
         sink = RoundSink(reports.append)
         return SelectingGrid(
             fake, Selector(RBCSF(V=1.0, beta=0.05), cohort_size=_COHORT, observers=[sink]), strategy,
-            contexts=ContextRules(), rules=RoundRules(deadline_s=15.0), clock=fake.clock, **more,
+            contexts=ContextOptions(), rules=RoundRules(deadline_s=15.0), clock=fake.clock, **more,
         )  # fmt: skip
 
     return held(make, **options) if options else make()

@@ -13,7 +13,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import evaluate, initial_model, test_digits
 from fedroster import RBCSF, Selector, Uniform
-from fedroster.adapters.flower import ContextRules, CsvLog, RoundRules, RoundSink, SelectingGrid
+from fedroster.adapters.flower import ContextOptions, CsvLog, RoundRules, RoundSink, SelectingGrid
 
 app = ServerApp()
 
@@ -49,7 +49,7 @@ def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path | None, 
         grid,
         Selector(policy, cohort_size=int(config["cohort-size"]), observers=sinks),
         strategy,
-        contexts=ContextRules(fresh_s=600.0),
+        contexts=ContextOptions(fresh_s=600.0),
         rules=RoundRules(deadline_s=float(config["deadline-s"]) or math.inf),
         state_dir=None if folder is None else folder / f"{config['sampling']}-state",
     )

@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 from digits_app.server_app import _await_nodes
 from digits_app.task import evaluate, initial_model, test_digits
 from fedroster import RBCSF, Selector
-from fedroster.adapters.flower import ContextRules, RoundReport, RoundRules, RoundSink, SelectingGrid
+from fedroster.adapters.flower import ContextOptions, RoundReport, RoundRules, RoundSink, SelectingGrid
 
 app = ServerApp()
 
@@ -104,7 +104,7 @@ def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path) -> Sele
             observers=[RoundSink(tell)],
         ),
         strategy,
-        contexts=ContextRules(fresh_s=3600.0),
+        contexts=ContextOptions(fresh_s=3600.0),
         rules=RoundRules(deadline_s=float(config["deadline-s"]), evaluate="all"),
         state_dir=folder / "state",
     )

@@ -19,7 +19,7 @@ _LONGEST_ID, _LONGEST_NUMBER = 1000, 4096  # characters, bits: every page, messa
 _UNSEEN = {"Cc", "Cf"}  # Unicode's categories of marks that are not seen, such as a zero-width space
 
 
-class Roster(Protocol):
+class ClientSlots(Protocol):
     """Which client has which slot.
 
     Attributes:

@@ -145,7 +145,7 @@ def paper_features(
 
 
 @dataclass(frozen=True, slots=True)
-class ContextRules:
+class ContextOptions:
     """When contexts are asked for, how long they count, and what the policy sees of them.
 
     Attributes:

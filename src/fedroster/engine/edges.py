@@ -55,7 +55,7 @@ def distance_m(here: Place, there: Place) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class EdgeRules:
+class EdgeMap:
     """Which edge servers reach a node, and what using it costs.  What the operator says goes before what nodes say.
 
     Attributes:

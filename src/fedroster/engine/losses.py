@@ -15,7 +15,7 @@ _RECENT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class LossRules:
+class LossMetrics:
     """The names of losses and sample counts in training replies, and their bounds.
 
     Only policies that set ``wants_losses``, such as Oort and Power-of-Choice, learn from them.  A node that overstates
@@ -71,7 +71,7 @@ class Losses:
 class LossReader:
     """Reads losses from replies and remembers recent ones, by which the next are bounded."""
 
-    def __init__(self, rules: LossRules) -> None:
+    def __init__(self, rules: LossMetrics) -> None:
         """Start without replies."""
         self._rules = rules
         self._recent: dict[str, deque[float]] = {}

@@ -15,7 +15,7 @@ from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice, Clients, Node
-from fedroster.engine.losses import Losses, LossReader, LossRules
+from fedroster.engine.losses import Losses, LossMetrics, LossReader
 from fedroster.engine.outcomes import Outcomes, shown
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import AllRefusedError, Ending, NoNodesError, RoundRules
@@ -101,7 +101,7 @@ class PushedRounds:
         rounds: Rounds,
         rules: RoundRules,
         *,
-        losses: LossRules | None = None,
+        losses: LossMetrics | None = None,
         log: logging.Logger,
         now: Callable[[], float] = time.monotonic,
         pause: Callable[[float], object] | None = None,
@@ -121,7 +121,7 @@ class PushedRounds:
         self._rules = rules
         self._log = log
         wants = wants_losses(rounds.selector.policy)
-        self._losses = LossReader(LossRules() if losses is None else losses) if wants else None
+        self._losses = LossReader(LossMetrics() if losses is None else losses) if wants else None
         self.lock = threading.Condition(threading.RLock())
         self._stragglers: dict[str, OpenRound] = {}
         self._is_first, self._was_used = True, False

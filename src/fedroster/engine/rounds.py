@@ -16,8 +16,8 @@ from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import refuse_unseen, refuse_weights
 from fedroster.engine.choose import Choice, Node
-from fedroster.engine.contexts import ContextRules
-from fedroster.engine.edges import EdgeRules
+from fedroster.engine.contexts import ContextOptions
+from fedroster.engine.edges import EdgeMap
 from fedroster.engine.outcomes import Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
@@ -29,7 +29,7 @@ _ROUND, _EDGES, _BANDWIDTH, _SETTLED, _WEIGHTS = "round", "edges", "bandwidth_bp
 
 
 @dataclass(slots=True)
-class Round:
+class BegunRound:
     """The round that was begun last.
 
     Attributes:
@@ -65,8 +65,8 @@ class Rounds:
         selector: Selector,
         *,
         rules: RoundRules,
-        contexts: ContextRules | None = None,
-        edge_rules: EdgeRules | None = None,
+        contexts: ContextOptions | None = None,
+        edge_rules: EdgeMap | None = None,
         state_dir: str | Path | None = None,
         log: logging.Logger,
         weighs: bool = False,
@@ -124,8 +124,8 @@ class Rounds:
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
         self.selector = resumed
-        self._contexts = ContextRules() if contexts is None else contexts
-        self._edge_rules = EdgeRules() if edge_rules is None else edge_rules
+        self._contexts = ContextOptions() if contexts is None else contexts
+        self._edge_rules = EdgeMap() if edge_rules is None else edge_rules
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
 
@@ -153,7 +153,7 @@ class Rounds:
         choice = self._chosen(nodes, model_bit, is_last=is_last)
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
-        self.current = Round(choice.round, clients, False, dict(choice.edges), choice.weights)
+        self.current = BegunRound(choice.round, clients, False, dict(choice.edges), choice.weights)
         self._note()
         return choice
 
@@ -339,7 +339,7 @@ class Rounds:
                 note(self.selector, _SETTLED, {}, is_synced=save)
 
 
-def _last_round(selector: Selector) -> Round:
+def _last_round(selector: Selector) -> BegunRound:
     """The round that an engine began last; where it was killed before it noted more, only who has not answered."""
     number, is_done = selector.round, noted(selector, _SETTLED)[0] == selector.round
     noted_in, clients = noted(selector, _ROUND)
@@ -347,12 +347,12 @@ def _last_round(selector: Selector) -> Round:
     known = {str(name): weight for name, weight in weights.items()} if weighed_in == number else None
     if noted_in != number:
         open_ = dict.fromkeys(map(str, selector.open_rounds().get(number, ())), 0)
-        return Round(number, open_, is_done, weights=known)
+        return BegunRound(number, open_, is_done, weights=known)
     edges = {}
     if isinstance(selector, EdgeSelector):
         labels = [*selector.budgets]
         edges = {str(name): labels[int(at)] for name, at in noted(selector, _EDGES)[1].items()}
-    return Round(number, {str(name): int(node_id) for name, node_id in clients.items()}, is_done, edges, known)
+    return BegunRound(number, {str(name): int(node_id) for name, node_id in clients.items()}, is_done, edges, known)
 
 
 def warn_of_untested(engine: str, version: str, tested: tuple[int, ...], log: logging.Logger) -> None:

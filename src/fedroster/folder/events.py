@@ -34,7 +34,7 @@ class NotKeptError(LogFileError):
 
 
 @dataclass(frozen=True, slots=True)
-class Links:
+class Reach:
     """Which edge servers reach the clients of a round.
 
     Attributes:
@@ -78,7 +78,7 @@ class Asked:
     of_all: bool = False
     of_links: bool = False
     known: bool = True
-    links: Links | None = None
+    links: Reach | None = None
     not_registered: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     places: int | None = None
     busy_too: bool = True

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import FedrosterError, LogFileError
-from fedroster.core.ids import ClientId, Roster, checked_ids
+from fedroster.core.ids import ClientId, ClientSlots, checked_ids
 from fedroster.core.problem import Feedback, Status
 from fedroster.folder.arrays import (
     MOST_NUMBERS,
@@ -36,8 +36,8 @@ from fedroster.folder.arrays import (
     unpack_floats,
     unpack_ints,
 )
-from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Links, Noted, NotKeptError, Set, Told
-from fedroster.folder.settings import Count, Number, Part, RulesSaid, Seconds, Settings, Size, Word
+from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Noted, NotKeptError, Reach, Set, Told
+from fedroster.folder.settings import Count, LinePart, Number, RulesSaid, Seconds, Settings, Size, Word
 
 FORMAT, VERSION = "fedroster-log", 2
 FIRST = hashlib.sha256(b"").hexdigest()
@@ -51,14 +51,14 @@ _MEASURED = ("loss", "squared_loss", "num_samples")
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 
 
-class Scenario(Part, kw_only=True, frozen=True):
+class Scenario(LinePart, kw_only=True, frozen=True):
     """A simulation's scenario, and its parameters that are overridden."""
 
     name: Word
     settings: dict[str, str] = {}
 
 
-class Start(Part, kw_only=True, frozen=True):
+class StartSaid(LinePart, kw_only=True, frozen=True):
     """A state from which a log goes on, which is kept beside it."""
 
     kind: Literal["selector", "edge-selector"]
@@ -95,7 +95,7 @@ class BegunLine(Content, tag="begun", kw_only=True):
     contexts: bool = False
     hashed: bool = False
     round: Count = 0
-    start: Start | None = None
+    start: StartSaid | None = None
     follows: bool = False  # whether the lines before lead to that state
     redone: Count = 0
     repaired: Count = 0
@@ -121,7 +121,7 @@ class LeftLine(Content, tag="left", kw_only=True):
     forgotten: bool = False
 
 
-class LinksSaid(Part, kw_only=True, frozen=True):
+class LinksSaid(LinePart, kw_only=True, frozen=True):
     """Which edge servers reach the clients that were named, and their prices."""
 
     row: Ints
@@ -385,7 +385,7 @@ def _told(event: Told) -> ToldLine:
 # -------------------------------------------------------------------- from lines
 
 
-def event_of(line: AnyLine, members: Roster) -> Event:
+def event_of(line: AnyLine, members: ClientSlots) -> Event:
     """The event that a line tells of, by the members as they are then.
 
     Raises:
@@ -439,7 +439,7 @@ def _read_settings(settings: Settings) -> Settings:
     return settings
 
 
-def _read_decided(line: DecidedLine, members: Roster) -> Decided:
+def _read_decided(line: DecidedLine, members: ClientSlots) -> Decided:
     capacity = members.capacity
     if line.slots != capacity:
         raise LogFileError(f"there are {line.slots} slots; expected {capacity} for the clients that joined")
@@ -479,7 +479,7 @@ def _read_decided(line: DecidedLine, members: Roster) -> Decided:
     )
 
 
-def _read_asked(line: DecidedLine, members: Roster) -> Asked:
+def _read_asked(line: DecidedLine, members: ClientSlots) -> Asked:
     capacity, length = members.capacity, line.num_features
     slot = members.slots()
     if line.asked is not None:
@@ -516,12 +516,12 @@ def _matrix(value: Floats, rows: int, length: int) -> FloatArray:
     return unpack_floats(value, rows * length).reshape(rows, length)
 
 
-def _read_links(value: LinksSaid, rows: int) -> Links:
+def _read_links(value: LinksSaid, rows: int) -> Reach:
     row = unpack_ints(value.row, below=max(rows, 1), most=MOST_NUMBERS)
     server = unpack_ints(value.server, below=_MOST_SERVERS, most=row.shape[0])
     if server.shape != row.shape:
         raise LogFileError(f"{row.shape[0]} links have {server.shape[0]} servers")
-    return Links(row, server, unpack_floats(value.price, rows))
+    return Reach(row, server, unpack_floats(value.price, rows))
 
 
 def read_chosen(line: DecidedLine, capacity: int) -> IntArray:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from fedroster.core.checks import check_choice, check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError, LogFileError, StateFileError
-from fedroster.core.ids import ClientId, Roster
+from fedroster.core.ids import ClientId, ClientSlots
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
 from fedroster.core.state import load_arrays, save_arrays
@@ -376,7 +376,7 @@ class Record:
             "knows: it is the log of another federation, or was changed"
         )
 
-    def missing(self, place: Any, members: Roster, rules: Callable[[], Iterable[RulesSaid]]) -> Iterator[Event]:
+    def missing(self, place: Any, members: ClientSlots, rules: Callable[[], Iterable[RulesSaid]]) -> Iterator[Event]:
         """The events after a place, for a selector that is loaded and lacks them.
 
         Args:
@@ -421,7 +421,7 @@ class Record:
         self._caught = self._writer.number, self._writer.digest
         return True
 
-    def _named(self, said: AnyLine, members: Roster | None, rules: Iterable[RulesSaid]) -> AnyLine | None:
+    def _named(self, said: AnyLine, members: ClientSlots | None, rules: Iterable[RulesSaid]) -> AnyLine | None:
         """What a line says, with the ids and rules that its hashes stand for; None for rules that are not known."""
         if self._key is None:
             return said

@@ -20,11 +20,11 @@ Seconds = Annotated[float, Meta(ge=0.0, le=LATEST_S)]
 Word = Annotated[str, Meta(max_length=10_000)]
 
 
-class Part(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
+class LinePart(Struct, forbid_unknown_fields=True, omit_defaults=True, kw_only=True, frozen=True):
     """A part of a line."""
 
 
-class GroupSaid(Part, kw_only=True, frozen=True):
+class GroupSaid(LinePart, kw_only=True, frozen=True):
     """A group of rules (:class:`~fedroster.Group`)."""
 
     clients: list[str]
@@ -32,7 +32,7 @@ class GroupSaid(Part, kw_only=True, frozen=True):
     most: Count | None = None
 
 
-class RulesSaid(Part, kw_only=True, frozen=True):
+class RulesSaid(LinePart, kw_only=True, frozen=True):
     """Rules in force (:meth:`~fedroster.Rules.as_table`), or the digest that stands for rules that name clients."""
 
     allow: list[str] | None = None
@@ -66,7 +66,7 @@ class RulesSaid(Part, kw_only=True, frozen=True):
         return any(each is not None for each in (self.allow, self.deny, self.groups, self.priorities))
 
 
-class Settings(Part, kw_only=True, frozen=True):
+class Settings(LinePart, kw_only=True, frozen=True):
     """What a selector was made with, or follows now; of a simulation, its problem."""
 
     cohort_size: Size

@@ -8,10 +8,10 @@ from fedroster.core.errors import LogFileError
 from fedroster.core.state import load_arrays, save_arrays
 from fedroster.folder.chain import digest_of, lines_of
 from fedroster.folder.events import Snapshot
-from fedroster.folder.lines import BegunLine, Start
+from fedroster.folder.lines import BegunLine, StartSaid
 
 
-def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> Start:
+def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> StartSaid:
     """Keep a state beside a log, readable by its owner alone.
 
     Args:
@@ -26,10 +26,10 @@ def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> 
     header, arrays = snapshot
     file = folder / f"snapshot-{number:012}.npz"
     save_arrays(file, arrays, header, kind=kind, private=True)
-    return Start(kind=kind, file=file.name, sha256=digest_of(file))  # type: ignore[arg-type]
+    return StartSaid(kind=kind, file=file.name, sha256=digest_of(file))  # type: ignore[arg-type]
 
 
-def read_snapshot(folder: Path, start: Start) -> Snapshot:
+def read_snapshot(folder: Path, start: StartSaid) -> Snapshot:
     """The state of which a line tells.
 
     Raises:

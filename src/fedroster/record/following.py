@@ -18,9 +18,9 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import as_labelled, is_label_of
 from fedroster.folder.chain import Line
 from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Set, Snapshot, Told
-from fedroster.folder.lines import BegunLine, Start, event_of
+from fedroster.folder.lines import BegunLine, StartSaid, event_of
 from fedroster.folder.snapshots import read_snapshot
-from fedroster.record.simulated import KIND, Simulated
+from fedroster.record.simulated import KIND, SimulatedBooks
 from fedroster.selector import KINDS, Selector, begun, in_state, state_of
 from fedroster.selector.members import Members
 
@@ -112,7 +112,7 @@ class Following:
         if isinstance(said, BegunLine) and said.start is not None:
             is_led_to = self._start(line, said, said.start)
         elif isinstance(event, Began) and self.books is None:
-            kind: Any = Simulated if event.kind == KIND else begun
+            kind: Any = SimulatedBooks if event.kind == KIND else begun
             self.books = kind(self._policy, event)
         if self.books is None:
             raise LogFileError("no line before it says which policy decides")
@@ -132,7 +132,7 @@ class Following:
             self._members.book(event)
         return is_led_to
 
-    def _start(self, line: Line, said: BegunLine, start: Start) -> bool:
+    def _start(self, line: Line, said: BegunLine, start: StartSaid) -> bool:
         """Go on from a state that is kept beside the log; whether it is the one to which the lines have led."""
         if said.follows and not self._verify and self.books is not None:
             return True

@@ -232,7 +232,7 @@ class Log:
         self._memberships = Memberships(self.folder)
         self._rules: Mapping[str, Any] = {}
         self._last: Line | None = None
-        self.rounds: Sequence[LoggedRound] = _Rounds(self._places, self._memberships)
+        self.rounds: Sequence[LoggedRound] = _LoggedRounds(self._places, self._memberships)
         self.read_on()
         if self._last is None:
             if self.torn:
@@ -366,7 +366,7 @@ class Log:
         return go_on(following.books, observers, place, said(options))
 
 
-class _Rounds(Sequence[LoggedRound]):
+class _LoggedRounds(Sequence[LoggedRound]):
     """Rounds that are read when they are asked for; cheapest one after the other."""
 
     def __init__(self, places: list[_Place], memberships: Memberships) -> None:
@@ -381,7 +381,7 @@ class _Rounds(Sequence[LoggedRound]):
     def __getitem__(self, index: slice) -> Sequence[LoggedRound]: ...
     def __getitem__(self, index: int | slice) -> LoggedRound | Sequence[LoggedRound]:
         if isinstance(index, slice):
-            return _Rounds(self._places[index], self._memberships)
+            return _LoggedRounds(self._places[index], self._memberships)
         place = self._places[index]
         with _open(place.file) as stream:
             return self._read(place, stream)

@@ -20,7 +20,7 @@ from fedroster.core.protocols import AnyPolicy, draws, weighed
 from fedroster.core.sources import code
 from fedroster.core.streams import Streams
 from fedroster.folder.chain import Writer
-from fedroster.folder.events import Asked, Began, Decided, Event, Links, NotKeptError, Told
+from fedroster.folder.events import Asked, Began, Decided, Event, NotKeptError, Reach, Told
 from fedroster.folder.lines import BegunLine, JoinedLine, Scenario, line_of
 from fedroster.folder.settings import Settings
 from fedroster.selector.learner import beliefs_of
@@ -110,7 +110,7 @@ class SimulationRecord:
         self._lock.release()
 
 
-class Simulated:
+class SimulatedBooks:
     """The books of a simulation: a policy without a selector, which books the same events."""
 
     def __init__(self, policy: AnyPolicy, event: Began) -> None:
@@ -172,7 +172,7 @@ def _asked(context: RoundContext, at_s: float, num_clients: int) -> Asked:
         slot = context.client
         server = np.zeros(slot.shape[0], np.int64) if context.server is None else context.server
         cost = np.zeros(slot.shape[0]) if context.cost is None else context.cost
-        links = Links(np.arange(slot.shape[0]), server, cost)
+        links = Reach(np.arange(slot.shape[0]), server, cost)
     return Asked(
         slot,
         context.features,

@@ -53,7 +53,7 @@ class Limits:
     causes: Callable[[int], str] = lambda _: ""
 
 
-class _Cohort:
+class _Draft:
     """A cohort that is being put together."""
 
     def __init__(self, ask: Ask, context: RoundContext, limits: Limits, rng: Generator) -> None:
@@ -150,7 +150,7 @@ def compose(ask: Ask, context: RoundContext, limits: Limits, *, rng: Generator) 
     Raises:
         RoundNotBegunError: If a least number is impossible; names the causes.
     """
-    cohort = _Cohort(ask, context, limits, rng)
+    cohort = _Draft(ask, context, limits, rng)
     least = max(limits.least_cohort - limits.at_work, 0)
     start = f"round {context.round} is not begun: "
     if (reach := cohort.num_clients()) < least:

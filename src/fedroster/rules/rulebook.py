@@ -13,7 +13,7 @@ import numpy as np
 from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import shown
 from fedroster.core.errors import ConfigurationError, FairnessWarning, InfeasibleError, StateFileError
-from fedroster.core.ids import ClientId, Roster
+from fedroster.core.ids import ClientId, ClientSlots
 from fedroster.core.state import take, whole
 from fedroster.rules.composing import Limits
 from fedroster.rules.feasible import debts_rest, flaws, impossible
@@ -107,7 +107,7 @@ class RuleBook:
         """Whether there is no rule."""
         return self.rules == _NONE
 
-    def warn(self, beta: float, members: Roster, availability: FloatArray, *, is_quiet: bool = False) -> None:
+    def warn(self, beta: float, members: ClientSlots, availability: FloatArray, *, is_quiet: bool = False) -> None:
         """Warn of what the rules make impossible, each thing once; or say nothing yet, if ``is_quiet``.
 
         Args:
@@ -139,12 +139,12 @@ class RuleBook:
 
     # ---------------------------------------------------------------- members
 
-    def forget(self, members: Roster, slots: IntArray) -> None:
+    def forget(self, members: ClientSlots, slots: IntArray) -> None:
         """Forget what some members did, before they are unknown."""
         self.has_forgotten |= bool(members.last_round[slots].any())
         self._recent = deque((number, at_s, cohort[~np.isin(cohort, slots)]) for number, at_s, cohort in self._recent)
 
-    def _meet(self, members: Roster) -> None:
+    def _meet(self, members: ClientSlots) -> None:
         """Judge the names of all slots that were not judged before; a slot without a client is in no group."""
         if more := members.capacity - self._group.shape[0]:
             none = np.zeros(more, np.int64)
@@ -164,7 +164,7 @@ class RuleBook:
 
     # ---------------------------------------------------------------- who, and why not
 
-    def num_allowed(self, members: Roster, joining: Iterable[ClientId] = ()) -> int:
+    def num_allowed(self, members: ClientSlots, joining: Iterable[ClientId] = ()) -> int:
         """How many members, and clients that join, the lists let take part."""
         self._meet(members)
         return int(np.count_nonzero(self._reason[members.slots()] == 0)) + sum(map(self.lists_allow, joining))
@@ -174,7 +174,7 @@ class RuleBook:
         return not self.rules.name_clients or (client not in not_registered and not self._lists.judge(client)[0])
 
     def bar(
-        self, members: Roster, round: int, at_s: float, not_registered: IntArray, *, evaluates: bool = False
+        self, members: ClientSlots, round: int, at_s: float, not_registered: IntArray, *, evaluates: bool = False
     ) -> Barred:
         """Which clients the rules exclude from a round; depends on names, rounds and times only.
 
@@ -204,7 +204,7 @@ class RuleBook:
         self._bar_for_now(barred, counted, members, max(round, 1), self._time_s(at_s))
         return barred
 
-    def _bar_for_now(self, barred: Barred, here: BoolArray, members: Roster, round: int, now_s: float) -> None:
+    def _bar_for_now(self, barred: Barred, here: BoolArray, members: ClientSlots, round: int, now_s: float) -> None:
         """Clients that took part too often, or too recently."""
         rules, took_part = self.rules, (members.last_round > 0) & here
         if (most := rules.most_participations) is not None:
@@ -265,7 +265,7 @@ class RuleBook:
         """The time that separations and windows go by, seconds."""
         return max(at_s, self._clock_s) + self._ahead_s
 
-    def count(self, members: Roster, round: int, chosen: IntArray, at_s: float) -> None:
+    def count(self, members: ClientSlots, round: int, chosen: IntArray, at_s: float) -> None:
         """Count the participations of a round that began at ``at_s``, by the selector's clock."""
         before = members.last_round[chosen]
         if before.any():

@@ -80,7 +80,7 @@ class Heard:
     factor: FloatArray
 
 
-class Books(Views):
+class Booking(Views):
     """``decide`` reads and draws, ``apply`` books."""
 
     def decide(self, asked: Asked | Contexts = None, *, explain: bool = False, **named: Any) -> Decided:

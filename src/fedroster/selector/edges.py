@@ -16,7 +16,7 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import RoundContext
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.events import Asked, Began, Links
+from fedroster.folder.events import Asked, Began, Reach
 from fedroster.folder.settings import Settings
 from fedroster.rules.rulebook import Barred
 from fedroster.selector.calls import whole
@@ -131,10 +131,10 @@ class EdgeSelector(Selector):
         """What is asked for, of what :meth:`select` takes; raises as it does, and books nothing."""
         asked = super()._asked(contexts, at_most=at_most, busy=busy, **named)
         row, server = links_of(self._members, list(self.budgets), servers, asked.slot)
-        return replace(asked, links=Links(row, server, prices_of(self._members, prices, asked.slot)))
+        return replace(asked, links=Reach(row, server, prices_of(self._members, prices, asked.slot)))
 
     def _context(self, asked: Asked, barred: Barred) -> tuple[RoundContext, BoolArray]:
-        links = cast("Links", asked.links)
+        links = cast("Reach", asked.links)
         usable = asked.available & ~barred.out[asked.slot]
         away = self._guard.resting()
         away[asked.slot[asked.available]] = False

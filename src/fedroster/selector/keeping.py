@@ -22,7 +22,7 @@ from fedroster.folder.record import Observers, Record
 from fedroster.folder.settings import RulesSaid, Settings
 from fedroster.rules.rulebook import checked_rules
 from fedroster.rules.rules import Rules
-from fedroster.selector.booking import Books
+from fedroster.selector.booking import Booking
 from fedroster.selector.calls import Calls
 from fedroster.selector.failures import FailureRules, checked_failures
 from fedroster.selector.files import Book, SavedFiles
@@ -52,7 +52,7 @@ class Beginnings(Options, total=False):
     observers: Iterable[Observer]
 
 
-class Kept(Books):
+class Kept(Booking):
     """The methods that keep a selector, and that make one of what was kept."""
 
     _KIND: ClassVar[str] = "selector"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from test_grid import play, selecting
 
 from fedroster import RBCSF
-from fedroster.adapters.flower import ContextReporter, ContextRules, NodeContext, paper_features, report_context
+from fedroster.adapters.flower import ContextOptions, ContextReporter, NodeContext, paper_features, report_context
 from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.nodes import NodeBook, read_place
 from fedroster.core.errors import ConfigurationError, InvalidInputError
@@ -196,11 +196,11 @@ def test_contexts_are_renewed_at_half_their_life_without_waiting():
 @pytest.mark.parametrize("rules", [{"fresh_s": 0.0}, {"timeout_s": -1.0}, {"assumed_bandwidth_bps": 10.0}])
 def test_rules_out_of_range_are_refused(rules):
     with pytest.raises(ConfigurationError):
-        ContextRules(**rules)
+        ContextOptions(**rules)
 
 
 def test_a_context_under_another_name_changes_nothing():
-    book = NodeBook(ContextRules())
+    book = NodeBook(ContextOptions())
     assert book.note(1, record(name="a"), 0.0).name == "a"
     assert book.note(1, record(name="b"), 1.0) is None
     assert book.note(2, record(name="a"), 1.0) is None
@@ -301,7 +301,7 @@ def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):
         return paper_features(contexts, bandwidth_bps=bandwidth_bps, cold=cold, model_bit=model_bit)
 
     again, fake, _ = selecting(
-        nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path, contexts=ContextRules(features=features)
+        nodes, m=2, policy=RBCSF(beta=0.1), state_dir=tmp_path, contexts=ContextOptions(features=features)
     )
     play(again, fake)
     assert seen[0] == measured

@@ -8,7 +8,7 @@ pytest.importorskip("flwr", reason="needs Flower: run .ci/flower, or install the
 
 from fake_grid import Clock, FakeGrid, FakeNode, train_messages
 
-from fedroster.adapters.flower import ContextRules, RoundRules, SelectingGrid
+from fedroster.adapters.flower import ContextOptions, RoundRules, SelectingGrid
 from fedroster.testing import EngineContract
 
 FATES = {"fails": "error", "malformed": "nan", "silent": "silent"}
@@ -55,7 +55,7 @@ class TestGrid(EngineContract):
         fake = ScriptedGrid(clock, clients, self)
         rules = RoundRules(deadline_s=self.deadline_s, give_up_s=self.give_up_s)
         grid = SelectingGrid(
-            fake, selector, None, contexts=ContextRules(), rules=rules, state_dir=state_dir, clock=clock
+            fake, selector, None, contexts=ContextOptions(), rules=rules, state_dir=state_dir, clock=clock
         )
         names = {node_id: node.name for node_id, node in fake.nodes.items()}
 

@@ -14,8 +14,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from fedroster import EdgeSelector
 from fedroster.adapters.flower import (
-    ContextRules,
-    EdgeRules,
+    ContextOptions,
+    EdgeMap,
     NodeContext,
     RoundRules,
     RoundSink,
@@ -39,7 +39,7 @@ def on_edges(nodes, budgets, *, rules=None, policy=POLICY, clock=None, **options
             fake,
             EdgeSelector(policy, budgets=budgets, cohort_size=10, observers=[RoundSink(reports.append)]),
             None,
-            contexts=ContextRules(features=edge_features),
+            contexts=ContextOptions(features=edge_features),
             rules=rules or RoundRules(deadline_s=3.0),
             clock=clock,
         ),
@@ -115,7 +115,7 @@ def test_a_restart_goes_on(tmp_path):
 def test_the_operators_edges_go_before_what_nodes_report():
     nodes = labelled(4, "north")
     nodes[103].config.pop("edge")
-    rules = EdgeRules(edges={"n00": ["south"], "n01": [], "n03": ["north", "south"]})
+    rules = EdgeMap(edges={"n00": ["south"], "n01": [], "n03": ["north", "south"]})
     grid, reports = on_edges(nodes, {"north": 9.0, "south": 9.0}, edge_rules=rules)
     FedAvg(min_available_nodes=1).start(grid=grid, initial_arrays=model(), num_rounds=8)
     served = {name: {report.edges[name] for report in reports if name in report.edges} for name in trained(nodes)}
@@ -132,10 +132,10 @@ def trained(nodes):
 
 
 def test_nodes_are_not_trusted_where_the_operator_says_so():
-    rules = EdgeRules(edges={"n00": ["north"]}, trust_nodes=False, price=2.0)
+    rules = EdgeMap(edges={"n00": ["north"]}, trust_nodes=False, price=2.0)
     assert rules.edges_of(NodeContext("n01", edge="north"), None) == ()
     assert rules.price_of(NodeContext("n01", price=0.5)) == 2.0
-    assert EdgeRules().edges_of(NodeContext("n01", edge=" north ,, south"), None) == ("north", "south")
+    assert EdgeMap().edges_of(NodeContext("n01", edge=" north ,, south"), None) == ("north", "south")
 
 
 def test_an_edge_server_reaches_the_nodes_near_it():
@@ -144,7 +144,7 @@ def test_an_edge_server_reaches_the_nodes_near_it():
     nodes = labelled(3, "paris")
     nodes[100].location = "52.5,13.4"
     nodes[101].location = "48.9,2.3"
-    rules = EdgeRules(places={"berlin": (52.52, 13.405), "paris": (48.86, 2.35)}, reach_m=30e3)
+    rules = EdgeMap(places={"berlin": (52.52, 13.405), "paris": (48.86, 2.35)}, reach_m=30e3)
     grid, reports = on_edges(nodes, {"berlin": 5.0, "paris": 5.0}, edge_rules=rules)
     FedAvg(min_available_nodes=1).start(grid=grid, initial_arrays=model(), num_rounds=4)
     assert reports[-1].edges == {"n00": "berlin", "n01": "paris", "n02": "paris"}  # the last one by its own report
@@ -155,7 +155,7 @@ def test_budgets_are_spent_by_price():
     nodes = labelled(4, "north")
     for node, price in zip(nodes.values(), (3.0, 1.0, 0.0, 2.0), strict=True):
         node.config["price"] = price
-    rules = EdgeRules(prices={"n03": 9.0}, least_price=0.5)
+    rules = EdgeMap(prices={"n03": 9.0}, least_price=0.5)
     assert rules.price_of(NodeContext("n02", price=0.0)) == 0.5
     assert rules.price_of(NodeContext("n03", price=2.0)) == 9.0
     assert rules.price_of(NodeContext("n09")) == 1.0
@@ -182,4 +182,4 @@ def test_budgets_are_spent_by_price():
 )
 def test_edge_rules_out_of_range_are_refused(options):
     with pytest.raises(ConfigurationError):
-        EdgeRules(**options)
+        EdgeMap(**options)

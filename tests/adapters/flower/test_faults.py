@@ -18,7 +18,7 @@ from flwr.serverapp.strategy import FedAvg
 from test_grid import Killed, counts, play, selecting
 
 from fedroster import RBCSF, Record
-from fedroster.adapters.flower import ContextReporter, ContextRules, NoNodesError, RoundRules
+from fedroster.adapters.flower import ContextOptions, ContextReporter, NoNodesError, RoundRules
 from fedroster.core.errors import ConfigurationError, InUseError, LogFileError
 from fedroster.core.locks import FolderLock
 from fedroster.core.problem import Status
@@ -259,7 +259,7 @@ def test_nodes_that_are_shut_out_are_told_once_and_why(caplog):
     nodes[103].answers_queries = False
     nodes[104].name = "n00"
     refuse = nodes[105]
-    grid, fake, _ = selecting(nodes, m=6, contexts=ContextRules(fresh_s=1.0, timeout_s=2.0))
+    grid, fake, _ = selecting(nodes, m=6, contexts=ContextOptions(fresh_s=1.0, timeout_s=2.0))
     react = fake._react
 
     def raising(node_id, message):

@@ -23,7 +23,7 @@ from flwr.serverapp.strategy import (
 )
 
 from fedroster import RBCSF, FailureRules, Rules, Selector, Uniform
-from fedroster.adapters.flower import ContextRules, NoNodesError, RoundRules, RoundSink, SelectingGrid
+from fedroster.adapters.flower import ContextOptions, NoNodesError, RoundRules, RoundSink, SelectingGrid
 from fedroster.core.errors import ConfigurationError, LogFileError, RoundNotBegunError
 from fedroster.core.problem import Status
 from fedroster.selector import settings_of
@@ -42,7 +42,7 @@ def selecting(
             fake,
             Selector(policy or Uniform(), cohort_size=m, observers=observers, **told),
             strategy,
-            contexts=(ContextRules() if contexts is True else contexts) or None,
+            contexts=(ContextOptions() if contexts is True else contexts) or None,
             rules=rules or RoundRules(),
             clock=clock,
         ),
@@ -179,7 +179,7 @@ def test_a_late_reply_is_fed_back_with_its_time_and_never_aggregated():
         fake,
         Recorder(RBCSF(beta=0.0), cohort_size=2),
         None,
-        contexts=ContextRules(),
+        contexts=ContextOptions(),
         rules=RoundRules(deadline_s=3.0),
         clock=clock,
     )
@@ -790,7 +790,7 @@ def test_rules_hold_for_training_and_evaluation():
 
 
 def test_names_that_nodes_report_count_where_that_is_said():
-    options = {"contexts": ContextRules(trust_names=True), "told": {"rules": Rules(deny=["n01"])}}
+    options = {"contexts": ContextOptions(trust_names=True), "told": {"rules": Rules(deny=["n01"])}}
     grid, fake, _ = selecting(fleet(4), m=4, **options)
     play(grid, fake)
     assert trained(fake) == {"n00": 1, "n01": 0, "n02": 1, "n03": 1}

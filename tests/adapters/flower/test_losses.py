@@ -10,7 +10,7 @@ from fake_grid import Clock, FakeGrid, fleet
 from test_grid import play
 
 from fedroster import Selector, Uniform
-from fedroster.adapters.flower import ContextRules, LossRules, RoundRules, SelectingGrid
+from fedroster.adapters.flower import ContextOptions, LossMetrics, RoundRules, SelectingGrid
 from fedroster.core.problem import Status
 from fedroster.policies import Oort
 
@@ -40,7 +40,7 @@ def learning(nodes, policy, *, m, rules=None, losses=None):
         fake,
         Recorder(policy, cohort_size=m),
         None,
-        contexts=ContextRules(),
+        contexts=ContextOptions(),
         rules=rules or RoundRules(deadline_s=3.0),
         losses=losses,
         clock=clock,
@@ -99,7 +99,7 @@ def test_a_late_reply_tells_its_loss_and_a_refused_one_does_not():
 
 def test_other_names():
     nodes = fleet(2, metrics={"train_loss": 3.0, "size": 4})
-    names = LossRules(loss="train_loss", num_samples="size")
+    names = LossMetrics(loss="train_loss", num_samples="size")
     grid, fake = learning(nodes, Oort(), m=2, losses=names)
     play(grid, fake)
     assert grid.selector.told("losses") == {"n00": [3.0], "n01": [3.0]}

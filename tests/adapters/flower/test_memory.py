@@ -25,7 +25,7 @@ from flwr.serverapp.strategy import (
 )
 
 from fedroster import Selector, Uniform
-from fedroster.adapters.flower import ContextRules, RoundSink, SelectingGrid
+from fedroster.adapters.flower import ContextOptions, RoundSink, SelectingGrid
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.core.errors import ConfigurationError
 
@@ -58,7 +58,7 @@ def selecting(strategy, memory, **options):
     fake = FakeGrid(Clock(), nodes)
     selector = Selector(Uniform(), cohort_size=2, observers=[RoundSink(reports.append)])
     grid = held(
-        partial(SelectingGrid, fake, selector, strategy, contexts=ContextRules(), clock=fake.clock, memory=memory),
+        partial(SelectingGrid, fake, selector, strategy, contexts=ContextOptions(), clock=fake.clock, memory=memory),
         **options,
     )
     return grid, nodes, reports

@@ -12,7 +12,7 @@ pytest.importorskip("nvflare", reason="needs NVFlare: run .ci/nvflare, or instal
 from fake_flare import Site, job, model
 
 from fedroster import EdgeSelector, Selector, Uniform
-from fedroster.adapters.nvflare import EdgeRules, RoundRules, RoundSink, SelectingEdges, call_clients
+from fedroster.adapters.nvflare import EdgeMap, RoundRules, RoundSink, SelectingEdges, call_clients
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.core.problem import Status
 from fedroster.policies.cocs import COCS
@@ -36,7 +36,7 @@ def tree(clients, **options):
         EdgeSelector(policy, budgets=budgets, cohort_size=4, num_features=2, observers=[RoundSink(reports.append)]),
         rules=RoundRules(deadline_s=0.4),
         grace_s=0.3,
-        edge_rules=EdgeRules(edges=reach),
+        edge_rules=EdgeMap(edges=reach),
         **options,
     )
     return sites, selecting, reports

@@ -23,7 +23,7 @@ from pfl.postprocessor.base import Postprocessor
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 
 from fedroster import Selector, make_policy
-from fedroster.adapters.pfl import Checkpoint, RememberUpdates, SelectedDataset, memory
+from fedroster.adapters.pfl import RememberUpdates, RunCheckpoint, SelectedDataset, memory
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
 from fedroster.errors import ConfigurationError
 from fedroster.networks.flat import FlatNetwork
@@ -78,7 +78,7 @@ def play(rounds: int, options: UpdateMemory, folder: Path | None = None) -> tupl
     remember = RememberUpdates(options, users, model, None if folder is None else folder / "updates")
     callbacks = []
     if folder is not None:
-        callbacks = [RestoreTrainingCallback([Checkpoint(model, algorithm, users)], str(folder / "run"))]
+        callbacks = [RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], str(folder / "run"))]
     algorithm.run(
         NNAlgorithmParams(
             central_num_iterations=rounds, evaluation_frequency=rounds + 1, train_cohort_size=COHORT, val_cohort_size=0

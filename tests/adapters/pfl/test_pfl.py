@@ -25,8 +25,8 @@ from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
 
 from fedroster import FailureRules, Rules, Selector, make_policy, make_scenario, simulate
 from fedroster.adapters.pfl import (
-    Checkpoint,
     ReportLosses,
+    RunCheckpoint,
     SelectedDataset,
     SelectionMetrics,
     dataset,
@@ -227,7 +227,7 @@ class Part:
 
 def test_a_checkpoint_has_all_parts_of_one_iteration(tmp_path: Path) -> None:
     first, second = Part(), Part()
-    checkpoint = Checkpoint(first, second)
+    checkpoint = RunCheckpoint(first, second)
     with pytest.raises(CheckpointNotFoundError):
         checkpoint.load(str(tmp_path))
     for value in (1, 2):
@@ -245,7 +245,7 @@ def test_a_checkpoint_has_all_parts_of_one_iteration(tmp_path: Path) -> None:
     checkpoint.load(str(tmp_path))
     assert (first.value, second.value) == (4, 4)
     with pytest.raises(ConfigurationError, match="2 parts"):
-        Checkpoint(first).load(str(tmp_path))
+        RunCheckpoint(first).load(str(tmp_path))
 
 
 HOME = Path(__file__).parents[3]

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from fedroster.adapters.flower.grid import SelectingGrid as SelectingGrid
     from fedroster.adapters.flower.older import with_selector as with_selector
     from fedroster.adapters.flower.replies import check_reply as check_reply
-    from fedroster.engine.contexts import ContextRules as ContextRules
+    from fedroster.engine.contexts import ContextOptions as ContextOptions
     from fedroster.engine.contexts import NodeContext as NodeContext
     from fedroster.engine.contexts import paper_features as paper_features
-    from fedroster.engine.edges import EdgeRules as EdgeRules
+    from fedroster.engine.edges import EdgeMap as EdgeMap
     from fedroster.engine.edges import edge_features as edge_features
-    from fedroster.engine.losses import LossRules as LossRules
+    from fedroster.engine.losses import LossMetrics as LossMetrics
     from fedroster.engine.report import CsvLog as CsvLog
     from fedroster.engine.report import RoundReport as RoundReport
     from fedroster.engine.report import RoundSink as RoundSink
@@ -31,9 +31,9 @@ _NAMES = {
     "adapters.flower.grid": "SelectingGrid",
     "adapters.flower.older": "with_selector",
     "adapters.flower.replies": "check_reply",
-    "engine.contexts": "ContextRules NodeContext paper_features",
-    "engine.edges": "EdgeRules edge_features",
-    "engine.losses": "LossRules",
+    "engine.contexts": "ContextOptions NodeContext paper_features",
+    "engine.edges": "EdgeMap edge_features",
+    "engine.losses": "LossMetrics",
     "engine.report": "CsvLog RoundReport RoundSink",
     "engine.rules": "NoNodesError RoundRules",
 }

@@ -34,9 +34,9 @@ from fedroster.adapters.flower.weights import check_weights, rewrite
 from fedroster.aggregation.memory import UpdateMemory
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Node
-from fedroster.engine.contexts import ContextRules
-from fedroster.engine.edges import EdgeRules
-from fedroster.engine.losses import LossRules
+from fedroster.engine.contexts import ContextOptions
+from fedroster.engine.edges import EdgeMap
+from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
 from fedroster.engine.remembered import RememberedUpdates
@@ -67,10 +67,10 @@ class SelectingGrid(Grid):
         selector: Selector,
         strategy: object,
         *,
-        contexts: ContextRules | None = None,
+        contexts: ContextOptions | None = None,
         rules: RoundRules | None = None,
-        edge_rules: EdgeRules | None = None,
-        losses: LossRules | None = None,
+        edge_rules: EdgeMap | None = None,
+        losses: LossMetrics | None = None,
         check: CheckReply | None = check_reply,
         memory: UpdateMemory | None = None,
         state_dir: str | Path | None = None,
@@ -89,7 +89,7 @@ class SelectingGrid(Grid):
             rules: When rounds end, and the longest time that is learned.
             edge_rules: Which edge servers reach a node, and its price; None for what nodes report.
             losses: Where replies hold losses, for policies that learn from them; None for the names of
-                :class:`~fedroster.engine.losses.LossRules`.
+                :class:`~fedroster.engine.losses.LossMetrics`.
             check: Says what is wrong with a reply; None to let everything pass.
             memory: Remembers each node's last update, and rewrites replies so that the strategy's average takes its
                 step; None for not.  Strategies that do not average, and noise for privacy, are refused.

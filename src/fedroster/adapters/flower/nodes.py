@@ -12,7 +12,7 @@ from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import log
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.choose import Node
-from fedroster.engine.contexts import ContextRules, NodeContext, checked_name, measured_bandwidth, read_context
+from fedroster.engine.contexts import ContextOptions, NodeContext, checked_name, measured_bandwidth, read_context
 from fedroster.engine.edges import Place
 
 
@@ -38,7 +38,7 @@ class NodeBook:
         measured_bps: Bandwidths that the server has measured, by name, bit/s; they outlive a node's id.
     """
 
-    def __init__(self, rules: ContextRules | None) -> None:
+    def __init__(self, rules: ContextOptions | None) -> None:
         """Start without nodes; without rules, nodes report nothing: then all are alike, and named by their id."""
         self.rules = rules
         self._by_id: dict[int, Node] = {}

@@ -25,7 +25,7 @@ from fedroster.adapters.flower.needs import needs_of
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import NodeContext
-from fedroster.engine.losses import LossRules
+from fedroster.engine.losses import LossMetrics
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
 from fedroster.engine.replies import ArrayForm, Sizes, change, check_array, check_weight, largest, wrong_with
 from fedroster.engine.rounds import Rounds
@@ -64,7 +64,7 @@ def with_selector(
     selector: Selector,
     *,
     rules: RoundRules | None = None,
-    losses: LossRules | None = None,
+    losses: LossMetrics | None = None,
     check: CheckFit | None = check_fit,
     state_dir: str | Path | None = None,
     name_of: Callable[[ClientProxy], str] = lambda proxy: str(proxy.cid),
@@ -114,7 +114,7 @@ class OlderRounds:
         strategy: Strategy,
         selector: Selector,
         rules: RoundRules | None,
-        losses: LossRules | None,
+        losses: LossMetrics | None,
         check: CheckFit | None,
         state_dir: str | Path | None,
         name_of: Callable[[ClientProxy], str],

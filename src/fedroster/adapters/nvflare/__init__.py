@@ -14,19 +14,19 @@ except ModuleNotFoundError as error:
     if str(error.name).partition(".")[0] != "nvflare":
         raise
     raise MissingDependencyError.of("nvflare", "nvflare") from error
-from fedroster.engine.contexts import ContextRules
-from fedroster.engine.edges import EdgeRules, edge_features
-from fedroster.engine.losses import LossRules
+from fedroster.engine.contexts import ContextOptions
+from fedroster.engine.edges import EdgeMap, edge_features
+from fedroster.engine.losses import LossMetrics
 from fedroster.engine.pushed import Reply
 from fedroster.engine.remembered import RememberedUpdates
 from fedroster.engine.report import CsvLog, RoundReport, RoundSink
 from fedroster.engine.rules import NoNodesError, RoundRules
 
 __all__ = [
-    "ContextRules",
+    "ContextOptions",
     "CsvLog",
-    "EdgeRules",
-    "LossRules",
+    "EdgeMap",
+    "LossMetrics",
     "NoNodesError",
     "RememberedUpdates",
     "Reply",

@@ -15,9 +15,9 @@ from nvflare.collab.api.exceptions import RunAborted
 from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.choose import Clients, Node
-from fedroster.engine.contexts import ContextRules, NodeContext
-from fedroster.engine.edges import EdgeRules
-from fedroster.engine.losses import LossRules
+from fedroster.engine.contexts import ContextOptions, NodeContext
+from fedroster.engine.edges import EdgeMap
+from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import shown
 from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
 from fedroster.engine.replies import Sizes, change, largest, wrong_with
@@ -55,9 +55,9 @@ class SelectingClients:
         selector: Selector,
         *,
         rules: RoundRules | None = None,
-        contexts: ContextRules | None = None,
-        edge_rules: EdgeRules | None = None,
-        losses: LossRules | None = None,
+        contexts: ContextOptions | None = None,
+        edge_rules: EdgeMap | None = None,
+        losses: LossMetrics | None = None,
         check: CheckUpdate | None = check_update,
         state_dir: str | Path | None = None,
     ) -> None:

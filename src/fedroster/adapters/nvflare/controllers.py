@@ -25,9 +25,9 @@ from fedroster.adapters.nvflare.collaboration import TESTED, log
 from fedroster.adapters.nvflare.replies import CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import ConfigurationError, FedrosterError
 from fedroster.engine.choose import Clients, Node
-from fedroster.engine.contexts import ContextRules, NodeContext
-from fedroster.engine.edges import EdgeRules
-from fedroster.engine.losses import LossRules
+from fedroster.engine.contexts import ContextOptions, NodeContext
+from fedroster.engine.edges import EdgeMap
+from fedroster.engine.losses import LossMetrics
 from fedroster.engine.pushed import OpenRound, PushedRounds
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
@@ -72,9 +72,9 @@ class Selecting(_Controller):
     """
 
     rules: RoundRules = RoundRules()
-    contexts: ContextRules | None = None
-    edge_rules: EdgeRules | None = None
-    losses: LossRules | None = None
+    contexts: ContextOptions | None = None
+    edge_rules: EdgeMap | None = None
+    losses: LossMetrics | None = None
     check: CheckUpdate | None = staticmethod(check_update)
     state_dir: str | Path | None = None
     quiet_s: float = 10.0

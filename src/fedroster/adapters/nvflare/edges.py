@@ -22,8 +22,8 @@ from fedroster.adapters.nvflare.collaboration import LONGEST_CALL_S, SelectingCl
 from fedroster.adapters.nvflare.replies import WEIGHT, CheckUpdate, Update, check_update, read_update
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.engine.choose import Clients, Node
-from fedroster.engine.contexts import ContextRules
-from fedroster.engine.edges import EdgeRules, edge_features
+from fedroster.engine.contexts import ContextOptions
+from fedroster.engine.edges import EdgeMap, edge_features
 from fedroster.engine.pushed import Reply
 from fedroster.engine.rules import RoundRules
 from fedroster.selector.edges import EdgeSelector
@@ -125,8 +125,8 @@ class SelectingEdges(SelectingClients):
         *,
         rules: RoundRules,
         grace_s: float = 5.0,
-        contexts: ContextRules | None = None,
-        edge_rules: EdgeRules | None = None,
+        contexts: ContextOptions | None = None,
+        edge_rules: EdgeMap | None = None,
         state_dir: str | Path | None = None,
     ) -> None:
         """Put a selector before the sites.
@@ -155,7 +155,7 @@ class SelectingEdges(SelectingClients):
         super().__init__(
             selector,
             rules=replace(rules, deadline_s=rules.deadline_s + grace_s),
-            contexts=ContextRules(features=edge_features) if contexts is None else contexts,
+            contexts=ContextOptions(features=edge_features) if contexts is None else contexts,
             edge_rules=edge_rules,
             state_dir=state_dir,
         )

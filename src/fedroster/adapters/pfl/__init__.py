@@ -6,7 +6,7 @@ Needs the extra ``pfl``.
 from fedroster.core.errors import MissingDependencyError
 
 try:
-    from fedroster.adapters.pfl.checkpoint import Checkpoint
+    from fedroster.adapters.pfl.checkpoint import RunCheckpoint
     from fedroster.adapters.pfl.dataset import SelectedDataset, without_amplification
     from fedroster.adapters.pfl.losses import ReportLosses
     from fedroster.adapters.pfl.memory import RememberUpdates
@@ -17,9 +17,9 @@ except ModuleNotFoundError as error:
     raise MissingDependencyError.of("pfl", "pfl") from error
 
 __all__ = [
-    "Checkpoint",
     "RememberUpdates",
     "ReportLosses",
+    "RunCheckpoint",
     "SelectedDataset",
     "SelectionMetrics",
     "without_amplification",

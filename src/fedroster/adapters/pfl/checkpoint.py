@@ -16,12 +16,12 @@ _WHOLE = "checkpoint"
 """A file that names the one of two folders whose parts are whole."""
 
 
-class Checkpoint(Saveable, Checkpointer):
+class RunCheckpoint(Saveable, Checkpointer):
     """The parts of a run, saved as one: a checkpoint has all of them, of the same iteration.
 
     pfl's ``RestoreTrainingCallback`` writes one part over the other's old file, so a kill in between leaves a model of
     one iteration beside an algorithm of another.  Give it this in place of the parts:
-    ``RestoreTrainingCallback([Checkpoint(model, algorithm, users)], "checkpoints")``.
+    ``RestoreTrainingCallback([RunCheckpoint(model, algorithm, users)], "checkpoints")``.
 
     An algorithm counts an iteration after the callback, so the parts are written when it begins the next one: what goes
     on has as many iterations as an uninterrupted run.  When the last one is over, that is how it began.

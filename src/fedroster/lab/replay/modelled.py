@@ -27,7 +27,7 @@ _TWO_HUMPS = 0.7  # Sarle's coefficient: 5/9 for even or exponential scatter, le
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class WorldDraw:
     """One draw of the world of a log."""
 
     times: Times
@@ -74,12 +74,12 @@ class Fit:
             raise InvalidInputError(f"the log has {measured} measured times; expected at least {_LEAST_TIMES}")
         self.history, self.seed = history, seed
         self.leaves = Leaves(history)
-        self.worlds: list[World] = []
+        self.worlds: list[WorldDraw] = []
         streams = Streams(seed)
         for number, times in enumerate(draw_times(history, draws, rng=streams.at("replay-times"))):
             rng = streams.at("replay-answers", number)
             answers = draw_answers(history, times, self.leaves, rng=rng)
-            self.worlds.append(World(times, answers, read_waits(history, expected(history, times))))
+            self.worlds.append(WorldDraw(times, answers, read_waits(history, expected(history, times))))
         self.clock = read_clock(history)
         self.features, self.cold = self._contexts()
         self.at = np.full(history.available.shape, -1, np.int64)  # the exchange of each client and round
