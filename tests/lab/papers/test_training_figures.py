@@ -150,17 +150,15 @@ def test_claims_on_policies(figure):
     assert set(false.values()) == {False}, false
 
 
-def test_rebuilt_baselines_are_compared_with_the_lead():
+def test_findings_tell_updates_and_evenness():
     recipe = find_paper("cocs").scales["cpu"].figures["4a"]
     runs = {}
     for label, values in TRUE_COCS.items():  # who gathers more updates chooses less evenly
         chosen = (np.arange(ROUNDS) < ROUNDS - 6 * values["participants"]).astype(np.int64)
         runs[label] = [dataclasses.replace(course(**values, seed=seed), chosen=chosen) for seed in range(2)]
-    lead, evenness = recipe.findings(runs)[-2:]
-    assert "CUCB gains 50% of COCS's lead" in lead
-    assert "LinUCB gains 50% of COCS's lead" in lead
+    updates, evenness = recipe.findings(runs)
+    assert "COCS 8.00" in updates
     assert "COCS 0.20 (48.0 clients never)" in evenness
-    assert evenness.endswith("rank correlation of updates and evenness is -1.00.")
 
 
 @pytest.mark.parametrize("figure", ["4c", "4e"])

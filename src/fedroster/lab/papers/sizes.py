@@ -9,11 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from fedroster.lab.pages.charts import Figure
 from fedroster.lab.pages.looks import Look
 from fedroster.lab.task import Task
-from fedroster.lab.trials.accuracy import accuracy_figure
-from fedroster.lab.trials.measures import Run
+from fedroster.lab.trials.accuracy import (
+    accuracy_figure,
+    final_accuracies,
+    final_rounds,
+    shown_percent,
+    shown_ratio,
+    times_to,
+)
+from fedroster.lab.trials.measures import Run, jain_index
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Runs, Scale
 from fedroster.lab.verdicts.verdicts import Asked, Claim, claims_of
 
@@ -79,6 +88,36 @@ def panels_of(runs: Runs) -> dict[str, dict[str, Sequence[Run]]]:
 def figure_in_panels(runs: Runs, looks: Mapping[str, Look], title: str, *, over_time: bool) -> Figure:
     """Accuracy of such runs, a panel for each partition."""
     return accuracy_figure(panels_of(runs), looks, title, over_time=over_time)
+
+
+def target_of(group: Runs, share: float = 0.9) -> float:
+    """An accuracy to be reached: a share of the mean final accuracy of uniform draws in the same panel."""
+    return share * float(final_accuracies(group[_uniform(group)]).mean())
+
+
+def _uniform(group: Runs) -> str:
+    return "random" if "random" in group else "uniform"
+
+
+def findings_in_panels(name: str, runs: Runs) -> list[str]:
+    """Of each panel and label how accurate, how soon, how fast, how lossy and how even."""
+    sentences = []
+    for panel, group in panels_of(runs).items():
+        target, uniform = target_of(group), _uniform(group)
+        reached = {label: times_to(own, target) for label, own in group.items()}
+        told = (
+            f"{label} {shown_percent(final_accuracies(own))}, {shown_ratio(reached[label], reached[uniform])}, "
+            f"{np.mean([run.round_time_s.mean() for run in own]):.1f} s, "
+            f"{np.mean([run.missed.sum() / max(run.cohort_size.sum(), 1) for run in own]):.1%}, "
+            f"{np.mean([jain_index(run.chosen) for run in own]):.2f}"
+            for label, own in group.items()
+        )
+        sentences.append(
+            f"{name}, {panel}: final accuracy ({final_rounds(group[uniform])}), simulated time to {target:.1%} in "
+            f"units of that of {uniform}, mean round, updates lost, and Jain's index of how often clients were chosen: "
+            f"{'; '.join(told)}."
+        )
+    return sentences
 
 
 Pair = tuple[Experiment, Experiment]

@@ -67,7 +67,7 @@ class FigureRecipe:
     Attributes:
         title: What it shows.
         needs: The runs that it needs, by its own labels.
-        draw: Makes it from these runs; None where the findings say it all.
+        draw: Makes it from these runs.
         claims: The paper's claims about it, measured on these runs.
         findings: What a reader should know beside the verdicts, in sentences.
         on_request: Whether it is made only when it is named, for it takes long.
@@ -75,7 +75,7 @@ class FigureRecipe:
 
     title: str
     needs: Mapping[str, Need]
-    draw: Callable[[Runs], Figure] | None
+    draw: Callable[[Runs], Figure]
     claims: Callable[[Runs], list[Claim]] = lambda _: []
     findings: Callable[[Runs], list[str]] = lambda _: []
     on_request: bool = False

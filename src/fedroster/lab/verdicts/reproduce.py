@@ -127,8 +127,7 @@ def reproduce(
     write_json(folder / "settings.json", {"command": command, **settings})
     if output.tables:
         for name, one in made.items():
-            if one.figure is not None:
-                write_table(data_of(one.figure), folder / f"figure-{name}.csv")
+            write_table(data_of(one.figure), folder / f"figure-{name}.csv")
         if trained:
             write_table(rounds_table(trained, _described).drop("decision_s", "budget_used"), folder / "runs.parquet")
     if output.pages:
@@ -233,7 +232,7 @@ class _Made:
     """What the runs of a recipe say."""
 
     title: str
-    figure: Figure | None
+    figure: Figure
     claims: Sequence[Claim]
     findings: Sequence[str]
 
@@ -241,7 +240,7 @@ class _Made:
     def of(cls, recipe: FigureRecipe, finished: Mapping[Need, Sequence[Done]]) -> Self:
         runs = {label: [done.run for done in finished[need]] for label, need in recipe.needs.items()}
         claims = [replace(claim, training=recipe.trains) for claim in recipe.claims(runs)]
-        return cls(recipe.title, None if recipe.draw is None else recipe.draw(runs), claims, recipe.findings(runs))
+        return cls(recipe.title, recipe.draw(runs), claims, recipe.findings(runs))
 
 
 def _settings(order: Order, done: Iterable[Done], conditions: Conditions) -> dict[str, Any]:
@@ -279,10 +278,10 @@ def _tasks(trials: Iterable[Trial]) -> dict[str, str]:
 
 def _sections(made: Mapping[str, _Made], verdicts: Sequence[Verdict], folder: Path) -> list[Section]:
     """The verdicts in groups, and the figures, which are written."""
-    figures = []
-    for name, one in made.items():
-        pictures = [] if one.figure is None else [picture(one.figure, one.title, folder, f"figure-{name}")]
-        figures.append(Section(one.title, one.findings, pictures))
+    figures = [
+        Section(one.title, one.findings, [picture(one.figure, one.title, folder, f"figure-{name}")])
+        for name, one in made.items()
+    ]
     return [*claims_sections(verdicts), *figures]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from fedroster.bounds import delta_regret
 from fedroster.lab.pages.charts import Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import looks_of
-from fedroster.lab.papers.cocs.theory import EPSILON, SCALED_CONTEXTS, finding_on_bounds, network_of, sure_share
+from fedroster.lab.papers.cocs.theory import EPSILON, finding_on_bounds, network_of, sure_share
 from fedroster.lab.statistics import band, mean_interval
 from fedroster.lab.trials.measures import Run
 from fedroster.lab.verdicts.courses import courses_figure, each
@@ -248,7 +248,6 @@ def _findings_on_utility(root: bool, runs: Runs) -> list[str]:
         "depends on it.",
         f"CUCB and LinUCB choose among {CUCB().pool_size} and {LinUCB().pool_size} decisions, drawn once. CUCB has "
         "static resources, as in the paper; the others do not (Choice B9).",
-        *(_findings_on_ratios(runs) if root else []),
     ]
 
 
@@ -268,22 +267,6 @@ def _findings_on_regret(root: bool, scenario: str, runs: Runs) -> list[str]:
     shown = ", ".join(f"{name} {mean_interval(values).mean:,.0f}" for name, values in left.items())
     rounds = utility[own].shape[1]
     return [f"{ALL_LABELS[own]} after {rounds:,} rounds: {shown}.", finding_on_bounds(scenario, rounds)]
-
-
-def _findings_on_ratios(runs: Runs) -> list[str]:
-    """How much COCS is ahead of CUCB, and what the paper's own solver costs."""
-    shown = []
-    for what, measure in (("updates in time", _utility), ("square roots", _root_utility)):
-        for cocs in ("cocs", COCS_GREEDY):
-            one = mean_interval(each(runs, cocs, measure) / each(runs, "cucb", measure))
-            shown.append(f"{one.mean:.2f} ({one.low:.2f} to {one.high:.2f}) in {what} with {ALL_LABELS[cocs]}")
-    greedy = mean_interval(each(runs, ORACLE_GREEDY, _utility) / each(runs, "oracle", _utility))
-    lead = mean_interval(each(runs, ORACLE_GREEDY, _utility) / each(runs, COCS_GREEDY, _utility))
-    return [
-        f"COCS beside CUCB with static resources: {', '.join(shown)}.",
-        f"Oracle with Fast Lazy Greedy, the paper's own, has {greedy.mean:.1%} of the updates of the exact Oracle, and "
-        f"{lead.mean:.3f} ({lead.low:.3f} to {lead.high:.3f}) times those of COCS with Fast Lazy Greedy.",
-    ]
 
 
 def _claims_on_participants(runs: Runs) -> list[Claim]:
@@ -430,7 +413,6 @@ FIGURES: Mapping[str, FigureRecipe] = {
         _ON_CIFAR_10,
         partial(_regret, True, "oracle-p", sure_share(network_of(CIFAR_10))),
     ),
-    "scale": SCALED_CONTEXTS,
     **{
         f"{figure}-static": FigureRecipe(
             f"Fig. {figure} with static resources for all policies, {NETWORKS[name]} network (Choice B9)",

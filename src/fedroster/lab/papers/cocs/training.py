@@ -152,43 +152,14 @@ def _findings_on_accuracy(runs: Runs) -> list[str]:
 
     used = {label: each(runs, label, lambda run: float(run.participants.mean())).mean() for label in runs}
     explored = each(runs, "COCS", lambda run: float(run.exploring.mean())).mean()
-    advantage = _share_of_advantage(runs)
     return [
         "Updates in time in an edge round: "
         + ", ".join(f"{label} {value:.2f}" for label, value in used.items())
         + f". COCS explores in {explored:.0%} of its rounds (Choice B11).",
-        *([advantage] if advantage else []),
         # With two labels each, updates from the same few clients teach less than from others.
         f"Jain's index of how often clients were chosen: {', '.join(map(even, runs))}. The utility counts updates and "
-        f"not whose they are: over these policies the rank correlation of updates and evenness is {_trade(runs):+.2f}.",
+        "not whose they are.",
     ]
-
-
-def _trade(runs: Runs) -> float:
-    """Spearman's correlation over policies: whether those that gather more updates choose more evenly."""
-    updates = [np.mean([run.participants.mean() for run in group]) for group in runs.values()]
-    evenness = [np.mean([jain_index(run.chosen) for run in group]) for group in runs.values()]
-    ranks = np.stack([np.argsort(np.argsort(values)) for values in (updates, evenness)])
-    return float(np.asarray(np.corrcoef(ranks))[0, 1])
-
-
-def _share_of_advantage(runs: Runs) -> str:
-    """How COCS's lead in updates over the published baselines compares with that of the same ideas per pair."""
-
-    def mean(label: str) -> float:
-        return float(np.mean([run.participants.sum() for run in runs[label]]))
-
-    parts = []
-    for label in ("CUCB", "LinUCB"):
-        lead, rebuilt = mean("COCS") - mean(label), mean(f"{label} per pair") - mean(label)
-        if lead > 0.0:
-            parts.append(f"{label} gains {rebuilt / lead:.0%} of COCS's lead over it when it learns per pair")
-    if not parts:
-        return ""
-    return (
-        "How much of COCS's advantage lies in how the baselines are built (an arm is a whole decision)? In updates in "
-        "time, " + "; ".join(parts) + ". More than 100 % means that the rebuilt baseline is ahead of COCS."
-    )
 
 
 # -------------------------------------------------------------------- Table II

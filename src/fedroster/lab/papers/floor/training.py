@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-import numpy as np
-
 from fedroster.lab.pages.looks import looks_of
 from fedroster.lab.papers.floor import volatile
-from fedroster.lab.papers.sizes import FLAT, FLAT_REMARKS, Experiment, figure_in_panels, panels_of, scales
-from fedroster.lab.trials.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
+from fedroster.lab.papers.sizes import (
+    FLAT,
+    FLAT_REMARKS,
+    Experiment,
+    figure_in_panels,
+    findings_in_panels,
+    panels_of,
+    scales,
+    target_of,
+)
+from fedroster.lab.trials.accuracy import final_accuracies, times_to
 from fedroster.lab.verdicts.paper import FigureRecipe, Runs
 from fedroster.lab.verdicts.verdicts import Claim, Question, accuracy_gap, claims_of, time_gap
 
@@ -19,14 +26,10 @@ _PANELS = {"gamma_1 = 0.2": "skewed", "IID": "iid"}
 """What the claims call each panel."""
 
 
-def _target(group: Runs) -> float:
-    return 0.9 * float(final_accuracies(group["random"]).mean())
-
-
 def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     found = []
     for panel, group in panels_of(runs).items():
-        reached = {label: times_to(group[label], _target(group)) for label in group}
+        reached = {label: times_to(group[label], target_of(group)) for label in group}
         final = {label: final_accuracies(group[label]) for label in group}
         asked: dict[str, Question] = {
             "time": (
@@ -45,24 +48,6 @@ def _claims(experiment: Experiment, runs: Runs) -> list[Claim]:
     return found
 
 
-def _findings(experiment: Experiment, runs: Runs) -> list[str]:
-    sentences = []
-    for panel, group in panels_of(runs).items():
-        target = _target(group)
-        shown = (
-            f"{label} {shown_percent(final_accuracies(group[label]))}, "
-            f"{shown_ratio(times_to(group[label], target), times_to(group['random'], target))}, "
-            f"{np.mean([run.round_time_s.mean() for run in group[label]]):.1f}"
-            for label in group
-        )
-        sentences.append(
-            f"{experiment.name}, {panel}, final accuracy ({final_rounds(group['random'])}), simulated time to "
-            f"{target:.1%} in units of random's, and "
-            f"seconds a round: {'; '.join(shown)}."
-        )
-    return sentences
-
-
 def _figures(size: str) -> Mapping[str, FigureRecipe]:
     figures = {
         f"training-{experiment.key}": FigureRecipe(
@@ -75,7 +60,7 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
                 over_time=True,
             ),
             partial(_claims, experiment),
-            partial(_findings, experiment),
+            partial(findings_in_panels, experiment.name),
         )
         for experiment in FLAT[size]
     }

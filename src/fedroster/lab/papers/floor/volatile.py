@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from fedroster.lab.pages.looks import looks_of
-from fedroster.lab.papers.sizes import Experiment, figure_in_panels, panels_of
+from fedroster.lab.papers.sizes import Experiment, figure_in_panels, findings_in_panels, panels_of, target_of
 from fedroster.lab.task import Task
-from fedroster.lab.trials.accuracy import final_accuracies, final_rounds, shown_percent, shown_ratio, times_to
-from fedroster.lab.trials.measures import Run, jain_index
+from fedroster.lab.trials.accuracy import final_accuracies, times_to
 from fedroster.lab.verdicts.paper import FigureRecipe, Runs
 from fedroster.lab.verdicts.verdicts import POINT, Claim, Question, accuracy_gap, claims_of, time_gap, within
 
@@ -37,15 +34,11 @@ _DIGITS = replace(_MNIST, name="digits for MNIST", task=Task("digits", "iid", sa
 EXPERIMENTS = {"smoke": replace(_DIGITS, evaluate_every=1), "cpu": _MNIST, "full": replace(_MNIST, rounds=1000)}
 
 
-def _times(group: Runs) -> dict[str, np.ndarray]:
-    target = TARGET * float(final_accuracies(group["random"]).mean())
-    return {label: times_to(runs, target) for label, runs in group.items()}
-
-
 def _claims(runs: Runs) -> list[Claim]:
     panels = panels_of(runs)
     final = {panel: {label: final_accuracies(own) for label, own in group.items()} for panel, group in panels.items()}
-    times = _times(panels[VOLATILE])
+    goal = target_of(panels[VOLATILE], TARGET)
+    times = {label: times_to(own, goal) for label, own in panels[VOLATILE].items()}
     here = final[VOLATILE]
     lag = {panel: {label: 100.0 * (own[label] - own["random"]) for label in FAIR} for panel, own in final.items()}
     target = f"simulated time to {TARGET:.0%} of random's mean final accuracy, where clients vanish and return"
@@ -74,26 +67,6 @@ def _claims(runs: Runs) -> list[Claim]:
     return claims_of("Zaland et al. 2025", asked, prefix="volatile-", ours=True)
 
 
-def _findings(runs: Runs) -> list[str]:
-    def lost(own: list[Run]) -> str:
-        return f"{np.mean([run.missed.sum() / max(run.cohort_size.sum(), 1) for run in own]):.1%}"
-
-    sentences = []
-    for panel, group in panels_of(runs).items():
-        times = _times(group)
-        shown = (
-            f"{label} {shown_percent(final_accuracies(group[label]))}, {shown_ratio(times[label], times['random'])}, "
-            f"{lost(list(group[label]))}, {np.mean([jain_index(run.chosen) for run in group[label]]):.2f}"
-            for label in group
-        )
-        sentences.append(
-            f"MNIST, {panel}: final accuracy ({final_rounds(group['random'])}), simulated time to {TARGET:.0%} of "
-            "random's in units of random's, updates lost, and Jain's index of how often clients were chosen: "
-            f"{'; '.join(shown)}."
-        )
-    return sentences
-
-
 def figure(size: str) -> FigureRecipe:
     """The recipe in a size."""
     experiment = EXPERIMENTS[size]
@@ -105,4 +78,4 @@ def figure(size: str) -> FigureRecipe:
     title = f"{experiment.name}: accuracy per simulated time"
     draw = partial(figure_in_panels, looks=looks_of(POLICIES), title=title, over_time=True)
     title = "Training where clients vanish and return"
-    return FigureRecipe(title, needs, draw, _claims, _findings, on_request=True)
+    return FigureRecipe(title, needs, draw, _claims, partial(findings_in_panels, "MNIST"), on_request=True)

@@ -17,17 +17,16 @@ from fedroster.lab.papers.sizes import (
     FLAT_REMARKS,
     Experiment,
     figure_in_panels,
+    findings_in_panels,
     panels_of,
     scales,
+    target_of,
 )
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.accuracy import (
     area_under,
     final_accuracies,
-    final_rounds,
     rounds_to,
-    shown_percent,
-    shown_ratio,
     times_to,
 )
 from fedroster.lab.trials.measures import Run
@@ -91,11 +90,6 @@ class Grid:
         return {**uneven, "uniform": RANDOM}
 
 
-def _target(group: Runs, share: float) -> float:
-    reference = group.get("random", group.get("uniform", ()))
-    return share * float(final_accuracies(reference).mean())
-
-
 # -------------------------------------------------------------------- claims
 
 
@@ -137,7 +131,7 @@ def _claims_5(grid: Grid, runs: Runs) -> list[Claim]:
             within(effect[0] - effect[-1], -POINT, POINT),
         )
         jitter = [each(group, most, _jitter) for group in groups]
-        rounds = [rounds_to(group[most], _target(group, HIGH)) for group in groups]
+        rounds = [rounds_to(group[most], target_of(group, HIGH)) for group in groups]
         asked["alike-is-calm"] = (
             "when gamma_1 decreases, there are more jitters and more rounds before convergence.",
             "uniform selection, first panel above last: mean change of accuracy from test to test over the "
@@ -152,7 +146,7 @@ def _claims_6(grid: Grid, runs: Runs) -> list[Claim]:
     fair, *_, fast = variants = list(grid.rbcs_f)
     final = {name: {label: final_accuracies(group[label]) for label in group} for name, group in panels}
     reached = {
-        name: {label: rounds_to(group[label], _target(group, HIGH)) for label in group} for name, group in panels
+        name: {label: rounds_to(group[label], target_of(group, HIGH)) for label in group} for name, group in panels
     }
     target = f"rounds to {HIGH:.0%} of random's mean final accuracy"
     asked: dict[str, Question] = {
@@ -201,7 +195,7 @@ def _claims_7(grid: Grid, runs: Runs) -> list[Claim]:
     variants = list(grid.rbcs_f)
     early, late = (
         {
-            name: {label: times_to(group[label], _target(group, share)) for label in group}
+            name: {label: times_to(group[label], target_of(group, share)) for label in group}
             for name, group in panels.items()
         }
         for share in (LOW, HIGH)
@@ -290,32 +284,6 @@ def _figure_5_effect(grids: Sequence[Grid]) -> FigureRecipe:
     )
 
 
-# -------------------------------------------------------------------- findings
-
-
-def _final(grid: Grid, runs: Runs) -> list[str]:
-    return [
-        f"{grid.experiment.name}, {panel}, final accuracy ({final_rounds(next(iter(group.values())))}): "
-        + ", ".join(f"{label} {shown_percent(final_accuracies(group[label]))}" for label in group)
-        + "."
-        for panel, group in panels_of(runs).items()
-    ]
-
-
-def _times(grid: Grid, runs: Runs) -> list[str]:
-    sentences = []
-    for panel, group in panels_of(runs).items():
-        target = _target(group, HIGH)
-        random = times_to(group["random"], target)
-        others = (label for label in group if label != "random")
-        ratios = (f"{label} {shown_ratio(times_to(group[label], target), random)}" for label in others)
-        sentences.append(
-            f"{grid.experiment.name}, {panel}, simulated time to {target:.1%} accuracy, in units of random's: "
-            f"{', '.join(ratios)}."
-        )
-    return sentences
-
-
 # -------------------------------------------------------------------- sizes
 
 _ALL = tuple(FLAT_PARTITIONS)
@@ -338,10 +306,10 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
         even, policies = looks_of(grid.selections), looks_of(grid.policies)
         fairness = grid.experiment.in_panels(grid.selections, grid.fairness_panels)
         needs = grid.experiment.in_panels(grid.policies, grid.panels)
-        for figure, title, shown, needed, looks, claims, tells in (
-            ("5", "impact of fairness", "how even the selection is", fairness, even, _claims_5, _final),
-            ("6", "accuracy per round", "accuracy per round", needs, policies, _claims_6, _final),
-            ("7", "accuracy per training time", "accuracy per simulated time", needs, policies, _claims_7, _times),
+        for figure, title, shown, needed, looks, claims in (
+            ("5", "impact of fairness", "how even the selection is", fairness, even, _claims_5),
+            ("6", "accuracy per round", "accuracy per round", needs, policies, _claims_6),
+            ("7", "accuracy per training time", "accuracy per simulated time", needs, policies, _claims_7),
         ):
             if not needed:
                 continue
@@ -351,7 +319,7 @@ def _figures(size: str) -> dict[str, FigureRecipe]:
                 needed,
                 draw,
                 partial(claims, grid),
-                partial(tells, grid),
+                partial(findings_in_panels, name),
                 grid.on_request,
             )
     figures["5-effect"] = _figure_5_effect(_GRIDS[size][:2])
