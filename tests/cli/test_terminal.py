@@ -34,7 +34,7 @@ def test_a_summary_fits_any_terminal(monkeypatch, width):
         assert f"{row['mean_round_time_s']:.2f} ± " in shown
     for measure in measures:
         assert f"{measure.heading.partition(',')[0]}: " in shown  # the legend
-    assert "±: half of a 95 % interval over 2 seeds" in shown
+    assert "±:halfofa95%intervalover2seeds;fewerthan5candecidenothing" in joined
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,7 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
     Columns that a narrow terminal has no room for come in a further table below: nothing is cut.
     """
     from fedroster.lab.compare.tables import summary_table
+    from fedroster.lab.statistics import FEWEST
 
     table = summary_table(found.summary(), measures)
     heading, *headings = table.columns
@@ -131,8 +132,9 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
     for measure in measures:
         if measure.about:
             out().print(f"{measure.heading.partition(',')[0]}: {measure.about}", markup=False)
-    if len(found.settings.seeds) > 1:
-        out().print(f"±: half of a 95 % interval over {len(found.settings.seeds)} seeds", markup=False)
+    if (seeds := len(found.settings.seeds)) > 1:
+        few = f"; fewer than {FEWEST} can decide nothing" * (seeds < FEWEST)
+        out().print(f"±: half of a 95 % interval over {seeds} seeds{few}", markup=False)
 
 
 @cache

@@ -101,6 +101,8 @@ class PartialPooling(ExactOptions, Defaults):
 
     Attributes:
         beta: Share of the rounds in which a client is reachable that it takes part in, in [0, 1]; 0 for no guarantee.
+            0 is the default, since it has the most updates and suits every federation (N beta <= m).  Where a model is
+            trained, take 0.05 or m / 2N: the fewer clients' updates are used, the less it learns.
         V: Participations owed that weigh as much as one sure update, >= 0: the greater, the more utility and the
             longer the queues.  Used with ``beta`` only.
         variances: Variances of the deviations, one model for each and for each memory, beside one without deviations.

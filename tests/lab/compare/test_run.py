@@ -518,6 +518,7 @@ def test_with_prices_updates_in_time_are_measured(tmp_path):
     ratios = {row["measure"] for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()}
     assert ratios == {"updates_per_round", "least_served"}
     page = (tmp_path / "report.html").read_text()
+    assert "2 seeds can decide nothing" in page
     assert "most updates first, by the means: partial-pooling and random." in page
     assert "at a price that a server can pay" in page
     assert "beta =" not in page

@@ -27,7 +27,7 @@ from fedroster.lab.compare.tables import (
 )
 from fedroster.lab.pages.charts import MANY
 from fedroster.lab.pages.report import Number, Picture, Report, Section, Table
-from fedroster.lab.statistics import mean_interval
+from fedroster.lab.statistics import FEWEST, mean_interval
 from fedroster.parts import counted, wants_losses
 from fedroster.types import FloatArray
 
@@ -196,6 +196,8 @@ def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
         f"{what}: {counted(len(values), 'policy')}, {counted(clients, 'client')}, "
         f"{counted(settings.rounds, 'round')}, {counted(len(settings.seeds), 'seed')}, scenario {settings.scenario}."
     )
+    if len(settings.seeds) < FEWEST:
+        yield f"{counted(len(settings.seeds), 'seed')} can decide nothing, whatever comes out: take {FEWEST} or more."
     if settings.task is None and (blind := [text for text in values if wants_losses(make_policy(text))]):
         yield f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
     measure = settings.front_measure
