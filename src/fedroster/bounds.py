@@ -66,9 +66,9 @@ def rbcs_f_regret_as_printed(
 ) -> float:
     r"""Theorem 3's bound on RBCS-F's time-average regret (Huang et al. 2021, Eq. 24), for lambda >= 1.
 
-    It is false: (46) applies a bound for one client, Lemma 3, to the slowest clients of the rounds, which change.
-    docs/explanation/errors-in-the-papers.md has a counterexample.  :func:`rbcs_f_regret` takes its place under the
-    conditions that it names.
+    It does not hold with the proof's K, a bound on mean times: (46) applies a bound for one client, Lemma 3, to the
+    slowest clients of the rounds, which change.  docs/explanation/errors-in-the-papers.md has a counterexample.
+    :func:`rbcs_f_regret` takes its place under the conditions that it names.
 
     .. math::
         R(T) \le \frac{N(1+\beta^2)}{2V} + \zeta_T \sqrt{\frac{6 \log(1 + T L^2/3\lambda)}{T}},\qquad

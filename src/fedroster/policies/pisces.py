@@ -94,7 +94,7 @@ class Pisces(ForOneServer):
         penalty: beta, exponent of the discount, in [0, 10].
 
     Deviations: staleness is in choices of the selector, not in versions of the model, which the selector does not see.
-    The authors' code also prefers quick clients, which the paper's rule does not.  Utility is that of
+    The authors' code also prefers quick clients, unless all places are filled at once.  Utility is that of
     :func:`~fedroster.estimation.utility.statistical_utility`; without losses all explored clients tie.
     """
 

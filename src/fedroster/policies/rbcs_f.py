@@ -57,8 +57,8 @@ class RBCSF(ForOneServer):
     Guarantee: if beta can be met at all, the queues are mean-rate stable for every V (Theorem 4), so each client's
     long-term rate is at least beta; after T rounds it is at least :math:`\beta - Z_{T,n}/T`.  The
     time-average regret is bounded by :func:`~fedroster.bounds.rbcs_f_regret` where contexts and availability do not
-    depend on past decisions, against policies that keep the rate in every round; Theorem 3's bound is false
-    (docs/explanation/errors-in-the-papers.md).
+    depend on past decisions, against policies that keep the rate in every round; Theorem 3's does
+    not hold as proved (docs/explanation/errors-in-the-papers.md).
 
     Cost per round: O(N D^2) for the estimates, P4 in a few passes over the clients.
 

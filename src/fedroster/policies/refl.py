@@ -109,9 +109,10 @@ class REFL(ForOneServer):
         period: P, rounds after which availability repeats, such as the rounds of a day, >= 1; 1 for no period.
         rest: A client that was chosen in round t goes last before round t + rest, >= 0.
 
-    Deviations: the authors' code looks into the true trace, thinned at random; this looks into the past.  Its window is
-    one to two mean rounds long; here it is the next round, since a selector counts rounds.  The adaptive target, which
-    asks fewer clients when stragglers are expected, is the engine's ``select(at_most=...)``.
+    Deviations: in the authors' experiments the true trace, thinned at random, stands for a forecast; this looks into
+    the past.  Their window is one to two mean rounds ahead; here it is the next round, since a selector counts rounds.
+    The adaptive target, which asks fewer clients when stragglers are expected, is the engine's
+    ``select(at_most=...)``.
     """
 
     citation: ClassVar[str] = CITATION
