@@ -1,8 +1,7 @@
 r"""Theorems and bounds of the policies: functions that readers, studies and tests call, and no policy does.
 
 Drift, queues and regret of RBCS-F: Huang et al. 2021, appendices A and D, Theorems 2 to 4.  Regret of COCS: Qu et al.
-2021, Theorems 2 and 4.  Debts of partial pooling: docs/explanation/partial-pooling.md.  Shares of draws by speed:
-docs/explanation/sooner.md.
+2021, Theorems 2 and 4.  Debts of partial pooling: docs/explanation/partial-pooling.md.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.checks import check_integer, check_number
-from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import RoundContext
 from fedroster.optimization.budgeted import Choices, choices_of
 
@@ -309,45 +307,3 @@ def _largest_rate(choices: Choices, use: FloatArray) -> float:
     goal[-1] = -1.0
     found = linprog(goal, A_ub=matrix, b_ub=limit, bounds=(0.0, 1.0), method="highs")
     return float(found.x[-1])
-
-
-def shares_by_speed(times_s: FloatArray, *, places: int, exponent: float = 1.0) -> tuple[FloatArray, FloatArray]:
-    r"""Long-run shares of clients in free places that are drawn with weights :math:`w_n = \tau_n^{-a}` (``BySpeed``).
-
-    All clients are always available, and their times are exponential with means :math:`\tau_n`.  A client that has
-    answered is idle when its place is filled.  Then the set B of the m clients at work is a reversible Markov chain
-    with
-
-    .. math:: \pi(B) \propto \prod_{n \in B} w_n \tau_n = \prod_{n \in B} \tau_n^{1-a}
-
-    since B turns into B - n + j at rate :math:`\tau_n^{-1} w_j / W` and back at rate :math:`\tau_j^{-1} w_n / W`, with
-    the same W, the weights of all clients outside B - n.  For a = 1 all sets of m clients are equally likely: each
-    client is at work m / N of the time, and answers once in :math:`\sum_j \tau_n / \tau_j` answers.
-
-    Args:
-        times_s: tau, shape (clients,), seconds, > 0.
-        places: m, in 1..clients.
-        exponent: a, >= 0.
-
-    Returns:
-        Share of the time for which each client is at work, sum m, and share of all answers that are its, sum 1; both
-        of shape (clients,).
-    """
-    check_integer("places", places, least=1)
-    count = times_s.shape[0]
-    if places > count:
-        raise ConfigurationError(f"places is {places}; expected at most the {count} clients")
-    load = (times_s / times_s.min()) ** (1.0 - exponent)
-    load /= load.max()
-    # Elementary symmetric polynomials of all other clients' loads, a row for each client, up to a factor of the row.
-    others = np.zeros((count, places + 1))
-    others[:, 0] = 1.0
-    for j, each in enumerate(load):
-        with_j = others.copy()
-        with_j[:, 1:] += each * others[:, :-1]
-        with_j[j] = others[j]
-        others = with_j / with_j.max(axis=1, keepdims=True)
-    inside = load * others[:, places - 1]  # n is at work
-    at_work: FloatArray = inside / (inside + others[:, places])
-    rate = at_work / times_s
-    return at_work, rate / rate.sum()

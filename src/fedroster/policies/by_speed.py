@@ -74,7 +74,7 @@ class BySpeed(ForOneServer):
     Guarantee (docs/explanation/sooner.md has the proofs): a draw takes a client that is idle and available with
     probability at least :math:`l / ((1 + l) N)`; and if it is idle and available from the G N-th round after its last
     choice on, it is chosen within the next N.  With a = 1, exponential times and all clients available, each client
-    works an equal part of the time (:func:`fedroster.bounds.shares_by_speed`).
+    works an equal part of the time.
 
     Cost per round: O(N D).
 
