@@ -264,18 +264,22 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
     return {name: figures[name] for name in sorted(figures)}
 
 
+_PRICES = (
+    "Prices are drawn once a client (Choice B3), which the paper leaves open. With prices of each round Oracle and COCS "
+    "are not behind Random (benchmarks/results/prices.md), so these verdicts say nothing of the paper's own runs."
+)
 _MNIST = (
     f"{HIERARCHICAL_REMARKS['cpu']['mnist-logistic']} CIFAR-10 (Figs. 2 and 7, Table II) is not judged at CPU size. "
     "Earlier pages judged six claims on a network of ours with 17,386 parameters in place of 797,962, over 100 of "
     "1,880 edge rounds, where CUCB and Random ended at 10 to 11 %, which is chance: nothing followed for the paper's "
     "network. These verdicts are withdrawn. `--scale full` has the paper's network: five policies and one seed take "
-    "days on two cores."
+    f"days on two cores. {_PRICES}"
 )
 _STEPS = (
     "MNIST with E gradient steps follows (2), Table I and the 200 rounds of Fig. 4; the samples of a client are ours. "
     'Table I calls E "local training epochs": in the other figures on MNIST an epoch is a pass in batches of 32, and '
     "there are 1,000 rounds. A first look, at seeds 1100 to 1109, decided none of these claims. The second has its own "
-    "seeds, and each look is tested at half the level."
+    f"seeds, and each look is tested at half the level. {_PRICES}"
 )
 REMARKS = {
     **HIERARCHICAL_REMARKS,
