@@ -265,8 +265,8 @@ def _figures(size: str) -> Mapping[str, FigureRecipe]:
 
 
 _PRICES = (
-    "Prices are drawn once a client (Choice B3), which the paper leaves open. With prices of each round Oracle and COCS "
-    "are not behind Random (benchmarks/results/prices.md), so these verdicts say nothing of the paper's own runs."
+    "Prices are drawn once a client (Choice B3); the paper leaves that open. With prices of each round Oracle and COCS "
+    "are not behind Random (benchmarks/results/prices.md): these verdicts say nothing of the paper's own runs."
 )
 _MNIST = (
     f"{HIERARCHICAL_REMARKS['cpu']['mnist-logistic']} CIFAR-10 (Figs. 2 and 7, Table II) is not judged at CPU size. "
