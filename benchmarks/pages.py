@@ -1,8 +1,8 @@
 """Every page that fedroster writes, as readers meet it: strict policies, screen readers, widths, schemes, paper.
 
-Run as ``python -m benchmarks.pages --axe axe.min.js [--docs docs/_build/html]``; it needs Chromium on the PATH, and
-axe-core's script, which packages of the Python index such as ``axe-playwright-python`` carry.  The pages are made here,
-small, and served on this machine with the policies of servers that keep reports.
+Run as ``.ci/pages benchmarks/results/pages.md``, which brings axe-core; it needs Chromium on the PATH.  The pages are
+made here, small, and served on this machine with the policies of servers that keep reports.  The exit status is 1 if
+anything is not as it should be.
 """
 
 from __future__ import annotations
@@ -180,9 +180,9 @@ def main() -> None:
     lines = [
         "# Pages",
         "",
-        f"Made by `python -m benchmarks.pages` on {datetime.now(UTC).date().isoformat()}, {version}, at WCAG 2.2 AA; "
-        f"widths {', '.join(map(str, WIDTHS))} pixels, {' and '.join(SCHEMES)}. In the columns of policies: pictures "
-        "and tables are readable, and charts are live wherever scripts run.",
+        f"Made by `.ci/pages benchmarks/results/pages.md` on {datetime.now(UTC).date()}, {version}, at WCAG "
+        f"2.2 AA; widths {', '.join(map(str, WIDTHS))} pixels, {' and '.join(SCHEMES)}. In the columns of policies: "
+        "pictures and tables are readable, and charts are live wherever scripts run.",
         "",
         f"| page | {' | '.join(columns)} |",
         "| --- " * (len(columns) + 1) + "|",
@@ -190,7 +190,9 @@ def main() -> None:
         "",
         *(f"* {name}: `{policy}`" for name, policy in POLICIES.items() if policy),
     ]
+    given.out.parent.mkdir(exist_ok=True)
     write_text_atomically(given.out, "\n".join(lines) + "\n")
+    sys.exit(any(cell != "ok" for row in rows.values() for cell in row.values()))
 
 
 if __name__ == "__main__":

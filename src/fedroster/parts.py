@@ -7,8 +7,8 @@ from fedroster.core.arrays import ImageArray, Model, StatusArray
 from fedroster.core.checks import check_choice, check_integer, check_number, counted
 from fedroster.core.compiled import njit
 from fedroster.core.ids import ClientId
-from fedroster.core.locks import FolderLock
-from fedroster.core.outside import cell, plain
+from fedroster.core.locks import FolderLock, refuse_links
+from fedroster.core.outside import cell, marked, pasteable, plain
 from fedroster.core.parallel import for_ranges, num_threads
 from fedroster.core.parameters import Count, NotNegative, Parameters, Positive, Share
 from fedroster.core.problem import check_selection
@@ -48,12 +48,15 @@ __all__ = [
     "counted",
     "for_ranges",
     "load_arrays",
+    "marked",
     "missing_signals",
     "njit",
     "num_threads",
     "pack",
+    "pasteable",
     "plain",
     "polls",
+    "refuse_links",
     "remove_leftovers",
     "save_arrays",
     "wants_losses",

@@ -56,14 +56,25 @@ def test_outputs_may_be_closed(closed, arguments, status):
     assert b"Traceback" not in done.stderr
 
 
-def test_an_output_in_ascii_ends_nothing(tmp_path):
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp932", "utf-16"])
+def test_an_output_in_any_encoding_ends_nothing(tmp_path, encoding):
     command = [sys.executable, "-m", "fedroster", "compare", "--task", "none", "--seeds", "0-1", "--rounds", "5"]
     done = subprocess.run(
         [*command, "--policy", "random", "--policy", "floor", "--out", tmp_path],
         capture_output=True,
         check=False,
-        env=os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        env=os.environ | {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"},
     )
     assert done.returncode == 0, done.stderr
-    assert b"+-" in done.stdout
-    assert done.stdout.isascii()
+    shown = done.stdout.decode(encoding)
+    assert "random" in shown
+    assert encoding != "ascii" or "+-" in shown
+
+
+def test_no_cell_or_title_is_markup_or_forges_a_line(monkeypatch):
+    monkeypatch.setattr(terminal, "out", lambda: Console(width=80, file=text, force_terminal=True))
+    text, odd = io.StringIO(), "[link=http://x]a[/]\nINFO round 9 begun\x1b[2J"
+    terminal.print_table(["name"], [[odd]], title=odd)
+    assert text.getvalue().count(r"\nINFO round 9 begun\x1b[2J") == 2
+    assert "\x1b]8" not in text.getvalue()
+    assert "\x1b[2J" not in text.getvalue()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
 
-from fedroster.core.errors import FedrosterError, InUseError
+from fedroster.core.errors import ConfigurationError, FedrosterError, InUseError
 from fedroster.core.locks import FolderLock
 
 
@@ -28,6 +29,32 @@ def test_a_holder_that_cannot_be_read_is_another_process(tmp_path):
     with pytest.raises(InUseError, match="is held by another process"):
         FolderLock(tmp_path)
     lock.release()
+
+
+def test_a_holder_is_named_in_short(tmp_path):
+    lock = FolderLock(tmp_path)
+    (tmp_path / ".lock.json").write_text(
+        json.dumps(dict.fromkeys(("process", "host", "program", "since"), "x" * 10**6))
+    )
+    with pytest.raises(InUseError, match="is held by process xxx") as refused:
+        FolderLock(tmp_path)
+    assert len(str(refused.value)) < 2000
+    lock.release()
+
+
+@pytest.mark.parametrize("name", [".lock", ".lock.json", "report.html", "a/b/table.csv", "a/b"])
+def test_a_folder_with_a_link_out_of_it_is_not_written_to(tmp_path, name):
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine / "a", other):
+        folder.mkdir(parents=True)
+    (mine / name).parent.mkdir(exist_ok=True)
+    (mine / "inside").symlink_to(mine / "a")
+    FolderLock(mine).release()
+    (mine / name).unlink(missing_ok=True)
+    (mine / name).symlink_to(other / "file")
+    with pytest.raises(ConfigurationError, match=f"{name} is a link to .*other"):
+        FolderLock(mine)
+    assert not list(other.iterdir())
 
 
 def test_the_death_of_a_holder_gives_the_folder_back(tmp_path):

@@ -180,10 +180,11 @@ def _write_parquet(table: Path, file: Path) -> None:
         import polars
     except ModuleNotFoundError as error:
         raise MissingDependencyError.of("polars", "study") from error
-    types: dict[str, Any] = dict.fromkeys(polars.read_csv(table, n_rows=0).columns, polars.Float64)
+    with table.open(encoding="utf-8") as lines:
+        types: dict[str, Any] = dict.fromkeys(lines.readline().rstrip("\n").split(","), polars.Float64)
     types |= dict.fromkeys(("client", "excluded", "status"), polars.String)
     types |= dict.fromkeys(("available", "chosen"), polars.Boolean) | dict.fromkeys(("round", "server"), polars.Int64)
-    write_atomically(file, polars.scan_csv(table, schema=types).sink_parquet)
+    write_atomically(file, polars.scan_csv(table.resolve(), schema=types, glob=False).sink_parquet)
 
 
 @command(group=group)

@@ -88,7 +88,7 @@ def print_table(
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title, title_justify="left", box=None, padding=padding)
+    table = Table(title=title and Text(plain(title)), title_justify="left", box=None, padding=padding)
     for column in columns:
         table.add_column(
             column,
@@ -97,7 +97,7 @@ def print_table(
             overflow="fold",
         )
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell, "\n")) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(cell)) for cell in row))
     out().print(table)
 
 
@@ -106,6 +106,8 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
 
     Columns that a narrow terminal has no room for come in a further table below: nothing is cut.
     """
+    from rich.text import Text
+
     from fedroster.lab.compare.tables import summary_table
     from fedroster.lab.statistics import FEWEST
 
@@ -126,8 +128,9 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
     for number, block in enumerate(blocks):
         shown = [table.columns[column] for column in block]
         room = wide if len(blocks) > 1 else wide + left
-        names = ("\n".join(textwrap.wrap(row[0].replace(",", ", "), room)).replace(", ", ",") for row in table.rows)
-        rows = [[name, *(row[column] for column in block)] for name, row in zip(names, table.rows, strict=True)]
+        names = (textwrap.wrap(plain(row[0]).replace(",", ", "), room) for row in table.rows)
+        cells = (Text("\n".join(lines).replace(", ", ",")) for lines in names)
+        rows = [[name, *(row[column] for column in block)] for name, row in zip(cells, table.rows, strict=True)]
         print_table([heading, *shown], rows, title=None if number else str(found), right=shown, whole=shown)
     for measure in measures:
         if measure.about:
@@ -155,7 +158,7 @@ def progress(what: str, *, of_bytes: bool = False) -> Iterator[Callable[..., Non
 
     say_when_compiling()
     counts = (bars.DownloadColumn(), bars.TransferSpeedColumn()) if of_bytes else (bars.MofNCompleteColumn(),)
-    begin = (bars.TextColumn("{task.description}"), bars.BarColumn(bar_width=20))
+    begin = (bars.TextColumn("{task.description}", markup=False), bars.BarColumn(bar_width=20))
     end = (bars.TimeElapsedColumn(), bars.TextColumn("left"), bars.TimeRemainingColumn())
     bar = bars.Progress(*begin, *counts, *end, console=err())
     task = bar.add_task(what, total=None)

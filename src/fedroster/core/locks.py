@@ -12,12 +12,25 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from fedroster.core.errors import InUseError
+from fedroster.core.checks import shown
+from fedroster.core.errors import ConfigurationError, InUseError
 from fedroster.core.state import write_text_atomically
 
 _log = logging.getLogger(__name__)
 
 _LOCK_FILE, _HOLDER_FILE = ".lock", ".lock.json"
+
+
+def refuse_links(folder: str | os.PathLike[str]) -> None:
+    """Refuse a folder with a link that leads out of it: a file that is written there would be written elsewhere.
+
+    Raises:
+        ConfigurationError: If there is one; names it.
+    """
+    home = Path(folder).resolve()
+    for path in home.rglob("*"):
+        if path.is_symlink() and not (end := Path(os.path.realpath(path))).is_relative_to(home):
+            raise ConfigurationError(f"{shown(path, str)} is a link to {shown(end, str)}; expected none that leads out")
 
 
 class FolderLock:
@@ -41,7 +54,9 @@ class FolderLock:
 
         Raises:
             InUseError: If another process holds it; the message names it.
+            ConfigurationError: If a link in it leads out of it.
         """
+        refuse_links(folder)
         self._folder = Path(folder)
         self._lock = FileLock(self._folder / _LOCK_FILE, timeout=0, mode=0o600, thread_local=False)
         try:
@@ -60,8 +75,9 @@ class FolderLock:
     def _holder(self) -> str:
         try:
             held = json.loads((self._folder / _HOLDER_FILE).read_text(encoding="utf-8"))
-            return f"process {held['process']} on {held['host']} ({held['program']}) since {held['since']}"
-        except (OSError, ValueError, KeyError, TypeError):
+            process, host, program, since = (shown(held[each], str) for each in ("process", "host", "program", "since"))
+            return f"process {process} on {host} ({program}) since {since}"
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return "another process"
 
     def release(self) -> None:

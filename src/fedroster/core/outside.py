@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shlex
 from typing import Any
 
-_FORMULA = re.compile(r"[=+\-@\t\r](?!\d+(\.\d+)?(e[+-]?\d+)?$)")
+_FORMULA = re.compile(r"(\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])(?!\d+(\.\d+)?(e[+-]?\d+)?$)")
+_MARKUP = re.compile(r"[\\\[\]|]|^[`~:](?=[`~:]{2})")
 
 
 def plain(text: str, keep: str = "") -> str:
@@ -22,6 +24,20 @@ def plain(text: str, keep: str = "") -> str:
         return text
     shown = (each if each.isprintable() or each in keep else each.encode("unicode_escape").decode() for each in text)
     return "".join(shown)
+
+
+def marked(text: str) -> str:
+    """A text as a line of Markdown, or a cell of its tables, shows it: no tag, link, column or fence begins in it."""
+    return _MARKUP.sub(r"\\\g<0>", plain(text.replace("\n", " ").strip()).replace("<", "&lt;"))
+
+
+def pasteable(command: str) -> str:
+    """A command line that a file has, as a shell may be given it: one command of ours, or a remark of the shell."""
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quotation without an end
+        words = []
+    return plain(shlex.join(words) if words[:1] == ["fedroster"] else f"# {command}" if command else "")
 
 
 def cell(value: Any) -> Any:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from fedroster.core.checks import counted
 from fedroster.core.errors import UnknownNameError
 from fedroster.core.ids import ClientId
-from fedroster.core.outside import plain
+from fedroster.core.outside import marked, plain
 from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.chain import lines_of, standing
 from fedroster.folder.lines import SettingsLine
@@ -42,12 +42,12 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
             longest = max(longest, (wait, f", from {since} to {place}"), key=itemgetter(0))
         short = f"was {'' if chosen else 'not '}chosen{in_words(because, chosen=chosen, alone=True).partition(';')[0]}"
         counts["was available, but the round did not begin" if played.not_begun else out or short] += 1
-        rows.append(f"| {played.round} | {played.at} | {_cell(told(log, played, slot, because))} |")
+        rows.append(f"| {played.round} | {played.at} | {marked(told(log, played, slot, because))} |")
+    totals = [f"| {marked(what)} | {number} |" for what, number in counts.most_common()]
     lines = [
-        f"# {client!r} in rounds {numbers[0]} to {numbers[-1]}",
-        f"The record of `{log.header.policy}`; digest of its last line: `{log.head}`.",
-        "| it ... | rounds |\n| --- | --- |\n"
-        + "\n".join(f"| {_cell(what)} | {num} |" for what, num in counts.most_common()),
+        f"# {marked(repr(client))} in rounds {numbers[0]} to {numbers[-1]}",
+        f"The record of {marked(log.header.policy)}; digest of its last line: `{log.head}`.",
+        "| it ... | rounds |\n| --- | --- |\n" + "\n".join(totals),
         f"It took part in {num_chosen} of {member:.4g} rounds as a member ({num_chosen / max(member, 1.0):.1%}), of "
         f"which it could be chosen in {able:.4g}." + _promise(log, policy, num_chosen, member, able),
         f"Its longest wait took {counted(longest[0], 'round')}{longest[1]}.",
@@ -55,11 +55,6 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
         "| round | when | it ... |\n| --- | --- | --- |\n" + "\n".join(rows),
     ]
     return "\n".join(map(plain, "\n\n".join(lines).split("\n"))) + "\n"
-
-
-def _cell(text: str) -> str:
-    """A text as a cell of a table: names of groups are outside text."""
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _promise(log: Log, policy: AnyPolicy | None, num_chosen: int, member: float, able: float) -> str:

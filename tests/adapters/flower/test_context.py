@@ -61,6 +61,8 @@ def test_the_free_processor_share_is_measured_when_none_is_declared(monkeypatch)
     assert ContextReporter().report(context_of())["cpu-share"] == pytest.approx(0.25)
     monkeypatch.setattr("os.getloadavg", lambda: (9.0, 0.0, 0.0))
     assert ContextReporter().report(context_of())["cpu-share"] == 0.01
+    monkeypatch.delattr("os.getloadavg")  # Windows has none
+    assert ContextReporter().report(context_of())["cpu-share"] == 1.0
 
 
 def test_an_app_answers_queries_and_attaches_its_context_to_training_only():

@@ -9,6 +9,7 @@ import math
 import re
 import shutil
 from contextlib import suppress
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -168,6 +169,25 @@ def test_what_lies_outside_stays_as_it_is_whatever_a_folder_says(made, tmp_path,
 
 
 @pytest.mark.usefixtures("no_pictures")
+def test_scenarios_that_would_share_a_folder_somewhere_are_refused(tmp_path):
+    plans = [SimpleNamespace(scenario=name) for name in ("mine/World", "mine-world")]  # Windows and macOS see one name
+    with pytest.raises(ConfigurationError, match="would share a folder"):
+        compare_all(plans, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("part", ["rbcs-f-table-1", "rbcs-f-table-1/report.html", "overview.svg"])
+def test_a_link_out_of_a_folder_is_not_followed(made, tmp_path, part):
+    folder, other = tmp_path / "copy", tmp_path / "other"
+    shutil.copytree(made[0], folder)
+    (folder / part).rename(other)
+    (folder / part).symlink_to(other)
+    before = contents(tmp_path)
+    with pytest.raises(ConfigurationError, match=f"{part} is a link"):
+        render_all(folder)
+    assert contents(tmp_path) == before
+
+
 def test_it_stops_when_the_time_is_up_and_goes_on(tmp_path, monkeypatch):
     ran = []
     run = Trial.run

@@ -6,6 +6,7 @@ import errno
 import io
 import math
 import os
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -33,6 +34,15 @@ def test_tables_come_back_exactly(tmp_path, suffix):
     assert found.schema == TABLE.schema
     assert found.rows() == TABLE.rows()
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("name", ["~root", "[ab]", "*"])
+def test_a_folders_name_is_no_pattern(tmp_path, monkeypatch, suffix, name):
+    monkeypatch.chdir(tmp_path)
+    for folder, table in ((name, TABLE), ("a", TABLE.head(1))):
+        write_table(table, Path(folder) / f"t.{suffix}")
+    assert read_table(Path(name) / f"t.{suffix}").height == TABLE.height
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -84,7 +94,7 @@ def test_json_comes_back(tmp_path):
     assert (tmp_path / "new" / "settings.json").read_text().endswith("}\n")
 
 
-@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "{'a': 1}", "\x00", "[" * 100_000])
 def test_what_is_no_json(tmp_path, text):
     path = tmp_path / "settings.json"
     path.write_text(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from pfl.common_types import Checkpointer, Saveable
 from pfl.exception import CheckpointNotFoundError
 
 from fedroster.core.errors import ConfigurationError
-from fedroster.core.state import sync_folder, write_text_atomically
+from fedroster.core.state import sync_file, sync_folder, write_text_atomically
 
 _WHOLE = "checkpoint"
 """A file that names the one of two folders whose parts are whole."""
@@ -67,7 +66,7 @@ class RunCheckpoint(Saveable, Checkpointer):
         for path in [*folder.rglob("*"), folder]:
             if path.is_file():
                 with path.open("rb") as file:
-                    os.fsync(file.fileno())
+                    sync_file(file.fileno())
             else:
                 sync_folder(path)
         write_text_atomically(whole, folder.name)

@@ -25,6 +25,7 @@ from fedroster.lab.pages.report import Report, Section, Table, picture, write_pa
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.run import Where, key
 from fedroster.lab.trials.store import machine, read_json, write_json, write_table
+from fedroster.parts import refuse_links
 
 
 def folder_of(scenario: str) -> str:
@@ -100,6 +101,7 @@ def render_all(folder: Path) -> pl.DataFrame:
     Raises:
         InvalidInputError: If something is missing or damaged.
     """
+    refuse_links(folder)
     if not (scenarios := _read(folder)["folders"]):
         raise InvalidInputError(f"{folder / 'settings.json'} names no folders of scenarios")
     # Inside this folder, whatever else the file says of them.

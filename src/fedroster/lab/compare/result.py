@@ -24,7 +24,7 @@ from fedroster.lab.compare.tables import (
 )
 from fedroster.lab.pages.report import as_html, html_table, latex_table, picture, write_page
 from fedroster.lab.trials.store import read_table, write_json, write_table
-from fedroster.parts import counted, write_text_atomically
+from fedroster.parts import counted, refuse_links, write_text_atomically
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,6 +188,7 @@ def render(folder: Path, *, brief: bool = False) -> Comparison:
     Raises:
         InvalidInputError: If the folder does not hold a complete comparison.
     """
+    refuse_links(folder)
     found = Comparison.read(folder)
     found.report(folder, brief=brief)
     return found

@@ -18,14 +18,15 @@ class Look:
 
 LINES = ("-", "--", "-.", ":")
 
-# Okabe and Ito's palette, told apart by colour-blind readers too; then colours between.
+# Okabe and Ito's palette, told apart by colour-blind readers too; then colours between.  Of two policies with one
+# line the colours differ under three colour deficiencies, which a test computes.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B77F00", "#3D96CF", "#000000", "#8C6D31")
 
 _LOOKS: Mapping[str, Look] = {
     "random": Look("#777777", "--"),
     "round-robin": Look("#777777", "-."),
     "size-weighted": Look("#777777", ":"),
-    "participation-weights": Look("#777777"),
+    "participation-weights": Look("#607878"),
     "floor": Look("#D55E00"),
     "rbcs-f": Look("#0072B2"),
     # Variants that stand in one picture of the paper, told apart by more than their names would give.
@@ -43,20 +44,20 @@ _LOOKS: Mapping[str, Look] = {
     "oracle-p": Look("#000000", "--"),
     "partial-pooling": Look("#B3135F"),
     "cocs": Look("#4B3FA8"),
-    "cucb": Look("#B77F00"),
-    "cucb-pairs": Look("#B77F00", "--"),
-    "linucb": Look("#2A9D9D"),
-    "linucb-pairs": Look("#2A9D9D", "--"),
+    "cucb": Look("#B77F00", "--"),
+    "cucb-pairs": Look("#B77F00", ":"),
+    "linucb": Look("#2A9D9D", "-."),
+    "linucb-pairs": Look("#2A9D9D", ":"),
     "oort": Look("#CC79A7"),
     "power-of-choice": Look("#CC79A7", "--"),
     "tifl": Look("#7F1D3F"),
     "e3cs": Look("#7F1D3F", "--"),
-    "cs-ucb": Look("#7A7A1F", "-."),
-    "afl": Look("#CC79A7", "-."),
-    "refl": Look("#7A7A1F", "--"),
+    "cs-ucb": Look("#606000", "-."),
+    "afl": Look("#C078C0", "-."),
+    "refl": Look("#606000", "--"),
+    "pisces": Look("#C078C0", ":"),
     "fedcor": Look("#2E6F40", ":"),
     "optimal-client-sampling": Look("#2E6F40", "-."),
-    "pisces": Look("#CC79A7", ":"),
     "f3ast": Look("#2E6F40"),
     "clustered-sampling": Look("#2E6F40", "--"),
 }

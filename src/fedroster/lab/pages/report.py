@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from urllib.parse import quote
 import jinja2
 from markupsafe import Markup
 
-from fedroster.parts import plain, write_text_atomically
+from fedroster.parts import marked, pasteable, plain, write_text_atomically
 
 if TYPE_CHECKING:
     from fedroster.lab.pages.charts import Figure
@@ -168,7 +167,9 @@ def as_html(report: Report, *, template: str = "report.html.j2", follows: bool =
         scripts.insert(0, library())
     digests = {each: b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in scripts}
     named = {script: Markup(f"'sha256-{digest}'") for script, digest in digests.items()}  # its policy runs no other
-    return templates.get_template(template).render(report=report, zip=zip, css=css, scripts=named, json=_json)
+    return templates.get_template(template).render(
+        report=report, zip=zip, css=css, scripts=named, json=_json, command=pasteable(report.command)
+    )
 
 
 @cache
@@ -210,35 +211,30 @@ def latex_table(table: Table) -> str:
 
 def as_markdown(report: Report) -> str:
     """The page as Markdown beside its figures; names in it are no markup, and link to nothing."""
-    lines = [f"# {_text(report.title)}", ""]
+    lines = [f"# {marked(report.title)}", ""]
     if report.headline:
-        lines += [f"**{_text(report.headline)}**", ""]
-    lines += [f"* {_text(one.label)}: {_text(one.value)} ({_text(one.note)})" for one in report.numbers]
+        lines += [f"**{marked(report.headline)}**", ""]
+    lines += [f"* {marked(one.label)}: {marked(one.value)} ({marked(one.note)})" for one in report.numbers]
     lines += [""] * bool(report.numbers) + _paragraphs(report.lead)
     for section in report.sections:
-        title = _text(section.title)
+        title = marked(section.title)
         lines += [f"<details><summary>{title}</summary>" if section.folded else f"## {title}", ""]
         lines += _paragraphs(section.text)
-        lines += [f"![{_text(shown.label)}]({shown.file})\n" for shown in section.figures]
+        lines += [f"![{marked(shown.label)}]({shown.file})\n" for shown in section.figures]
         if section.table is not None:
             lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
             lines += [_markdown_row(row) for row in section.table.rows] + [""]
         lines += _paragraphs(section.notes)
-        lines += [f"[{_text(words)}](./{quote(folder)}/index.md)\n" for words, folder in section.pages.items()]
+        lines += [f"[{marked(words)}](./{quote(folder)}/index.md)\n" for words, folder in section.pages.items()]
         lines += ["</details>", ""] if section.folded else []
-    lines += ["## How this was made", "", "```", plain(report.command), "```", ""]
-    lines += [f"* {_text(name)}: {_text(str(value))}" for name, value in report.settings.items()]
+    lines += ["## How this was made", "", "```", pasteable(report.command), "```", ""]
+    lines += [f"* {marked(name)}: {marked(str(value))}" for name, value in report.settings.items()]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _text(words: str) -> str:
-    """Words that Markdown takes for nothing else: no tag, and no link."""
-    return re.sub(r"\](?=[(\[])", r"\\]", plain(words.replace("\n", " ")).replace("<", "&lt;"))
-
-
 def _paragraphs(sentences: Sequence[str]) -> list[str]:
-    return [line for sentence in sentences for line in (_text(sentence), "")]
+    return [line for sentence in sentences for line in (marked(sentence), "")]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(_text(cell).replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(marked(cell) for cell in cells) + " |"

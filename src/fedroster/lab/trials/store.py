@@ -106,7 +106,8 @@ def read_table(path: Path) -> pl.DataFrame:
         InvalidInputError: If it is missing or damaged.
     """
     try:
-        return pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+        with path.open("rb") as file:  # polars would take a name with * or ~ for other files
+            return pl.read_parquet(file) if path.suffix == ".parquet" else pl.read_csv(file)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise InvalidInputError(f"{os.fspath(path)!r} is not a readable table ({error})") from error
 
@@ -125,7 +126,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidInputError(f"{os.fspath(path)!r} is not a readable JSON file ({error})") from error
     if not isinstance(content, dict):
         raise InvalidInputError(f"{os.fspath(path)!r} holds a {type(content).__name__}; expected an object")

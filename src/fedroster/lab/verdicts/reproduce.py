@@ -20,7 +20,7 @@ from fedroster.lab.verdicts.claims_page import claims_sections, headline, number
 from fedroster.lab.verdicts.paper import FigureRecipe, Need, Paper, Scale, find_paper
 from fedroster.lab.verdicts.registry import Registered, registered
 from fedroster.lab.verdicts.verdicts import Claim, Verdict, judge
-from fedroster.parts import check_integer
+from fedroster.parts import check_integer, refuse_links
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,7 @@ def _wanted(order: Order) -> tuple[Paper, Scale | None, dict[str, FigureRecipe]]
 
 def _check_folder(folder: Path, order: Order) -> None:
     """Refuse a folder that holds something else; nothing in it is overwritten then."""
+    refuse_links(folder)
     known = folder / "settings.json"
     found = read_json(known) if known.exists() else {"paper": order.paper}
     if found.get("paper") != order.paper:

@@ -93,7 +93,8 @@ def _load(path: Path) -> polars.DataFrame:
     said = pl.col("available").cast(pl.String).str.to_lowercase()
     try:
         is_csv = path.suffix == ".csv"
-        table = pl.read_csv(path, infer_schema=False) if is_csv else pl.read_parquet(path)
+        with path.open("rb") as file:  # polars would take a name with * or ~ for other files
+            table = pl.read_csv(file, infer_schema=False) if is_csv else pl.read_parquet(file)
         return (
             table.select(COLUMNS)
             .with_columns(pl.col(pl.String).str.strip_chars())

@@ -13,7 +13,7 @@
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
-  const text = cell => /^[=+\-@\t\r](?!\d+(\.\d+)?(e[+-]?\d+)?$)/.test(cell) ? `'${cell}` : cell;  // no formula
+  const text = cell => /^(?:\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n])(?!\d+(\.\d+)?(e[+-]?\d+)?$)/.test(cell) ? `'${cell}` : cell;  // no formula
   const csv = rows => rows.map(row => row.map(text).map(cell => /[",\n]/.test(cell ?? "") ? `"${String(cell).replaceAll('"', '""')}"` : cell ?? "").join(",")).join("\n") + "\n";
   const fileName = text => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "data";
 
