@@ -405,11 +405,11 @@ def run(size: float, seed: int) -> list[Row]:
         os.environ["XDG_CACHE_HOME"] = cache
         rng = random.Random(seed)
         return [
-            logs(max(2, round(40 * size)), rng, crafted=False),
-            logs(max(2, round(40 * size)), rng, crafted=True),
-            folders(max(10, round(300 * size)), rng),
-            gone_on(max(6, round(90 * size)), rng),
-            tables(max(4, round(100 * size)), rng),
+            logs(max(2, round(30 * size)), rng, crafted=False),
+            logs(max(2, round(30 * size)), rng, crafted=True),
+            folders(max(10, round(240 * size)), rng),
+            gone_on(max(6, round(60 * size)), rng),
+            tables(max(4, round(60 * size)), rng),
             held(max(4, round(40 * size))),
             long_names(2),
         ]
