@@ -202,7 +202,7 @@ def test_the_folder_is_complete(rendered):
     assert contents(folder).keys() == figures | tables | {"report.html", "index.md"}
     page = (folder / "report.html").read_text()
     assert page.count('<div class="static" role="img"') == page.count('<script type="application/json">') == 6
-    assert "fedroster compare &lt;b&gt;" in page
+    assert "fedroster compare &#39;&lt;b&gt;&#39;" in page
     page = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert re.findall(r"""<[^<>]*(?:href|src)=["'](?!#|data:)[^<>]*>""", page) == []
     for words in (

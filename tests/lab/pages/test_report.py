@@ -265,7 +265,11 @@ def test_each_chart_says_what_it_shows_and_has_its_numbers():
     content = unquote(shown.csv.removeprefix("data:text/csv;charset=utf-8,"))
     assert content.splitlines()[:2] == ["label,x,mean,low,high", "floor,1.0,1.0,0.0,2.0"]
     assert len(content.splitlines()) == 1 + 2 * 9
-    assert "Numbers" in as_html(Report("T", [], [Section("S", figures=[shown])], "cmd"))
+    page = Report("T", [], [Section("S", figures=[shown])], "cmd")
+    assert "Numbers" in as_html(page)
+    markdown = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(as_markdown(page))
+    assert "<p>In the end: floor 9, random 9.</p>" in markdown
+    assert markdown.partition("<summary>Numbers</summary>")[2].count("<tr>") == 1 + 2 * 6
     assert (
         picture(lines({"a": Curve(*(np.empty(0),) * 4)}, Axes("x", "y")), "", None, "none").told
         == "There is nothing to show yet."

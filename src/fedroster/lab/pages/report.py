@@ -220,10 +220,11 @@ def as_markdown(report: Report) -> str:
         title = marked(section.title)
         lines += [f"<details><summary>{title}</summary>" if section.folded else f"## {title}", ""]
         lines += _paragraphs(section.text)
-        lines += [f"![{marked(shown.label)}]({shown.file})\n" for shown in section.figures]
-        if section.table is not None:
-            lines += [_markdown_row(section.table.columns), _markdown_row(["---"] * len(section.table.columns))]
-            lines += [_markdown_row(row) for row in section.table.rows] + [""]
+        for shown in section.figures:
+            lines += [f"![{marked(shown.label)}]({shown.file})", "", *_paragraphs([shown.told] if shown.told else [])]
+            if shown.numbers is not None:
+                lines += ["<details><summary>Numbers</summary>", "", *_markdown_table(shown.numbers), "</details>", ""]
+        lines += [] if section.table is None else _markdown_table(section.table)
         lines += _paragraphs(section.notes)
         lines += [f"[{marked(words)}](./{quote(folder)}/index.md)\n" for words, folder in section.pages.items()]
         lines += ["</details>", ""] if section.folded else []
@@ -236,5 +237,6 @@ def _paragraphs(sentences: Sequence[str]) -> list[str]:
     return [line for sentence in sentences for line in (marked(sentence), "")]
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(marked(cell) for cell in cells) + " |"
+def _markdown_table(table: Table) -> list[str]:
+    rows = (table.columns, ["---"] * len(table.columns), *table.rows)
+    return [*(f"| {' | '.join(map(marked, row))} |" for row in rows), ""]
