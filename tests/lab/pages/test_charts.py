@@ -184,6 +184,15 @@ def test_a_long_label_stays_inside_the_figure(name):
 # -------------------------------------------------------------------- the Pareto front
 
 
+def test_axes_stay_in_the_range_of_a_share_and_a_time():
+    wide = {"a": point(3.0, 5.0, half=30.0), "b": point(9.0, 98.0, half=30.0)}
+    spec = pareto_figure(Panel(wide, "time, s", "least served, %")).to_dict()
+    scales = [layer["encoding"][axis]["scale"]["domain"] for layer in spec["layer"][:1] for axis in "xy"]
+    assert scales[0][0] == 0.0 < scales[0][1]
+    assert scales[1] == [0.0, 100.0]
+    assert [layer["mark"].get("clip") for layer in spec["layer"] if layer["mark"]["type"] == "rule"] == [True, True]
+
+
 def test_the_pareto_front_by_hand():
     time, good = [1.0, 2.0, 2.0, 3.0, 4.0, 1.0], [0.1, 0.3, 0.3, 0.2, 0.9, 0.05]
     assert pareto_front(time, good) == [0, 1, 2, 4]  # equals do not beat each other

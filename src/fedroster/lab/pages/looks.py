@@ -103,8 +103,8 @@ def looks_of(policies: Mapping[str, str]) -> dict[str, Look]:
 
 
 def in_order(labels: Iterable[str]) -> dict[str, Look]:
-    """Looks of curves that are not policies: 32 that differ, in colour first and then in line."""
+    """Looks of curves that are not policies: 32 that differ, neighbours in colour and in line."""
     return {
-        label: Look(PALETTE[i % len(PALETTE)], LINES[(i // 2 + i // len(PALETTE)) % len(LINES)])
+        label: Look(PALETTE[i % len(PALETTE)], LINES[(i + i // len(PALETTE)) % len(LINES)])
         for i, label in enumerate(labels)
     }

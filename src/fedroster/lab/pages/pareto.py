@@ -90,7 +90,8 @@ def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
 def _layers(panel: Panel, width: float, height: float, kinds: Collection[Kind], *, falls: bool = False) -> Figure:
     """A picture; ``falls`` is for an abscissa that falls to the right."""
     points = panel.points
-    ends = {axis: _ends([getattr(point, axis) for point in points.values()]) for axis in "xy"}
+    most = {"x": np.inf, "y": 100.0}  # y is a share in percent
+    ends = {axis: _ends([getattr(point, axis) for point in points.values()], most[axis]) for axis in "xy"}
     x = alt.X("x:Q", title=panel.x_label, scale=alt.Scale(domain=ends["x"], nice=False, reverse=falls))
     y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=ends["y"], nice=False))
     # From the best x, where y is small, to the worst.
@@ -130,8 +131,8 @@ def _layers(panel: Panel, width: float, height: float, kinds: Collection[Kind], 
     )
     return alt.layer(
         line.encode(x=x, y=y, order="step:Q"),
-        base.mark_rule().encode(x=alt.X("x_low:Q"), x2="x_high:Q"),
-        base.mark_rule().encode(y=alt.Y("y_low:Q"), y2="y_high:Q"),
+        base.mark_rule(clip=True).encode(x=alt.X("x_low:Q"), x2="x_high:Q"),
+        base.mark_rule(clip=True).encode(y=alt.Y("y_low:Q"), y2="y_high:Q"),
         base.mark_point(filled=True, size=90, opacity=1).encode(
             shape=alt.Shape("kind:N", scale=shapes, legend=_LEGEND), tooltip=told
         ),
@@ -146,11 +147,11 @@ _PARTS = {"": "mean", "_low": "low", "_high": "high"}
 _LEGEND = alt.Legend(symbolType="circle", symbolSize=90, symbolStrokeWidth=0, symbolFillColor=GREY)
 
 
-def _ends(found: Sequence[Interval]) -> tuple[float, float]:
-    """Ends of an axis that shows intervals whole."""
+def _ends(found: Sequence[Interval], most: float) -> tuple[float, float]:
+    """Ends of an axis that shows intervals as far as the measure goes, from 0 to ``most``."""
     low, high = min(one.low for one in found), max(one.high for one in found)
     margin = 0.08 * (high - low) or 1.0
-    return low - margin, high + margin
+    return max(low - margin, 0.0), min(high + margin, most)
 
 
 _PLACES = ((True, -8.0), (False, -8.0), (True, 10.0), (False, 10.0))
