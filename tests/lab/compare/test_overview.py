@@ -138,7 +138,6 @@ def test_our_own_policy_stands_against_every_other(made):
     assert row["p_holm"] == found["rbcs-f/table-1", "random", "mean_round_time_s"]["p_holm"]
 
 
-@pytest.mark.usefixtures("no_pictures")
 def test_everything_is_made_again_from_the_tables(made, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(made[0], folder)
