@@ -130,7 +130,9 @@ def print_summary(found: Comparison, measures: Sequence[Measure]) -> None:
         room = wide if len(blocks) > 1 else wide + left
         names = (textwrap.wrap(plain(row[0]).replace(",", ", "), room) for row in table.rows)
         cells = (Text("\n".join(lines).replace(", ", ",")) for lines in names)
-        rows = [(name, *(row[column] for column in block)) for name, row in zip(cells, table.rows, strict=True)]
+        rows: list[list[str | Text]] = [
+            [name, *(row[column] for column in block)] for name, row in zip(cells, table.rows, strict=True)
+        ]
         print_table([heading, *shown], rows, title=None if number else str(found), right=shown, whole=shown)
     for measure in measures:
         if measure.about:
