@@ -64,7 +64,7 @@ TO_XYZ = [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [
 
 
 def lab(colour, seen):
-    """CIELAB of a colour (white D65) as somebody sees it; two that are less than 2.3 apart are the same to most."""
+    """CIELAB of a colour (white D65) as a person sees it; two that are less than 2.3 apart are the same to most."""
     parts = np.array([int(colour[i : i + 2], 16) for i in (1, 3, 5)]) / 255.0
     light = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
     xyz = TO_XYZ @ np.clip(np.asarray(seen) @ light, 0.0, 1.0) / [0.95047, 1.0, 1.08883]
