@@ -10,7 +10,7 @@ from fedroster.core.problem import Status
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import Losses
-from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
 from fedroster.errors import ConfigurationError
@@ -37,7 +37,7 @@ def end(rounds, choice, time_s=2.0):
     for name in choice.clients:
         outcomes.answered(name, time_s, Losses())
         outcomes.status[name] = Status.COMPLETED
-    rounds.end(choice, outcomes, time_s, select_s=0.0, num_connected=4, num_available=4)
+    rounds.end(OpenRound(choice, 4, 4, 0.0, outcomes=outcomes, round_s=time_s))
 
 
 def test_whatever_was_noted_before_a_kill_goes_on(tmp_path):

@@ -1,6 +1,5 @@
 """The files of a log: the chain of digests, rotation, and what killed writers leave."""
 
-import gzip
 import json
 import os
 import tracemalloc
@@ -38,12 +37,11 @@ def test_each_line_holds_the_digest_of_the_one_before(tmp_path):
     assert (writer.number, writer.digest) == (10, lines[-1].digest)
 
 
-def test_full_files_are_compressed_and_the_chain_goes_on(tmp_path):
+def test_full_files_are_closed_and_the_chain_goes_on(tmp_path):
     for _ in range(2):
         written(tmp_path, 20, rotate_bytes=1000, size=200)
     files = files_of(tmp_path)
     assert len(files) > 4
-    assert [file.suffix for file in files] == [".gz"] * (len(files) - 1) + [".jsonl"]
     assert numbers(tmp_path) == [*range(1, 41)]
     assert [line.number for line in lines_of(tmp_path, start=17)] == [*range(17, 41)]
 
@@ -53,7 +51,7 @@ def test_a_file_ends_with_its_day(tmp_path):
     yesterday = files_of(tmp_path)[0].stat().st_mtime - 86_400
     os.utime(files_of(tmp_path)[0], (yesterday, yesterday))
     written(tmp_path, 2)
-    assert [file.name for file in files_of(tmp_path)] == ["rounds-000000000001.jsonl.gz", "rounds-000000000003.jsonl"]
+    assert [file.name for file in files_of(tmp_path)] == ["rounds-000000000001.jsonl", "rounds-000000000003.jsonl"]
 
 
 @pytest.mark.parametrize("cut", [1, 30])
@@ -84,25 +82,11 @@ def test_a_log_that_was_killed_in_its_first_line_is_refused_as_a_damaged_one(tmp
         Log(tmp_path)
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_a_rotation_that_was_killed_is_finished(both, tmp_path):
+def test_a_file_that_was_made_before_a_kill_and_has_no_line_goes(tmp_path):
     written(tmp_path, 5)
-    full = files_of(tmp_path)[0]
-    if both:
-        (tmp_path / f"{full.name}.gz").write_bytes(gzip.compress(full.read_bytes()))
-    else:
-        (tmp_path / "rounds-000000000006.jsonl").write_bytes(b"")
+    (tmp_path / "rounds-000000000006.jsonl").write_bytes(b"")
     assert written(tmp_path, 1).number == 6
     assert numbers(tmp_path) == [*range(1, 7)]
-    assert not full.exists()
-
-
-def test_two_copies_of_one_file_that_differ_are_refused(tmp_path):
-    written(tmp_path, 5)
-    full = files_of(tmp_path)[0]
-    (tmp_path / f"{full.name}.gz").write_bytes(gzip.compress(full.read_bytes() + b"{}\n"))
-    with pytest.raises(LogFileError, match="differ"):
-        Writer(tmp_path, rotate_bytes=2**20)
 
 
 def changed(lines):
@@ -131,16 +115,12 @@ def written_anew(lines):
 
 
 @pytest.mark.parametrize("attack", [changed, removed, swapped, doubled, cut_at_the_start, written_anew])
-@pytest.mark.parametrize("packed", [False, True])
-def test_a_change_breaks_the_chain(attack, packed, tmp_path):
+def test_a_change_breaks_the_chain(attack, tmp_path):
     written(tmp_path, 8)
     file = files_of(tmp_path)[0]
     lines = file.read_bytes().splitlines(keepends=True)
     attack(lines)
     file.write_bytes(b"".join(lines))
-    if packed:
-        (tmp_path / f"{file.name}.gz").write_bytes(gzip.compress(file.read_bytes()))
-        file.unlink()
     with pytest.raises(LogFileError):
         numbers(tmp_path)
 
@@ -174,39 +154,11 @@ def test_what_is_no_line_is_refused(text, tmp_path):
         Writer(tmp_path, rotate_bytes=2**20)
 
 
-def test_a_damaged_compressed_file_is_refused(tmp_path):
-    written(tmp_path, 20, rotate_bytes=1000, size=200)
-    packed = files_of(tmp_path)[0]
-    content = bytearray(packed.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    packed.write_bytes(content)
-    with pytest.raises(LogFileError):
-        numbers(tmp_path)
-
-
 def test_a_line_without_end_takes_no_memory(tmp_path, monkeypatch):
     monkeypatch.setattr("fedroster.folder.chain.LONGEST_LINE", 1000)
-    with gzip.open(tmp_path / "rounds-000000000001.jsonl.gz", "wb") as file:
-        file.write(b" " * 100_000)
+    (tmp_path / "rounds-000000000001.jsonl").write_bytes(b" " * 100_000)
     with pytest.raises(LogFileError, match="more than 1,000 bytes"):
         numbers(tmp_path)
-
-
-@pytest.mark.parametrize("content", [b"\n", b" ", b'{"kind":"joined","clients":[' + b"[]," * 100])
-def test_a_small_file_does_not_grow_without_end(content, tmp_path):
-    packed = tmp_path / "rounds-000000000001.jsonl.gz"
-    with gzip.open(packed, "wb") as file:
-        for _ in range(100):
-            file.write(content * (10**6 // len(content)))
-    assert packed.stat().st_size < 400_000
-    tracemalloc.start()
-    try:
-        with pytest.raises(LogFileError):
-            numbers(tmp_path)
-        assert torn_bytes(tmp_path) == 0
-        assert tracemalloc.get_traced_memory()[1] < 2**28
-    finally:
-        tracemalloc.stop()
 
 
 def test_what_its_reader_would_refuse_is_not_written(tmp_path, monkeypatch):

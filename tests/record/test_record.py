@@ -308,7 +308,7 @@ def test_all_files_of_a_record_are_their_owners_alone(tmp_path):
     finally:
         os.umask(old)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert {".gz", ".jsonl", ".npz", ".json", ""} <= {file.suffix for file in files}
+    assert {".jsonl", ".npz", ".json", ""} <= {file.suffix for file in files}
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
 
 

@@ -1,7 +1,6 @@
 """What an auditor sees: a whole chain, decisions that are the policy's, and what only an anchor shows."""
 
 import dataclasses
-import gzip
 import hashlib
 import json
 
@@ -25,7 +24,9 @@ from fedroster import (
 from fedroster.errors import LogFileError
 from fedroster.folder.chain import FIRST, files_of
 from fedroster.record import Log, verify
+from fedroster.record.following import Following
 from fedroster.record.simulated import SimulationRecord
+from fedroster.record.why import why
 
 
 def recorded(folder, policy=POLICY, rounds=12, **options):
@@ -281,7 +282,7 @@ def test_a_simulated_policy_that_knows_the_truth_is_not_verified(tmp_path):
     assert found.is_whole
 
 
-def test_a_compressed_log_is_read_like_any_other(tmp_path):
+def test_a_log_of_several_files_is_read_like_any_other(tmp_path):
     recorded(tmp_path, rotate_bytes=4096)
     assert len(files_of(tmp_path)) > 3
     found = verify(tmp_path, POLICY)
@@ -290,10 +291,24 @@ def test_a_compressed_log_is_read_like_any_other(tmp_path):
     assert [each.round for each in rounds] == [*range(1, 16)]
     assert rounds[3].round == 4
     assert [each.round for each in rounds[2:5]] == [3, 4, 5]
-    packed = files_of(tmp_path)[1]
-    content = gzip.decompress(packed.read_bytes())
-    packed.write_bytes(gzip.compress(content.replace(b'"places":3', b'"places":4', 1)))
+    second = files_of(tmp_path)[1]
+    second.write_bytes(second.read_bytes().replace(b'"places":3', b'"places":4', 1))
     assert "was changed" in verify(tmp_path, POLICY).flaw
+
+
+def test_why_of_one_round_begins_with_the_newest_state_before_it(tmp_path, monkeypatch):
+    recorded(tmp_path / "one")
+    recorded(tmp_path / "files", rotate_bytes=4096)
+    taken, take = [], Following.take
+    monkeypatch.setattr(
+        Following, "take", lambda following, line: (taken.append(line.number), take(following, line))[1]
+    )
+    for client in ("b", "k"):
+        said = why(Log(tmp_path / "files"), client, 14, POLICY)
+        assert min(taken) > 10
+        assert said == why(Log(tmp_path / "one"), client, 14, POLICY)
+        assert "because" in said
+        taken.clear()
 
 
 def test_what_was_found_can_be_written_down(tmp_path):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fedroster.engine.contexts import NodeContext
-from fedroster.engine.edges import Place
 
 
 @dataclass(slots=True)
@@ -19,7 +18,6 @@ class Node:
         context: What it last reported.
         seen_s: When, seconds of the server's clock.
         measured_bps: Bandwidth that the server measured, bit/s; None before the first transfer.
-        place: Where the operator says that it is; None where nothing is said.
         registered: Whether its name is the operator's or the engine's word, not only its own: rules that name clients
             hold for such names only.
     """
@@ -28,7 +26,6 @@ class Node:
     context: NodeContext
     seen_s: float
     measured_bps: float | None = None
-    place: Place | None = None
     registered: bool = False
 
     @property

@@ -8,49 +8,29 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedroster.core.checks import check_integer, check_number
-
-_RECENT = 256
-"""Values of each kind by which a new one is bounded."""
+_MOST_LOSS, _MOST_SAMPLES = 100.0, 1e9
+"""Losses are clipped to [0, 100], squared ones to the square of that, numbers of samples to [1, 1e9]."""
+_TIMES_MEDIAN, _RECENT, _LEAST_RECENT = 10.0, 256, 5
+"""And all to ten times the median of so many recent replies at most, once there are five."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossMetrics:
-    """The names of losses and sample counts in training replies, and their bounds.
+    """The names of losses and sample counts in training replies.
 
     Only policies that set ``wants_losses``, such as Oort and Power-of-Choice, learn from them.  A node that overstates
-    its loss or its samples is chosen more often, so that both are bounded: absolutely, and by what others say.
+    its loss or its samples is chosen more often, so that both are bounded: absolutely (a loss by 100, its square by
+    10,000, samples by 1e9), and by ten times the median of what others said lately.
 
     Attributes:
         loss: Metric with the mean loss, over the node's samples, of the model that it was sent, before it trained.
         squared_loss: Metric with the mean of the squares of the samples' losses.
         num_samples: Metric with the number of samples.
-        most_loss: Losses are clipped to [0, most_loss], squared ones to its square, > 0.
-        most_samples: Sample counts are clipped to [1, most_samples], >= 1.
-        times_median: Values are also clipped to this many times the median of recent replies, >= 1; infinite for no
-            such bound.
-        least_recent: Replies before which there is no such bound, >= 1.
     """
 
     loss: str = "initial-loss"
     squared_loss: str = "initial-squared-loss"
     num_samples: str = "num-examples"
-    most_loss: float = 100.0
-    most_samples: float = 1e9
-    times_median: float = 10.0
-    least_recent: int = 5
-
-    def __post_init__(self) -> None:
-        """Check the ranges.
-
-        Raises:
-            ConfigurationError: If a parameter is out of its range.
-        """
-        check_number("most_loss", self.most_loss, above=0.0)
-        check_number("most_samples", self.most_samples, least=1.0)
-        if self.times_median != math.inf:
-            check_number("times_median", self.times_median, least=1.0)
-        check_integer("least_recent", self.least_recent, least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,33 +51,29 @@ class Losses:
 class LossReader:
     """Reads losses from replies and remembers recent ones, by which the next are bounded."""
 
-    def __init__(self, rules: LossMetrics) -> None:
+    def __init__(self, names: LossMetrics) -> None:
         """Start without replies."""
-        self._rules = rules
+        self._names = names
         self._recent: dict[str, deque[float]] = {}
 
     def read(self, metrics: Mapping[str, object]) -> Losses:
-        """Read and bound what a reply reports; a number that is not finite counts as missing.
-
-        Args:
-            metrics: Metrics of a training reply, by name.
-        """
-        rules = self._rules
-        loss = self._bounded(metrics, rules.loss, 0.0, rules.most_loss)
-        squared = self._bounded(metrics, rules.squared_loss, 0.0, rules.most_loss**2)
+        """Read and bound what the metrics of a reply report; a number that is not finite counts as missing."""
+        names = self._names
+        loss = self._bounded(metrics, names.loss, 0.0, _MOST_LOSS)
+        squared = self._bounded(metrics, names.squared_loss, 0.0, _MOST_LOSS**2)
         if loss is not None and squared is not None:
             squared = max(squared, loss**2)
-        return Losses(loss, squared, self._bounded(metrics, rules.num_samples, 1.0, rules.most_samples))
+        return Losses(loss, squared, self._bounded(metrics, names.num_samples, 1.0, _MOST_SAMPLES))
 
     def _bounded(self, metrics: Mapping[str, object], name: str, least: float, most: float) -> float | None:
         value = metrics.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             return None
         recent = self._recent.setdefault(name, deque(maxlen=_RECENT))
-        if len(recent) >= self._rules.least_recent:
+        if len(recent) >= _LEAST_RECENT:
             usual = statistics.median(recent)
             if usual > 0.0:
-                most = min(most, self._rules.times_median * usual)
+                most = min(most, _TIMES_MEDIAN * usual)
         number = min(max(float(value), least), max(least, most))
         recent.append(number)
         return number

@@ -1,14 +1,19 @@
-"""How the exchanges of a round ended, reported to the selector."""
+"""A round whose messages are out, and how its exchanges ended, reported to the selector."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from fedroster.core.problem import Status
+from fedroster.engine.choose import Choice
 from fedroster.engine.losses import Losses
+from fedroster.engine.rules import Ending
 from fedroster.selector import ClientId, Selector
 
+LEAST_TIME_S = 1e-6
 _BEGIN, _END = 80, 120  # letters of a long reason: how it begins, and its last line, which says most
 
 
@@ -75,3 +80,60 @@ class Outcomes:
                 round_s=round_s,
                 again="ignore",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """A client's usable reply.
+
+    Attributes:
+        name: Name of the client.
+        content: What it returned.
+        time_s: Time from sending to arrival, seconds, > 0.
+    """
+
+    name: str
+    content: Any
+    time_s: float
+
+
+@dataclass(slots=True, eq=False)
+class OpenRound:
+    """A round whose messages are out.
+
+    Attributes:
+        choice: Its cohort.
+        num_connected: Clients that were connected.
+        num_available: Clients that could be chosen.
+        select_s: Time to gather clients and to choose, seconds.
+        ending: When it ends; None before its messages are out.
+        waiting: Clients that have not answered.
+        outcomes: How the other exchanges ended.
+        usable: Replies that can be used; when the round is over, those that count, fastest first.
+        is_over: Whether it has ended: what comes now is late.
+        round_s: Time from sending until every client was settled, or to the round's end by its rules, seconds.
+        used_s: Time from sending to the last reply that counts, seconds; NaN without one.
+        flaw: What is wrong with the model that was sent: then no client is blamed for its reply; empty for nothing.
+        was_said: Whether it was said that it takes long.
+        settled_s: Time from sending until a client was settled last, seconds.
+    """
+
+    choice: Choice
+    num_connected: int
+    num_available: int
+    select_s: float
+    ending: Ending | None = None
+    waiting: set[str] = field(default_factory=set)
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    usable: list[Reply] = field(default_factory=list)
+    is_over: bool = False
+    round_s: float = 0.0
+    used_s: float = math.nan
+    flaw: str = ""
+    was_said: bool = False
+    settled_s: float = LEAST_TIME_S
+
+    @property
+    def sent_s(self) -> float:
+        """When its messages were out, seconds of the rounds' clock; 0 before."""
+        return 0.0 if self.ending is None else self.ending.sent_s

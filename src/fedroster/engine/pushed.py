@@ -7,83 +7,23 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
-from fedroster.engine.choose import Choice, Clients, Node
+from fedroster.engine.choose import Clients, Node
 from fedroster.engine.losses import Losses, LossMetrics, LossReader
-from fedroster.engine.outcomes import Outcomes, shown
+from fedroster.engine.outcomes import LEAST_TIME_S, OpenRound, Outcomes, Reply, shown
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import AllRefusedError, Ending, NoNodesError, RoundRules
 from fedroster.selector import Selector
 
-_LEAST_TIME_S = 1e-6
 _MINUTE_S = 60.0
 _SILENCE = 3.0
 """A client that takes so many times what was expected, or what others took, is said to be waited for."""
 _LOOK_S = 0.05
 """How often a wait looks at what is not pushed: failures, and whether the run is ended from outside."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """A client's usable reply.
-
-    Attributes:
-        name: Name of the client.
-        content: What it returned.
-        time_s: Time from sending to arrival, seconds, > 0.
-    """
-
-    name: str
-    content: Any
-    time_s: float
-
-
-@dataclass(slots=True, eq=False)
-class OpenRound:
-    """A round whose messages are out.
-
-    Attributes:
-        choice: Its cohort.
-        num_connected: Clients that were connected.
-        num_available: Clients that could be chosen.
-        select_s: Time to gather clients and to choose, seconds.
-        ending: When it ends; None before its messages are out.
-        waiting: Clients that have not answered.
-        outcomes: How the other exchanges ended.
-        usable: Replies that can be used; when the round is over, those that count, fastest first.
-        is_over: Whether it has ended: what comes now is late.
-        round_s: Time from sending until every client was settled, or to the round's end by its rules, seconds.
-        used_s: Time from sending to the last reply that counts, seconds; NaN without one.
-        flaw: What is wrong with the model that was sent: then no client is blamed for its reply; empty for nothing.
-        was_said: Whether it was said that it takes long.
-        settled_s: Time from sending until a client was settled last, seconds.
-    """
-
-    choice: Choice
-    num_connected: int
-    num_available: int
-    select_s: float
-    ending: Ending | None = None
-    waiting: set[str] = field(default_factory=set)
-    outcomes: Outcomes = field(default_factory=Outcomes)
-    usable: list[Reply] = field(default_factory=list)
-    is_over: bool = False
-    round_s: float = 0.0
-    used_s: float = math.nan
-    flaw: str = ""
-    was_said: bool = False
-    settled_s: float = _LEAST_TIME_S
-
-    @property
-    def sent_s(self) -> float:
-        """When its messages were out, seconds of the rounds' clock; 0 before."""
-        return 0.0 if self.ending is None else self.ending.sent_s
 
 
 class PushedRounds:
@@ -249,7 +189,7 @@ class PushedRounds:
                     (Outcomes() if round_.is_over else round_.outcomes).refused.add(name)
                     self.failed(round_, name, wrong)
                     return False
-            time_s = max(self._now() - round_.sent_s if time_s is None else time_s, _LEAST_TIME_S)
+            time_s = max(self._now() - round_.sent_s if time_s is None else time_s, LEAST_TIME_S)
             losses = Losses() if self._losses is None or metrics is None else self._losses.read(metrics)
             outcomes = Outcomes() if round_.is_over else round_.outcomes
             outcomes.answered(name, time_s, losses)
@@ -397,16 +337,8 @@ class PushedRounds:
                 self._stragglers[name] = round_
             over_s = round_.settled_s if not round_.waiting else self._now() - round_.sent_s
             round_.used_s = max((reply.time_s for reply in round_.usable), default=math.nan)
-            self._last_round_s = round_.round_s = max(over_s, _LEAST_TIME_S)
-            self.rounds.end(
-                round_.choice,
-                outcomes,
-                round_.round_s,
-                used_s=round_.used_s,
-                select_s=round_.select_s,
-                num_connected=round_.num_connected,
-                num_available=round_.num_available,
-            )
+            self._last_round_s = round_.round_s = max(over_s, LEAST_TIME_S)
+            self.rounds.end(round_)
             self._was_used |= bool(round_.usable)
             reasons = {outcomes.reasons.get(name) for name in round_.choice.clients}
             if (

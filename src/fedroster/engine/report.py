@@ -25,7 +25,7 @@ from fedroster.core.ids import ClientId
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice
-from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.folder.events import Decided, Told
 from fedroster.selector import Selector, settings_of
 
@@ -169,41 +169,21 @@ def _listed(names: Sequence[str]) -> str:
 _NAMED = 20
 
 
-def report_of(
-    selector: Selector,
-    choice: Choice,
-    outcomes: Outcomes,
-    round_s: float,
-    *,
-    capped_before: int,
-    num_connected: int,
-    num_available: int,
-    select_s: float = math.nan,
-    used_s: float = math.nan,
-) -> RoundReport:
+def report_of(selector: Selector, round_: OpenRound, *, capped_before: int) -> RoundReport:
     """The report of a round, with what the selector knows of its members after it.
 
-    Args:
-        selector: The selector.
-        choice: The round's cohort.
-        outcomes: How its exchanges ended.
-        round_s: How long it took, seconds.
-        capped_before: Times that had been cut before the round, of all members.
-        num_connected: Nodes that are connected.
-        num_available: Nodes that could be chosen.
-        select_s: Time to gather contexts and to choose, seconds.
-        used_s: Time until the last reply that counts, seconds; NaN without one.
+    ``capped_before`` is how many times had been cut before the round, of all members.
     """
-    capped = selector.participation("capped", as_array=True)
+    choice, outcomes, capped = round_.choice, round_.outcomes, selector.participation("capped", as_array=True)
     return RoundReport(
         round=choice.round,
         clients=choice.clients,
-        num_connected=num_connected,
-        num_available=num_available,
+        num_connected=round_.num_connected,
+        num_available=round_.num_available,
         status=dict(outcomes.status),
         times_s=dict(outcomes.times_s),
-        select_s=select_s,
-        round_s=round_s,
+        select_s=round_.select_s,
+        round_s=round_.round_s,
         predicted_s=choice.predicted_s,
         members=tuple(map(str, selector.clients)),
         rate=selector.participation_rates(as_array=True),
@@ -215,7 +195,7 @@ def report_of(
         paused={str(name): left for name, left in selector.paused().items()},
         num_capped=max(int(capped.sum()) - capped_before, 0),
         broken=tuple(map(str, selector.below_promise())),
-        used_s=used_s,
+        used_s=round_.used_s,
         refused=frozenset(outcomes.refused),
     )
 
@@ -255,14 +235,14 @@ class RoundSink:
         over: list[_Open] = []
         if isinstance(event, Decided):
             given_up = event.round - settings_of(selector).patience_rounds
-            over = [one for one in self._open.values() if not one.in_places or one.choice.round <= given_up]
+            over = [one for number, one in self._open.items() if not one.in_places or number <= given_up]
             self._open = {**self._open, event.round: _Open(event, selector)}
         elif isinstance(event, Told) and event.round in self._open:
             self._open[event.round].add(event, selector)
-        over += [one for one in self._open.values() if None not in one.outcomes.status.values() and one not in over]
+        over += [one for one in self._open.values() if one.is_settled and one not in over]
         self._open = {number: one for number, one in self._open.items() if one not in over}
         for one in over:
-            self.show(report_of(selector, one.choice, one.outcomes, one.round_s, **one.counts))
+            self.show(report_of(selector, one.round, capped_before=one.capped_before))
 
 
 class _Open:
@@ -274,26 +254,29 @@ class _Open:
         if clients and event.servers is None:
             named = cast("tuple[ClientId, ...]", clients)
             predicted_s = float(selector.expected_times_s(event.features, clients=named, as_array=True).max())
-        self.choice = Choice(event.round, tuple(map(str, clients)), predicted_s=predicted_s)
-        self.outcomes = Outcomes(dict.fromkeys(self.choice.clients))
-        self.in_places, self.round_s = event.asked.places is not None, math.nan
+        choice = Choice(event.round, tuple(map(str, clients)), predicted_s=predicted_s)
         there = event.seen
-        out = sum(np.count_nonzero(there[slots]) for slots in event.excluded.values())
-        self.counts = {
-            "capped_before": int(selector.participation("capped", as_array=True).sum()),
-            "num_connected": int(np.count_nonzero(there)),
-            "num_available": int(np.count_nonzero(there) - out),
-        }
+        num_there = int(np.count_nonzero(there))
+        num_free = num_there - sum(int(np.count_nonzero(there[slots])) for slots in event.excluded.values())
+        known = Outcomes(dict.fromkeys(choice.clients))
+        self.round = OpenRound(choice, num_there, num_free, math.nan, outcomes=known, round_s=math.nan)
+        self.in_places = event.asked.places is not None
+        self.capped_before = int(selector.participation("capped", as_array=True).sum())
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is awaited any more."""
+        return None not in self.round.outcomes.status.values()
 
     def add(self, event: Told, selector: Selector) -> None:
         """Add what was reported."""
-        told, times_s = event.feedback, self.outcomes.times_s
+        told, outcomes = event.feedback, self.round.outcomes
         names = list(map(str, selector.ids_of(told.client)))
-        self.outcomes.status |= zip(names, map(Status, told.status.tolist()), strict=True)
+        outcomes.status |= zip(names, map(Status, told.status.tolist()), strict=True)
         measured = zip(names, told.exchange_time_s.tolist(), strict=True)
-        times_s |= {name: time_s for name, time_s in measured if not math.isnan(time_s)}
-        known_s = times_s.values() if event.round_s is None else [event.round_s]
-        self.round_s = max((each for each in (self.round_s, *known_s) if not math.isnan(each)), default=math.nan)
+        outcomes.times_s |= {name: time_s for name, time_s in measured if not math.isnan(time_s)}
+        known_s = outcomes.times_s.values() if event.round_s is None else [event.round_s]
+        self.round.round_s = max((s for s in (self.round.round_s, *known_s) if not math.isnan(s)), default=math.nan)
 
 
 class CsvLog(RoundSink):

@@ -18,7 +18,7 @@ from fedroster.core.protocols import refuse_unseen, refuse_weights
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap
-from fedroster.engine.outcomes import Outcomes
+from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
 from fedroster.folder.record import Record
@@ -201,7 +201,7 @@ class Rounds:
         )
         named: dict[str, Any] = {"clients": names, "not_registered": strangers}
         if isinstance(self.selector, EdgeSelector):
-            named["servers"] = [self._edge_rules.edges_of(node.context, node.place) for node in nodes]
+            named["servers"] = [self._edge_rules.edges_of(node.context) for node in nodes]
             named["prices"] = np.array([self._edge_rules.price_of(context) for context in contexts])
         if not is_last and self.selector.rules.has_least:
             decided = self.selector.decide(features, **named)
@@ -283,41 +283,11 @@ class Rounds:
         current = self.current
         return Choice(current.number, tuple(current.clients), current.edges, is_resumed=True, weights=current.weights)
 
-    def end(
-        self,
-        choice: Choice,
-        outcomes: Outcomes,
-        round_s: float,
-        *,
-        used_s: float = math.nan,
-        select_s: float,
-        num_connected: int,
-        num_available: int,
-    ) -> None:
-        """End a round: tell the selector, whose record keeps it, and report.
-
-        Args:
-            choice: The round.
-            outcomes: How its exchanges ended.
-            round_s: How long it took, seconds.
-            used_s: Time until the last reply that counts, seconds; NaN without one.
-            select_s: Time to gather contexts and to choose, seconds.
-            num_connected: Nodes that are connected.
-            num_available: Nodes that could be chosen.
-        """
-        outcomes.tell(self.selector, choice.round, round_s)
+    def end(self, round_: OpenRound) -> None:
+        """End a round: tell the selector, whose record keeps it, and report."""
+        round_.outcomes.tell(self.selector, round_.choice.round, round_.round_s)
         self._note_measured()
-        report = report_of(
-            self.selector,
-            choice,
-            outcomes,
-            round_s,
-            capped_before=self._capped,
-            num_connected=num_connected,
-            num_available=num_available,
-            select_s=select_s,
-            used_s=used_s,
-        )
+        report = report_of(self.selector, round_, capped_before=self._capped)
         self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):
             self._log.log(level, line)

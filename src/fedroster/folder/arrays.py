@@ -27,7 +27,7 @@ MOST_ALIKE = 2**24
 """Numbers of an array of one value at most, which takes no room in a line."""
 
 _SHORT = 64  # entries that a person may read
-_LEVEL = 1  # of deflate: the folder's files are compressed again when they are full
+_LEVEL = 1  # of deflate
 _LARGEST_INT = 2**31 - 1
 
 

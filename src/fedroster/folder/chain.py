@@ -2,39 +2,32 @@
 
 A line is a JSON object on one line of UTF-8.  It holds its number, from 1 on, and the SHA-256 digest of the line before
 it (of no bytes for the first).  A file is named after its first line; when it is full, or the day
-is over, it is compressed, and the chain goes on in the next one.  Only the newest file is not compressed.
+is over, the chain goes on in the next one.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import logging
 import os
 import re
-import shutil
-import sys
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
 from typing import IO
 
-from fedroster.core.checks import shown
 from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.outside import plain
-from fedroster.core.state import BINARY, sync_file, sync_folder, write_atomically
+from fedroster.core.state import BINARY, sync_file, sync_folder
 from fedroster.folder.lines import FIRST, AnyLine, BegunLine, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
 
-_NAME = re.compile(r"rounds-(\d{12})\.jsonl(\.gz)?")
+_NAME = re.compile(r"rounds-(\d{12})\.jsonl")
 LONGEST_LINE = 2**28
 """Bytes of a line at most: a round of a million clients, with contexts of ten numbers, takes half of it."""
-_LEAST_ROOM, _MOST_GROWTH = 2**20, 200  # bytes to which a compressed file may grow, and times its size
 _BLOCK = 2**16
 _sync = getattr(os, "fdatasync", sync_file)  # the content and its length, and not when it was changed
 
@@ -49,7 +42,7 @@ class Line:
         digest: Its own.
         content: What it says.
         file: Its file.
-        offset: Where it begins there, bytes before compression.
+        offset: Where it begins there, bytes.
     """
 
     number: int
@@ -61,19 +54,14 @@ class Line:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of a log, in order; of one that exists twice, compressed and not, the first is whole.
+    """The files of a log, in order.
 
     Raises:
         FileNotFoundError: If there is no such folder.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"no folder {os.fspath(folder)!r} with a log")
-    found: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        match = _NAME.fullmatch(file.name)
-        if match and file.is_file() and (match[1] not in found or match[2]):
-            found[match[1]] = file
-    return [found[number] for number in sorted(found)]
+    return sorted(file for file in folder.iterdir() if _NAME.fullmatch(file.name) and file.is_file())
 
 
 def first_line_of(file: Path) -> int:
@@ -82,32 +70,30 @@ def first_line_of(file: Path) -> int:
     return int(match[1]) if match else 0
 
 
+def newest_start(files: list[Path], round: int) -> int:
+    """Place of the newest file that begins with a state of before a round; 0 if none does."""
+    found = 0
+    for place, file in enumerate(files):
+        said = next((parse(text, file, at).content for at, text, _ in raw_lines(file)), None)
+        if isinstance(said, BegunLine) and said.start is not None and said.round < round:
+            found = place
+    return found
+
+
 def raw_lines(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes, bool]]:
     """Offset and bytes of each line of a file, and whether it has an end; bounded in memory.
 
     Raises:
-        LogFileError: If a line is too long, or the compressed file is damaged, or grows beyond what a log grows to.
+        LogFileError: If a line is too long.
     """
-    is_packed = file.suffix == ".gz"
-    most = _LEAST_ROOM + _MOST_GROWTH * file.stat().st_size if is_packed else sys.maxsize - 1
-    try:
-        with opened(file) as stream:
-            stream.seek(offset)
-            while text := stream.readline(min(LONGEST_LINE, most) + 1):
-                ended = text.endswith(b"\n")
-                if not ended and len(text) > LONGEST_LINE:
-                    raise LogFileError(f"{file.name!r} has a line of more than {LONGEST_LINE:,} bytes at {offset}")
-                if offset + len(text) > most:
-                    raise LogFileError(f"{file.name!r} grows beyond {most:,} bytes when it is decompressed")
-                yield offset, text[:-1] if ended else text, ended
-                offset += len(text)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise LogFileError(f"{file.name!r} cannot be decompressed ({shown(error, str)})") from error
-
-
-def opened(file: Path) -> BufferedIOBase:
-    """Open a file of a log, compressed or not."""
-    return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
+    with file.open("rb") as stream:
+        stream.seek(offset)
+        while text := stream.readline(LONGEST_LINE + 1):
+            ended = text.endswith(b"\n")
+            if not ended and len(text) > LONGEST_LINE:
+                raise LogFileError(f"{file.name!r} has a line of more than {LONGEST_LINE:,} bytes at {offset}")
+            yield offset, text[:-1] if ended else text, ended
+            offset += len(text)
 
 
 def parse(text: bytes, file: Path, offset: int) -> Line:
@@ -142,7 +128,7 @@ def lines_of(folder: Path, *, start: int = 1, after: Line | None = None) -> Iter
         is_first = after is None or place > skipped
         for offset, text, ended in raw_lines(file, 0 if is_first or after is None else after.offset):
             if not ended:
-                if place < len(files) - 1 or file.suffix == ".gz":
+                if place < len(files) - 1:
                     raise LogFileError(f"{file.name!r} ends in the middle of a line, and is not the newest file")
                 return
             line = parse(text, file, offset)
@@ -177,7 +163,7 @@ def standing(lines: Iterable[Line]) -> Iterator[Line]:
 def torn_bytes(folder: Path) -> int:
     """Length of what a killed writer has left of a last line."""
     files = files_of(folder)
-    if not files or files[-1].suffix == ".gz":
+    if not files:
         return 0
     with files[-1].open("rb") as file:
         return _torn(file)
@@ -235,29 +221,14 @@ class Writer:
         self._file: int | None = None
         self._size, self._day, self._is_synced = 0, "", True
         self._path, self._process, self._is_torn = folder, os.getpid(), False
-        self._finish_rotation()
-        files = files_of(folder)
-        if files:
-            self._read(files)
-
-    def _finish_rotation(self) -> None:
-        """Take away what was compressed and then not taken away, and compress what is full."""
-        for packed in self.folder.glob("rounds-*.jsonl.gz"):
-            plain = packed.with_suffix("")
-            if plain.is_file():
-                if digest_of(plain) != digest_of(packed):
-                    raise LogFileError(f"{plain.name!r} and {packed.name!r} differ; expected one of them")
-                plain.unlink()
-        for full in files_of(self.folder)[:-1]:
-            if full.suffix != ".gz":
-                _compress(full)
+        self._read(files_of(folder))
 
     def _read(self, files: list[Path]) -> None:
         """Find the last line, and cut off what a killed writer has left after it."""
         for file in reversed(files):
             last: Line | None = None
             for offset, text, ended in raw_lines(file):
-                if not ended and file.suffix != ".gz":
+                if not ended:
                     self.repaired = len(text)
                     _log.warning("%s ended in the middle of a line: %d bytes are cut off", plain(str(file)), len(text))
                     os.truncate(file, offset)
@@ -268,8 +239,7 @@ class Writer:
                 last = line
             if last is not None:
                 self.number, self.digest = last.number, last.digest
-                if file.suffix != ".gz":
-                    self._open(file)
+                self._open(file)
                 return
             file.unlink()  # made, and killed before its first line
 
@@ -292,7 +262,7 @@ class Writer:
             )
         if self._file is not None and self.is_full:
             self._check_file(self._file)
-            self._rotate()
+            self.close()
         if self._file is None:
             self._open(self.folder / f"rounds-{self.number + 1:012}.jsonl")
         self._write(text + b"\n", sync=self._sync if sync is None else sync)
@@ -358,15 +328,6 @@ class Writer:
             raise
         self._size += len(text)
 
-    def _rotate(self) -> None:
-        """Close the file, and compress it."""
-        full = files_of(self.folder)[-1]
-        self.close()
-        try:
-            _compress(full)
-        except OSError:  # a full disk: it is compressed when the log is opened again
-            _log.exception("%s could not be compressed", plain(str(full)))
-
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
@@ -375,23 +336,7 @@ class Writer:
             self._file = None
 
 
-def _compress(full: Path) -> None:
-    """Replace a file by its compressed self; one of the two is always there, whole."""
-
-    def write(packed: IO[bytes]) -> None:
-        for level in (6, 0):  # as it is, if it would grow beyond what a reader lets it grow to
-            packed.seek(0)
-            zipped = gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=packed, mtime=0)
-            with zipped as stream, full.open("rb") as plain:
-                shutil.copyfileobj(plain, stream, 2**20)
-            if full.stat().st_size <= _LEAST_ROOM + _MOST_GROWTH * packed.tell():
-                break
-
-    write_atomically(full.with_name(full.name + ".gz"), write, private=True)
-    full.unlink()
-
-
 def digest_of(file: Path) -> str:
-    """SHA-256 of what a file holds, before it was compressed."""
-    with opened(file) as stream:
+    """SHA-256 of what a file holds."""
+    with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -20,7 +20,7 @@ from fedroster.core.ids import ClientId, ClientSlots
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.folder.chain import Line, Writer, files_of, first_line_of, lines_of, parse, raw_lines, standing
+from fedroster.folder.chain import Line, Writer, files_of, first_line_of, lines_of, newest_start, standing
 from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Observer, Set, Snapshot, Told
 from fedroster.folder.lines import (
     AnyLine,
@@ -84,7 +84,7 @@ class Record:
                 verified to the last decision.
             key: Secret of at least 16 bytes, by which ids are replaced by hashes wherever they are kept; None keeps
                 ids as they are.
-            rotate_bytes: Size at which a file is closed and compressed; each day has files of its own.
+            rotate_bytes: Size at which a file is closed and the next one begins; each day has files of its own.
             on_error: Whether a decision that cannot be written, as on a full disk, ends the call, and the decision is
                 not taken, or is only warned of; the log then goes on from a copy of the selector's state, and says that
                 lines are missing.
@@ -161,11 +161,7 @@ class Record:
             Names of the files that were removed.
         """
         check_integer("round", round, least=1)
-        files, keep = files_of(self._folder), 0
-        for number, file in enumerate(files):
-            said = next((parse(text, file, at).content for at, text, _ in raw_lines(file)), None)
-            if isinstance(said, BegunLine) and said.start is not None and said.round < round:
-                keep = number
+        keep = newest_start(files := files_of(self._folder), round)
         first = first_line_of(files[keep]) if files else 0
         states = sorted(file for number, file in self._states() if number < first - 1)
         dropped = [*files[:keep], *states]

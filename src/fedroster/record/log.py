@@ -8,9 +8,8 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, Unpack, overload
+from typing import IO, Any, Unpack, overload
 
 import msgspec
 import numpy as np
@@ -21,7 +20,7 @@ from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.chain import LONGEST_LINE, Line, files_of, lines_of, opened, parse, standing, torn_bytes
+from fedroster.folder.chain import LONGEST_LINE, Line, files_of, lines_of, parse, standing, torn_bytes
 from fedroster.folder.events import Decided, Joined, Left, Observer, Told
 from fedroster.folder.lines import (
     FIRST,
@@ -383,16 +382,16 @@ class _LoggedRounds(Sequence[LoggedRound]):
         if isinstance(index, slice):
             return _LoggedRounds(self._places[index], self._memberships)
         place = self._places[index]
-        with _open(place.file) as stream:
+        with place.file.open("rb") as stream:
             return self._read(place, stream)
 
     def __iter__(self) -> Iterator[LoggedRound]:
         for file, places in itertools.groupby(self._places, key=lambda place: place.file):
-            with _open(file) as stream:
+            with file.open("rb") as stream:
                 for place in places:
                     yield self._read(place, stream)
 
-    def _read(self, place: _Place, stream: BufferedIOBase) -> LoggedRound:
+    def _read(self, place: _Place, stream: IO[bytes]) -> LoggedRound:
         stream.seek(place.offset)
         line = parse(stream.readline(LONGEST_LINE).rstrip(b"\n"), place.file, place.offset)
         members = self._memberships.at(place.changes)
@@ -428,12 +427,6 @@ def _by_slot(values: FloatArray | None, decided: Decided) -> FloatArray | None:
     of_slots = np.full(decided.capacity, math.nan)
     of_slots[decided.chosen] = values
     return of_slots
-
-
-def _open(file: Path) -> BufferedIOBase:
-    """Open a file that may have been compressed since."""
-    packed = file.with_name(file.name + ".gz")
-    return opened(file if file.exists() or not packed.exists() else packed)
 
 
 def _header(line: Line) -> Header:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -10,13 +11,14 @@ import numpy as np
 
 from fedroster.core.arrays import FloatArray, IntArray
 from fedroster.core.because import Because, Limit, Quantity, Reason
-from fedroster.core.errors import LogFileError, UnknownNameError
+from fedroster.core.errors import LogFileError, StateFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.chain import lines_of, standing
+from fedroster.core.state import as_labelled
+from fedroster.folder.chain import files_of, first_line_of, lines_of, newest_start, standing
 from fedroster.folder.events import Decided
-from fedroster.folder.lines import OPEN, DecidedLine
+from fedroster.folder.lines import OPEN, BegunLine, DecidedLine
 from fedroster.record.following import Books, Following
 from fedroster.record.log import Log, LoggedRound
 from fedroster.rules.names import Lists
@@ -68,10 +70,16 @@ def reasons(log: Log, policy: AnyPolicy, slots: Mapping[int, int]) -> dict[int, 
             said = again.because and np.array_equal(again.chosen, event.chosen) and again.because(slots[event.round])
             found.update({event.round: said} if said else {})
 
-    following = Following(policy, log.folder)
-    following.before = before
-    with suppress(LogFileError):  # as of contexts that are not kept; what is there tells the rest
-        for line in standing(lines_of(log.folder)):
+    files = files_of(log.folder)
+    start = first_line_of(files[newest_start(files, min(slots))])  # what came before is in the state that begins there
+    with suppress(LogFileError, StateFileError):  # as of contexts that are not kept; what is there tells the rest
+        lines = standing(lines_of(log.folder, start=start))
+        began = next(lines)
+        if isinstance(began.content, BegunLine):
+            policy = as_labelled(began.content.policy, policy)
+        following = Following(policy, log.folder)
+        following.before = before
+        for line in itertools.chain([began], lines):
             if isinstance(line.content, DecidedLine) and line.content.round > max(slots):
                 break
             following.take(line)

@@ -74,7 +74,6 @@ class FakeNode:
     received: list = field(default_factory=list)
     metrics: dict = field(default_factory=dict)
     registered: str = ""
-    location: str = ""
 
 
 def reply_to(message: Message, node_id: int, content: RecordDict | None, error: Error | None = None) -> Message:
@@ -113,7 +112,7 @@ class FakeGrid(Grid):
     def get_nodes(self):
         """What newer versions of Flower tell of nodes; its own class is a protobuf message with more fields."""
         return [
-            SimpleNamespace(node_id=node_id, name=node.registered, location=node.location)
+            SimpleNamespace(node_id=node_id, name=node.registered)
             for node_id, node in self.nodes.items()
             if node.is_online
         ]

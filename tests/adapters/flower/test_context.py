@@ -19,7 +19,7 @@ from test_grid import play, selecting
 from fedroster import RBCSF
 from fedroster.adapters.flower import ContextOptions, ContextReporter, NodeContext, paper_features, report_context
 from fedroster.adapters.flower.context import RECORD
-from fedroster.adapters.flower.nodes import NodeBook, read_place
+from fedroster.adapters.flower.nodes import NodeBook
 from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.engine.contexts import measured_bandwidth, read_context
 
@@ -270,22 +270,6 @@ def test_grids_that_know_ids_only_do():
     fake.get_nodes = lambda: (type("Info", (), {"node_id": node_id})() for node_id in nodes)
     play(grid, fake)
     assert set(reports[-1].clients) == {"n00", "n01"}
-
-
-@pytest.mark.parametrize(
-    ("location", "expected"),
-    [
-        ("52.5,13.4", (52.5, 13.4)),
-        ("", None),
-        ("here", None),
-        ("1,2,3", None),
-        ("91,0", None),
-        ("nan,0", None),
-        (None, None),
-    ],
-)
-def test_places(location, expected):
-    assert read_place(location) == expected
 
 
 def test_measured_bandwidths_survive_a_restart_and_a_new_node_id(tmp_path):

@@ -37,8 +37,8 @@ from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.outcomes import shown
-from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
+from fedroster.engine.outcomes import OpenRound, Reply, shown
+from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.remembered import RememberedUpdates
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules

@@ -13,16 +13,6 @@ from fedroster.adapters.flower.exchange import log
 from fedroster.core.errors import InvalidInputError
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextOptions, NodeContext, checked_name, measured_bandwidth, read_context
-from fedroster.engine.edges import Place
-
-
-def read_place(location: object) -> Place | None:
-    """Read a location ``"<latitude>,<longitude>"`` that the SuperLink holds; None when there is none."""
-    try:
-        latitude, longitude = (float(part) for part in str(location).split(","))
-    except ValueError:
-        return None
-    return (latitude, longitude) if abs(latitude) <= 90.0 and abs(longitude) <= 180.0 else None
 
 
 class NodeBook:
@@ -44,7 +34,7 @@ class NodeBook:
         self._by_id: dict[int, Node] = {}
         self._id_of: dict[str, int] = {}
         self._refused: set[int] = set()
-        self._registered: dict[int, tuple[str, Place | None]] = {}
+        self._registered: dict[int, str] = {}
         self._owned: set[str] = set()
         self._doubts: dict[int, str] = {}
         self.measured_bps: dict[str, float] = {}
@@ -64,17 +54,16 @@ class NodeBook:
         ``ids`` are those that they had, 0 where it is not known.
         """
         there = set(connected)
-        registered = {name: node_id for node_id, (name, _) in self._registered.items() if name}
+        registered = {name: node_id for node_id, name in self._registered.items() if name}
         for name, id_before in ids.items():
             node_id = registered.get(name, id_before)
             if name not in self._id_of and node_id in there and node_id not in self._by_id:
                 self._meet(node_id, NodeContext(name=name), -math.inf, self._counts(name in registered))
 
     def _meet(self, node_id: int, context: NodeContext, seen_s: float, is_registered: bool) -> Node:
-        _, place = self._registered.get(node_id, ("", None))
         self._id_of[context.name] = node_id
         measured_bps = self.measured_bps.get(context.name)
-        node = self._by_id[node_id] = Node(node_id, context, seen_s, measured_bps, place, is_registered)
+        node = self._by_id[node_id] = Node(node_id, context, seen_s, measured_bps, is_registered)
         return node
 
     def doubt(self, node_id: int, reason: str) -> None:
@@ -96,13 +85,12 @@ class NodeBook:
         return any(node_id not in self._registered for node_id in connected)
 
     def introduce(self, infos: Iterable[Any]) -> None:
-        """Take in what the SuperLink itself knows of nodes: the name and the place that an operator registered.
+        """Take in what the SuperLink itself knows of nodes: the name that an operator registered.
 
         Older versions of Flower know ids only.
         """
         for info in infos:
-            name = checked_name(getattr(info, "name", ""))
-            self._registered[info.node_id] = (name, read_place(getattr(info, "location", "")))
+            name = self._registered[info.node_id] = checked_name(getattr(info, "name", ""))
             if not name:
                 continue
             self._owned.add(name)
@@ -110,7 +98,7 @@ class NodeBook:
             if known is not None:
                 known.registered = self._counts(known.name == name)
             holder = self._id_of.get(name)
-            if holder is not None and self._registered.get(holder, ("", None))[0] != name:
+            if holder is not None and self._registered.get(holder, "") != name:
                 self.doubt(holder, f"its name {name!r} is registered for node {info.node_id}")
                 del self._by_id[holder], self._id_of[name]
                 self._refused.add(holder)
@@ -129,7 +117,7 @@ class NodeBook:
         if self.rules is None:
             for node_id in there:
                 if node_id not in self._by_id:
-                    name, _ = self._registered.get(node_id, ("", None))
+                    name = self._registered.get(node_id, "")
                     is_named = bool(name) and name not in self._id_of
                     self._meet(node_id, NodeContext(name=name if is_named else f"node-{node_id}"), now_s, is_named)
 
@@ -147,7 +135,7 @@ class NodeBook:
 
     def note(self, node_id: int, content: RecordDict, now_s: float) -> Node | None:
         """Take in a context that a node sent; what is no context, or under another's name, changes nothing."""
-        registered, _ = self._registered.get(node_id, ("", None))
+        registered = self._registered.get(node_id, "")
         record = content.get(RECORD)
         if self.rules is None or not isinstance(record, ConfigRecord):
             return None

@@ -26,7 +26,8 @@ from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
+from fedroster.engine.outcomes import OpenRound, Reply
+from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.replies import ArrayForm, Sizes, change, check_array, check_weight, largest, wrong_with
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fedroster.adapters.flower.needs import StrategyNeeds
 from fedroster.adapters.flower.replies import arrays_of
 from fedroster.core.protocols import AnyPolicy, refuse_weights
-from fedroster.engine.pushed import Reply
+from fedroster.engine.outcomes import Reply
 from fedroster.engine.remembered import RememberedUpdates
 
 

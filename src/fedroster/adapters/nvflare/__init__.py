@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap, edge_features
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.pushed import Reply
+from fedroster.engine.outcomes import Reply
 from fedroster.engine.remembered import RememberedUpdates
 from fedroster.engine.report import CsvLog, RoundReport, RoundSink
 from fedroster.engine.rules import NoNodesError, RoundRules

@@ -18,8 +18,8 @@ from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.outcomes import shown
-from fedroster.engine.pushed import OpenRound, PushedRounds, Reply
+from fedroster.engine.outcomes import OpenRound, Reply, shown
+from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.replies import Sizes, change, largest, wrong_with
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules

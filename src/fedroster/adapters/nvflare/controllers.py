@@ -28,7 +28,8 @@ from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions, NodeContext
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
-from fedroster.engine.pushed import OpenRound, PushedRounds
+from fedroster.engine.outcomes import OpenRound
+from fedroster.engine.pushed import PushedRounds
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import NoNodesError, RoundRules
 from fedroster.selector import Selector

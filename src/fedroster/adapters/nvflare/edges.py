@@ -24,7 +24,7 @@ from fedroster.core.errors import ConfigurationError, InvalidInputError
 from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap, edge_features
-from fedroster.engine.pushed import Reply
+from fedroster.engine.outcomes import Reply
 from fedroster.engine.rules import RoundRules
 from fedroster.selector.edges import EdgeSelector
 

@@ -292,7 +292,7 @@ def follow(folder: Path, file: Path) -> None:
     try:
         while True:
             now: dict[str, int] = {}
-            with suppress(FileNotFoundError):  # compressed in this moment
+            with suppress(FileNotFoundError):  # dropped in this moment
                 now = {each.name: each.stat().st_size for each in folder.glob("rounds-*")}
             if now != seen:
                 seen, trouble = now, ""
