@@ -188,7 +188,7 @@ ODD: list[Any] = [
     {},
     {"n": 2**40, "z": ""},
 ]
-ODD += [{"n": 2**40, "all": 1.0}, [0] * 70, [1e400], ["a"], {"n": 3, "z": "eJw="}, "all", "none", "chosen"]
+ODD += [{"n": 2**40, "z": ""}, [0] * 70, [1e400], ["a"], {"n": 3, "z": "eJw="}, "all", "none", "chosen"]
 
 
 def crafted_line(line: dict[str, Any], rng: random.Random) -> str:

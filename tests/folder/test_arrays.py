@@ -35,7 +35,6 @@ def test_infinities_and_constants_come_back():
     for values in (np.array([np.inf, -np.inf, 0.0]), np.full(100, 0.25), np.full(100, np.inf)):
         again = through(arrays.pack_floats(values), arrays.Floats)
         np.testing.assert_array_equal(arrays.unpack_floats(again, values.shape[0]), values)
-    assert len(msgspec.json.encode(arrays.pack_floats(np.full(10**6, 0.5)))) < 40
 
 
 def z(raw):
@@ -56,13 +55,12 @@ def z(raw):
         {"n": 10**12, "z": z(b"")},
         {"n": 100, "z": z(b"\0" * 10**6)},
         {"n": 100, "z": base64.b64encode(b"x").decode()},
-        {"n": True, "all": 1.0},
-        {"n": 100, "all": None},
+        {"n": 100, "z": z(b"\0" * 800), "all": 1.0},
         ["x"] * 100,
         [10**400] * 100,
         {"n": 100, "z": z(b"\0" * 800) + "AAAA"},
     ],
-    ids=range(16),
+    ids=range(15),
 )
 def test_what_is_no_array_of_so_many_floats_is_refused(value):
     text = json.dumps(value)
@@ -75,10 +73,3 @@ def test_integers_are_held_against_their_range(value):
     text = json.dumps(value)
     with pytest.raises((LogFileError, msgspec.ValidationError)):
         arrays.unpack_ints(msgspec.json.decode(text, type=arrays.Ints), below=5, most=8, order="distinct")
-
-
-def test_an_array_of_one_value_is_not_made_longer_than_a_line_may_be():
-    with pytest.raises(LogFileError, match="one value"):
-        arrays.unpack_floats(arrays.Long(arrays.MOST_ALIKE + 1, all=1.0), arrays.MOST_ALIKE + 1)
-    with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(b'{"n": 100000000000, "all": 1.0}', type=arrays.Floats)

@@ -1,8 +1,7 @@
 """Arrays as values of JSON, and back: a hostile line takes no more memory than its reader allows it.
 
 A short array is a list of numbers, NaN written as null.  A long one is ``{"n": entries, "z": text}``: deflated bytes in
-base64, of packed bits, of 4-byte integers, or of 8-byte floats, little-endian.  A float array of one value is
-``{"n": entries, "all": value}``.
+base64, of packed bits, of 4-byte integers, or of 8-byte floats, little-endian.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from fedroster.core.errors import LogFileError
 
 MOST_NUMBERS = 2**26
 """Numbers of one array at most: contexts of a million clients with 60 features."""
-MOST_ALIKE = 2**24
-"""Numbers of an array of one value at most, which takes no room in a line."""
 
 _SHORT = 64  # entries that a person may read
 _LEVEL = 1  # of deflate
@@ -36,13 +33,11 @@ class Long(Struct, forbid_unknown_fields=True, omit_defaults=True, frozen=True):
 
     Attributes:
         n: Its entries.
-        z: Deflated bytes in base64; empty for an array of one value.
-        all: That value.
+        z: Deflated bytes in base64.
     """
 
     n: Annotated[int, Meta(ge=0, le=MOST_NUMBERS)]
-    z: str = ""
-    all: float | None = None
+    z: str
 
 
 Slot: TypeAlias = Annotated[int, Meta(ge=0, le=_LARGEST_INT)]
@@ -66,11 +61,8 @@ def pack_ints(values: IntArray) -> Ints:
 def pack_floats(values: FloatArray) -> Floats:
     """Floats, bit for bit, in the order of rows."""
     flat = np.ascontiguousarray(values, "<f8").ravel()
-    if flat.shape[0] <= _SHORT:
-        if not np.isinf(flat).any():  # JSON knows no infinity, and one NaN only
-            return [None if math.isnan(value) else value for value in flat.tolist()]
-    elif math.isfinite(flat[0]) and flat[0] == flat[-1] and flat.shape[0] <= MOST_ALIKE and (flat == flat[0]).all():
-        return Long(int(flat.shape[0]), all=float(flat[0]))
+    if flat.shape[0] <= _SHORT and not np.isinf(flat).any():  # JSON knows no infinity, and one NaN only
+        return [None if math.isnan(value) else value for value in flat.tolist()]
     return _long(flat.shape[0], flat)
 
 
@@ -107,11 +99,7 @@ def unpack_floats(value: Floats, entries: int) -> FloatArray:
         raise LogFileError(f"floats are {length_of(value)}; expected {entries} numbers")
     if isinstance(value, list):
         return np.array([math.nan if entry is None else entry for entry in value], np.float64)
-    if value.all is None:
-        return np.frombuffer(_inflated(value, entries, 8 * entries), "<f8").astype(np.float64)
-    if entries > MOST_ALIKE or value.z:
-        raise LogFileError(f"{entries} numbers are one value; expected at most {MOST_ALIKE}")
-    return np.full(entries, value.all)
+    return np.frombuffer(_inflated(value, entries, 8 * entries), "<f8").astype(np.float64)
 
 
 def length_of(value: Ints | Floats) -> int:
@@ -121,7 +109,7 @@ def length_of(value: Ints | Floats) -> int:
 
 def _inflated(value: Long, entries: int, size: int) -> bytes:
     """The bytes of a long array, which are as many as expected: more are never made."""
-    if value.n != entries or value.all is not None:
+    if value.n != entries:
         raise LogFileError(f"an array is {shown(value)}; expected {entries} entries, deflated and in base64")
     try:
         inflating = zlib.decompressobj()

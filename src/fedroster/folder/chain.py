@@ -1,4 +1,6 @@
-"""The files of a log: lines that hold each other's digests, in files that are closed when they are full.
+"""The files of a log, and states that are kept beside it.
+
+Lines hold each other's digests, in files that are closed when they are full.
 
 A line is a JSON object on one line of UTF-8.  It holds its number, from 1 on, and the SHA-256 digest of the line before
 it (of no bytes for the first).  A file is named after its first line; when it is full, or the day
@@ -20,8 +22,9 @@ from typing import IO
 
 from fedroster.core.errors import InUseError, LogFileError
 from fedroster.core.outside import plain
-from fedroster.core.state import BINARY, sync_file, sync_folder
-from fedroster.folder.lines import FIRST, AnyLine, BegunLine, UndoneLine, decoded, encoded
+from fedroster.core.state import BINARY, load_arrays, save_arrays, sync_file, sync_folder
+from fedroster.folder.events import Snapshot
+from fedroster.folder.lines import FIRST, AnyLine, BegunLine, StartSaid, UndoneLine, decoded, encoded
 
 _log = logging.getLogger(__name__)
 
@@ -340,3 +343,49 @@ def digest_of(file: Path) -> str:
     """SHA-256 of what a file holds."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> StartSaid:
+    """Keep a state beside a log, readable by its owner alone.
+
+    Args:
+        folder: The log's folder.
+        number: Number of the last line that the state has in it.
+        kind: Kind of the selector.
+        snapshot: Header and arrays.
+
+    Returns:
+        What a line says of it.
+    """
+    header, arrays = snapshot
+    file = folder / f"snapshot-{number:012}.npz"
+    save_arrays(file, arrays, header, kind=kind, private=True)
+    return StartSaid(kind=kind, file=file.name, sha256=digest_of(file))  # type: ignore[arg-type]
+
+
+def read_snapshot(folder: Path, start: StartSaid) -> Snapshot:
+    """The state of which a line tells.
+
+    Raises:
+        LogFileError: If it is missing, or is not the one that the log knows.
+    """
+    file = folder / start.file
+    if not file.is_file():
+        raise LogFileError(f"the log goes on from {start.file!r}, which is not beside it")
+    if digest_of(file) != start.sha256:
+        raise LogFileError(f"{start.file!r} was changed: its digest is not the one in the log")
+    arrays, header = load_arrays(file, kind=start.kind)
+    return header, arrays
+
+
+def name_of_log(folder: Path) -> str:
+    """Digest of the first line that a log ever had, by which states know it; empty before its first line.
+
+    Raises:
+        LogFileError: If that line was dropped, and the state from which the log goes on is not there.
+    """
+    line = next(lines_of(folder), None)
+    if line is None or line.number == 1:
+        return "" if line is None else line.digest
+    start = line.content.start if isinstance(line.content, BegunLine) else None
+    return "" if start is None else str(read_snapshot(folder, start)[0].get("log", ""))

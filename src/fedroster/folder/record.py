@@ -20,7 +20,17 @@ from fedroster.core.ids import ClientId, ClientSlots
 from fedroster.core.locks import FolderLock
 from fedroster.core.sources import code
 from fedroster.core.state import load_arrays, save_arrays
-from fedroster.folder.chain import Line, Writer, files_of, first_line_of, lines_of, newest_start, standing
+from fedroster.folder.chain import (
+    Line,
+    Writer,
+    files_of,
+    first_line_of,
+    lines_of,
+    name_of_log,
+    newest_start,
+    standing,
+    write_snapshot,
+)
 from fedroster.folder.events import Began, Decided, Event, Joined, Left, Noted, Observer, Set, Snapshot, Told
 from fedroster.folder.lines import (
     AnyLine,
@@ -37,7 +47,6 @@ from fedroster.folder.lines import (
     line_of,
 )
 from fedroster.folder.settings import RulesSaid
-from fedroster.folder.snapshots import name_of_log, write_snapshot
 from fedroster.version import __version__
 
 _logger = logging.getLogger(__name__)

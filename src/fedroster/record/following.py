@@ -16,10 +16,9 @@ from fedroster.core.checks import shown
 from fedroster.core.errors import FairnessWarning, FedrosterError, LogFileError
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import as_labelled, is_label_of
-from fedroster.folder.chain import Line
+from fedroster.folder.chain import Line, read_snapshot
 from fedroster.folder.events import Asked, Began, Decided, Event, Joined, Left, Set, Snapshot, Told
 from fedroster.folder.lines import BegunLine, StartSaid, event_of
-from fedroster.folder.snapshots import read_snapshot
 from fedroster.record.simulated import KIND, SimulatedBooks
 from fedroster.selector import KINDS, Selector, begun, in_state, state_of
 from fedroster.selector.members import Members

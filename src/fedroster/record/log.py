@@ -20,7 +20,17 @@ from fedroster.core.errors import FedrosterError, LogFileError, UnknownNameError
 from fedroster.core.ids import ClientId
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy
-from fedroster.folder.chain import LONGEST_LINE, Line, files_of, lines_of, parse, standing, torn_bytes
+from fedroster.folder.chain import (
+    LONGEST_LINE,
+    Line,
+    files_of,
+    lines_of,
+    name_of_log,
+    parse,
+    read_snapshot,
+    standing,
+    torn_bytes,
+)
 from fedroster.folder.events import Decided, Joined, Left, Observer, Told
 from fedroster.folder.lines import (
     FIRST,
@@ -37,7 +47,6 @@ from fedroster.folder.lines import (
     read_told,
 )
 from fedroster.folder.settings import Settings
-from fedroster.folder.snapshots import name_of_log, read_snapshot
 from fedroster.record.following import Following
 from fedroster.selector import Options, Selector, go_on, said
 from fedroster.selector.members import Members
@@ -80,26 +89,16 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRound(Decided):
-    """A round as it is in the log; arrays of slots have one entry for each place of a client.
+    """A round as it is in the log: the decision, whose beliefs are of all slots, and what came of it.
 
     Attributes:
-        round: Its number.
-        at_s: When it was decided, seconds since 1970; in a simulation since its beginning.
-        cohort_size: Largest number of clients that could be chosen.
         members: Which slots' clients were members, shape (slots,).
-        available: Which of them were available, shape (slots,).
-        excluded: Slots that could not be chosen although they were available, by the reason.
         contexts: Contexts as the caller told them, shape (slots, D), NaN where none; None where they are not kept, or
             links to edge servers have them.
-        expected_s: Exchange times that the policy expected, shape (slots,); NaN where it is not known, or None.
-        owed: Rounds owed to each slot's client before the decision, in the same form.
-        chosen: Slots of the cohort, shape (k,).
-        servers: Edge server of each, shape (k,); None without edge servers.
         status: How each exchange ended (:class:`~fedroster.types.Status`), shape (k,); 255 while nothing is known.
         exchange_time_s: Times as they were told, shape (k,), seconds; NaN where none was.
         learned_s: Times as the policy learned them, in the same form.
         round_s: How long the round took by the server's clock, seconds; NaN where it is not known.
-        deadline_s: Answers that took longer were late, seconds; infinite for none.
         line: Number of the decision's line.
         rules: Rules in force (:meth:`~fedroster.Rules.as_table`); empty for none, a digest where ids are hashed.
     """

@@ -19,12 +19,12 @@ from fedroster.core.protocols import AnyPolicy
 from fedroster.folder.events import Asked, Began, Reach
 from fedroster.folder.settings import Settings
 from fedroster.rules.rulebook import Barred
+from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import whole
 from fedroster.selector.candidates import links_of, prices_of
 from fedroster.selector.cohorts import EdgeCohort
 from fedroster.selector.keeping import Beginnings, made_with
 from fedroster.selector.selector import Selector
-from fedroster.selector.views import Contexts
 
 
 class EdgeSelector(Selector):
@@ -94,22 +94,21 @@ class EdgeSelector(Selector):
         """Begin a round, choose its cohort and assign it to edge servers.
 
         Args:
-            contexts: The clients that are available, and what is known of them, as in :meth:`Selector.select`.
-            clients: Ids of the rows of an array; None for all members.
-            available: Which of these are available, shape (clients,); None for all.
+            contexts: The clients that are available, and what is known of them; this and what is not said here is as in
+                :meth:`Selector.select`.
+            clients: Ids of the rows of an array.
+            available: Which of these are available, shape (clients,).
             servers: Labels of the edge servers that reach each client, by id or in the order in which clients are named
                 here; unknown labels are passed over.  None if every server reaches every client.
             prices: Cost of using each client, >= 0, in the same form; None for 1.  The operator sets prices. If
                 only the client knows its price, use ``costs`` in :meth:`observe`, else a client that says 0 is always
                 chosen.
             not_registered: Clients whose name is only what they say of themselves.
-            at_most: Fill this many places that are free while other clients are at work; None for a whole round.
-            busy: Whether clients that still owe an answer can be chosen; None for no with ``at_most``, else yes.
+            at_most: Fill this many places.
+            busy: Whether clients that still owe an answer can be chosen.
 
         Raises:
-            RoundNotBegunError: If a least number of the rules is impossible.
-            InvalidInputError: If a context or a price is malformed.
-            UnknownNameError: If a client is no member.
+            InvalidInputError: If a price is malformed, beside what :meth:`Selector.select` raises.
         """
         named: dict[str, Any] = {"clients": clients, "available": available, "not_registered": not_registered}
         named["servers"], named["prices"] = servers, prices

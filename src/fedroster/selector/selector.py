@@ -43,6 +43,7 @@ from fedroster.folder.settings import RulesSaid
 from fedroster.queues import AVAILABILITY_PERIOD
 from fedroster.rules.rulebook import RuleBook, checked_rules
 from fedroster.rules.rules import Rules
+from fedroster.selector.booking import Contexts
 from fedroster.selector.calls import Calls, whole
 from fedroster.selector.cohorts import Cohort, EdgeCohort
 from fedroster.selector.failures import FailureRules, Failures
@@ -52,7 +53,6 @@ from fedroster.selector.keeping import Kept, Options, entered, said
 from fedroster.selector.learner import Learner
 from fedroster.selector.members import Members
 from fedroster.selector.rounds import OpenRounds, outcomes
-from fedroster.selector.views import Contexts
 
 __all__ = ["ClientId", "Cohort", "EdgeCohort", "Selector"]
 
