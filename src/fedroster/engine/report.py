@@ -257,7 +257,9 @@ class _Open:
         choice = Choice(event.round, tuple(map(str, clients)), predicted_s=predicted_s)
         there = event.seen
         num_there = int(np.count_nonzero(there))
-        num_free = num_there - sum(int(np.count_nonzero(there[slots])) for slots in event.excluded.values())
+        num_free = num_there
+        for slots in event.excluded.values():
+            num_free -= int(np.count_nonzero(there[slots]))
         known = Outcomes(dict.fromkeys(choice.clients))
         self.round = OpenRound(choice, num_there, num_free, math.nan, outcomes=known, round_s=math.nan)
         self.in_places = event.asked.places is not None
@@ -275,8 +277,12 @@ class _Open:
         outcomes.status |= zip(names, map(Status, told.status.tolist()), strict=True)
         measured = zip(names, told.exchange_time_s.tolist(), strict=True)
         outcomes.times_s |= {name: time_s for name, time_s in measured if not math.isnan(time_s)}
-        known_s = outcomes.times_s.values() if event.round_s is None else [event.round_s]
-        self.round.round_s = max((s for s in (self.round.round_s, *known_s) if not math.isnan(s)), default=math.nan)
+        known_s = [self.round.round_s]
+        if event.round_s is None:
+            known_s += outcomes.times_s.values()
+        else:
+            known_s.append(event.round_s)
+        self.round.round_s = max((each for each in known_s if not math.isnan(each)), default=math.nan)
 
 
 class CsvLog(RoundSink):

@@ -29,16 +29,26 @@ def letter(log: Log, client: ClientId, policy: AnyPolicy | None = None) -> str:
     if max(slots.values(), default=-1) < 0:
         raise UnknownNameError.of("client", str(client), [str(each) for each in log.ids if each is not None][:1000])
     known = {} if policy is None else reasons(log, policy, {at: slot for at, slot in slots.items() if slot >= 0})
-    counts, rows, member, able, num_chosen = Counter[str](), [], 0.0, 0.0, 0
-    wait, since, longest = 0, "", (0, "")
+    counts = Counter[str]()
+    rows = []
+    member = able = 0.0
+    num_chosen = wait = 0
+    since, longest = "", (0, "")
     for played in log.rounds:
-        slot, because = slots[played.round], known.get(played.round)
-        chosen, out = slot in played.chosen, kept_out(played, slot)
+        slot = slots[played.round]
+        because = known.get(played.round)
+        chosen = slot in played.chosen
+        out = kept_out(played, slot)
         weight = played.chosen.shape[0] / log.header.cohort_size if played.asked.places else 1.0
         if slot >= 0 and played.members[slot] and not played.not_begun:
-            member, able = member + weight, able + (0.0 if out else weight)
-            num_chosen, place = num_chosen + chosen, f"round {played.round} ({played.at})"
-            wait, since = (0, "") if chosen else (wait + 1, since or place)
+            member += weight
+            able += 0.0 if out else weight
+            num_chosen += chosen
+            place = f"round {played.round} ({played.at})"
+            if chosen:
+                wait, since = 0, ""
+            else:
+                wait, since = wait + 1, since or place
             longest = max(longest, (wait, f", from {since} to {place}"), key=itemgetter(0))
         short = f"was {'' if chosen else 'not '}chosen{in_words(because, chosen=chosen, alone=True).partition(';')[0]}"
         counts["was available, but the round did not begin" if played.not_begun else out or short] += 1

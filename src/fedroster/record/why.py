@@ -65,10 +65,14 @@ def reasons(log: Log, policy: AnyPolicy, slots: Mapping[int, int]) -> dict[int, 
     found: dict[int, Because] = {}
 
     def before(books: Books, event: Decided) -> None:
-        if event.round in slots and event.asked.known:
-            again = books.decide(event.asked, explain=False)
-            said = again.because and np.array_equal(again.chosen, event.chosen) and again.because(slots[event.round])
-            found.update({event.round: said} if said else {})
+        if event.round not in slots or not event.asked.known:
+            return
+        again = books.decide(event.asked, explain=False)
+        if again.because is None or not np.array_equal(again.chosen, event.chosen):
+            return
+        said = again.because(slots[event.round])
+        if said is not None:
+            found[event.round] = said
 
     files = files_of(log.folder)
     start = first_line_of(files[newest_start(files, min(slots))])  # what came before is in the state that begins there

@@ -125,7 +125,10 @@ class Members(Slots):
     def _twin(self, client: ClientId, look: str) -> ClientId | None:
         """Another known client whose name reads the same; None if there is none."""
         others = (look, int(look) if _NUMBER.fullmatch(look) else None, self._odd.get(look))
-        return next((each for each in others if each is not None and each != client and each in self._slot_of), None)
+        for each in others:
+            if each is not None and each != client and each in self._slot_of:
+                return each
+        return None
 
     def join(self, clients: Iterable[ClientId]) -> None:
         """Let clients in that are no members; there must be room for them."""
