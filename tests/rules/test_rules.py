@@ -36,7 +36,7 @@ from fedroster.errors import (
 )
 from fedroster.record import verify
 from fedroster.record.why import why
-from fedroster.rules.names import Names
+from fedroster.rules.rules import Names
 
 SITES = ["hospital-a", "hospital-b", "hospital-c", "clinic-a", "clinic-b", "laptop"]
 

@@ -9,7 +9,7 @@ from fedroster import RBCSF, Floor, Selector, make_policy
 from fedroster.folder.events import Told
 from fedroster.policies import ParticipationWeights
 from fedroster.selector.guard import Guard
-from fedroster.selector.slots import blank
+from fedroster.selector.members import blank
 
 START_S = 29.0
 POLICIES = ("rbcs-f:V=20,beta=0.15", "floor:beta=0.15", "tifl", "cs-ucb", "oort", "wrapped")

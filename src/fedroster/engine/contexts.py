@@ -10,11 +10,13 @@ import numpy as np
 
 from fedroster.core.arrays import BoolArray, FloatArray
 from fedroster.core.checks import check_number, shown
-from fedroster.core.errors import ConfigurationError, InvalidInputError
+from fedroster.core.errors import InvalidInputError
 
 _LONGEST_NAME = 128
 _LEAST_SHARE = 0.01
 _LEAST_BANDWIDTH_BPS, _MOST_BANDWIDTH_BPS = 1e3, 1e12
+ASSUMED_BANDWIDTH_BPS = 1e7
+"""Bandwidth of a node that declares none, while none was measured."""
 _MOST_EXAMPLES = 10**12
 _MOST_BUSY_S = 1e7
 _MOST_PRICE = 1e12
@@ -152,7 +154,6 @@ class ContextOptions:
         fresh_s: Age up to which a context counts, seconds, > 0.  Older ones are asked for before a selection.
         timeout_s: How long answers are waited for, seconds, > 0.  A node that has not answered is unavailable in this
             round.
-        assumed_bandwidth_bps: Bandwidth of a node that neither declares one nor has been measured, bit/s, > 0.
         features: Makes the policy's contexts.
         trust_names: Whether rules that name clients hold for names that nodes only report, as in a simulation whose
             nodes are all one's own.
@@ -160,7 +161,6 @@ class ContextOptions:
 
     fresh_s: float = 300.0
     timeout_s: float = 30.0
-    assumed_bandwidth_bps: float = 1e7
     features: Features = paper_features
     trust_names: bool = False
 
@@ -170,9 +170,5 @@ class ContextOptions:
         Raises:
             ConfigurationError: If a parameter is out of its range.
         """
-        for name in ("fresh_s", "timeout_s", "assumed_bandwidth_bps"):
+        for name in ("fresh_s", "timeout_s"):
             check_number(name, getattr(self, name), above=0.0)
-        if self.assumed_bandwidth_bps < _LEAST_BANDWIDTH_BPS:
-            raise ConfigurationError(
-                f"assumed_bandwidth_bps is {self.assumed_bandwidth_bps!r}; expected at least {_LEAST_BANDWIDTH_BPS:g}"
-            )

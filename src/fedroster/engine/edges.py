@@ -12,6 +12,8 @@ from fedroster.core.checks import check_number
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.contexts import NodeContext
 
+_LEAST_PRICE = 0.01  # prices that nodes declare are raised to it: a free node would always be chosen
+
 
 def edge_features(
     nodes: Sequence[NodeContext], *, bandwidth_bps: FloatArray, cold: BoolArray, model_bit: float
@@ -41,14 +43,12 @@ class EdgeMap:
         edges: Labels of the edge servers that reach a node, by its name.
         prices: What using a node costs, by its name, >= 0.
         price: Price of a node that has no registered or reported price, >= 0.
-        least_price: Prices that nodes declare are raised to it, >= 0: a free node would always be chosen.
         trust_nodes: Whether the labels and prices that nodes report count, where the operator says nothing.
     """
 
     edges: Mapping[str, Sequence[str]] = field(default_factory=dict)
     prices: Mapping[str, float] = field(default_factory=dict)
     price: float = 1.0
-    least_price: float = 0.01
     trust_nodes: bool = True
 
     def __post_init__(self) -> None:
@@ -57,8 +57,7 @@ class EdgeMap:
         Raises:
             ConfigurationError: If a price is out of its range, or labels are a string.
         """
-        for name in ("price", "least_price"):
-            check_number(name, getattr(self, name), least=0.0)
+        check_number("price", self.price, least=0.0)
         for name, price in self.prices.items():
             check_number(f"price of node {name!r}", price, least=0.0)
         for name, labels in self.edges.items():
@@ -78,4 +77,4 @@ class EdgeMap:
             return float(self.prices[node.name])
         if node.price is None or not self.trust_nodes:
             return self.price
-        return max(node.price, self.least_price)
+        return max(node.price, _LEAST_PRICE)

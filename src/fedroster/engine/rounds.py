@@ -16,7 +16,7 @@ from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import refuse_unseen, refuse_weights
 from fedroster.engine.choose import Choice, Node
-from fedroster.engine.contexts import ContextOptions
+from fedroster.engine.contexts import ASSUMED_BANDWIDTH_BPS, ContextOptions
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.report import RoundSink, report_of
@@ -191,8 +191,8 @@ class Rounds:
         contexts = [node.context for node in nodes]
         # A node that was never measured is like the others, whose bandwidths have the start of a process in them, too.
         measured = [node.measured_bps for node in nodes if node.measured_bps]
-        cold, assumed_bps = self.selector.cold(), self._contexts.assumed_bandwidth_bps
-        assumed_bps = float(np.median(measured)) if measured else assumed_bps
+        assumed_bps = float(np.median(measured)) if measured else ASSUMED_BANDWIDTH_BPS
+        cold = self.selector.cold()
         features = self._contexts.features(
             contexts,
             bandwidth_bps=np.array([node.bandwidth_bps(assumed_bps) for node in nodes]),

@@ -346,17 +346,7 @@ def digest_of(file: Path) -> str:
 
 
 def write_snapshot(folder: Path, number: int, kind: str, snapshot: Snapshot) -> StartSaid:
-    """Keep a state beside a log, readable by its owner alone.
-
-    Args:
-        folder: The log's folder.
-        number: Number of the last line that the state has in it.
-        kind: Kind of the selector.
-        snapshot: Header and arrays.
-
-    Returns:
-        What a line says of it.
-    """
+    """Keep a state, readable by its owner alone, beside the line that is the last one in it; what the next one says."""
     header, arrays = snapshot
     file = folder / f"snapshot-{number:012}.npz"
     save_arrays(file, arrays, header, kind=kind, private=True)

@@ -21,8 +21,7 @@ from fedroster.folder.events import Decided
 from fedroster.folder.lines import OPEN, BegunLine, DecidedLine
 from fedroster.record.following import Books, Following
 from fedroster.record.log import Log, LoggedRound
-from fedroster.rules.names import Lists
-from fedroster.rules.rules import Rules
+from fedroster.rules.rules import Lists, Rules
 
 _ENDED = {
     Status.COMPLETED: "its answer came in time",

@@ -17,8 +17,7 @@ from fedroster.core.ids import ClientId, ClientSlots
 from fedroster.core.state import take, whole
 from fedroster.rules.composing import Limits
 from fedroster.rules.feasible import debts_rest, flaws, impossible
-from fedroster.rules.names import Lists
-from fedroster.rules.rules import Rules
+from fedroster.rules.rules import Lists, Rules
 
 _KEPT_ROUNDS, _KEPT_ENTRIES = 1024, 1_000_000  # that are remembered for a window which later rules may name
 _UNLIMITED = np.iinfo(np.int64).max
@@ -195,9 +194,10 @@ class RuleBook:
             unknown[not_registered] = True
             barred.bar(NOT_REGISTERED, unknown, away=True)
             listed = np.flatnonzero((self._reason > 0) & members.here & ~out)
-            numbers, which = np.unique(self._reason[listed], return_inverse=True)
-            parts = np.split(listed[np.argsort(which, kind="stable")], np.cumsum(np.bincount(which))[:-1])
-            for number, slots in zip(numbers.tolist(), parts, strict=True) if listed.shape[0] else ():
+            reason = self._reason[listed]
+            order = np.argsort(reason, kind="stable")  # in one pass: a list of names has a reason for each
+            numbers, begins = np.unique(reason[order], return_index=True)
+            for number, slots in zip(numbers.tolist(), np.split(listed[order], begins)[1:], strict=True):
                 barred.reasons[self._reasons[number]] = slots
             out[listed] = away[listed] = True
         counted = members.here & ~(members.last_round == round) if evaluates and round else members.here

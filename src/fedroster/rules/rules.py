@@ -6,7 +6,9 @@ federation knows its clients, never of what a client says of itself.
 
 from __future__ import annotations
 
+import fnmatch
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -17,11 +19,75 @@ import numpy as np
 
 from fedroster.core.checks import check_integer, check_number, path_of, shown
 from fedroster.core.errors import ConfigurationError, FedrosterError, UnknownNameError
-from fedroster.core.ids import ClientId, checked_ids
+from fedroster.core.ids import ClientId, checked_ids, look_of
 from fedroster.core.parameters import Named
 from fedroster.core.units import seconds_of
 from fedroster.rules.feasible import flaws, impossible
-from fedroster.rules.names import TAG, Lists
+
+TAG = "tag:"
+
+
+class Names:
+    """Says by which entry of a list a client is named."""
+
+    def __init__(self, entries: Iterable[str], tags: Mapping[str, tuple[str, ...]]) -> None:
+        """Read names, patterns and tags once.
+
+        Raises:
+            UnknownNameError: If a tag is used that is not among ``tags``.
+        """
+        self._exact: dict[str, str] = {}
+        patterns: list[tuple[str, str]] = []
+        for entry in entries:
+            tag = entry.removeprefix(TAG) if entry.startswith(TAG) else None
+            if tag is not None and tag not in tags:
+                raise UnknownNameError.of("tag", tag, tags)
+            for name in (entry,) if tag is None else tags[tag]:
+                self._exact.setdefault(look_of(name), entry)
+                if any(mark in name for mark in "*?["):
+                    patterns.append((look_of(name), entry))
+        self._entries = [entry for _, entry in patterns]
+        self._pattern = (
+            re.compile("|".join(f"({fnmatch.translate(name)})" for name, _ in patterns)) if patterns else None
+        )
+
+    def entries(self, look: str) -> list[str]:
+        """The first entry with a client's whole name, and the first whose pattern it matches, as far as there are."""
+        match = None if self._pattern is None else self._pattern.match(look)
+        pattern = None if match is None else self._entries[(match.lastindex or 1) - 1]
+        return [entry for entry in (self._exact.get(look), pattern) if entry is not None]
+
+    def entry(self, look: str) -> str | None:
+        """The entry that names a client: the first with its whole name, else the first pattern; None if none does."""
+        return next(iter(self.entries(look)), None)
+
+
+class Lists:
+    """The rules that name clients, read once."""
+
+    def __init__(self, rules: Rules) -> None:
+        """Read them; raises as :class:`Names` does."""
+        tags = rules.tags
+        self._allow = None if rules.allow is None else Names(rules.allow, tags)
+        self._deny = Names(rules.deny, tags)
+        self._groups = [(name, Names(group.clients, tags)) for name, group in rules.groups.items()]
+        self._priorities = rules.priorities
+        self._ranked = Names(sorted(rules.priorities, key=lambda name: -rules.priorities[name]), tags)
+
+    def judge(self, client: ClientId) -> tuple[str, int, int]:
+        """Why a client may not take part, empty if it may; its group, -1 for none; its priority."""
+        look = look_of(client)
+        mine = [number for number, (_, group) in enumerate(self._groups) if group.entry(look) is not None]
+        reason = ""
+        if (denied := self._deny.entry(look)) is not None:
+            reason = f"denied by {denied!r}"
+        elif self._allow is not None and self._allow.entry(look) is None:
+            reason = "not on the allow list"
+        elif len(mine) > 1:
+            reason = "named by the groups " + " and ".join(repr(self._groups[number][0]) for number in mine)
+        ranks = [self._priorities[entry] for entry in self._ranked.entries(look)]
+        return reason, mine[0] if mine else -1, max(ranks, default=0)
+
 
 _LARGEST_FILE = 4_000_000  # bytes
 
@@ -191,9 +257,11 @@ class Rules(Named):
             InvalidInputError: If a member is no id, or named twice.
         """
         ids, lists = checked_ids(members), Lists(self)
-        judged = [
-            (client, group, priority) for client in ids for why, group, priority in [lists.judge(client)] if not why
-        ]
+        judged = []
+        for client in ids:
+            why, group, priority = lists.judge(client)
+            if not why:
+                judged.append((client, group, priority))
         of_each = availability if isinstance(availability, Mapping) else dict.fromkeys(ids, availability)
         there = [of_each.get(client, 1.0) for client, _, _ in judged]
         found = flaws(

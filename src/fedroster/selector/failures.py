@@ -15,7 +15,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_flag, check_integer, shown
 from fedroster.core.errors import ConfigurationError
 from fedroster.core.problem import Feedback, Status
-from fedroster.selector.slots import Slots
+from fedroster.selector.members import Slots
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from fedroster.core.arrays import BoolArray, FloatArray, IntArray
 from fedroster.core.checks import check_flag, check_integer, check_number
 from fedroster.core.problem import Feedback
 from fedroster.core.state import take
-from fedroster.selector.slots import Slots
+from fedroster.selector.members import Slots
 
 LongestTime = float | Literal["auto"] | None
 

@@ -141,13 +141,13 @@ def test_budgets_are_spent_by_price():
     nodes = labelled(4, "north")
     for node, price in zip(nodes.values(), (3.0, 1.0, 0.0, 2.0), strict=True):
         node.config["price"] = price
-    rules = EdgeMap(prices={"n03": 9.0}, least_price=0.5)
-    assert rules.price_of(NodeContext("n02", price=0.0)) == 0.5
+    rules = EdgeMap(prices={"n03": 9.0})
+    assert rules.price_of(NodeContext("n02", price=0.0)) == 0.01
     assert rules.price_of(NodeContext("n03", price=2.0)) == 9.0
     assert rules.price_of(NodeContext("n09")) == 1.0
     grid, reports = on_edges(nodes, {"north": 3.0}, edge_rules=rules)
     FedAvg(min_available_nodes=1).start(grid=grid, initial_arrays=model(), num_rounds=30)
-    price = {"n00": 3.0, "n01": 1.0, "n02": 0.5, "n03": 9.0}
+    price = {"n00": 3.0, "n01": 1.0, "n02": 0.01, "n03": 9.0}
     assert all(sum(price[name] for name in report.clients) <= 3.0 for report in reports)
     assert nodes[103].trained == 0
     assert nodes[100].trained > 0
@@ -158,7 +158,6 @@ def test_budgets_are_spent_by_price():
     "options",
     [
         {"price": -1.0},
-        {"least_price": -1.0},
         {"prices": {"a": -1.0}},
         {"edges": {"a": "north"}},
     ],
