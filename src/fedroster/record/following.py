@@ -68,13 +68,7 @@ class Following:
     """
 
     def __init__(self, policy: AnyPolicy, folder: Path, *, verify: bool = False) -> None:
-        """Begin with nothing.
-
-        Args:
-            policy: The policy; a log never says which code to run.
-            folder: The log's folder.
-            verify: Whether the policy decides again, and each line is compared with what it says.
-        """
+        """Begin with nothing; to ``verify``, the policy decides again, and each line is compared with what it says."""
         self._policy, self._folder, self._verify = policy, folder, verify
         self.before: Callable[[Books, Decided], None] = lambda books, decided: None  # it is booked
         self.books: Books | None = None

@@ -49,16 +49,7 @@ class SimulationRecord:
         settings: Mapping[str, str],
         seed: int,
     ) -> None:
-        """Begin a log.
-
-        Args:
-            folder: A folder without a log.
-            policy: The policy.
-            spec: What stays fixed in the scenario.
-            policy_text: The policy as text.
-            scenario: Name of the scenario.
-            settings: Its parameters that are overridden, as text.
-            seed: Seed of the run.
+        """Begin a log in a folder without one; ``settings`` are the scenario's parameters that are overridden, as text.
 
         Raises:
             InUseError: If another process holds the folder.

@@ -162,11 +162,7 @@ KINDS: dict[str, type[Selector]] = {Selector._KIND: Selector, EdgeSelector._KIND
 
 
 def begun(policy: AnyPolicy, event: Began) -> Selector:
-    """A selector at the beginning that a log tells of.
-
-    Args:
-        policy: Decides; a log never says which code to run.
-        event: The beginning.
+    """A selector at the beginning that a log tells of; a log never says which code to run.
 
     Raises:
         ConfigurationError: If it is none of a selector.
