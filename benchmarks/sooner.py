@@ -26,12 +26,13 @@ from scipy.stats import ttest_1samp
 
 from fedroster import make_policy, make_scenario
 from fedroster.aggregation.memory import UpdateMemory
+from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import FairnessWarning
 from fedroster.lab.data.dataset import Dataset
 from fedroster.lab.data.load import load_dataset
 from fedroster.lab.data.partition import class_counts, couple_with_speed, dirichlet_partition
-from fedroster.lab.federated import FederatedRound, FreePlaces, federate
+from fedroster.lab.federated import FederatedRound, federate
 from fedroster.lab.task import usual_times
 from fedroster.lab.training.cohort import CohortTrainer
 from fedroster.lab.training.regression import SoftmaxRegression

@@ -34,9 +34,10 @@ from slowdown import NarrowLink, SlowProcessor
 
 APP = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
-SAMPLINGS = ("fedavg", "uniform", "rbcs-f")
+SAMPLINGS = ("fedavg", "uniform", "rbcs-f", "free-places")
 SIZES = {"simulation": (100, 0.4), "deployment": (50, 10.0)}
 """Rounds, and seconds that training takes."""
+GOALS = (0.85, 0.9, 0.92)
 SLOW_FACTOR = 4.0
 
 
@@ -484,13 +485,22 @@ def compare(
 def summary(reports: dict[str, dict]) -> str:
     """The report that is printed."""
     base = reports.get("fedavg", next(iter(reports.values())))["mean_s"]
-    lines = [f"{'sampling':10} {'mean round':>11} {'of fedavg':>10} {'least rate':>11} {'lost':>5} {'accuracy':>9}"]
+    goals = "".join(f" {f'to {goal:.0%}':>9}" for goal in GOALS)
+    lines = [
+        f"{'sampling':11} {'mean round':>11} {'of fedavg':>10} {'least rate':>11} {'lost':>5} {'accuracy':>9}{goals}"
+    ]
     lines += [
-        f"{name:10} {report['mean_s']:9.2f} s {report['mean_s'] / base:10.0%} {report['least_rate']:11.3f} "
-        f"{report['lost']:5d} {report['accuracy']:9.3f}"
+        f"{name:11} {report['mean_s']:9.2f} s {report['mean_s'] / base:10.0%} {report['least_rate']:11.3f} "
+        f"{report['lost']:5d} {report['accuracy']:9.3f}" + "".join(f" {_reached(report, goal):>9}" for goal in GOALS)
         for name, report in reports.items()
     ]
     return "\n".join(lines)
+
+
+def _reached(report: dict, goal: float) -> str:
+    """When the test accuracy was there first, since the end of the first round, in which processes start."""
+    times = [at for at, accuracy in zip(report["at_s"], report["accuracies"], strict=True) if accuracy >= goal]
+    return f"{times[0] - report['at_s'][1]:.1f} s" if times else "never"
 
 
 def settings(num_nodes: int, cohort_size: int, num_rounds: int, pace_s: float) -> dict[str, object]:

@@ -16,10 +16,10 @@ from scipy.stats import ttest_1samp
 
 from fedroster import federate, make_policy, make_scenario, simulate
 from fedroster.aggregation.memory import UpdateMemory
+from fedroster.aggregation.places import FreePlaces
 from fedroster.cli.choose import End, Keep, leaf
 from fedroster.core.errors import FedrosterError
 from fedroster.core.protocols import draws
-from fedroster.lab.federated import FreePlaces
 from fedroster.lab.planning import ScenarioWorld, Setting, Wish, settings_for
 from fedroster.lab.replay.playing import RoundEnd
 from fedroster.lab.task import Task, usual_times

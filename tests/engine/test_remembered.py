@@ -110,7 +110,7 @@ def test_updates_that_are_not_used_or_not_finite_are_not_remembered() -> None:
     memory, model = RememberedUpdates(UpdateMemory(dtype="float16")), first()
     memory.begin(model, NAMES)
     too_large = {key: model[key] + 1e6 for key in ("w", "b")}
-    np.testing.assert_array_equal(memory.rewritten("ann", too_large)["b"], too_large["b"])
+    assert memory.rewritten("ann", too_large) == {}
     memory.rewritten("bob", {key: model[key] + 5.0 for key in ("w", "b")})
     memory.end(1, ["ann"])
     memory.begin(model, NAMES)

@@ -7,9 +7,10 @@ import pytest
 
 from fedroster import Floor, Uniform
 from fedroster.aggregation.memory import UpdateMemory
+from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import ConfigurationError, StateFileError
-from fedroster.lab.federated import FreePlaces, federate, load_training, save_training
+from fedroster.lab.federated import federate, load_training, save_training
 from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork

@@ -5,9 +5,10 @@ import pytest
 
 from fedroster import Uniform
 from fedroster.aggregation.memory import UpdateMemory
+from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.core.errors import ConfigurationError
-from fedroster.lab.federated import FreePlaces, federate, load_training, save_training
+from fedroster.lab.federated import federate, load_training, save_training
 from fedroster.lab.training.protocol import Evaluation, Updates
 from fedroster.networks import FlatNetwork
 from fedroster.networks.hierarchical import HierarchicalNetwork

@@ -13,7 +13,16 @@ from flwr.serverapp.strategy import FedAvg
 
 from digits_app.task import evaluate, initial_model, test_digits
 from fedroster import RBCSF, Selector, Uniform
-from fedroster.adapters.flower import ContextOptions, CsvLog, RoundRules, RoundSink, SelectingGrid
+from fedroster.adapters.flower import (
+    ContextOptions,
+    CsvLog,
+    FreePlaces,
+    RoundRules,
+    RoundSink,
+    SelectingGrid,
+    UpdateMemory,
+)
+from fedroster.policies import BySpeed
 
 app = ServerApp()
 
@@ -41,7 +50,10 @@ class CountingGrid:
 
 
 def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path | None, reports: list) -> SelectingGrid:
-    policy = RBCSF(V=float(config["V"]), beta=float(config["beta"])) if config["sampling"] == "rbcs-f" else Uniform()
+    rbcs_f = RBCSF(V=float(config["V"]), beta=float(config["beta"]))
+    policy = {"uniform": Uniform(), "rbcs-f": rbcs_f, "free-places": BySpeed()}[config["sampling"]]
+    # Free places with an update memory: each answer changes the model, and its node's place is filled at once.
+    places = {"places": FreePlaces(), "memory": UpdateMemory()} if config["sampling"] == "free-places" else {}
     sinks = [RoundSink(reports.append)]
     if folder is not None:
         sinks.append(CsvLog(folder / f"{config['sampling']}.csv"))
@@ -52,6 +64,7 @@ def _selecting(grid: Grid, strategy: FedAvg, config: dict, folder: Path | None, 
         contexts=ContextOptions(fresh_s=600.0),
         rules=RoundRules(deadline_s=float(config["deadline-s"]) or math.inf),
         state_dir=None if folder is None else folder / f"{config['sampling']}-state",
+        **places,
     )
 
 
@@ -73,8 +86,8 @@ def main(grid: Grid, context: Context) -> None:
     own = config["sampling"] == "fedavg"
     used = CountingGrid(grid) if own else _selecting(grid, strategy, config, folder, reports)
     images, labels = test_digits()
-    seconds, accuracies = [], []
-    last = time.monotonic()
+    seconds, accuracies, at_s = [], [], []
+    began = last = time.monotonic()
 
     def evaluate_fn(round_: int, arrays: ArrayRecord) -> MetricRecord:
         nonlocal last
@@ -83,6 +96,7 @@ def main(grid: Grid, context: Context) -> None:
             seconds.append(now - last)  # everything: contexts, choosing, training, aggregation
         loss, accuracy = evaluate({name: array.numpy() for name, array in arrays.items()}, images, labels)
         accuracies.append(accuracy)
+        at_s.append(now - began)
         last = time.monotonic()
         return MetricRecord({"loss": loss, "accuracy": accuracy})
 
@@ -105,6 +119,8 @@ def main(grid: Grid, context: Context) -> None:
         "predicted_s": [None if math.isnan(report.predicted_s) else report.predicted_s for report in reports],
         "lost": sum(report.num_lost for report in reports),
         "accuracy": accuracies[-1],
+        "accuracies": accuracies,
+        "at_s": at_s,
     }
     print(f"{report['sampling']}: {report['mean_s']:.2f} s a round, least rate {report['least_rate']:.3f}")
     if folder is not None:

@@ -102,6 +102,10 @@ class InUseError(FedrosterError, RuntimeError):
     """A file or folder is held by another writer."""
 
 
+class FolderError(FedrosterError, OSError):
+    """The folder of a run cannot be written any more: its disk is full, or it is gone."""
+
+
 class PausedError(FedrosterError, TimeoutError):
     """The time was up before everything was done; what is done is kept, and the same call goes on."""
 

@@ -6,13 +6,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import wants_losses
-from fedroster.engine.choose import Clients, Node
+from fedroster.engine.choose import Choice, Clients, Node
 from fedroster.engine.losses import Losses, LossMetrics, LossReader
 from fedroster.engine.outcomes import LEAST_TIME_S, OpenRound, Outcomes, Reply, shown
 from fedroster.engine.rounds import Rounds
@@ -85,12 +86,13 @@ class PushedRounds:
 
     # ---------------------------------------------------------------- a round
 
-    def begin(self, clients: Clients, model_bit: float) -> OpenRound:
+    def begin(self, clients: Clients, model_bit: float, *, at_most: int | None = None) -> OpenRound:
         """Wait for clients, and choose a cohort or go on with the one that was interrupted.
 
         Args:
             clients: The engine's clients.
             model_bit: Size of the model, bit.
+            at_most: Fill so many free places; None for a whole round.
 
         Raises:
             NoNodesError: If no client can be chosen for longer than ``wait_s``.
@@ -116,12 +118,54 @@ class PushedRounds:
                 until_s = min(until_s, self._now() + self._rules.waits_s(is_first=True))
                 is_over = self._now() >= until_s
                 try:
-                    choice = self.rounds.choose(nodes, model_bit, is_last=is_over)
+                    choice = self.rounds.choose(nodes, model_bit, is_last=is_over, at_most=at_most)
                     return OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s)
                 except RoundNotBegunError:  # others may come, or a client's separation end
                     if is_over:
                         raise
                 self._pause(until_s - self._now())
+
+    def fill(
+        self, clients: Clients, model_bit: float, *, places: int, at_work: Collection[str] = ()
+    ) -> list[OpenRound]:
+        """Choose clients for free places: a round for each, all of one number; none if no client can be chosen now.
+
+        Args:
+            clients: The engine's clients.
+            model_bit: Size of the model, bit.
+            places: How many are free, >= 1.
+            at_work: Clients at the other places; if there are none, this waits, and raises as :meth:`begin` does.
+        """
+        with self.lock:
+            if not at_work:
+                round_ = self.begin(clients, model_bit, at_most=places)
+                return _split(round_)
+            started_s, busy = self._now(), self.busy() | set(at_work)
+            nodes = [node for node in clients.nodes(None) if node.context.willing and node.name not in busy]
+            if not nodes:
+                return []
+            try:
+                choice = self.rounds.choose(nodes, model_bit, is_last=False, at_most=places, at_work=at_work)
+            except RoundNotBegunError:  # it can begin when others have answered
+                return []
+            round_ = OpenRound(choice, clients.num_connected, len(nodes), self._now() - started_s)
+            return _split(round_)
+
+    def fill_again(self, clients: Clients) -> list[OpenRound]:
+        """A round for each client that was at work before a restart; those that are gone have dropped out."""
+        with self.lock:
+            self.rounds.is_resuming = False
+            awaited = self.rounds.awaited()
+            ids = {name: node_id for name, (_, node_id) in awaited.items()}
+            here = {node.name for node in self._wait_for(clients, ids)} if ids else set()
+            again = []
+            for name, (number, _) in awaited.items():
+                if name in here:
+                    choice = Choice(number, (name,), is_resumed=True)
+                    again.append(OpenRound(choice, clients.num_connected, len(here), 0.0))
+                else:
+                    self.rounds.miss(number, [name])
+            return again
 
     def _wait_for(self, clients: Clients, cohort: Mapping[str, int] | None) -> list[Node]:
         """Clients that can be chosen, enough of them or one at least; or those of a cohort that are there."""
@@ -351,3 +395,33 @@ class PushedRounds:
                     "how your clients answer, give check=None or a function of your own"
                 )
             return round_.usable
+
+
+class Resumed:
+    """What every adapter says of its run; its desk is ``_desk``."""
+
+    _desk: PushedRounds
+
+    @property
+    def selector(self) -> Selector:
+        """The selector, resumed if there was a saved one."""
+        return self._desk.selector
+
+    @property
+    def round(self) -> int:
+        """Rounds that are done, before a restart, too; a loop that goes on after one begins here."""
+        current = self._desk.rounds.current
+        return current.number if current.is_done else current.number - 1
+
+    def release(self) -> None:
+        """Let another process have the run's folder, before this one ends."""
+        self._desk.rounds.release()
+
+
+def _split(round_: OpenRound) -> list[OpenRound]:
+    """A round for each of a round's clients, in which a weight counts for as many places as were filled together."""
+    choice = round_.choice
+    count = len(choice.clients)
+    weights = None if choice.weights is None else {name: count * weight for name, weight in choice.weights.items()}
+    alone = (replace(choice, clients=(name,), weights=weights) for name in choice.clients)
+    return [OpenRound(each, round_.num_connected, round_.num_available, round_.select_s) for each in alone]

@@ -48,7 +48,7 @@ class RememberedUpdates:
         self._table: UpdateTable | None = None
         self._row: dict[str, int] = {}  # by digest
         self._model: Arrays = {}
-        self._held: dict[str, tuple[Arrays, float]] = {}
+        self._held: dict[str, list[tuple[Arrays, float]]] = {}  # of one step; a client may have several
 
     def begin(self, model: Mapping[str, Any], members: Collection[object]) -> None:
         """A round begins with a model; clients that are no members any more are forgotten.
@@ -60,7 +60,7 @@ class RememberedUpdates:
         self._model = _floats(model)
         self._held = {}
         files = self._files()
-        names = {_digest(str(name).encode()) for name in members}
+        names = {digest_of(str(name)) for name in members}
         for digest in sorted((names | {file.stem[10:] for file in files}) - set(self._row)):
             self._row[digest] = len(self._row)
         if self._table is None:
@@ -74,36 +74,47 @@ class RememberedUpdates:
             if file.stem[10:] not in names:
                 file.unlink(missing_ok=True)
 
-    def rewritten(self, name: str, reply: Mapping[str, Any], *, samples: float = 1.0, weight: float = 1.0) -> Arrays:
+    def rewritten(
+        self,
+        name: str,
+        reply: Mapping[str, Any],
+        *,
+        samples: float = 1.0,
+        weight: float = 1.0,
+        base: Mapping[str, Any] | None = None,
+    ) -> Arrays:
         """What a reply to the model becomes, its arrays of floats; :meth:`end` remembers it.
 
         Args:
             name: The client.
-            reply: Its model; one whose update is not finite is neither rewritten nor remembered.
+            reply: Its model; one whose update is not finite is not remembered, and becomes nothing.
             samples: What it counts in the average, > 0.
             weight: c, >= 0.
+            base: The model that it was trained from, where that is an older one; None for the round's.
         """
         assert self._table is not None
         returned = _floats(reply)
-        digest = _digest(name.encode())
-        update = {key: (returned[key].astype(np.float64) - array)[None] for key, array in self._model.items()}
+        digest = digest_of(name)
+        base = self._model if base is None else base
+        update = {key: (returned[key].astype(np.float64) - base[key])[None] for key in self._model}
         if not self._table.usable(update, 1)[0]:
-            return returned
-        self._held[digest] = update, samples
+            return {}
+        self._held.setdefault(digest, []).append((update, samples))
         moved = self._table.rewritten(np.array([self._row[digest]]), update, np.array([weight]))
         return {key: (array + moved[key][0]).astype(returned[key].dtype) for key, array in self._model.items()}
 
     def end(self, number: int, used: Iterable[str]) -> None:
         """Remember the updates of a round that are used; they are on the disk when this returns."""
         assert self._table is not None
-        digests = [digest for name in used if (digest := _digest(name.encode())) in self._held]
-        self._learn(self._table, {digest: self._held[digest] for digest in digests})
+        digests = {digest for name in used if (digest := digest_of(name)) in self._held}
+        found = {digest: _mean(self._held[digest]) for digest in sorted(digests)}
+        self._learn(self._table, found)
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        for digest in digests:
-            arrays = {key: array.astype(self._memory.dtype) for key, array in self._held[digest][0].items()}
-            header = {"samples": self._held[digest][1], "sent": self._sent()}
+        for digest, (update, samples) in found.items():
+            arrays = {key: array.astype(self._memory.dtype) for key, array in update.items()}
+            header = {"samples": samples, "sent": self._sent()}
             save_arrays(self._folder / f"{number:09d}-{digest}.npz", arrays, header, kind=_KIND, private=True)
             for old in self._files(digest)[:-_KEPT]:
                 old.unlink(missing_ok=True)
@@ -140,10 +151,25 @@ class RememberedUpdates:
             last = number
 
 
+def _mean(updates: list[tuple[Arrays, float]]) -> tuple[Arrays, float]:
+    """What is remembered of a client's updates in one step, and its samples."""
+    total = sum(samples for _, samples in updates)
+    mean: Arrays = {}
+    for update, samples in updates:
+        for key, array in update.items():
+            mean[key] = mean.get(key, 0.0) + samples / total * array
+    return mean, total / len(updates)
+
+
 def _floats(arrays: Mapping[str, Any]) -> Arrays:
     """The arrays of floats: counters, as layers for batch normalization have them, are not remembered."""
     found = {str(name): np.asarray(array) for name, array in arrays.items()}
     return {name: array for name, array in found.items() if array.dtype.kind == "f"}
+
+
+def digest_of(name: str) -> str:
+    """By what files call a client."""
+    return _digest(name.encode())
 
 
 def _digest(*parts: bytes) -> str:

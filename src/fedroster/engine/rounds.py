@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedroster.core.errors import ConfigurationError, InvalidInputError, RoundNotBegunError
+from fedroster.core.errors import (
+    ConfigurationError,
+    FedrosterError,
+    FolderError,
+    InvalidInputError,
+    RoundNotBegunError,
+)
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import refuse_unseen, refuse_weights
@@ -22,9 +29,11 @@ from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
 from fedroster.folder.record import Record
-from fedroster.selector import EdgeCohort, Selector, entered, note, noted
+from fedroster.selector import EdgeCohort, Options, Selector, entered, note, noted, settings_of
 from fedroster.selector.edges import EdgeSelector
 
+_FILLINGS = 10**6
+"""Patience where each answer is a round."""
 _ROUND, _EDGES, _BANDWIDTH, _SETTLED, _WEIGHTS = "round", "edges", "bandwidth_bps", "settled", "weights"
 
 
@@ -70,6 +79,7 @@ class Rounds:
         state_dir: str | Path | None = None,
         log: logging.Logger,
         weighs: bool = False,
+        is_in_places: bool = False,
     ) -> None:
         """Begin, or go on with what is saved.
 
@@ -83,6 +93,7 @@ class Rounds:
                 for that of the selector's record, or nowhere.
             log: Where rounds are logged.
             weighs: Whether the adapter applies the weights that a policy gives the updates of its cohort.
+            is_in_places: Whether free places are filled: then a round is a filling, and the adapter gives clients up.
 
         Raises:
             ConfigurationError: If the run has another cohort size, number of features or budgets, or two folders; or
@@ -107,8 +118,12 @@ class Rounds:
             )
         if record is None and state_dir is not None:
             record = Record(state_dir, contexts=False)
+        settings = settings_of(selector)
+        changed = {name: getattr(settings, name) for name in Options.__annotations__}
+        if is_in_places:
+            changed["patience_rounds"] = max(selector.patience_rounds, _FILLINGS)
         try:
-            resumed = selector if record is None else entered(selector, record)
+            resumed = selector if record is None else entered(selector, record, changed)
         except BaseException:
             if record is not None:
                 record.close()
@@ -123,9 +138,11 @@ class Rounds:
         self.is_resuming = not self.current.is_done
         # What the operator says now goes before what was saved.
         resumed.longest_s = rules.cap_s(selector.longest_s)
+        resumed.patience_rounds = changed["patience_rounds"]
         self.selector = resumed
         self._contexts = ContextOptions() if contexts is None else contexts
         self._edge_rules = EdgeMap() if edge_rules is None else edge_rules
+        self._absent_rounds = rules.absent_rounds * (resumed.cohort_size if is_in_places else 1)
         self._last_seen: dict[str, int] = {}
         self._twins: set[str] = set()  # names that were refused
 
@@ -134,23 +151,50 @@ class Rounds:
         """Where the run is kept; None for nowhere."""
         return None if self._record is None else self._record.folder
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Raise a :class:`~fedroster.errors.FolderError` where the folder cannot be written; other errors pass."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, FedrosterError) or self.folder is None:
+                raise
+            if not str(error.filename or "").startswith((str(self.folder), str(self.folder.resolve()))):
+                raise
+            raise FolderError(
+                f"round {self.selector.round}: {str(self.folder)!r} cannot be written ({error.strerror}): the run "
+                "ends, and nothing that it acknowledged is lost; make room and start it again"
+            ) from error
+
     def release(self) -> None:
         """Release the folder for another process, before this one ends."""
         if self._record is not None:
             self._record.close()
 
-    def choose(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool = True) -> Choice:
+    def choose(
+        self,
+        nodes: Sequence[Node],
+        model_bit: float,
+        *,
+        is_last: bool = True,
+        at_most: int | None = None,
+        at_work: Collection[str] = (),
+    ) -> Choice:
         """Choose a cohort; it is on the disk when this returns.
 
         Args:
             nodes: Nodes that can be chosen, each with a name of its own.
             model_bit: Size of the model, bit.
             is_last: Whether a round that cannot begin is booked as an empty one; else nothing has happened then.
+            at_most: Fill so many free places; None for a whole round.
+            at_work: Clients that work for other places: they are not absent.
 
         Raises:
             RoundNotBegunError: If the selector's rules leave none of the nodes, or fewer than a least number.
         """
-        choice = self._chosen(nodes, model_bit, is_last=is_last)
+        nodes = self._let_in(nodes)
+        self._let_go({node.name for node in nodes} | set(at_work))
+        choice = self._chosen(nodes, model_bit, is_last=is_last, at_most=at_most)
         ids = {node.name: node.node_id for node in nodes}
         clients = {name: ids[name] for name in choice.clients}
         self.current = BegunRound(choice.round, clients, False, dict(choice.edges), choice.weights)
@@ -177,11 +221,9 @@ class Rounds:
             self._known_bps |= measured
             note(self.selector, _BANDWIDTH, measured, of_all=False)
 
-    def _chosen(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool) -> Choice:
-        """Turn nodes into contexts, keep the members, and let the selector choose."""
-        nodes = self._let_in(nodes)
+    def _chosen(self, nodes: Sequence[Node], model_bit: float, *, is_last: bool, at_most: int | None) -> Choice:
+        """Turn nodes, all members, into contexts, and let the selector choose."""
         names = [node.name for node in nodes]
-        self._let_go(names)
         strangers = [node.name for node in nodes if not node.registered]
         if names and not self.selector.allowed(clients=names, not_registered=strangers):
             raise RoundNotBegunError(
@@ -199,7 +241,7 @@ class Rounds:
             cold=np.fromiter(map(cold.__getitem__, names), np.bool_, len(names)),
             model_bit=model_bit,
         )
-        named: dict[str, Any] = {"clients": names, "not_registered": strangers}
+        named: dict[str, Any] = {"clients": names, "not_registered": strangers, "at_most": at_most}
         if isinstance(self.selector, EdgeSelector):
             named["servers"] = [self._edge_rules.edges_of(node.context) for node in nodes]
             named["prices"] = np.array([self._edge_rules.price_of(context) for context in contexts])
@@ -237,9 +279,9 @@ class Rounds:
             self._twins |= twins
         return [node for node in nodes if node.name not in twins]
 
-    def _let_go(self, names: Sequence[str]) -> None:
+    def _let_go(self, names: Collection[str]) -> None:
         """Let members go that have been absent for long, given who is there."""
-        round_, absent_rounds = self.selector.round, self._rules.absent_rounds
+        round_, absent_rounds = self.selector.round, self._absent_rounds
         members = set(self.selector.clients)
         self._last_seen |= dict.fromkeys(names, round_)
         gone = [
@@ -268,20 +310,27 @@ class Rounds:
         """
         self.is_resuming = False
         cohort = self.current.clients
-        lost = set(cohort) - {node.name for node in here}
-        round_s = min(self._rules.of(self.current.number).deadline_s, self._rules.waits_s(is_first=True) or 1.0, 60.0)
-        Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, self.current.number, round_s)
         self._log.info("round %d goes on with %d of %d nodes", self.current.number, len(here), len(cohort))
-        if lost:
-            self._log.warning(
-                "gone since round %d was interrupted: %s", self.current.number, plain(", ".join(sorted(lost)))
-            )
+        self.miss(self.current.number, set(cohort) - {node.name for node in here})
         self.current.clients = cohort | {node.name: node.node_id for node in here}
         if not here:
             return None
         self._note()
         current = self.current
         return Choice(current.number, tuple(current.clients), current.edges, is_resumed=True, weights=current.weights)
+
+    def miss(self, number: int, lost: Collection[str]) -> None:
+        """Book that clients of a round are not there any more after a restart."""
+        if lost:
+            round_s = min(self._rules.of(number).deadline_s, self._rules.waits_s(is_first=True) or 1.0, 60.0)
+            Outcomes(dict.fromkeys(lost, Status.DROPPED)).tell(self.selector, number, round_s)
+            self._log.warning("gone since round %d was interrupted: %s", number, plain(", ".join(sorted(lost))))
+
+    def awaited(self) -> dict[str, tuple[int, int]]:
+        """The round of each client that has not answered, and the id that the engine had for it, 0 if not known."""
+        ids = self.current.clients
+        rounds = self.selector.open_rounds().items()
+        return {str(name): (number, ids.get(str(name), 0)) for number, names in rounds for name in names}
 
     def end(self, round_: OpenRound) -> None:
         """End a round: tell the selector, whose record keeps it, and report."""

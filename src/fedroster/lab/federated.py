@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from fedroster.aggregation.fedavg import Aggregate, federated_average, finite_updates, weighted_sum
 from fedroster.aggregation.hierarchical import aggregate_edges, aggregate_globally, broadcast, edge_answers
 from fedroster.aggregation.memory import UpdateMemory, UpdateTable
+from fedroster.aggregation.places import FreePlaces
 from fedroster.aggregation.server import ServerStep
 from fedroster.errors import ConfigurationError
 from fedroster.lab.training.protocol import Evaluation, MeasuringTrainer, Trainer, Updates
 from fedroster.parts import (
-    Count,
     Model,
-    NotNegative,
-    Parameters,
     asks,
     check_integer,
     load_arrays,
@@ -46,30 +44,6 @@ from fedroster.types import (
 )
 
 PLAIN = ServerStep()
-
-
-@dataclass(frozen=True, slots=True)
-class FreePlaces(Parameters):
-    r"""Training in free places: m clients work at any time, and K answers change the model.
-
-    .. math:: x \gets x + \frac{\eta}{m} \Bigl[\sum_{k=1}^{K} c_k (\Delta_k - s\, y_k) + K s \sum_n p_n y_n\Bigr],\qquad
-        c_k = \frac{n_k}{\bar n} (1 + \tau_k)^{-b}
-
-    with the update memory's s (0 without), the clients' samples n and :math:`\tau` the changes of the model since a
-    client was sent it.  Where a policy weighs its cohorts, :math:`f w_k` stands for :math:`n_k / \bar n`, with f places
-    that were free: a decision of f places counts as f / m of a round.  m answers move the model as far as a round does,
-    whatever K is.  FedBuff (Nguyen et al. 2022) is b = 1/2 without a memory, CA2FL (Wang et al. 2024) is b = 0 with
-    one; both draw uniformly and have K = 10.
-
-    Attributes:
-        buffer: K, >= 1.
-        discount: b, >= 0.
-    """
-
-    buffer: Count = 1
-    discount: NotNegative = 0.0
-
-
 _Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 
@@ -415,7 +389,7 @@ class _PlacesExchange(_Trainer):
         count = clients.shape[0]
         by_samples = samples / self._samples[self._samples > 0.0].mean()
         weights = np.where(np.isnan(buffer["weight"]), by_samples, buffer["weight"])
-        weights = weights * (1.0 + self._version[0] - buffer["sent"]) ** -self.places.discount
+        weights = self.places.weights(weights, self._version[0] - buffer["sent"])
         updates, shares = _part(buffer, "w."), np.full(count, 1.0 / count)
         direction: Model
         if aggregation.tables:

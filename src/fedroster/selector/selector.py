@@ -331,6 +331,16 @@ class Selector(Kept):
             self._set(longest_s=checked_longest(value))
 
     @property
+    def patience_rounds(self) -> int:
+        """Rounds after which missing feedback is given up, >= 1.  It may be set again between rounds."""
+        return self._rounds.patience
+
+    @patience_rounds.setter
+    def patience_rounds(self, value: int) -> None:
+        with self._calls:
+            self._set(patience_rounds=value)
+
+    @property
     def rules(self) -> Rules:
         """The rules in force.  They may be set again between rounds, such as to ``Rules.load(path)``, or to None."""
         return self._book.rules

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from fedroster.adapters.flower.grid import SelectingGrid as SelectingGrid
     from fedroster.adapters.flower.older import with_selector as with_selector
     from fedroster.adapters.flower.replies import check_reply as check_reply
+    from fedroster.aggregation.memory import UpdateMemory as UpdateMemory
+    from fedroster.aggregation.places import FreePlaces as FreePlaces
     from fedroster.engine.contexts import ContextOptions as ContextOptions
     from fedroster.engine.contexts import NodeContext as NodeContext
     from fedroster.engine.contexts import paper_features as paper_features
@@ -31,6 +33,8 @@ _NAMES = {
     "adapters.flower.grid": "SelectingGrid",
     "adapters.flower.older": "with_selector",
     "adapters.flower.replies": "check_reply",
+    "aggregation.memory": "UpdateMemory",
+    "aggregation.places": "FreePlaces",
     "engine.contexts": "ContextOptions NodeContext paper_features",
     "engine.edges": "EdgeMap edge_features",
     "engine.losses": "LossMetrics",

@@ -21,6 +21,7 @@ from fedroster.adapters.flower.context import RECORD
 from fedroster.adapters.flower.exchange import Arrival, Clock, Exchange, SystemClock, log
 from fedroster.adapters.flower.needs import needs_of
 from fedroster.adapters.flower.nodes import NodeBook
+from fedroster.adapters.flower.places import FilledPlaces, Out
 from fedroster.adapters.flower.replies import (
     NODE_UNAVAILABLE,
     CheckReply,
@@ -32,24 +33,26 @@ from fedroster.adapters.flower.replies import (
 from fedroster.adapters.flower.roster import Roster
 from fedroster.adapters.flower.weights import check_weights, rewrite
 from fedroster.aggregation.memory import UpdateMemory
+from fedroster.aggregation.places import FreePlaces
+from fedroster.core.checks import check_integer
 from fedroster.core.errors import ConfigurationError
 from fedroster.engine.choose import Node
 from fedroster.engine.contexts import ContextOptions
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound, Reply, shown
-from fedroster.engine.pushed import PushedRounds
+from fedroster.engine.pushed import PushedRounds, Resumed
 from fedroster.engine.remembered import RememberedUpdates
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
 from fedroster.rules.rules import Rules
-from fedroster.selector import Selector
+from fedroster.selector import EdgeSelector, Selector
 
 _TESTED = (1, 42)
 """Newest version of Flower with which this adapter's tests were run."""
 
 
-class SelectingGrid(Grid):
+class SelectingGrid(Resumed, Grid):
     """Any Flower grid, on which a policy chooses the nodes that train.
 
     Example, in a server app::
@@ -73,6 +76,7 @@ class SelectingGrid(Grid):
         losses: LossMetrics | None = None,
         check: CheckReply | None = check_reply,
         memory: UpdateMemory | None = None,
+        places: FreePlaces | None = None,
         state_dir: str | Path | None = None,
         kinds: Collection[str] = ("train",),
         clock: Clock | None = None,
@@ -93,6 +97,9 @@ class SelectingGrid(Grid):
             check: Says what is wrong with a reply; None to let everything pass.
             memory: Remembers each node's last update, and rewrites replies so that the strategy's average takes its
                 step; None for not.  Strategies that do not average, and noise for privacy, are refused.
+            places: Free places in place of rounds: a node that has answered is followed by another at once, and
+                answers change the model, which is kept in ``state_dir``; None for rounds.  A round of the strategy then
+                is as many answers as a cohort has clients, and one of the selector's a filling.
             state_dir: Folder in which the selector, measured bandwidths and remembered updates are saved in every
                 round, and from which they are resumed; None for nowhere.
             kinds: Kinds of messages for which nodes are chosen; "query", say, for an app that trains nothing.  Others
@@ -101,7 +108,7 @@ class SelectingGrid(Grid):
 
         Raises:
             ConfigurationError: If a saved selector has another cohort size, number of features or budgets, the grid
-                selects already, or the strategy cannot have a memory.
+                selects already, or strategy, rules or selector do not go with a memory or with free places.
             InUseError: If another server app holds ``state_dir``.
             StateFileError: If a saved file is damaged or belongs to another policy.
         """
@@ -113,6 +120,8 @@ class SelectingGrid(Grid):
         self._needs = needs_of(strategy)
         if memory is not None:
             self._needs.check_memory()
+        if places is not None:
+            self._needs.check_places()
         self._rules = RoundRules() if rules is None else rules
         self._rounds = Rounds(
             selector,
@@ -122,6 +131,7 @@ class SelectingGrid(Grid):
             state_dir=state_dir,
             log=log,
             weighs=True,
+            is_in_places=places is not None,
         )
         check_weights(selector.policy, self._needs)
         folder = self._rounds.folder
@@ -141,6 +151,22 @@ class SelectingGrid(Grid):
             pause=self._exchange.rest,
         )
         self._roster = Roster(grid, self._exchange, self._book, self._desk, self._rules)
+        self._cohort_size = self.selector.cohort_size
+        self._places: FilledPlaces | None = None
+        if places is not None:
+            if isinstance(self.selector, EdgeSelector) or self._rules.first or self._rules.min_replies:
+                raise ConfigurationError(
+                    "free places have no edge servers, no first k and no min_replies: each answer counts when it comes"
+                )
+            self._places = FilledPlaces(
+                places,
+                self._desk,
+                self._roster,
+                self._exchange,
+                self._checks["train"],
+                self._updates,
+                self._send,
+            )
         self._kinds = frozenset(kinds)
         self._has_selected = False
         self._has_said = False
@@ -148,25 +174,31 @@ class SelectingGrid(Grid):
             log.warning("the strategy asks its nodes in an order of its own; the policy's choice takes its place")
 
     @property
-    def selector(self) -> Selector:
-        """The selector, resumed if there was a saved one."""
-        return self._rounds.selector
-
-    def release(self) -> None:
-        """Let another server app have ``state_dir``, before this process ends."""
-        self._rounds.release()
+    def round(self) -> int:
+        """Rounds of the strategy that are done, before a restart, too."""
+        return super().round if self._places is None else self._places.round
 
     @property
-    def round(self) -> int:
-        """Rounds that are done, before a restart, too."""
-        current = self._rounds.current
-        return current.number if current.is_done else current.number - 1
+    def cohort_size(self) -> int:
+        """Nodes of a round, or places; it may be set again between rounds, from 1 to the selector's.
+
+        A round of fewer nodes counts as such a part of one for whatever the policy promises.
+        """
+        return self._cohort_size
+
+    @cohort_size.setter
+    def cohort_size(self, value: int) -> None:
+        check_integer("cohort_size", value, least=1)
+        if value > self.selector.cohort_size:
+            raise ConfigurationError(f"cohort_size is {value}; expected at most {self.selector.cohort_size}")
+        self._cohort_size = int(value)
 
     def start(self, initial_arrays: ArrayRecord, *, num_rounds: int, **options: Any) -> Result:
         """Start the strategy that the grid was given, on this grid.
 
         Args:
-            initial_arrays: The model; after a restart, the one that was saved last.
+            initial_arrays: The model; after a restart, the one that was saved last.  With free places the one that is
+                kept takes its place.
             num_rounds: Number of the last round: after a restart the rest is played, and numbers go on.
             **options: Further arguments of the strategy's own ``start``.
 
@@ -185,6 +217,8 @@ class SelectingGrid(Grid):
             if (evaluate := options.get("evaluate_fn")) is not None:
                 options["evaluate_fn"] = lambda number, arrays: evaluate(number + done, arrays)
         left = max(num_rounds - done, 0)
+        if self._places is not None:
+            initial_arrays = self._places.newest(initial_arrays)
         return strategy.start(grid=self, initial_arrays=initial_arrays, num_rounds=left, **options)
 
     # ---------------------------------------------------------------- a grid
@@ -243,12 +277,16 @@ class SelectingGrid(Grid):
 
         Raises:
             AllRefusedError: If every reply of the first round is refused for one reason.
+            FolderError: If the run's folder cannot be written.
             ConfigurationError: If training and other messages are mixed, if messages that differ are meant for nodes
                 that were not chosen, or if the strategy needs what this selection cannot give.
             NoNodesError: If no node can be chosen for longer than ``wait_s`` allows.
             RoundNotBegunError: If the selector's rules leave too few nodes for as long.
         """
-        outgoing = list(messages)
+        with self._rounds.writing():
+            return self._send_and_receive(list(messages), timeout)
+
+    def _send_and_receive(self, outgoing: list[Message], timeout: float | None) -> list[Message]:
         is_training = [_category(message) in self._kinds for message in outgoing]
         self._rounds.settle(save=not any(is_training))
         if not any(is_training):
@@ -276,40 +314,24 @@ class SelectingGrid(Grid):
 
     def _train(self, messages: list[Message], timeout: float | None) -> list[Message]:
         """Play a round: send the chosen nodes a message each, and take replies until it ends."""
-        needs = self._needs
-        desk = self._desk
+        needs, desk, size = self._needs, self._desk, self.cohort_size
         needs.check_messages(messages)
-        needs.check(self._rules.first or self.selector.cohort_size)
+        needs.check(self._rules.first or size)
         sizes = (len(array.data) for record in messages[0].content.array_records.values() for array in record.values())
         model_bit = 8.0 * sum(sizes)
-        round_ = desk.begin(self._roster, model_bit)
-        round_.flaw = self._checks["train"].flaw(messages[0])
-        if round_.flaw:
-            log.error("round %d: the model that is sent %s; no node is blamed", round_.choice.round, round_.flaw)
-        nodes = [node for node in map(self._book.named, round_.choice.clients) if node is not None]
-        by_id = {node.node_id: node for node in nodes}
-        errors: list[Message] = []
-
-        def take(arrival: Arrival) -> None:
-            if arrival.reply.has_error() and not round_.is_over:
-                errors.append(arrival.reply)
-            self._take(round_, by_id[arrival.flight.node_id], arrival, model_bit)
-
-        outgoing = addressed(messages, list(by_id), self._strategy)
-        sent = {by_id[message.metadata.dst_node_id].name: message for message in outgoing}
+        if self._places is not None:
+            return self._places.play(messages, model_bit, timeout, size)
+        round_ = desk.begin(self._roster, model_bit, at_most=size if size < self.selector.cohort_size else None)
+        out = self._send(round_, messages, model_bit, timeout)
 
         def odd(usable: Sequence[Reply]) -> dict[str, str]:
-            return self._checks["train"].odd({reply.name: (sent[reply.name], reply.content) for reply in usable})
+            return self._checks["train"].odd({reply.name: (out.sent[reply.name], reply.content) for reply in usable})
 
-        flights, refused = self._exchange.send(outgoing, take)
-        ending = desk.sent(round_, timeout_s=timeout)
-        for node_id in refused:
-            desk.lost(round_, by_id[node_id].name, "its message could not be sent")
-        left = self._exchange.wait(flights, ending.until_s, lambda: desk.is_complete(round_))
-        self._roster.late |= {by_id[flight.node_id].name: flight for flight in left}
+        until_s = math.inf if round_.ending is None else round_.ending.until_s
+        self._exchange.wait(out.flights.values(), until_s, lambda: desk.is_complete(round_))
+        self._roster.late |= out.late(self._exchange)
         used = desk.close(round_, odd, least=needs.num_updates)
-        weights = round_.choice.weights
-        updates = self._updates
+        weights, updates = round_.choice.weights, self._updates
         if updates is not None:
             updates.begin(arrays_of(messages[0].content), self.selector.clients)
         if weights is not None or updates is not None:
@@ -318,13 +340,34 @@ class SelectingGrid(Grid):
             updates.end(round_.choice.round, [reply.name for reply in used])
         replies = [reply.content for reply in used]
         if not needs.num_updates:
-            return [*replies, *errors]
+            return [*replies, *out.errors]
         # Without all of its updates a strategy is shown an error, at which Flower's wrappers skip the round.
-        return (
-            replies
-            or errors
-            or [Message(Error(NODE_UNAVAILABLE, "too few updates"), reply_to=each) for each in outgoing[:1]]
-        )
+        missing = [Message(Error(NODE_UNAVAILABLE, "too few"), reply_to=each) for each in list(out.sent.values())[:1]]
+        return replies or out.errors or missing
+
+    def _send(self, round_: OpenRound, messages: Sequence[Message], model_bit: float, timeout: float | None) -> Out:
+        """Send the clients of a round a message each; what comes back is booked whenever this grid looks."""
+        nodes = [node for node in map(self._book.named, round_.choice.clients) if node is not None]
+        by_id = {node.node_id: node for node in nodes}
+        outgoing = addressed(messages, list(by_id), self._strategy)
+        if self._places is not None:
+            outgoing = self._places.renewed(outgoing)
+        out = Out(round_, {by_id[message.metadata.dst_node_id].name: message for message in outgoing})
+        round_.flaw = self._checks["train"].flaw(outgoing[0]) if outgoing else ""
+        if round_.flaw:
+            log.error("round %d: the model that is sent %s; no node is blamed", round_.choice.round, round_.flaw)
+
+        def take(arrival: Arrival) -> None:
+            if arrival.reply.has_error() and not round_.is_over:
+                out.errors.append(arrival.reply)
+            self._take(round_, by_id[arrival.flight.node_id], arrival, model_bit)
+
+        flights, refused = self._exchange.send(outgoing, take)
+        self._desk.sent(round_, timeout_s=timeout)
+        out.flights = {by_id[flight.node_id].name: flight for flight in flights}
+        for node_id in refused:
+            self._desk.lost(round_, by_id[node_id].name, "its message could not be sent")
+        return out
 
     def _take(self, round_: OpenRound, node: Node, arrival: Arrival, model_bit: float) -> None:
         """Take a reply to a training message, in time or late."""
@@ -357,10 +400,13 @@ class SelectingGrid(Grid):
         check = self._checks[""]
         if messages and all(_category(message) == "evaluate" for message in messages):
             check = self._checks["evaluate"]
-            if self._rules.who_evaluates == "cohort":
-                last = [self._book.named(name) for name in self._rounds.current.clients]
+            who, cohort = self._rules.who_evaluates, set(self._rounds.current.clients)
+            if self._places is not None:  # nodes at work would answer when they have trained
+                who, cohort = self._rules.evaluate or "idle", self._places.last
+            if who == "cohort":
+                last = [self._book.named(name) for name in cohort]
                 messages = addressed(messages, [node.node_id for node in last if node is not None], self._strategy)
-            elif self._rules.who_evaluates == "idle":
+            elif who == "idle":
                 busy = self._roster.busy()
                 messages = [message for message in messages if message.metadata.dst_node_id not in busy]
             messages = self._allowed_to_evaluate(messages)

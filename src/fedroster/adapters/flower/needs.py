@@ -8,7 +8,7 @@ for it.  An ``accountant`` says whether it counts on random sampling, which a po
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from flwr.app import Message
 from flwr.serverapp.strategy import DifferentialPrivacyClientSideAdaptiveClipping, FedXgbCyclic
@@ -24,6 +24,8 @@ _NO_AVERAGE = {
     "Bulyan", "FedMedian", "FedTrimmedAvg", "FedXgbBagging", "FedXgbCyclic", "Krum", "MultiKrum", "QFedAvg",
 }  # fmt: skip
 """Flower's strategies that do not average replies by their weights."""
+_STEPS = {"FedAvgM", "FedOpt"}
+"""Flower's strategies, with those derived, that take a step of their own along the average."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class StrategyNeeds:
         weight_key: Metric by which replies are weighed; empty when it does not say.
         metrics: Further metrics that it cannot do without.
         is_ordered: Whether it asks one node after the other, in an order of its own.
-        no_average: Name of what does not average replies; empty when everything does, as far as is known.
+        kinds: Names of its classes.
     """
 
     strategy: str = ""
@@ -46,7 +48,7 @@ class StrategyNeeds:
     weight_key: str = ""
     metrics: frozenset[str] = frozenset()
     is_ordered: bool = False
-    no_average: str = ""
+    kinds: frozenset[str] = field(default=frozenset(), compare=False)
 
     def check(self, num_used: int) -> None:
         """Refuse what would make a guarantee void, by the number of updates that a full round uses.
@@ -76,10 +78,22 @@ class StrategyNeeds:
                 f"{self.strategy} bounds what an update does in its own round, and a remembered one counts in all "
                 "later rounds: its guarantee would be void; expected no differential privacy, or no memory"
             )
-        if self.no_average:
+        if kinds := self.kinds & _NO_AVERAGE:
             raise ConfigurationError(
-                f"{self.no_average} does not average replies, and an update memory rewrites them for an average; "
+                f"{min(kinds)} does not average replies, and an update memory rewrites them for an average; "
                 "expected a strategy that averages, such as FedAvg or FedAdam, or no memory"
+            )
+
+    def check_places(self) -> None:
+        """Refuse free places for what is more than an average, or needs the updates of one round.
+
+        Raises:
+            ConfigurationError: If it is or does.
+        """
+        if kinds := self.kinds & (_NO_AVERAGE | _STEPS) or {self.strategy} - {""}:
+            raise ConfigurationError(
+                f"{min(kinds)} does more than average the replies of a round, and in free places each answer changes "
+                "the model; expected a strategy that only averages, such as FedAvg or FedProx"
             )
 
     @staticmethod
@@ -124,7 +138,7 @@ def needs_of(strategy: object) -> StrategyNeeds:
     weight_key = ""
     metrics = set[str]()
     is_ordered = False
-    no_average = ""
+    kinds = set[str]()
     for one in _strategies(strategy):
         fixed = _integer(one, "num_sampled_clients")
         if fixed and not num_updates:
@@ -141,6 +155,13 @@ def needs_of(strategy: object) -> StrategyNeeds:
         metrics |= {loss} if isinstance(loss, str) and loss else set()
         metrics |= {_NORM_BIT} if isinstance(one, DifferentialPrivacyClientSideAdaptiveClipping) else set()
         is_ordered |= isinstance(one, FedXgbCyclic)
-        if _NO_AVERAGE & {each.__name__ for each in type(one).__mro__}:
-            no_average = no_average or type(one).__name__
-    return StrategyNeeds(name, num_updates, amplification, weight_key, frozenset(metrics), is_ordered, no_average)
+        kinds |= {each.__name__ for each in type(one).__mro__}
+    return StrategyNeeds(
+        strategy=name,
+        num_updates=num_updates,
+        amplification=amplification,
+        weight_key=weight_key,
+        metrics=frozenset(metrics),
+        is_ordered=is_ordered,
+        kinds=frozenset(kinds),
+    )

@@ -27,7 +27,7 @@ from fedroster.engine.choose import Clients, Node
 from fedroster.engine.contexts import NodeContext
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound, Reply
-from fedroster.engine.pushed import PushedRounds
+from fedroster.engine.pushed import PushedRounds, Resumed
 from fedroster.engine.replies import ArrayForm, Sizes, change, check_array, check_weight, largest, wrong_with
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import RoundRules
@@ -107,7 +107,7 @@ def with_selector(
     return strategy
 
 
-class OlderRounds:
+class OlderRounds(Resumed):
     """The rounds of one strategy."""
 
     def __init__(
@@ -138,21 +138,6 @@ class OlderRounds:
         self._chosen: dict[str, ClientProxy] = {}
         self._sent = Parameters([], "")
         self._evaluated = 0, 0.0
-
-    @property
-    def selector(self) -> Selector:
-        """The selector, resumed if there was a saved one."""
-        return self._desk.selector
-
-    @property
-    def round(self) -> int:
-        """Rounds that are done, before a restart, too."""
-        current = self._desk.rounds.current
-        return current.number if current.is_done else current.number - 1
-
-    def release(self) -> None:
-        """Let another server have the folder, before this process ends."""
-        self._desk.rounds.release()
 
     # ---------------------------------------------------------------- fit
 

@@ -177,7 +177,7 @@ class ReplyCheck:
             metrics = {name: next(iter(reply.content.metric_records.values())) for name, (_, reply) in rest.items()}
             weights = {name: float(each[self.weight_key]) for name, each in metrics.items()}
             wrong = self.sizes.odd("weight", weights) | wrong
-        _cut([reply.content for name, (_, reply) in rest.items() if name not in wrong])
+        cut([reply.content for name, (_, reply) in rest.items() if name not in wrong])
         return wrong
 
 
@@ -193,7 +193,7 @@ def _change(sent: Message, reply: Message) -> float:
     return most
 
 
-def _cut(contents: Sequence[RecordDict]) -> None:
+def cut(contents: Sequence[RecordDict]) -> None:
     """Cut replies down to the metrics that all of them hold, lists of one length."""
     forms: list[set[tuple[object, ...]]] = [
         {

@@ -22,6 +22,7 @@ class Roster(Clients):
     Attributes:
         num_connected: How many nodes were connected when it was last asked.
         late: Messages of rounds that are over, whose replies are awaited further, by the name of the node.
+        at_work: Nodes that are at work in free places.
     """
 
     def __init__(self, grid: Grid, exchange: Exchange, book: NodeBook, desk: PushedRounds, rules: RoundRules) -> None:
@@ -33,6 +34,7 @@ class Roster(Clients):
         self._cohort_size = desk.selector.cohort_size
         self._min_nodes = rules.min_nodes
         self.late: dict[str, Flight] = {}
+        self.at_work: set[int] = set()
         self._asked: dict[int, Flight] = {}
         self._ids: list[int] = []
         self._silent: set[int] = set()
@@ -53,11 +55,11 @@ class Roster(Clients):
         return [node for node in map(self._book.named, cohort) if node is not None]
 
     def busy(self) -> set[int]:
-        """Nodes whose late replies are awaited; gives up on those that take too long."""
+        """Nodes at work, and those whose late replies are awaited; gives up on those that take too long."""
         busy = self._desk.busy()
         self._exchange.forget(flight for name, flight in self.late.items() if name not in busy)
         self.late = {name: flight for name, flight in self.late.items() if name in busy}
-        return {flight.node_id for flight in self.late.values()}
+        return {flight.node_id for flight in self.late.values()} | self.at_work
 
     def may_more_come(self) -> bool:
         """Whether a node has been asked for its context and not answered yet, or too few are connected."""

@@ -19,7 +19,7 @@ from fedroster.engine.contexts import ContextOptions, NodeContext
 from fedroster.engine.edges import EdgeMap
 from fedroster.engine.losses import LossMetrics
 from fedroster.engine.outcomes import OpenRound, Reply, shown
-from fedroster.engine.pushed import PushedRounds
+from fedroster.engine.pushed import PushedRounds, Resumed
 from fedroster.engine.replies import Sizes, change, largest, wrong_with
 from fedroster.engine.rounds import Rounds, warn_of_untested
 from fedroster.engine.rules import RoundRules
@@ -32,7 +32,7 @@ LONGEST_CALL_S = 1e6
 """FLARE's calls have a timeout; this one is longer than any round."""
 
 
-class SelectingClients:
+class SelectingClients(Resumed):
     """The clients of a Collab job, of which a policy chooses those that are called.
 
     Example, in the server's module::
@@ -95,27 +95,12 @@ class SelectingClients:
         self._calls: list[tuple[OpenRound, Any, Mapping[str, Sequence[str]]]] = []
         self._gone: set[str] = set()
 
-    @property
-    def selector(self) -> Selector:
-        """The selector, resumed if there was a saved one."""
-        return self._desk.selector
-
-    @property
-    def round(self) -> int:
-        """Rounds that are done; a loop that goes on after a restart begins here."""
-        current = self._desk.rounds.current
-        return current.number if current.is_done else current.number - 1
-
     def settle(self) -> None:
         """Book that the model of the last round is saved; the next round does it, too.
 
         A round that is not booked so is played again after a restart, with the same clients.
         """
         self._desk.rounds.settle()
-
-    def release(self) -> None:
-        """Let another process have ``state_dir``, before this one ends."""
-        self._desk.rounds.release()
 
     def call(self, function: str, model: Any, **arguments: Any) -> list[Reply]:
         """Play a round: choose clients, call a function of theirs with a model, and return what counts.

@@ -152,7 +152,8 @@ class Trial:
         self, task: Task, policy: AnyPolicy, environment: AnyEnvironment, recorder: Recorder, conditions: Conditions
     ) -> Run | None:
         from fedroster.aggregation.memory import UpdateMemory
-        from fedroster.lab.federated import FreePlaces, TrainingCheckpoint, federate, load_training, save_training
+        from fedroster.aggregation.places import FreePlaces
+        from fedroster.lab.federated import TrainingCheckpoint, federate, load_training, save_training
         from fedroster.lab.task import usual_times
 
         trainer = task.trainer(
