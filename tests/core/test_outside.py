@@ -94,6 +94,7 @@ def test_in_markdown_a_text_is_a_text(text):
 )
 def test_a_command_that_is_pasted_is_one_of_ours(command, shown):
     assert pasteable(command) == shown
+    assert len(pasteable(f"fedroster {'x' * 10_000_000}")) == 10_000
 
 
 def test_an_id_has_a_length():

@@ -34,7 +34,7 @@ def marked(text: str) -> str:
 def pasteable(command: str) -> str:
     """A command line that a file has, as a shell may be given it: one command of ours, or a remark of the shell."""
     try:
-        words = shlex.split(command)
+        words = shlex.split(command[:10_000])  # its time grows with the square of the length
     except ValueError:  # a quotation without an end
         words = []
     return plain(shlex.join(words) if words[:1] == ["fedroster"] else f"# {command}" if command else "")
