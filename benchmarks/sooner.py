@@ -3,7 +3,8 @@
 ``python -m benchmarks.sooner tune`` finds the steps of each way on seeds of their own, ``... play`` plays the
 registered runs, and ``... judge`` tests the registered claims, once, when all runs are there.  Each goes on where it
 was stopped.  What is claimed, of what, and by which test stands in ``results/sooner/registry.json``, which was
-committed before the first run; every row carries its digest.  Needs Fashion-MNIST in ``FEDROSTER_DATA``.
+committed before the first run; every row carries its digest.  ``... tune wider`` and so on do the same for the second
+family, ``results/sooner/wider``.  Needs Fashion-MNIST in ``FEDROSTER_DATA``.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import math
 import sys
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from scipy.stats import ttest_1samp
@@ -36,86 +38,148 @@ from fedroster.lab.federated import FederatedRound, federate
 from fedroster.lab.task import usual_times
 from fedroster.lab.training.cohort import CohortTrainer
 from fedroster.lab.training.regression import SoftmaxRegression
+from fedroster.parts import wants_losses
 from fedroster.types import AnyEnvironment, FloatArray, Streams
 
 FOLDER = Path(__file__).parent / "results" / "sooner"
-REGISTRY: Mapping[str, Any] = json.loads((FOLDER / "registry.json").read_text())
-DIGEST = blake2b(json.dumps(REGISTRY, sort_keys=True).encode(), digest_size=8).hexdigest()
-SETTINGS = ("rate", "size", "buffer", "discount")
 MEASURED = ("target_s", "second_target_s", "final", "slowest_quarter", "sway", "least_share", "elapsed_s", "answers")
-COLUMNS = ("world", "coupling", "way", "seed", *SETTINGS, *MEASURED, "registry")
+SOFTMAX: dict[str, Any] = {"dataset": "fashion-mnist", "epochs": 1, "batch": 32}
 
 
 Steps = Mapping[str, float]
-"""Local rate, size of the server's step, buffer and discount."""
+"""Local rate, size of the server's step, buffer and discount; the knob of a policy or a memory that has one."""
 
 
-@cache
-def data() -> Dataset:
-    """Fashion-MNIST, read once."""
-    return load_dataset("fashion-mnist")
+@dataclass(frozen=True, eq=False)
+class Family:
+    """Worlds, ways and claims that were registered and are corrected together, and the folder of their runs."""
+
+    folder: Path
+    registry: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, name: str = "") -> Self:
+        """The family of a name; the first has none."""
+        return cls(FOLDER / name, json.loads((FOLDER / name / "registry.json").read_text()))
+
+    @property
+    def digest(self) -> str:
+        """What every row carries."""
+        return blake2b(json.dumps(self.registry, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What is tuned."""
+        return ("rate", "size", "buffer", "discount", *self.registry.get("settings", ()))
+
+    def world(self, name: str) -> Mapping[str, Any]:
+        """A world, with what the family's worlds have in common."""
+        common: dict[str, Any] = {key: self.registry[key] for key in ("gamma_1", "couplings")}
+        entry: dict[str, Any] = self.registry["worlds"][name]
+        return SOFTMAX | common | {"ways": list(self.registry["ways"])} | entry
+
+    def cells(self, worlds: Sequence[str]) -> Iterator[tuple[str, float, str]]:
+        """World, coupling and way."""
+        for name in worlds:
+            entry = self.world(name)
+            yield from itertools.product([name], entry["couplings"], entry["ways"])
+
+    def wanted(self) -> Iterator[tuple[str, float, str, int]]:
+        """The registered runs, seed by seed."""
+        played = self.registry.get("played", list(self.registry["worlds"]))
+        yield from ((*cell, seed) for seed in self.registry["seeds"] for cell in self.cells(played))
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        """What is played already; of another registry nothing."""
+        file = self.folder / name
+        if not file.exists():
+            return []
+        with file.open() as stream:
+            return [row for row in csv.DictReader(stream) if row["registry"] == self.digest]
+
+    def keep(self, name: str, row: Mapping[str, Any]) -> None:
+        """Append a row."""
+        file = self.folder / name
+        begins = not file.exists()
+        with file.open("a") as stream:
+            writer = csv.DictWriter(stream, list(row), lineterminator="\n")
+            if begins:
+                writer.writeheader()
+            writer.writerow(row)
+
+    def key(self, row: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What names a run."""
+        steps = (float(row[name]) for name in self.settings)
+        return (row["world"], float(row["coupling"]), row["way"], int(row["seed"]), *steps)
 
 
-@cache
-def divided(world: str, coupling: float, seed: int) -> Any:
+@lru_cache(maxsize=2)
+def data(name: str) -> Dataset:
+    """A data set, read once."""
+    return load_dataset(name)
+
+
+@lru_cache(maxsize=8)
+def divided(family: Family, world: str, coupling: float, seed: int) -> Any:
     """Which samples each client holds, and which clients are the slowest quarter."""
-    entry = REGISTRY["worlds"][world]
+    entry = family.world(world)
     network = make_scenario(entry["scenario"], entry["settings"])
-    times_s, streams = usual_times(network, seed=seed), Streams(seed)
+    times_s, streams, labels = usual_times(network, seed=seed), Streams(seed), data(entry["dataset"]).train_y
     partition = dirichlet_partition(
-        data().train_y,
+        labels,
         num_clients=network.spec.num_clients,
         samples_per_client=entry["samples"],
-        gamma_1=REGISTRY["gamma_1"],
+        gamma_1=entry["gamma_1"],
         num_classes=10,
         rng=streams.at("partition"),
     )
     if coupling:
         partition = couple_with_speed(
-            partition, data().train_y, times_s, coupling=coupling, num_classes=10, rng=streams.at("coupling")
+            partition, labels, times_s, coupling=coupling, num_classes=10, rng=streams.at("coupling")
         )
     return partition, np.argsort(times_s)[-(times_s.shape[0] // 4) :]
 
 
-def trainer_of(world: str, coupling: float, seed: int, rate: float) -> CohortTrainer:
-    """The clients of one run."""
-    return CohortTrainer(
-        model=SoftmaxRegression(784, 10),
-        train_x=data().train_x,
-        train_y=data().train_y,
-        test_x=data().test_x,
-        test_y=data().test_y,
-        partition=divided(world, coupling, seed)[0],
-        epochs=1,
-        batch_size=32,
-        learning_rate=rate,
-        measure_losses=False,
-    )
-
-
-def network_of(world: str, *, everybody: bool = False) -> AnyEnvironment:
+def network_of(entry: Mapping[str, Any], *, everybody: bool = False) -> AnyEnvironment:
     """The network of a world; with a place for everybody where that is asked."""
-    entry = REGISTRY["worlds"][world]
     network = make_scenario(entry["scenario"], entry["settings"])
     if not everybody:
         return network
     return make_scenario(entry["scenario"], {**entry["settings"], "cohort_size": str(network.spec.num_clients)})
 
 
-def course(world: str, coupling: float, way: str, seed: int, steps: Steps, *, tuning: bool) -> Iterator[FederatedRound]:
+def course(
+    family: Family, world: str, coupling: float, way: str, seed: int, steps: Steps, *, tuning: bool
+) -> Iterator[FederatedRound]:
     """A run of a way: its rounds or fillings."""
-    entry, spec = REGISTRY["worlds"][world], REGISTRY["ways"][way]
-    network = network_of(world, everybody="full" in spec)
+    entry, spec, knob = family.world(world), family.registry["ways"][way], steps.get("knob", 0.0)
+    network, held = network_of(entry, everybody="full" in spec), data(entry["dataset"])
     rounds = entry["tuning_rounds" if tuning else "rounds"] // (2 if "full" in spec else 1)
     a_round = network.spec.cohort_size if spec["places"] else 1  # fillings
+    policy = make_policy(spec["policy"].format(beta=entry["beta"], knob=knob))
+    memory: dict[str, Any] = {
+        name: knob if value == "knob" else value for name, value in (spec["memory"] or {}).items()
+    }
+    trainer = CohortTrainer(
+        model=SoftmaxRegression(math.prod(held.train_x.shape[1:]), 10),
+        train_x=held.train_x,
+        train_y=held.train_y,
+        test_x=held.test_x,
+        test_y=held.test_y,
+        partition=divided(family, world, coupling, seed)[0],
+        epochs=entry["epochs"],
+        batch_size=entry["batch"],
+        learning_rate=steps["rate"],
+        measure_losses="before" if wants_losses(policy) else False,
+    )
     return federate(
-        make_policy(spec["policy"].format(beta=entry["beta"])),
+        policy,
         network,
-        trainer_of(world, coupling, seed, steps["rate"]),
+        trainer,
         rounds=rounds * a_round,
         seed=seed,
-        evaluate_every=REGISTRY["test_every_rounds"] * a_round,
-        memory=UpdateMemory(**spec["memory"]) if spec["memory"] else None,
+        evaluate_every=family.registry["test_every_rounds"] * a_round,
+        memory=UpdateMemory(**memory) if memory else None,
         server=ServerStep(size=steps["size"], momentum=spec.get("momentum", 0.0)),
         places=FreePlaces(buffer=int(steps["buffer"]), discount=steps["discount"]) if spec["places"] else None,
     )
@@ -126,125 +190,93 @@ def smoothed(accuracy: list[float]) -> FloatArray:
     return np.array([np.mean(accuracy[max(0, at - 4) : at + 1]) for at in range(len(accuracy))])
 
 
-def play(world: str, coupling: float, way: str, seed: int, steps: Steps, *, tuning: bool) -> dict[str, Any]:
+def play(
+    family: Family, world: str, coupling: float, way: str, seed: int, steps: Steps, *, tuning: bool
+) -> dict[str, Any]:
     """One run, as a row; in tuning it ends when the target is reached."""
-    targets, chosen = REGISTRY["worlds"][world]["targets"], np.zeros(network_of(world).spec.num_clients)
+    entry, full = family.world(world), family.registry["ways"][way].get("full")
+    targets, chosen = entry["targets"], np.zeros(network_of(entry).spec.num_clients)
     clock, accuracy, last, answers = [], [], None, 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FairnessWarning)
-        for last in course(world, coupling, way, seed, steps, tuning=tuning):
+        for last in course(family, world, coupling, way, seed, steps, tuning=tuning):
             chosen[last.round.selection.links] += 1
             answers += int(np.count_nonzero(last.round.feedback.status == 0))
             if math.isfinite(last.accuracy):
                 clock.append(last.elapsed_s)
                 accuracy.append(last.accuracy)
-                if tuning and not REGISTRY["ways"][way].get("full") and smoothed(accuracy)[-1] >= targets[0]:
+                if tuning and not full and smoothed(accuracy)[-1] >= targets[0]:
                     break
     assert last is not None
     mean = smoothed(accuracy)
     reached = [next((at for at, value in zip(clock, mean, strict=True) if value >= t), math.inf) for t in targets]
-    partition, slow = divided(world, coupling, seed)
-    logits = data().test_x.reshape(-1, 784) @ last.parameters["1.weight"].T + last.parameters["1.bias"]
-    right = logits.argmax(axis=1) == data().test_y
-    by_class = np.bincount(data().test_y, right, 10) / np.bincount(data().test_y, minlength=10)
-    held = class_counts(partition[slow], data().train_y, 10).sum(axis=0)
-    values = (*reached, np.mean(accuracy[-5:]), by_class @ held / held.sum(), np.std(accuracy[-20:]))
+    (partition, slow), held = divided(family, world, coupling, seed), data(entry["dataset"])
+    logits = held.test_x.reshape(held.test_y.shape[0], -1) @ last.parameters["1.weight"].T + last.parameters["1.bias"]
+    by_class = np.bincount(held.test_y, logits.argmax(axis=1) == held.test_y, 10) / np.bincount(held.test_y)
+    theirs = class_counts(partition[slow], held.train_y, 10).sum(axis=0)
+    values = (*reached, np.mean(accuracy[-5:]), by_class @ theirs / theirs.sum(), np.std(accuracy[-20:]))
     fair = chosen.sum() / chosen.shape[0]
     row = dict(zip(MEASURED, (*values, chosen.min() / fair, last.elapsed_s, answers), strict=True))
-    named = {"world": world, "coupling": coupling, "way": way, "seed": seed, **steps}
-    return named | {name: f"{value:.6g}" for name, value in row.items()} | {"registry": DIGEST}
+    named = {"world": world, "coupling": coupling, "way": way, "seed": seed}
+    named |= {name: steps.get(name, 0.0) for name in family.settings}
+    return named | {name: f"{value:.6g}" for name, value in row.items()} | {"registry": family.digest}
 
 
-def rows_of(name: str) -> list[dict[str, str]]:
-    """What is played already; of another registry nothing."""
-    file = FOLDER / name
-    if not file.exists():
-        return []
-    with file.open() as stream:
-        return [row for row in csv.DictReader(stream) if row["registry"] == DIGEST]
-
-
-def keep(name: str, row: Mapping[str, Any]) -> None:
-    """Append a row."""
-    file = FOLDER / name
-    begins = not file.exists()
-    with file.open("a") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        if begins:
-            writer.writeheader()
-        writer.writerow(row)
-
-
-def key_of(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What names a run."""
-    return (row["world"], float(row["coupling"]), row["way"], int(row["seed"]), *(float(row[n]) for n in SETTINGS))
-
-
-def grid(world: str, way: str) -> list[Steps]:
+def grid(family: Family, world: str, way: str) -> list[Steps]:
     """Steps that are tried for a way."""
-    spec, places = REGISTRY["ways"][way], network_of(world).spec.cohort_size
+    spec, places = family.registry["ways"][way], network_of(family.world(world)).spec.cohort_size
     buffers = [places if each == "m" else each for each in spec.get("buffers", [1])]
-    tried = itertools.product(REGISTRY["grids"][spec["grid"]], buffers, spec.get("discounts", [0.0]))
-    return [
-        {"rate": rate, "size": size, "buffer": buffer, "discount": discount} for (rate, size), buffer, discount in tried
-    ]
+    sizes = family.registry["grids"][spec["grid"]]
+    others = (spec.get(name, usual) for name, usual in (("discounts", [0.0]), ("knobs", [0.0])))
+    tried = ((*steps, *rest) for steps, *rest in itertools.product(sizes, buffers, *others))
+    return [dict(zip(family.settings, each, strict=False)) for each in tried]
 
 
-def score(rows: list[dict[str, str]]) -> tuple[float, float]:
+def score(rows: list[dict[str, str]], *, full: bool) -> tuple[float, float]:
     """Less is better: mean seconds to the target, infinite where it is missed, then the final accuracy."""
     final = float(np.mean([float(row["final"]) for row in rows]))
-    if REGISTRY["ways"][rows[0]["way"]].get("full"):
-        return -final, 0.0
-    return float(np.mean([float(row["target_s"]) for row in rows])), -final
+    return (-final, 0.0) if full else (float(np.mean([float(row["target_s"]) for row in rows])), -final)
 
 
-def tried(
-    done: dict[tuple[Any, ...], dict[str, str]], where: tuple[str, float, str], steps: Steps, seed: int
-) -> dict[str, str]:
-    """The row of one run on a tuning seed, played if it is not done."""
-    key = key_of({"world": where[0], "coupling": where[1], "way": where[2], "seed": seed, **steps})
-    if key not in done:
-        row = play(*where, seed, steps, tuning=True)
-        keep("tuning.csv", row)
-        print("tuned", *row.values(), flush=True)
-        done[key] = {name: str(value) for name, value in row.items()}
-    return done[key]
-
-
-def tune() -> dict[str, Steps]:
+def tune(family: Family) -> dict[str, Steps]:
     """Try the grid on the first tuning seed, the best three on the others; return the best by world, coupling, way."""
-    done = {key_of(row): row for row in rows_of("tuning.csv")}
-    best: dict[str, Steps] = {}
-    first, *others = REGISTRY["tuning_seeds"]
-    for world, coupling, way in itertools.product(REGISTRY["tuned_on"], REGISTRY["couplings"], REGISTRY["ways"]):
-        where, choices = (world, coupling, way), grid(world, way)
-        scores = {at: score([tried(done, where, steps, first)]) for at, steps in enumerate(choices)}
+    done = {family.key(row): row for row in family.rows("tuning.csv")}
+    given = family.registry.get("given")
+    best: dict[str, Steps] = json.loads((FOLDER / given).read_text()) if given else {}
+    first, *others = family.registry["tuning_seeds"]
+
+    def tried(where: tuple[str, float, str], steps: Steps, seed: int) -> dict[str, str]:
+        """The row of one run on a tuning seed, played if it is not done."""
+        world, coupling, way = where
+        key = family.key({"world": world, "coupling": coupling, "way": way, "seed": seed, **steps})
+        if key not in done:
+            row = play(family, *where, seed, steps, tuning=True)
+            family.keep("tuning.csv", row)
+            print("tuned", *row.values(), flush=True)
+            done[key] = {name: str(value) for name, value in row.items()}
+        return done[key]
+
+    for where in family.cells(family.registry["tuned_on"]):
+        if (name := "{} {} {}".format(*where)) in best:
+            continue
+        choices, full = grid(family, where[0], where[2]), "full" in family.registry["ways"][where[2]]
+        scores = {at: score([tried(where, steps, first)], full=full) for at, steps in enumerate(choices)}
         leaders = sorted(scores, key=scores.__getitem__)[:3]
-        whole = {at: score([tried(done, where, choices[at], seed) for seed in (first, *others)]) for at in leaders}
-        best[f"{world} {coupling} {way}"] = choices[min(whole, key=whole.__getitem__)]
-    (FOLDER / "tuned.json").write_text(json.dumps(best, indent=1) + "\n")
+        whole = {at: score([tried(where, choices[at], seed) for seed in (first, *others)], full=full) for at in leaders}
+        best[name] = choices[min(whole, key=whole.__getitem__)]
+    (family.folder / "tuned.json").write_text(json.dumps(best, indent=1) + "\n")
     return best
 
 
-def wanted() -> Iterator[tuple[str, float, str, int]]:
-    """The registered runs, seed by seed."""
-    yield from (
-        (world, coupling, way, seed)
-        for seed in REGISTRY["seeds"]
-        for world, coupling, way in itertools.product(REGISTRY["worlds"], REGISTRY["couplings"], REGISTRY["ways"])
-    )
-
-
-def register_runs() -> None:
+def register_runs(family: Family) -> None:
     """Play what is registered."""
-    best = json.loads((FOLDER / "tuned.json").read_text())
-    done = {(row["world"], float(row["coupling"]), row["way"], int(row["seed"])) for row in rows_of("runs.csv")}
-    for world, coupling, way, seed in wanted():
-        if (world, coupling, way, seed) in done:
-            continue
-        steps = best[f"{REGISTRY['worlds'][world]['steps_of']} {coupling} {way}"]
-        keep("runs.csv", play(world, coupling, way, seed, steps, tuning=False))
-        print("played", world, coupling, way, seed, flush=True)
+    best = json.loads((family.folder / "tuned.json").read_text())
+    done = {(row["world"], float(row["coupling"]), row["way"], int(row["seed"])) for row in family.rows("runs.csv")}
+    for world, coupling, way, seed in family.wanted():
+        if (world, coupling, way, seed) not in done:
+            steps = best[f"{family.world(world)['steps_of']} {coupling} {way}"]
+            family.keep("runs.csv", play(family, world, coupling, way, seed, steps, tuning=False))
+            print("played", world, coupling, way, seed, flush=True)
 
 
 def p_below(mine: FloatArray, theirs: FloatArray, whole_s: FloatArray, bound: float) -> float:
@@ -263,30 +295,33 @@ def holm(values: list[float]) -> list[float]:
     return found
 
 
-def judge() -> None:
+def judge(family: Family) -> None:
     """Test every claim, and correct for all of them."""
     found: dict[tuple[str, float, str], dict[int, dict[str, str]]] = defaultdict(dict)
-    for row in rows_of("runs.csv"):
+    for row in family.rows("runs.csv"):
         found[row["world"], float(row["coupling"]), row["way"]][int(row["seed"])] = row
-    missing = [run for run in wanted() if run[3] not in found[run[:3]]]
+    missing = [run for run in family.wanted() if run[3] not in found[run[:3]]]
     if missing:
         raise SystemExit(f"{len(missing)} registered runs are missing, such as {missing[0]}; expected all: one look")
-    tests = []
-    for world, coupling in itertools.product(REGISTRY["worlds"], REGISTRY["couplings"]):
-        for name, claim in REGISTRY["claims"].items():
-            of, seeds, bound = claim["measure"], REGISTRY["seeds"], claim["at_most"]
-            sides = [found[world, coupling, claim[side]] for side in ("way", "against")]
-            mine, theirs = (np.array([float(side[seed][of]) for seed in seeds]) for side in sides)
-            if of == "final":
-                effect = 100 * (theirs - mine)
-                p = [float(ttest_1samp(effect, bound, alternative=way).pvalue) for way in ("less", "greater")]
-            else:
-                mine_s, theirs_s = (np.array([float(side[seed]["elapsed_s"]) for seed in seeds]) for side in sides)
-                effect = np.array(
-                    [1.0 if np.isinf(a) and np.isinf(b) else a / b for a, b in zip(mine, theirs, strict=True)]
-                )
-                p = [p_below(mine, theirs, theirs_s, bound), p_below(theirs, mine, mine_s, 1.0 / bound)]
-            tests.append((world, coupling, name, bound, float(np.median(effect)), *p))
+    tests, seeds = [], family.registry["seeds"]
+    cells = {(world, coupling): None for world, coupling, _, _ in family.wanted()}  # in their order
+    for (world, coupling), (name, claim) in itertools.product(cells, family.registry["claims"].items()):
+        of, bound, sides = claim["measure"], claim["at_most"], []
+        for side in ("way", "against"):
+            sides.append(found.get((world, coupling, claim[side]), {}))
+        if not all(sides):  # a claim is tested where both ways were played
+            continue
+        mine, theirs = (np.array([float(side[seed][of]) for seed in seeds]) for side in sides)
+        if of == "final":
+            effect = 100 * (theirs - mine)
+            p = [float(ttest_1samp(effect, bound, alternative=way).pvalue) for way in ("less", "greater")]
+        else:
+            mine_s, theirs_s = (np.array([float(side[seed]["elapsed_s"]) for seed in seeds]) for side in sides)
+            effect = np.array(
+                [1.0 if np.isinf(a) and np.isinf(b) else a / b for a, b in zip(mine, theirs, strict=True)]
+            )
+            p = [p_below(mine, theirs, theirs_s, bound), p_below(theirs, mine, mine_s, 1.0 / bound)]
+        tests.append((world, coupling, name, bound, float(np.median(effect)), *p))
     holds, fails = holm([test[5] for test in tests]), holm([test[6] for test in tests])
     lines = ["| world | coupling | claim | median | at most | verdict |", "| --- | --- | --- | --- | --- | --- |"]
     for (world, coupling, name, bound, middle, *_), up, down in zip(tests, holds, fails, strict=True):
@@ -294,8 +329,8 @@ def judge() -> None:
         lines.append(f"| {world} | {coupling} | {name} | {middle:.2f} | {bound} | {verdict} (p {min(up, down):.3f}) |")
     text = "\n".join(lines)
     print(text)
-    (FOLDER / "verdicts.md").write_text(f"Registry {DIGEST}.\n\n{text}\n")
+    (family.folder / "verdicts.md").write_text(f"Registry {family.digest}.\n\n{text}\n")
 
 
 if __name__ == "__main__":
-    {"tune": tune, "play": register_runs, "judge": judge}[sys.argv[1]]()
+    {"tune": tune, "play": register_runs, "judge": judge}[sys.argv[1]](Family.read(*sys.argv[2:]))

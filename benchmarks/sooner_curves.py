@@ -14,10 +14,11 @@ import warnings
 
 import numpy as np
 
-from benchmarks.sooner import FOLDER, REGISTRY, course, smoothed
+from benchmarks.sooner import FOLDER, Family, course, smoothed
 from fedroster.errors import FairnessWarning
 from fedroster.lab.pages.charts import Axes, Curve, lines, svg_of
 
+FIRST = Family.read()
 WORLD, COUPLING, LAST_S = "table-1", 0.9, 1500.0
 WAYS = {
     "rounds, random": "random rounds",
@@ -37,9 +38,9 @@ def play() -> None:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(("way", "seed", "elapsed_s", "accuracy"))
         for way in WAYS:
-            for seed in REGISTRY["tuning_seeds"]:
+            for seed in FIRST.registry["tuning_seeds"]:
                 steps = tuned[f"{WORLD} {COUPLING} {way}"]
-                for played in course(WORLD, COUPLING, way, seed, steps, tuning=False):
+                for played in course(FIRST, WORLD, COUPLING, way, seed, steps, tuning=False):
                     if math.isfinite(played.accuracy) and played.elapsed_s <= 1.5 * LAST_S:
                         writer.writerow((way, seed, f"{played.elapsed_s:.1f}", f"{played.accuracy:.4f}"))
 
@@ -51,7 +52,7 @@ def draw() -> None:
     curves = {}
     for way, label in WAYS.items():
         runs = []
-        for seed in REGISTRY["tuning_seeds"]:
+        for seed in FIRST.registry["tuning_seeds"]:
             mine = [row for row in rows if row["way"] == way and int(row["seed"]) == seed]
             percent = 100 * smoothed([float(row["accuracy"]) for row in mine])
             runs.append((np.array([float(row["elapsed_s"]) for row in mine]), percent))
