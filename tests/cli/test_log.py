@@ -1,5 +1,6 @@
 """``fedroster log`` and ``simulate --record``."""
 
+import csv
 import json
 import math
 
@@ -63,6 +64,20 @@ def test_a_log_is_exported(log, tmp_path):
     assert told["context_2"].fill_null(math.nan).to_list() == pytest.approx(
         last.contexts[last.members, 2].tolist(), abs=0.0, nan_ok=True
     )
+
+
+@pytest.mark.parametrize("name", ["=1+1", "\r=1+1", "a\r=1+1", "a\n=1+1", 'a",=1+1'])
+def test_no_cell_of_an_exported_log_is_a_formula(name, tmp_path):
+    selector = Selector(
+        POLICY, cohort_size=3, clients=[*LETTERS_LIST, name], observers=[record := Record(tmp_path / "log")]
+    )
+    play(selector, 2)
+    record.close()
+    run("log", "export", tmp_path / "log", tmp_path / "table.csv")
+    with (tmp_path / "table.csv").open(newline="") as table:
+        rows = list(csv.reader(table))
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert not [cell for row in rows for cell in row if cell.lstrip().startswith("=")]
 
 
 def test_a_log_whose_first_rounds_exclude_no_client_is_exported(tmp_path):

@@ -30,7 +30,7 @@ def write_csv(log: Log, file: Path, *, cohorts: bool = False) -> None:
 
     def write(stream: IO[bytes]) -> None:
         text = io.TextIOWrapper(stream, encoding="utf-8", newline="", write_through=True)
-        table = csv.writer(text, lineterminator="\n")
+        table = csv.writer(text)  # its ends of lines, \r\n, quote each of them that stands in a text
         for place, played in enumerate(log.rounds):
             columns = _columns(log, played, dimension, cohorts=cohorts)
             if place == 0:
