@@ -54,7 +54,7 @@ MISTAKES = [
     ("reproduce rbcs-f --figure 9", "unknown figure of rbcs-f '9'"),
     ("reproduce rbcs-f --figure 2 --figure alfa", "Did you mean 'alpha'?"),
     ("reproduce rbcs-f --seeds 3", "seeds are [3]; expected at least two different ones"),
-    ("compare --again --out runs/nowhere", "runs/nowhere is not a folder; expected one that `fedroster compare` wrote"),
+    ("compare --again --out runs/nowhere", "runs/nowhere holds no comparison; expected what `fedroster compare` wrote"),
     ("list polices", "unknown part of the catalogue 'polices'. Did you mean 'policies'?"),
     ("data fetch fashion", "unknown data set 'fashion'. Did you mean 'fashion-mnist'?"),
     ("data fetch digits", "ships with a package; expected a data set that has files"),

@@ -29,7 +29,7 @@ from fedroster.cli.terminal import (
     progress,
     remark,
 )
-from fedroster.core.errors import ConfigurationError, InvalidInputError, UnknownNameError
+from fedroster.core.errors import ConfigurationError, UnknownNameError
 
 if TYPE_CHECKING:
     from fedroster.lab.trials.run import Where
@@ -131,17 +131,6 @@ class Measured:
     target: Annotated[float, typer.Option(help="Accuracy for the time to accuracy.")] = 0.9
 
 
-def _draw_again(folder: Path) -> None:
-    """Make summaries, figures and pages again from a comparison's tables."""
-    from fedroster.lab.compare.overview import is_of_several, render_all
-    from fedroster.lab.compare.result import render
-
-    if not folder.is_dir():
-        raise InvalidInputError(f"{folder} is not a folder; expected one that `fedroster compare` wrote")
-    (render_all if is_of_several(folder) else render)(folder)
-    remark(f"report: {folder / 'report.html'}")
-
-
 @command()
 def compare(
     *,
@@ -159,7 +148,10 @@ def compare(
     if again:
         if (competitors, measured) != (Competitors(), Measured()):
             raise ConfigurationError("--again draws the tables of --out; expected no policies, scenarios or measures")
-        _draw_again(folder)
+        from fedroster.lab.compare.overview import render
+
+        render(folder)
+        remark(f"report: {folder / 'report.html'}")
         return
     from fedroster.catalogue import DEFAULT_SCENARIO, TASKS, parse_settings
     from fedroster.lab.compare.line_up import ALL, line_up, line_ups
@@ -208,9 +200,14 @@ def compare(
                 found = [play(plans[0], folder, progress=advance, **where)]
                 found[0].report(folder)
         else:
-            table, found = compare_all(plans, folder, progress=advance, **where)
+            found = compare_all(plans, folder, progress=advance, **where)
     if as_json:
-        print_json((found[0].summary() if is_one else table).to_dicts())
+        rows = [
+            ({} if is_one else {"scenario": one.settings.scenario}) | row
+            for one in found
+            for row in one.summary().to_dicts()
+        ]
+        print_json(rows)
     else:
         for one in found:
             print_summary(one, [each for each in one.settings.main_measures if not each.is_long])

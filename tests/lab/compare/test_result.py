@@ -70,9 +70,6 @@ def test_figures_by_name(found):
 def test_it_shows_itself(found):
     assert "3 policies in rbcs-f/table-1, 12 rounds, 2 seeds" in repr(found)
     assert "mean_round_time_s" in repr(found)
-    html = found._repr_html_()
-    assert "<td>First:start=1</td>" in html
-    assert "<th>round, s</th>" in html
 
 
 def test_a_page_alone_and_a_folder(found, tmp_path):
@@ -80,21 +77,8 @@ def test_a_page_alone_and_a_folder(found, tmp_path):
     assert [file.name for file in (tmp_path / "new").iterdir()] == ["mine.html"]
     assert "First:start=1" in page.read_text()
     found.write(tmp_path / "folder")
-    assert found.report(tmp_path / "folder", brief=True) == tmp_path / "folder" / "report.html"
-    assert {file.stem for file in (tmp_path / "folder").glob("*.svg")} == {"pareto-round"}
     again = Comparison.read(tmp_path / "folder")
     assert again.frame.drop("decision_s").equals(found.frame.drop("decision_s"))
-
-
-def test_pandas_where_it_is_there(found, monkeypatch):
-    class Pandas:
-        DataFrame = dict
-
-    monkeypatch.setitem(sys.modules, "pandas", Pandas)
-    assert found.to_pandas()["seed"] == [3, 8] * 3
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(MissingDependencyError, match="needs pandas"):
-        found.to_pandas()
 
 
 def test_many_simulations_and_the_regret():

@@ -17,6 +17,7 @@ from fedroster import cli
 from fedroster.catalogue import find_scenario, policies
 from fedroster.core.errors import ConfigurationError, InfeasibleError, InUseError, InvalidInputError, UnknownNameError
 from fedroster.core.sources import code
+from fedroster.lab.compare import overview
 from fedroster.lab.compare import result as module
 from fedroster.lab.compare.run import compare
 from fedroster.lab.compare.tables import LAST, Settings
@@ -103,7 +104,8 @@ def fill(folder, *, settings=SETTINGS, planted=PLANTED):
 
 
 def render(folder):
-    return module.render(folder).summary()
+    overview.render(folder)
+    return module.Comparison.read(folder).summary()
 
 
 def summary_table(summary, settings):
@@ -215,14 +217,6 @@ def test_the_folder_is_complete(rendered):
     ):
         assert words in page
     assert read_table(folder / "summary.csv").rows() == summary.rows()
-
-
-def test_the_page_says_how_much_faster(rendered):
-    folder, _ = rendered
-    page = " ".join((folder / "report.html").read_text().split())
-    # ratios 1/12 and 1: the geometric mean is 0.29
-    assert re.search(r"rbcs-f:V=5 reaches 50% in 0\.29 times random(&#39;|')s simulated time", page)
-    assert "fedcs:deadline_s=3 reaches" not in page  # not in every seed
 
 
 def test_rendering_again_gives_the_same_files(rendered):
@@ -371,13 +365,9 @@ def test_what_is_shown_says_in_whose_favour(tmp_path):
         "share_served": "worse",
     }
     page = (tmp_path / "report.html").read_text()
-    assert '<p class="headline">p3: 48 % shorter rounds than random, less fair, as accurate</p>' in page
+    assert '<p class="headline">p3: 48 % shorter rounds than random, less fair, accuracy alike</p>' in page
     assert '<b class="holds">\u221248 %</b>' in page
     assert '<b class="fails">\u221250.0 points</b>' in page
-    assert "Shorter rounds than random: p3." in page
-    words = "accuracy +0.0 points (alike), time to target 0.52 times (better), round time 0.52 times (better)"
-    assert f"p3 against random: {words}, least served -50.0 points (worse), got beta -25.0 points (worse)." in page
-    assert "More rounds" not in page
     assert re.search(r'class=" holds">0\.52 better', page)
 
 
@@ -539,7 +529,6 @@ def test_more_updates_are_better(tmp_path):
     found = {row["measure"]: row for row in read_table(tmp_path / "contrasts.csv").filter(against="random").to_dicts()}
     assert found["updates_per_round"]["verdict"] == "better"
     assert found["updates_per_round"]["difference"] == pytest.approx(math.sqrt(5.0 * 6.0) / 3.0)
-    assert "More updates in time than random: cocs." in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.usefixtures("no_pictures")

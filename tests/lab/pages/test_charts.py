@@ -17,7 +17,7 @@ import vl_convert
 from fedroster.lab.pages import charts
 from fedroster.lab.pages.charts import Axes, Curve, by_column, data_of, intervals, lines, panels, svg_of
 from fedroster.lab.pages.looks import in_order
-from fedroster.lab.pages.pareto import Panel, Point, pareto_figure, pareto_front, pareto_panels_figure
+from fedroster.lab.pages.pareto import pareto_figure, pareto_front
 from fedroster.lab.statistics import Interval
 
 X = np.arange(1.0, 501.0)
@@ -29,8 +29,8 @@ def curve(scale=1.0):
     return Curve(X, mean, mean - 0.1, mean + 0.1)
 
 
-def point(x, y, kind="other", on_front=False, half=0.5):
-    return Point(Interval(x, x - half, x + half), Interval(y, y - half, y + half), kind, on_front)
+def point(x, y, half=0.5):
+    return Interval(x, x - half, x + half), Interval(y, y - half, y + half)
 
 
 FEW = {"random <&>": curve(), "RBCS-F(5)": curve(2.0)}
@@ -40,17 +40,13 @@ BELOW_ZERO = Curve(*(X[:9] - less for less in (1.0, 2.0, 3.0, 0.0)))
 SHARE = Curve(X, X / 5.01, X / 6.0, X / 4.0)
 INTERVALS = {"floor": Interval(2.0, 1.0, 3.0), "random": Interval(0.5, -1.0, 2.0)}
 CROWD = {
-    "random": point(330.0, 2.9, "reference", half=0.0),
-    "rbcs-f:V=0.85,beta=0.01": point(283.0, 2.9, "front", True),
-    "p3:V=0.85,beta=0.01": point(115.0, 2.0, "aided"),
+    "random": point(330.0, 2.9, half=0.0),
+    "rbcs-f:V=0.85,beta=0.01": point(283.0, 2.9),
+    "p3:V=0.85,beta=0.01": point(115.0, 2.0),
     **{f"policy-{number}": point(330.0 + 0.3 * number, 2.9 - 0.01 * number) for number in range(12)},
-    "round-robin": point(335.0, 6.5, "front", True),
+    "round-robin": point(335.0, 6.5),
 }
-MORE_IS_BETTER = {"a": point(3.0, 1.0, "front", True), "b": point(2.0, 3.0, "focus", True), "c": point(1.0, 2.0)}
-BOTH = [
-    Panel(CROWD, "time, s", "least: in full, %", "<one>"),
-    Panel(MORE_IS_BETTER, "n", "least, %", "two", more_x=True),
-]
+MORE_IS_BETTER = {"a": point(3.0, 1.0), "b": point(2.0, 3.0), "c": point(1.0, 2.0)}
 MAKERS = {
     "curves": lambda: lines(FEW, AXES, title=NASTY, level=(9.0, "beta = 0.15")),
     "logarithmic": lambda: lines({"a": BELOW_ZERO}, Axes("round", "s", log_x=True, log_y=True)),
@@ -59,9 +55,8 @@ MAKERS = {
     "apart": lambda: lines(MANY, AXES, apart=True, behind="policy-3", level=(2.0, "owed")),
     "panels": lambda: panels({"a": FEW, "b": FEW}, Axes("round", "%", range_y=(0.0, 20.0)), looks=in_order(FEW)),
     "intervals": lambda: intervals({"time, s": INTERVALS, "a measure that takes\ntwo lines": INTERVALS}),
-    "pareto": lambda: pareto_figure(Panel(CROWD, "time, s", "least served, %", NASTY)),
-    "one point": lambda: pareto_figure(Panel({"a": point(1.0, 0.0, half=0.0)}, "time, s", "%")),
-    "fronts": lambda: pareto_panels_figure(BOTH, title="Up and right"),
+    "pareto": lambda: pareto_figure(CROWD, "time, s", "served, %", title=NASTY, aided=["p3:V=0.85,beta=0.01"]),
+    "one point": lambda: pareto_figure({"a": point(1.0, 0.0, half=0.0)}, "time, s", "%", focus=["a"]),
 }
 
 
@@ -167,7 +162,7 @@ TALL = {
     "measure": lambda: intervals({LONG: INTERVALS, "b": INTERVALS}),
     "label": lambda: intervals({"a": {LONG[:60]: Interval(1.0, 0.0, 2.0)}}),
     "panel": lambda: lines({f"{name}:solver=fast-lazy-greedy,epsilon=0.3": curve() for name in MANY}, AXES, apart=True),
-    "point": lambda: pareto_figure(Panel({LONG[:60]: point(1.0, 2.0, "focus"), "b": point(2.0, 3.0)}, LONG[:60], LONG)),
+    "point": lambda: pareto_figure({LONG[:60]: point(1.0, 2.0), "b": point(2.0, 3.0)}, LONG[:60], LONG),
 }
 
 
@@ -186,7 +181,7 @@ def test_a_long_label_stays_inside_the_figure(name):
 
 def test_axes_stay_in_the_range_of_a_share_and_a_time():
     wide = {"a": point(3.0, 5.0, half=30.0), "b": point(9.0, 98.0, half=30.0)}
-    spec = pareto_figure(Panel(wide, "time, s", "least served, %")).to_dict()
+    spec = pareto_figure(wide, "time, s", "least served, %").to_dict()
     scales = [layer["encoding"][axis]["scale"]["domain"] for layer in spec["layer"][:1] for axis in "xy"]
     assert scales[0][0] == 0.0 < scales[0][1]
     assert scales[1] == [0.0, 100.0]
@@ -195,51 +190,47 @@ def test_axes_stay_in_the_range_of_a_share_and_a_time():
 
 def test_the_pareto_front_by_hand():
     time, good = [1.0, 2.0, 2.0, 3.0, 4.0, 1.0], [0.1, 0.3, 0.3, 0.2, 0.9, 0.05]
-    assert pareto_front(time, good) == [0, 1, 2, 4]  # equals do not beat each other
-    assert pareto_front([], []) == []
+    points = {label: point(x, y) for label, x, y in zip("abcdef", time, good, strict=True)}
+    assert pareto_front(points) == ["a", "b", "c", "e"]  # equals do not beat each other
+    assert pareto_front(points, aided="a") == ["f", "b", "c", "e"]
+    assert pareto_front({}) == []
     rng = np.random.default_rng(0)
     x, y = rng.random(40), rng.random(40)
-    front = pareto_front(x.tolist(), y.tolist())
-    order = sorted(front, key=lambda i: x[i])
-    assert (np.diff(y[order]) > 0.0).all()
+    front = pareto_front({i: point(x[i], y[i]) for i in range(40)})
+    assert (np.diff(x[front]) > 0.0).all()
+    assert (np.diff(y[front]) > 0.0).all()
     assert all(any(x[j] < x[i] and y[j] > y[i] for j in front) for i in set(range(40)) - set(front))
-    assert pareto_front((-x).tolist(), y.tolist(), more_x=True) == front
+    assert pareto_front({i: point(-x[i], y[i]) for i in range(40)}, more_x=True) == front
 
 
 def test_points_have_their_kinds_and_labels_where_there_is_room():
     rows = {row["label"]: row for row in data_of(MAKERS["pareto"]()).iter_rows(named=True)}
-    assert rows["random"]["kind"] == "the reference"
+    kinds = {"random": "the reference", "policy-3": "beaten", "round-robin": "on the Pareto front"}
+    kinds["p3:V=0.85,beta=0.01"] = "knows the truth"
+    assert {label: rows[label]["kind"] for label in kinds} == kinds
+    assert data_of(MAKERS["one point"]())["kind"].to_list() == ["in focus"]
     assert (rows["policy-3"]["x_low"], rows["policy-3"]["x_high"]) == (330.4, 331.4)
     named = {label for label, row in rows.items() if row["place"] is not None}
     assert {"random", "rbcs-f:V=0.85,beta=0.01", "p3:V=0.85,beta=0.01", "round-robin"} <= named
     assert len(named) < len(CROWD)  # in the crowd there is no room for all
-    few = {row["label"]: row["place"] for row in data_of(pareto_panels_figure(BOTH[:1])).iter_rows(named=True)}
-    assert (few["random"] is None, few["p3:V=0.85,beta=0.01"] is None) == (False, True)
 
 
-def front(figure):
-    spec = figure.to_dict()
+def front(points, **how):
+    spec = pareto_figure(points, "s", "%", **how).to_dict()
     line = spec["layer"][0]
     assert line["mark"]["interpolate"] == "step-after"
     return [(row["x"], row["y"]) for row in spec["datasets"][line["data"]["name"]]]
 
 
 def test_the_front_goes_through_its_corners_to_the_worse_side():
-    stairs = {"a": point(1.0, 1.0, "front", True), "b": point(2.0, 3.0, "front", True), "c": point(3.0, 2.0)}
-    first, *corners, last = front(pareto_figure(Panel(stairs, "s", "%")))
+    first, *corners, last = front({"a": point(1.0, 1.0), "b": point(2.0, 3.0), "c": point(3.0, 2.0)})
     assert corners == [(1.0, 1.0), (2.0, 3.0)]
     assert (first[0], last[1]) == (1.0, 3.0)
     assert first[1] < 0.5
     assert last[0] > 3.5
-    first, *corners, last = front(pareto_figure(BOTH[1]))
+    first, *corners, last = front(MORE_IS_BETTER, more_x=True)
     assert corners == [(3.0, 1.0), (2.0, 3.0)]
     assert last[0] < 0.5
-
-
-def test_in_panels_right_is_better():
-    times, updates = MAKERS["fronts"]().to_dict()["concat"]
-    assert [one["layer"][0]["encoding"]["x"]["scale"]["reverse"] for one in (times, updates)] == [True, False]
-    assert times["title"]["subtitle"] == "least, %"
 
 
 # -------------------------------------------------------------------- on a page

@@ -34,7 +34,7 @@ def test_every_picture_comes_alive_and_fits_a_phone(tmp_path: Path) -> None:
         assert page.value(f"{figures}.map(one => one.querySelector('.static').hidden)") == [True] * len(MAKERS)
         # Panels of groups are drawn apart; those of single curves, and of one group, together.
         parts = dict(zip(MAKERS, page.value(f"{figures}.map(one => {live}.length)"), strict=True))
-        assert parts == dict.fromkeys(MAKERS, 1) | {"panels": 2, "intervals": 2, "fronts": 2}
+        assert parts == dict.fromkeys(MAKERS, 1) | {"panels": 2, "intervals": 2}
         assert page.value("document.documentElement.scrollWidth") <= 400
 
         # What the legend hides is gone from lines; points stay, and are faint.

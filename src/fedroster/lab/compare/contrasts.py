@@ -83,15 +83,6 @@ class Contrast:
         word = "" if self.needed else f" {self.verdict}"
         return f"{mean}{word}\n({low} to {high}){self.needed and f'{chr(10)}{self.needed}'}"
 
-    def in_words(self) -> str:
-        """Difference and verdict as a part of a sentence."""
-        what, _, unit = self.measure.tested.partition(", ")
-        mean = self.difference.mean
-        size = f"{mean:.2f} times" if self.measure.is_ratio else f"{100.0 * mean:+.1f} {unit}"
-        if mean in (0.0, math.inf) and self.measure.is_ratio:
-            size = f"not reached by {self.policy if mean else self.against}"
-        return f"{what} {size} ({': '.join(filter(None, (self.verdict, self.needed)))})"
-
     def row(self) -> dict[str, Any]:
         """The test as a row of a table."""
         p = min(self.found.p_holds or 0.0, self.found.p_contradicted or 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from fedroster.lab.compare.tables import (
 )
 from fedroster.lab.pages.charts import MANY, Axes, Curve, Figure, lines
 from fedroster.lab.pages.looks import look
-from fedroster.lab.pages.pareto import Panel, Point, pareto_figure, pareto_front
+from fedroster.lab.pages.pareto import Points, pareto_figure
 from fedroster.lab.statistics import band, mean_interval
 from fedroster.lab.trials.accuracy import step_function
 from fedroster.types import FloatArray
@@ -42,13 +42,9 @@ _LABELS = {
 }
 
 
-def figures_of(
-    runs: Mapping[str, Runs], values: Values, settings: Settings, *, brief: bool = False
-) -> dict[str, Drawn]:
-    """All figures of a comparison, by the name of their file; if ``brief``, the front alone."""
+def figures_of(runs: Mapping[str, Runs], values: Values, settings: Settings) -> dict[str, Drawn]:
+    """All figures of a comparison, by the name of their file."""
     figures = dict([_pareto(values, settings, settings.front_measure)])
-    if brief:
-        return figures
     if settings.task is not None:
         if sum(bool(np.isfinite(own["time_to_target_s"]).all()) for own in values.values()) > 1:
             figures |= [_pareto(values, settings, TIME_TO_TARGET)]
@@ -68,35 +64,24 @@ def figures_of(
     return figures
 
 
-def panel_of(values: Values, settings: Settings, measure: Measure, *, focus: str = "", title: str = "") -> Panel:
-    """Every policy that has the measure, between it and how the least served fare."""
-    found = {
+def points_of(values: Values, measure: Measure) -> Points:
+    """Every policy that has the measure with every seed, between it and how the least served fare."""
+    return {
         text: (mean_interval(own[measure.name]), mean_interval(100.0 * own[LEAST_SERVED.name]))
         for text, own in values.items()
         if np.isfinite(own[measure.name]).all()
     }
-    rivals = [text for text in found if text not in settings.omniscient]
-    x, y = ([found[text][axis].mean for text in rivals] for axis in (0, 1))
-    front = {rivals[i] for i in pareto_front(x, y, more_x=not measure.less)}
-
-    def kind(text: str) -> Literal["front", "focus", "reference", "aided", "other"]:
-        if text == REFERENCE:
-            return "reference"
-        if text == focus:
-            return "focus"
-        if text in settings.omniscient:
-            return "aided"
-        return "front" if text in front else "other"
-
-    points = {text: Point(x, y, kind(text), text in front) for text, (x, y) in found.items()}
-    y_label = "least served tenth: share of their available rounds in which they were chosen, %"
-    return Panel(points, _LABELS[measure][0], y_label, title, more_x=not measure.less)
 
 
 def _pareto(values: Values, settings: Settings, measure: Measure) -> tuple[str, Drawn]:
-    _, words, file = _LABELS[measure]
+    x_label, words, file = _LABELS[measure]
     title = words.format(target=settings.target_accuracy)
-    return file, (pareto_figure(panel_of(values, settings, measure, title=title)), title)
+    y_label = "least served tenth: share of their available rounds in which they were chosen, %"
+    points, more_x = points_of(values, measure), not measure.less
+    return file, (
+        pareto_figure(points, x_label, y_label, title=title, more_x=more_x, aided=settings.omniscient),
+        title,
+    )
 
 
 def _course(values: FloatArray, width: int = 1) -> Curve:

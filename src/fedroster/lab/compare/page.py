@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,12 @@ import polars as pl
 
 from fedroster.catalogue import REFERENCE, make_policy
 from fedroster.lab.compare.contrasts import TEST_NOTE, Contrast, base_of, headline_measures
-from fedroster.lab.compare.figures import panel_of
+from fedroster.lab.compare.figures import points_of
 from fedroster.lab.compare.tables import (
     ACCURACY,
     DECISION,
-    GOT_BETA,
     LEAST_SERVED,
     ROUND_TIME,
-    TIME_TO_TARGET,
     UPDATES,
     Measure,
     Settings,
@@ -26,6 +24,7 @@ from fedroster.lab.compare.tables import (
     summary_table,
 )
 from fedroster.lab.pages.charts import MANY
+from fedroster.lab.pages.pareto import pareto_front
 from fedroster.lab.pages.report import Number, Picture, Report, Section, Table
 from fedroster.lab.statistics import FEWEST, mean_interval
 from fedroster.parts import counted, wants_losses
@@ -50,8 +49,7 @@ def page_of(
         "beta": settings.rate,
     }
     headline, numbers = headline_of(values, settings, tests)
-    front = panel_of(values, settings, settings.front_measure).points
-    told = {settings.focus, settings.yardstick, *settings.against, *(text for text in front if front[text].on_front)}
+    told = {settings.focus, settings.yardstick, *settings.against, *_front(values, settings)}
     return Report(
         f"Policies compared on {settings.scenario}",
         list(_lead(values, settings, clients)),
@@ -96,30 +94,18 @@ def details_of(first: Mapping[str, Any], task: Mapping[str, Any] | None, machine
 # ----------------------------------------------------------------- headline
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """How a measure is described: its label, and the words for better, for worse, for undecided, and for alike."""
-
-    label: str
-    better: str
-    worse: str
-    undecided: str
-    alike: str
-
-
-_SAID = {
-    ROUND_TIME: _Said("time of a round", "shorter rounds", "longer rounds", "round time undecided", "rounds as long"),
-    UPDATES: _Said(
-        "updates in time",
-        *("more updates in time", "fewer updates in time", "updates in time undecided", "as many updates in time"),
-    ),
-    TIME_TO_TARGET: _Said(
-        "time to the target", "sooner at the target", "later at the target", "time undecided", "at the target as soon"
-    ),
-    LEAST_SERVED: _Said("for the least served clients", "fairer", "less fair", "fairness undecided", "as fair"),
-    ACCURACY: _Said("test accuracy", "more accurate", "less accurate", "accuracy undecided", "as accurate"),
-    GOT_BETA: _Said("clients with their share beta", "", "", "", ""),
+_BETTER_WORSE = {
+    ROUND_TIME: ("shorter rounds", "longer rounds"),
+    UPDATES: ("more updates in time", "fewer updates in time"),
+    LEAST_SERVED: ("fairer", "less fair"),
+    ACCURACY: ("more accurate", "less accurate"),
 }
+
+
+def _front(values: Values, settings: Settings) -> list[str]:
+    """The policies of the best trade-offs, the best cost or yield first."""
+    measure = settings.front_measure
+    return pareto_front(points_of(values, measure), more_x=not measure.less, aided=settings.omniscient)
 
 
 def headline_of(
@@ -172,17 +158,21 @@ def _number(
         word = ": ".join(filter(None, (test.verdict, test.needed)))
         tone = "holds" if word.startswith("better") else "fails" if word.startswith("worse") else ""
     value = f"{100.0 * (size - 1.0):+.0f} %" if measure.is_ratio else f"{100.0 * size:+.1f} points"
-    return Number(value.replace("-", "\u2212"), _SAID[measure].label, f"{note}; {word}", tone)
+    return Number(value.replace("-", "\u2212"), _named(measure), f"{note}; {word}", tone)
+
+
+def _named(measure: Measure) -> str:
+    """A measure in a word or two."""
+    return measure.tested.partition(", ")[0]
 
 
 def _words(measure: Measure, test: Contrast | None, number: Number) -> str:
-    said = _SAID[measure]
-    if test is None or not said.better:
-        return "" if measure != ROUND_TIME and measure != UPDATES else said.undecided
-    if test.verdict in ("alike", "undecided"):
-        return said.alike if test.verdict == "alike" else said.undecided
-    size = f"{number.value[1:]} " if test.measure.is_ratio else ""
-    word = said.better if test.verdict.startswith("better") else said.worse
+    if measure not in _BETTER_WORSE or (test is None and measure not in (ROUND_TIME, UPDATES)):
+        return ""
+    if test is None or test.verdict in ("alike", "undecided"):
+        return f"{_named(measure)} {'undecided' if test is None else test.verdict}"
+    size = f"{number.value[1:]} " if measure.is_ratio else ""
+    word = _BETTER_WORSE[measure][test.verdict.startswith("worse")]
     return f"{size}{word}{' (small)' * test.verdict.endswith('small')}"
 
 
@@ -201,36 +191,12 @@ def _lead(values: Values, settings: Settings, clients: int) -> Iterable[str]:
     if settings.task is None and (blind := [text for text in values if wants_losses(make_policy(text))]):
         yield f"These choose by losses, which there are none of without training, so blindly: {joined(blind)}."
     measure = settings.front_measure
-    points = panel_of(values, settings, measure).points
-    front = sorted(
-        (text for text in points if points[text].on_front),
-        key=lambda text: points[text].x.mean,
-        reverse=not measure.less,
-    )
     if len(values) > 1:
         what, order = ("speed", "fastest") if measure.less else ("updates in time", "most updates")
         yield (
-            f"Best trade-offs between {what} and fairness, {order} first, by the means: {joined(front)}. (Policies "
-            "that know the truth are not counted.)"
+            f"Best trade-offs between {what} and fairness, {order} first, by the means: "
+            f"{joined(_front(values, settings))}. (Policies that know the truth are not counted.)"
         )
-
-
-def _told(
-    base: str, tests: Sequence[Contrast], settings: Settings, *, few: bool, missing: Sequence[str]
-) -> Iterable[str]:
-    """What the tests against a policy show; some are ``missing`` the target."""
-    if own := [test.in_words() for test in tests if test.policy == settings.focus]:
-        yield f"{settings.focus} against {base}: {', '.join(own)}."
-    for measure in (ROUND_TIME, UPDATES, TIME_TO_TARGET, LEAST_SERVED):
-        if better := [test.policy for test in tests if test.measure == measure and test.verdict.startswith("better")]:
-            yield f"{_SAID[measure].better.capitalize()} than {base}: {joined(better)}."
-    for test in tests if few and base == REFERENCE else ():
-        if test.measure == TIME_TO_TARGET and test.policy not in missing:
-            shown = test.difference
-            yield (
-                f"{test.policy} reaches {settings.target_accuracy:.0%} in {shown.mean:.2f} times {REFERENCE}'s "
-                f"simulated time ({shown.low:.2f} to {shown.high:.2f}, paired by seed)."
-            )
 
 
 def notes_of(settings: Settings) -> list[str]:
@@ -281,9 +247,8 @@ def _sections(
                 f"Differences from {base} with the same seed. {TEST_NOTE} All numbers: `contrasts.csv`, which the "
                 "command below writes."
             )
-            told = list(_told(base, found, settings, few=len(values) <= MANY, missing=missing))
             table = _tests_table(found, settings.tested_measures)
-            yield Section(f"Against {base}", told, table=table, notes=[note], folded=True)
+            yield Section(f"Against {base}", table=table, notes=[note], folded=True)
     if settings.has_prices and "updates" in pictures:
         yield Section("Learning", figures=shown(updates=""), notes=grey, folded=True)
     owed = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 import polars as pl
 
-from fedroster.errors import InvalidInputError, MissingDependencyError, UnknownNameError
+from fedroster.errors import InvalidInputError, UnknownNameError
 from fedroster.lab.compare.contrasts import COLUMNS, Contrast, contrasts_of
 from fedroster.lab.compare.tables import (
     Runs,
@@ -22,13 +22,11 @@ from fedroster.lab.compare.tables import (
     values_of,
     values_table,
 )
-from fedroster.lab.pages.report import as_html, html_table, latex_table, picture, write_page
+from fedroster.lab.pages.report import as_html, latex_table, picture, write_page
 from fedroster.lab.trials.store import read_table, write_json, write_table
-from fedroster.parts import counted, refuse_links, write_text_atomically
+from fedroster.parts import counted, write_text_atomically
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from fedroster.lab.pages.charts import Figure
 
 
@@ -81,18 +79,6 @@ class Comparison:
         """A row for each policy and seed, a column for each measure."""
         return values_table(self.values, self.settings)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """Like :attr:`frame`, for pandas.
-
-        Raises:
-            MissingDependencyError: If pandas is not installed.
-        """
-        try:
-            import pandas as pd
-        except ModuleNotFoundError as error:
-            raise MissingDependencyError("this needs pandas, which is not installed: run pip install pandas") from error
-        return pd.DataFrame(self.frame.to_dict(as_series=False))
-
     def summary(self) -> pl.DataFrame:
         """A row for each policy: the mean of each measure, and the ends of its 95 % interval."""
         return summary_of(self.values, self.settings)
@@ -129,12 +115,11 @@ class Comparison:
         write_table(self.clients, folder / "participation.parquet")
         write_json(folder / "settings.json", asdict(self.settings))
 
-    def report(self, path: str | Path, *, brief: bool = False) -> Path:
+    def report(self, path: str | Path) -> Path:
         """Write the page, its pictures and its tables.
 
         Args:
             path: A folder, or the name of one page, which ends in .html and is then written alone.
-            brief: Whether the page stands below another one, and has the main picture only.
 
         Returns:
             The page.
@@ -146,12 +131,11 @@ class Comparison:
         is_alone = path.suffix == ".html"
         folder = path.parent if is_alone else path
         summary = self.summary()
-        drawn = figures_of(self.runs, self.values, self.settings, brief=brief)
         pictures = {
-            name: picture(figure, label, None if is_alone else folder, name) for name, (figure, label) in drawn.items()
+            name: picture(figure, label, None if is_alone else folder, name)
+            for name, (figure, label) in figures_of(self.runs, self.values, self.settings).items()
         }
-        clients = self.clients["client"].n_unique()
-        page = page_of(self.values, self.settings, summary, self.tests, pictures, clients)
+        page = page_of(self.values, self.settings, summary, self.tests, pictures, self.clients["client"].n_unique())
         folder.mkdir(parents=True, exist_ok=True)
         if is_alone:
             write_text_atomically(path, as_html(page))
@@ -161,9 +145,6 @@ class Comparison:
         write_table(self.contrasts(), folder / "contrasts.csv")
         write_page(page, folder)
         return folder / "report.html"
-
-    def _repr_html_(self) -> str:
-        return html_table(summary_table(self.summary(), self.settings.main_measures), str(self))
 
     def __str__(self) -> str:
         """One line."""
@@ -180,15 +161,3 @@ class Comparison:
             summary = self.summary()
             names = [one.name for one in self.settings.main_measures if one.name in summary.columns]
             return f"{self}\n{summary.select('policy', *names)}"
-
-
-def render(folder: Path, *, brief: bool = False) -> Comparison:
-    """Make summary, tests, figures and page again from the tables in a folder.
-
-    Raises:
-        InvalidInputError: If the folder does not hold a complete comparison.
-    """
-    refuse_links(folder)
-    found = Comparison.read(folder)
-    found.report(folder, brief=brief)
-    return found

@@ -1,135 +1,124 @@
-"""Policies between a cost or a yield and how the least served fare: the Pareto front, one picture or many panels."""
+"""Policies between a cost or a yield and how the least served fare: the Pareto front."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import altair as alt
 import numpy as np
 
+from fedroster.catalogue import REFERENCE
 from fedroster.lab.pages.charts import GREY, INK, WIDTH, Figure, colour_of, finished, rounded, table, tips
 from fedroster.lab.pages.looks import look
 from fedroster.lab.statistics import Interval
 
-Kind: TypeAlias = Literal["focus", "front", "reference", "aided", "other"]
+Points: TypeAlias = Mapping[str, tuple[Interval, Interval]]
+"""By policy, a cost or a yield, and a share in percent of which more is better."""
 
-# What the legend calls each kind, and its mark. Where there is room for few labels, the first kinds have them.
-_KINDS: Mapping[Kind, tuple[str, str]] = {
-    "focus": ("in focus", "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8L0,.5Z"),  # a star
-    "reference": ("the reference", "diamond"),
-    "front": ("on the Pareto front", "circle"),
-    "aided": ("knows the truth", "triangle-up"),
-    "other": ("beaten", "square"),
+# What the legend calls each kind, and its mark; the first kinds have labels before the others.
+_KINDS = {
+    "in focus": "M0,.5L.6,.8L.5,.1L1,-.3L.3,-.4L0,-1L-.3,-.4L-1,-.3L-.5,.1L-.6,.8L0,.5Z",  # a star
+    "the reference": "diamond",
+    "on the Pareto front": "circle",
+    "knows the truth": "triangle-up",
+    "beaten": "square",
 }
+_HEIGHT = 400.0  # pixels
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A policy between two measures.
+def pareto_front(points: Points, *, more_x: bool = False, aided: Collection[str] = ()) -> list[str]:
+    """Which policies no other beats, by the means: better in x and at least as good in y, or more of y for no worse x.
 
-    Attributes:
-        x: A cost, or a yield.
-        y: More is better.
-        kind: "front" for one that no other beats in both, "focus" for one that is marked, "reference" for the
-            one that the others are compared with, "aided" for one that knows what no server can know, else "other".
-        on_front: Whether it is a corner of the Pareto front, of whatever kind it is.
-    """
-
-    x: Interval
-    y: Interval
-    kind: Kind
-    on_front: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """What one picture shows: points by label, and whether more of x is better."""
-
-    points: Mapping[str, Point]
-    x_label: str
-    y_label: str
-    title: str = ""
-    more_x: bool = False
-
-
-def pareto_front(x: Sequence[float], y: Sequence[float], *, more_x: bool = False) -> list[int]:
-    """Which points no other beats: better in x and at least as good in y, or more of y for no worse an x.
+    Args:
+        points: By policy.
+        more_x: Whether more of x is better.
+        aided: Policies that know the truth, which do not count.
 
     Returns:
-        Their positions, in order.
+        The policies, from the best x on.
     """
-    cost = [-value for value in x] if more_x else list(x)
-    return [
-        i
-        for i in range(len(cost))
-        if not any(cost[j] <= cost[i] and y[j] >= y[i] and (cost[j] < cost[i] or y[j] > y[i]) for j in range(len(cost)))
+    found = {label: (-x.mean if more_x else x.mean, y.mean) for label, (x, y) in points.items() if label not in aided}
+    front = [
+        label
+        for label, (cost, good) in found.items()
+        if not any(c <= cost and g >= good and (c < cost or g > good) for c, g in found.values())
     ]
+    return sorted(front, key=found.__getitem__)
 
 
-def pareto_figure(panel: Panel) -> Figure:
-    """Policies between two measures, with intervals, the Pareto front as steps, and labels where there is room."""
-    return finished(_layers(panel, WIDTH, 400, tuple(_KINDS)), panel.title, panel.y_label)
+def pareto_figure(
+    points: Points,
+    x_label: str,
+    y_label: str,
+    *,
+    title: str = "",
+    more_x: bool = False,
+    aided: Collection[str] = (),
+    focus: Collection[str] = (),
+) -> Figure:
+    """Policies with their intervals, the Pareto front as steps, and labels where there is room.
 
-
-def pareto_panels_figure(panels: Sequence[Panel], *, title: str = "") -> Figure:
-    """A panel for each of many pictures; up and to the right is better in all of them.
-
-    Labels are given to the policy in focus, to the reference and to the corners of the fronts; the pages of the single
-    pictures have the others.
+    Args:
+        points: By policy.
+        x_label: What goes to the right.
+        y_label: What goes up.
+        title: What the figure says.
+        more_x: Whether more of x is better.
+        aided: Policies that know the truth.
+        focus: Policies that are marked.
     """
-    drawn = []
-    for panel in panels:
-        one = _layers(panel, 300, 200, ("focus", "reference", "front"), falls=not panel.more_x)
-        y_label = panel.y_label.partition(":")[0] + ", %"  # the page of the panel says it in full
-        drawn.append(one.properties(title=alt.Title(panel.title, subtitle=y_label, fontSize=13, subtitleFontSize=12)))
-    return finished(alt.concat(*drawn, columns=2), title)
+    front = pareto_front(points, more_x=more_x, aided=aided)
 
+    def kind(label: str) -> str:
+        marked = dict.fromkeys(focus, "in focus") | dict.fromkeys(aided, "knows the truth")
+        marked[REFERENCE] = "the reference"
+        return marked.get(label) or ("on the Pareto front" if label in front else "beaten")
 
-def _layers(panel: Panel, width: float, height: float, kinds: Collection[Kind], *, falls: bool = False) -> Figure:
-    """A picture; ``falls`` is for an abscissa that falls to the right."""
-    points = panel.points
-    most = {"x": np.inf, "y": 100.0}  # y is a share in percent
-    ends = {axis: _ends([getattr(point, axis) for point in points.values()], most[axis]) for axis in "xy"}
-    x = alt.X("x:Q", title=panel.x_label, scale=alt.Scale(domain=ends["x"], nice=False, reverse=falls))
-    y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=ends["y"], nice=False))
-    # From the best x, where y is small, to the worst.
-    front = sorted(
-        ((point.x.mean, point.y.mean) for point in points.values() if point.on_front),
-        key=lambda corner: (-corner[0] if panel.more_x else corner[0], corner[1]),
-    )
-    corners = [(front[0][0], ends["y"][0]), *front, (ends["x"][not panel.more_x], front[-1][1])] if front else []
+    kinds = {label: kind(label) for label in points}
+    ends = [
+        _ends([point[axis] for point in points.values()], most)
+        for axis, most in enumerate((np.inf, 100.0))  # y is a share in percent
+    ]
+    x = alt.X("x:Q", title=x_label, scale=alt.Scale(domain=ends[0], nice=False))
+    y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=ends[1], nice=False))
+    corners = [(points[label][0].mean, points[label][1].mean) for label in front]
+    if corners:  # from below the best x to the worst
+        corners = [(corners[0][0], ends[1][0]), *corners, (ends[0][not more_x], corners[-1][1])]
     steps = table(*({"x": across, "y": up, "step": step} for step, (across, up) in enumerate(corners)))
     line = alt.Chart(steps).mark_line(interpolate="step-after", color=GREY, strokeWidth=1.5)
-    across, upwards = (width, 0.0) if falls else (0.0, width), (height, 0.0)
     at = {
-        label: (float(np.interp(point.x.mean, ends["x"], across)), float(np.interp(point.y.mean, ends["y"], upwards)))
-        for label, point in points.items()
+        label: (
+            float(np.interp(own[0].mean, ends[0], (0.0, WIDTH))),
+            float(np.interp(own[1].mean, ends[1], (_HEIGHT, 0.0))),
+        )
+        for label, own in points.items()
     }
-    places = _placed(
-        at, [label for kind in _KINDS if kind in kinds for label in at if points[label].kind == kind], width
-    )
+    places = _placed(at, sorted(at, key=lambda label: list(_KINDS).index(kinds[label])))
     rows = [
         {
             "label": label,
-            "kind": _KINDS[point.kind][0],
+            "kind": kinds[label],
             "place": places.get(label),
-            **{axis + end: rounded(getattr(getattr(point, axis), of)) for axis in "xy" for end, of in _PARTS.items()},
+            **{
+                name + end: rounded(getattr(part, of))
+                for name, part in zip("xy", own, strict=True)
+                for end, of in _PARTS
+            },
         }
-        for label, point in points.items()
+        for label, own in points.items()
     ]
     base = alt.Chart().encode(x=x, y=y, color=colour_of({label: look(label) for label in points}))
-    marks = dict(_KINDS[kind] for kind in _KINDS if any(point.kind == kind for point in points.values()))
+    marks = {kind: mark for kind, mark in _KINDS.items() if kind in kinds.values()}
     shapes = alt.Scale(domain=list(marks), range=list(marks.values()))
-    told = tips(x=panel.x_label, x_low="from", x_high="to", y="up", y_low="from", y_high="to")
+    told = tips(x=x_label, x_low="from", x_high="to", y="up", y_low="from", y_high="to")
     texts = (
         base.transform_filter(f"datum.place === {place}")
         .mark_text(align="left" if to_right else "right", dx=8 if to_right else -8, dy=down)
         .encode(text="label:N", color=alt.value(INK))
         for place, (to_right, down) in enumerate(_PLACES)
     )
-    return alt.layer(
+    chart = alt.layer(
         line.encode(x=x, y=y, order="step:Q"),
         base.mark_rule(clip=True).encode(x=alt.X("x_low:Q"), x2="x_high:Q"),
         base.mark_rule(clip=True).encode(y=alt.Y("y_low:Q"), y2="y_high:Q"),
@@ -138,12 +127,13 @@ def _layers(panel: Panel, width: float, height: float, kinds: Collection[Kind], 
         ),
         *texts,
         data=table(*rows),
-        width=width,
-        height=height,
+        width=WIDTH,
+        height=_HEIGHT,
     )
+    return finished(chart, title, y_label)
 
 
-_PARTS = {"": "mean", "_low": "low", "_high": "high"}
+_PARTS = (("", "mean"), ("_low", "low"), ("_high", "high"))
 _LEGEND = alt.Legend(symbolType="circle", symbolSize=90, symbolStrokeWidth=0, symbolFillColor=GREY)
 
 
@@ -159,7 +149,7 @@ _PLACES = ((True, -8.0), (False, -8.0), (True, 10.0), (False, 10.0))
 _LETTER, _LINE = 6.2, 12.0  # size of a letter, pixels
 
 
-def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str], width: float) -> dict[str, int]:
+def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str]) -> dict[str, int]:
     """Places of labels beside their points, the first labels first; one that would cover anything is left out.
 
     Boxes are estimated from the number of letters: the result is then the same with every font.
@@ -174,7 +164,7 @@ def _placed(at: Mapping[str, tuple[float, float]], labels: Sequence[str], width:
             box = (left, y + down - _LINE / 2, left + wide, y + down + _LINE / 2)
             covers = any(box[0] < b[2] and b[0] < box[2] and box[1] < b[3] and b[1] < box[3] for b in taken)
             # Inwards from the right half: on a page the picture may be narrower.
-            if not covers and box[0] >= 0.0 and not (to_right and (2.0 * x > width or box[2] > width)):
+            if not covers and box[0] >= 0.0 and not (to_right and (2.0 * x > WIDTH or box[2] > WIDTH)):
                 taken.append(box)
                 found[label] = place
                 break

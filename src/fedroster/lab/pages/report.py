@@ -188,15 +188,6 @@ def _json(spec: Mapping[str, Any]) -> str:
     return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
 
 
-def html_table(table: Table, caption: str) -> str:
-    """A table alone, for a notebook."""
-    row = jinja2.Environment(autoescape=True).from_string(
-        "<table><caption>{{ caption }}</caption><tr>{% for cell in table.columns %}<th>{{ cell }}</th>{% endfor %}</tr>"
-        "{% for row in table.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>{% endfor %}</table>"
-    )
-    return row.render(table=table, caption=caption)
-
-
 def latex_table(table: Table) -> str:
     """A table alone, for LaTeX with the package booktabs."""
     signs = {sign: f"\\{sign}" for sign in "&%$#_{}"} | {"~": "\\textasciitilde{}", "^": "\\^{}"}

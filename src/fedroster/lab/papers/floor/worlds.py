@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Literal
 
 import numpy as np
 
 from fedroster.catalogue import make_scenario
 from fedroster.lab.pages.charts import Figure
-from fedroster.lab.pages.pareto import Panel, Point, pareto_figure, pareto_front
+from fedroster.lab.pages.pareto import pareto_figure
 from fedroster.lab.papers.floor.stationary import stationary_optimum
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.measures import Run
@@ -79,24 +78,13 @@ def rival_of(runs: Runs, ours: str, rivals: Sequence[str], measure: Callable[[Ru
     return rivals[-1], True
 
 
-def _points(runs: Runs, measure: Callable[[Run], float]) -> dict[str, Point]:
-    time_s, least = (
-        {label: mean_interval(each(runs, label, shown)) for label in runs} for shown in (mean_time, measure)
-    )
-    front = pareto_front(*([interval.mean for interval in shown.values()] for shown in (time_s, least)))
-    points = {}
-    for place, label in enumerate(runs):
-        kind: Literal["focus", "reference", "front", "other"] = "front" if place in front else "other"
-        if label.startswith("FLOOR"):
-            kind = "focus"
-        elif label == "random":
-            kind = "reference"
-        points[label] = Point(time_s[label], least[label], kind, place in front)
-    return points
-
-
 def _draw(measure: Callable[[Run], float], y_label: str, title: str, runs: Runs) -> Figure:
-    return pareto_figure(Panel(_points(runs, measure), "mean round time, s", y_label, title))
+    points = {
+        label: (mean_interval(each(runs, label, mean_time)), mean_interval(each(runs, label, measure)))
+        for label in runs
+    }
+    ours = [label for label in runs if label.startswith("FLOOR")]
+    return pareto_figure(points, "mean round time, s", y_label, title=title, focus=ours)
 
 
 # -------------------------------------------------------------------- variants of the network
