@@ -34,6 +34,9 @@ def test_messages_and_warnings_are_plain_whoever_shows_them(caplog):
     for error in (UnknownNameError.of("client", NASTY, [NASTY]), RoundNotBegunError(NASTY), FedrosterError(NASTY)):
         assert str(error).isprintable()
         logging.getLogger("x").warning("a node stays out: %s", error)
+    with caplog.at_level("INFO", logger="fedroster"):
+        Selector(Floor(beta=0.1), cohort_size=2, clients=["a", NASTY]).select()
+    assert caplog.records[-1].name == "fedroster"
     assert all(record.getMessage().isprintable() for record in caplog.records)
     for kind in (FairnessWarning, PluginWarning):
         with warnings.catch_warnings(record=True) as found:

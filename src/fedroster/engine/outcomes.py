@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.engine.choose import Choice
 from fedroster.engine.losses import Losses
@@ -19,10 +20,8 @@ _BEGIN, _END = 80, 120  # letters of a long reason: how it begins, and its last 
 
 def shown(text: str) -> str:
     """A text from outside as one line of a log: printable, and not too long."""
-    line = " ".join(text.split())
-    if len(line) > _BEGIN + _END:
-        line = f"{line[:_BEGIN]} ... {line[-_END:]}"
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    line = plain(" ".join(text.split()))
+    return line if len(line) <= _BEGIN + _END else f"{line[:_BEGIN]} ... {line[-_END:]}"
 
 
 @dataclass(slots=True)

@@ -27,6 +27,7 @@ from fedroster.core.errors import (
     StateFileError,
 )
 from fedroster.core.ids import ClientId, checked_ids, listed
+from fedroster.core.outside import plain
 from fedroster.core.problem import Status
 from fedroster.core.protocols import AnyPolicy
 from fedroster.core.state import as_labelled
@@ -203,7 +204,7 @@ class Selector(Kept):
         if _log.isEnabledFor(logging.INFO):
             names, there = self._named(decided.chosen), np.count_nonzero(decided.seen)
             said = f"round {decided.round}: {len(names)} of {there} available clients: {', '.join(map(str, names))}"
-            _log.info("%s", decided.not_begun or said)
+            _log.info("%s", plain(decided.not_begun or said))
         if decided.not_begun:
             raise RoundNotBegunError(decided.not_begun)
         return decided
