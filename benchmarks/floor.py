@@ -6,17 +6,14 @@ plays the same seeds on three variants of Huang et al.'s network; the table is `
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rows import RESULTS
+from benchmarks.rows import table_of_seeds
 from fedroster.core.arrays import FloatArray
 from fedroster.core.problem import RoundContext, Selection
-from fedroster.core.state import write_text_atomically
 from fedroster.estimation import random_coefficients
 from fedroster.lab.papers.floor.worlds import TABLE_1, WORLDS, least_chosen, mean_time
 from fedroster.lab.statistics import mean_interval
@@ -114,26 +111,9 @@ def table(seeds: Sequence[int], num_rounds: int, workers: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Play all, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.floor", description=__doc__)
-    parser.add_argument("--seeds", default="100-119")
-    parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    first, _, last = given.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
-    found = table(seeds, given.rounds, given.workers)
-    given.out.mkdir(parents=True, exist_ok=True)
-    command = f"python -m benchmarks.floor --seeds {given.seeds} --rounds {given.rounds}"
-    write_text_atomically(
-        given.out / "floor.md",
-        "# floor\n\nMean time of a round, how much more it is than FLOOR's (95 % interval), and participations of the"
-        f" least served client. Made by `{command}`.\n\n{found}",
-    )
-    print(found)
-
-
 if __name__ == "__main__":
-    main()
+    ABOUT = (
+        "Mean time of a round, how much more it is than FLOOR's (95 % interval), and participations of the least "
+        "served client."
+    )
+    table_of_seeds("floor", __doc__, table, ABOUT, "100-119 500")

@@ -6,15 +6,12 @@ variant plays the same seeds in networks where some part matters; the table is `
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.rows import RESULTS
+from benchmarks.rows import table_of_seeds
 from fedroster.core.arrays import FloatArray
-from fedroster.core.state import write_text_atomically
 from fedroster.lab.papers.partial_pooling.figures import OURS, utility
 from fedroster.lab.statistics import mean_interval
 from fedroster.lab.trials.run import gather
@@ -68,25 +65,6 @@ def table(seeds: Sequence[int], num_rounds: int, workers: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Play all, and write the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.partial_pooling", description=__doc__)
-    parser.add_argument("--seeds", default="0-9")
-    parser.add_argument("--rounds", type=int, default=400)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=RESULTS)
-    given = parser.parse_args()
-    first, _, last = given.seeds.partition("-")
-    seeds = range(int(first), int(last or first) + 1)
-    found = table(seeds, given.rounds, given.workers)
-    given.out.mkdir(parents=True, exist_ok=True)
-    command = f"python -m benchmarks.partial_pooling --seeds {given.seeds} --rounds {given.rounds}"
-    write_text_atomically(
-        given.out / "partial-pooling.md",
-        f"# partial-pooling\n\nShares of Oracle-p's utility, with 95 % intervals. Made by `{command}`.\n\n{found}",
-    )
-    print(found)
-
-
 if __name__ == "__main__":
-    main()
+    ABOUT = "Shares of Oracle-p's utility, with 95 % intervals."
+    table_of_seeds("partial_pooling", __doc__, table, ABOUT, "0-9 400")

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -215,6 +215,28 @@ def count_of(rows: Sequence[Row]) -> dict[str, int]:
     """How many rows have each verdict."""
     kinds = [row.verdict.partition(":")[0] for row in rows]
     return {kind: kinds.count(kind) for kind in (MET, MISSED, NOT_MEASURED, NO_TARGET)}
+
+
+def table_of_seeds(
+    name: str, description: str | None, made: Callable[[Sequence[int], int, int], str], about: str, usual: str
+) -> None:
+    """A command line that writes a table of seeds, rounds and processes; ``usual`` is what it is run with."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
+    seeds, rounds = usual.split()
+    parser.add_argument("--seeds", default=seeds)
+    parser.add_argument("--rounds", type=int, default=int(rounds))
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    first, _, last = given.seeds.partition("-")
+    found = made(range(int(first), int(last or first) + 1), given.rounds, given.workers)
+    given.out.mkdir(parents=True, exist_ok=True)
+    title, command = (
+        name.replace("_", "-"),
+        f"python -m benchmarks.{name} --seeds {given.seeds} --rounds {given.rounds}",
+    )
+    write_text_atomically(given.out / f"{title}.md", f"# {title}\n\n{about} Made by `{command}`.\n\n{found}")
+    print(found)
 
 
 class Session:

@@ -35,9 +35,11 @@ from fedroster.lab.data.dataset import Dataset
 from fedroster.lab.data.load import load_dataset
 from fedroster.lab.data.partition import class_counts, couple_with_speed, dirichlet_partition
 from fedroster.lab.federated import FederatedRound, federate
+from fedroster.lab.statistics import LEVEL
 from fedroster.lab.task import usual_times
 from fedroster.lab.training.cohort import CohortTrainer
 from fedroster.lab.training.regression import SoftmaxRegression
+from fedroster.lab.verdicts.verdicts import corrected
 from fedroster.parts import wants_losses
 from fedroster.types import AnyEnvironment, FloatArray, Streams
 
@@ -287,14 +289,6 @@ def p_below(mine: FloatArray, theirs: FloatArray, whole_s: FloatArray, bound: fl
     return float(ttest_1samp(np.log(mine / others), math.log(bound), alternative="less").pvalue)
 
 
-def holm(values: list[float]) -> list[float]:
-    """P values corrected for their number."""
-    found, level = [0.0] * len(values), 0.0
-    for place, at in enumerate(sorted(range(len(values)), key=values.__getitem__)):
-        level = found[at] = max(level, min(1.0, values[at] * (len(values) - place)))
-    return found
-
-
 def judge(family: Family) -> None:
     """Test every claim, and correct for all of them."""
     found: dict[tuple[str, float, str], dict[int, dict[str, str]]] = defaultdict(dict)
@@ -322,11 +316,13 @@ def judge(family: Family) -> None:
             )
             p = [p_below(mine, theirs, theirs_s, bound), p_below(theirs, mine, mine_s, 1.0 / bound)]
         tests.append((world, coupling, name, bound, float(np.median(effect)), *p))
-    holds, fails = holm([test[5] for test in tests]), holm([test[6] for test in tests])
+    holds, fails = (corrected([[test[side]] for test in tests]) for side in (5, 6))
     lines = ["| world | coupling | claim | median | at most | verdict |", "| --- | --- | --- | --- | --- | --- |"]
     for (world, coupling, name, bound, middle, *_), up, down in zip(tests, holds, fails, strict=True):
-        verdict = "holds" if up < 0.05 else "does not hold" if down < 0.05 else "undecided"
-        lines.append(f"| {world} | {coupling} | {name} | {middle:.2f} | {bound} | {verdict} (p {min(up, down):.3f}) |")
+        (p_holds,), (p_fails,) = up.p, down.p
+        verdict = "holds" if p_holds < LEVEL else "does not hold" if p_fails < LEVEL else "undecided"
+        verdict += f" (p {min(p_holds, p_fails):.3f})"
+        lines.append(f"| {world} | {coupling} | {name} | {middle:.2f} | {bound} | {verdict} |")
     text = "\n".join(lines)
     print(text)
     (family.folder / "verdicts.md").write_text(f"Registry {family.digest}.\n\n{text}\n")

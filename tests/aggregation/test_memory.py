@@ -144,9 +144,9 @@ def test_forgetting_takes_a_clients_part_out_of_the_mean():
     rng = np.random.default_rng(1)
     updates = rng.standard_normal((3, 19)).astype(np.float32)
     table, other = (UpdateTable(UpdateMemory(unknown="left-out", rule="mean"), MODEL, CLIENTS) for _ in range(2))
-    table.learn(np.array([0, 1, 2]), stacked(updates), np.array([3, 1, 2]))
+    table.step(np.array([0, 1, 2]), stacked(updates), np.array([3, 1, 2]))
     table.forget(np.array([1]))
-    other.learn(np.array([0, 2]), stacked(updates[[0, 2]]), np.array([3, 2]))
+    other.step(np.array([0, 2]), stacked(updates[[0, 2]]), np.array([3, 2]))
     assert table.known.tolist() == other.known.tolist()
     again = [flat(t.rewritten(np.array([4]), stacked(updates[:1]))) for t in (table, other)]
     np.testing.assert_allclose(again[0], again[1], atol=1e-6)
@@ -170,7 +170,7 @@ def test_groups_share_rows_and_clients_join():
     with pytest.raises(ConfigurationError, match="fewer than groups"):
         small.grow(3)
     own = UpdateTable(UpdateMemory(unknown="zero"), MODEL, 2)
-    own.learn(np.array([1]), stacked(rows[:1]), np.array([1]))
+    own.step(np.array([1]), stacked(rows[:1]), np.array([1]))
     own.grow(4)
     assert own.known.tolist() == [False, True, False, False]
     np.testing.assert_allclose(flat(own.step(np.array([3]), stacked(rows[:1]), np.array([1]))), 2.0 + 2.0 / 4)
@@ -194,7 +194,7 @@ def test_rows_in_a_file_are_the_same_and_a_budget_is_kept(tmp_path):
 def test_a_table_goes_on_where_it_was_saved():
     rng = np.random.default_rng(3)
     table, other = (UpdateTable(UpdateMemory(longest_age=2), MODEL, CLIENTS) for _ in range(2))
-    table.learn(np.array([0, 4]), stacked(rng.standard_normal((2, 19))), np.array([1, 2]))
+    table.step(np.array([0, 4]), stacked(rng.standard_normal((2, 19))), np.array([1, 2]))
     kept = {name: value.copy() for name, value in table.arrays().items()}
     other.restore(kept)
     for _ in range(4):
@@ -209,7 +209,7 @@ def test_a_table_goes_on_where_it_was_saved():
 
 def test_a_step_of_no_client_moves_nothing():
     table = UpdateTable(UpdateMemory(), MODEL, CLIENTS)
-    table.learn(np.array([2]), stacked(np.ones((1, 19))), np.array([1]))
+    table.step(np.array([2]), stacked(np.ones((1, 19))), np.array([1]))
     assert not flat(table.step(np.empty(0, np.int64), stacked(np.empty((0, 19))), np.empty(0))).any()
 
 

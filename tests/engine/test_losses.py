@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
-from fedroster.engine.losses import Losses, LossMetrics, LossReader
+from fedroster.engine.losses import MOST_SWAY, Losses, LossMetrics, LossReader, Sway
 
 
 def metrics(**told):
@@ -40,3 +41,25 @@ def test_a_liar_is_held_to_what_others_say():
     for loss in [0.5] * 5 + [90.0] * 6:
         many.read(metrics(initial_loss=loss))
     assert many.read(metrics(initial_loss=90.0)).loss == 50.0  # lies count as what they were clipped to
+
+
+def sway(cohorts):
+    """The last of them."""
+    found, swaying = [], Sway()
+    for losses in cohorts:
+        found.append(swaying.add(losses))
+    assert all(map(math.isnan, found[:19]))
+    return found[-1]
+
+
+def test_losses_sway_where_a_cohort_is_alike_and_the_next_is_not():
+    rng = np.random.default_rng(0)
+    apart = np.repeat([0.2, 1.0, 0.3, 0.9], 8)
+    alike = [(apart[at % 4 * 8 :][:8] + rng.normal(0.0, 0.1, 8)).tolist() for at in range(40)]
+    mixed = [(rng.choice(apart, 8, replace=False) + rng.normal(0.0, 0.1, 8)).tolist() for _ in range(400)]
+    assert sway(alike) > MOST_SWAY
+    assert np.mean([sway(mixed[at : at + 20]) for at in range(0, 400, 20)]) == pytest.approx(0.75, abs=0.15)
+    falling = [(2.0 * 0.99**at + rng.normal(0.0, 0.1, 8)).tolist() for at in range(40)]
+    assert sway(falling) < 2.0  # that the model learns is no sway
+    assert math.isnan(sway([[0.5]] * 40))  # one client says nothing of chance
+    assert math.isnan(sway([[0.5, 0.5]] * 40))

@@ -67,6 +67,13 @@ def test_the_lines_of_a_round():
         (logging.INFO, "round 3 (resumed): 0 of 2 updates used in 1.5 s: none; late b; lost c (gone)"),
         (logging.WARNING, "round 3 has no update: the model stays as it is"),
     ]
+    swaying = a_report(status={"a": Status.COMPLETED}, sway=8.26).lines({})
+    assert swaying == [
+        (
+            logging.INFO,
+            "round 3: 1 of 1 updates used in 1.5 s (expected 1.2 s): a; losses sway 8.3 times as much as by chance",
+        )
+    ]
     many = {f"n{number}": Status.COMPLETED for number in range(30)}
     assert a_report(status=many).lines({})[0][1].endswith("n18, n19 and 10 more")
 

@@ -165,7 +165,7 @@ class UpdateTable:
     def rewritten(self, clients: IntArray, updates: Model, weights: FloatArray | None = None) -> Model:
         """What each update becomes (:func:`corrected`), for an engine that averages replies itself; nothing is learned.
 
-        With the rule "mean" learn first: every update becomes the mean of the rows.
+        With the rule "mean" take the step first: every update becomes the mean of the rows.
 
         Args:
             clients: Their clients, shape (k,).
@@ -185,10 +185,6 @@ class UpdateTable:
             else:
                 found[name][:, own] = share * mean
         return {name: values.reshape(num, *self._shapes[name]) for name, values in found.items()}
-
-    def learn(self, clients: IntArray, updates: Model, num_samples: IntArray | FloatArray) -> None:
-        """Remember updates, and forget what is too old; see :meth:`step`."""
-        self.step(clients, updates, num_samples)
 
     def step(
         self,

@@ -50,7 +50,7 @@ def leaf(*, rounds: bool, own_data: bool, keep: Keep, limit: End) -> Leaf:
     if keep in ("chances", "turns"):
         return Leaf("random" if keep == "chances" else "round-robin")
     if limit == "budgets":
-        return Leaf("partial-pooling" if keep == "nothing" else "partial-pooling:beta={beta:g},V=0.5")
+        return Leaf("partial-pooling:beta={beta:g}" + ",V=0.5" * (keep != "nothing"))
     if own_data and not rounds:
         return Leaf("by-speed")
     if keep == "updates" and limit != "slowest":

@@ -9,6 +9,7 @@ from typing import Any
 
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
+from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice
 from fedroster.engine.losses import Losses
 from fedroster.engine.rules import Ending
@@ -65,6 +66,8 @@ class Outcomes:
         answered = [name for name, how in self.status.items() if how is not None and how <= Status.LATE]
 
         def measured(kind: str) -> Mapping[ClientId, float] | None:
+            if not wants_losses(selector.policy):
+                return None
             values = {name: getattr(self.losses[name], kind) for name in answered if name in self.losses}
             return {name: value for name, value in values.items() if value is not None} or None
 

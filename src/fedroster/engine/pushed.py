@@ -12,9 +12,8 @@ from dataclasses import replace
 from fedroster.core.errors import RoundNotBegunError
 from fedroster.core.outside import plain
 from fedroster.core.problem import Status
-from fedroster.core.protocols import wants_losses
 from fedroster.engine.choose import Choice, Clients, Node
-from fedroster.engine.losses import Losses, LossMetrics, LossReader
+from fedroster.engine.losses import LossMetrics, LossReader
 from fedroster.engine.outcomes import LEAST_TIME_S, OpenRound, Outcomes, Reply, shown
 from fedroster.engine.rounds import Rounds
 from fedroster.engine.rules import AllRefusedError, Ending, NoNodesError, RoundRules
@@ -52,7 +51,7 @@ class PushedRounds:
         Args:
             rounds: Choose, save and report.
             rules: When rounds end.
-            losses: Where replies hold losses, for policies that learn from them; None for the usual names.
+            losses: Where replies hold losses; None for the usual names.
             log: Where late replies are logged.
             now: The clock; :meth:`wait` needs this machine's.
             pause: Waits for clients, for as many seconds at most; None where replies and clients come on other threads.
@@ -61,8 +60,7 @@ class PushedRounds:
         self._pause = self._wait_on_lock if pause is None else pause
         self._rules = rules
         self._log = log
-        wants = wants_losses(rounds.selector.policy)
-        self._losses = LossReader(LossMetrics() if losses is None else losses) if wants else None
+        self._losses = LossReader(LossMetrics() if losses is None else losses)
         self.lock = threading.Condition(threading.RLock())
         self._stragglers: dict[str, OpenRound] = {}
         self._is_first, self._was_used = True, False
@@ -234,9 +232,8 @@ class PushedRounds:
                     self.failed(round_, name, wrong)
                     return False
             time_s = max(self._now() - round_.sent_s if time_s is None else time_s, LEAST_TIME_S)
-            losses = Losses() if self._losses is None or metrics is None else self._losses.read(metrics)
             outcomes = Outcomes() if round_.is_over else round_.outcomes
-            outcomes.answered(name, time_s, losses)
+            outcomes.answered(name, time_s, self._losses.read(metrics or {}))
             counts = False
             if wrong is not None:
                 outcomes.reasons[name] = wrong

@@ -122,7 +122,7 @@ class RememberedUpdates:
     def _learn(self, table: UpdateTable, found: Mapping[str, tuple[Arrays, float]]) -> None:
         updates = {key: np.concatenate([each[key] for each, _ in found.values()]) for key in self._model if found}
         rows = np.array([self._row[digest] for digest in found], np.int64)
-        table.learn(rows, updates, np.array([samples for _, samples in found.values()]))
+        table.step(rows, updates, np.array([samples for _, samples in found.values()]))
 
     def _sent(self) -> str:
         return _digest(*(array.tobytes() for array in self._model.values()))

@@ -56,6 +56,7 @@ class RoundReport:
         paused: Members that failed again and again, and the rounds for which they are not chosen now, by name.
         num_capped: Times of this round that were longer than ``longest_s``.
         broken: Members that take part less than the policy promises (:meth:`Selector.below_promise`).
+        sway: How far the cohorts' losses sway (:class:`~fedroster.engine.losses.Sway`); NaN where it is not known.
         at_s: When the report was made, seconds since 1970.
     """
 
@@ -80,6 +81,7 @@ class RoundReport:
     broken: tuple[str, ...] = ()
     used_s: float = math.nan
     refused: frozenset[str] = frozenset()
+    sway: float = math.nan
     at_s: float = field(default_factory=time.time)
 
     @property
@@ -149,6 +151,8 @@ class RoundReport:
         for what, names in (("failed", failed), ("refused", sorted(self.refused)), ("lost", lost)):
             if names:
                 parts.append(f"{what} " + _listed([f"{name} ({self.reasons.get(name) or 'gone'})" for name in names]))
+        if self.sway > 0.0:
+            parts.append(f"losses sway {self.sway:.1f} times as much as by chance")
         resumed = " (resumed)" * self.resumed
         lines = [(logging.INFO, f"round {self.round}{resumed}: {'; '.join(parts)}")]
         newly = {name: left for name, left in self.paused.items() if left >= paused_before.get(name, left)}
@@ -169,7 +173,7 @@ def _listed(names: Sequence[str]) -> str:
 _NAMED = 20
 
 
-def report_of(selector: Selector, round_: OpenRound, *, capped_before: int) -> RoundReport:
+def report_of(selector: Selector, round_: OpenRound, *, capped_before: int, sway: float = math.nan) -> RoundReport:
     """The report of a round, with what the selector knows of its members after it.
 
     ``capped_before`` is how many times had been cut before the round, of all members.
@@ -197,6 +201,7 @@ def report_of(selector: Selector, round_: OpenRound, *, capped_before: int) -> R
         broken=tuple(map(str, selector.below_promise())),
         used_s=round_.used_s,
         refused=frozenset(outcomes.refused),
+        sway=sway,
     )
 
 

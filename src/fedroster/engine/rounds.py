@@ -25,6 +25,7 @@ from fedroster.core.protocols import refuse_unseen, refuse_weights
 from fedroster.engine.choose import Choice, Node
 from fedroster.engine.contexts import ASSUMED_BANDWIDTH_BPS, ContextOptions
 from fedroster.engine.edges import EdgeMap
+from fedroster.engine.losses import MOST_SWAY, Sway
 from fedroster.engine.outcomes import OpenRound, Outcomes
 from fedroster.engine.report import RoundSink, report_of
 from fedroster.engine.rules import RoundRules
@@ -134,6 +135,7 @@ class Rounds:
         self.current = _last_round(resumed)
         self.bandwidth_bps = {str(name): bps for name, bps in noted(resumed, _BANDWIDTH)[1].items()}
         self._known_bps = dict(self.bandwidth_bps)
+        self._sway, self._swayed = Sway(), False
         self._capped = int(resumed.participation("capped", as_array=True).sum())
         self.is_resuming = not self.current.is_done
         # What the operator says now goes before what was saved.
@@ -336,10 +338,18 @@ class Rounds:
         """End a round: tell the selector, whose record keeps it, and report."""
         round_.outcomes.tell(self.selector, round_.choice.round, round_.round_s)
         self._note_measured()
-        report = report_of(self.selector, round_, capped_before=self._capped)
+        losses = [told.loss for told in round_.outcomes.losses.values() if told.loss is not None]
+        report = report_of(self.selector, round_, capped_before=self._capped, sway=self._sway.add(losses))
         self._capped = int(report.capped.sum())
         for level, line in report.lines(self._paused):
             self._log.log(level, line)
+        if report.sway > MOST_SWAY and not self._swayed:
+            self._swayed = True
+            self._log.warning(
+                "round %d: the policy brings clients together whose data are alike, and the model sways from cohort to "
+                "cohort; expected an update memory (docs/explanation/sooner.md)",
+                report.round,
+            )
         self._paused = report.paused
         for sink in self._sinks:
             try:

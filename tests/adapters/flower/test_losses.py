@@ -12,7 +12,7 @@ from test_grid import play
 from fedroster import Selector, Uniform
 from fedroster.adapters.flower import ContextOptions, LossMetrics, RoundRules, SelectingGrid
 from fedroster.core.problem import Status
-from fedroster.policies import Oort
+from fedroster.policies import Floor, Oort
 
 
 class Recorder(Selector):
@@ -79,6 +79,22 @@ def test_a_policy_that_learns_nothing_from_losses_is_told_none():
     grid, fake = learning(nodes, Uniform(), m=2)
     play(grid, fake)
     assert grid.selector.seen[0][1]["losses"] is grid.selector.seen[0][1]["num_samples"] is None
+
+
+def test_the_model_sways_where_like_clients_come_together_and_the_log_says_so_once(caplog):
+    nodes = fleet(8)
+    for number, node in enumerate(nodes.values()):  # slow nodes have data of their own
+        node.delay_s, loss = (1.0, 0.2) if number < 4 else (3.0, 1.0)
+        node.metrics = {"initial-loss": loss + 0.01 * number}
+    caplog.set_level("INFO", "fedroster")
+    grid, fake = learning(nodes, Floor(beta=0.4), m=4)
+    play(grid, fake, 60)
+    assert sum("the model sways" in line for line in caplog.messages) == 1
+    assert sum("times as much as by chance" in line for line in caplog.messages) == 41
+    caplog.clear()
+    grid, fake = learning(fleet(8, metrics={"initial-loss": 1.0}), Floor(beta=0.4), m=4)
+    play(grid, fake, 60)
+    assert not [line for line in caplog.messages if "sway" in line]  # the control
 
 
 def test_a_late_reply_tells_its_loss_and_a_refused_one_does_not():
