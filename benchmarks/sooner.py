@@ -92,12 +92,13 @@ class Family:
         yield from ((*cell, seed) for seed in self.registry["seeds"] for cell in self.cells(played))
 
     def rows(self, name: str) -> list[dict[str, str]]:
-        """What is played already; of another registry nothing."""
+        """What is played already; of another registry nothing, but what was tuned before a change that says so."""
         file = self.folder / name
+        known = [self.digest, *(self.registry.get("before", ()) if name == "tuning.csv" else ())]
         if not file.exists():
             return []
         with file.open() as stream:
-            return [row for row in csv.DictReader(stream) if row["registry"] == self.digest]
+            return [row for row in csv.DictReader(stream) if row["registry"] in known]
 
     def keep(self, name: str, row: Mapping[str, Any]) -> None:
         """Append a row."""
